@@ -1,0 +1,249 @@
+"""A user's private table: read it, and scale it by declared bounds.
+
+What is public here: the file's name, its columns, the bounds and the classes. No message quotes a cell, counts cells
+or says which row was at fault, and causes that quote one are cut off from the exceptions raised.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from l2p.errors import InputError
+
+if TYPE_CHECKING:
+    from l2p.task import Rows
+
+Bounds = Mapping[str, tuple[float, float]]  # [low, high] by column, in its own units
+
+_REMEDY = "mend the table, or choose on_invalid='null' to count such rows as null"
+_NOT_NUMBERS = "holds something that is not a number: encode it as numbers first"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table:
+    """A table of numbers.
+
+    Attributes:
+      columns: c distinct names.
+      values: f64[n, c], as they stand in the file; an empty cell is NaN.
+    """
+
+    columns: tuple[str, ...]
+    values: np.ndarray
+
+
+def read_table(path: str | Path) -> Table:
+    """A table from a `.csv` file with a header row, or from a `.parquet` file.
+
+    Raises:
+      InputError: the file is missing, unreadable, empty or of another kind; it has no rows; a column has no name,
+        shares it or holds something that is not a number; or Parquet support is not installed.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "ward.csv"
+    >>> _ = path.write_text("age,readmit\\n61,1\\n,0\\n")
+    >>> read_table(path)
+    Table(columns=('age', 'readmit'), values=array([[61.,  1.],
+           [nan,  0.]]))
+    """
+    path = Path(path)
+    read = {".csv": _read_csv, ".parquet": _read_parquet}.get(path.suffix.lower())
+    if read is None or not path.is_file():
+        raise InputError(f"the table {path} is not there, or not a .csv or .parquet file")
+    table = read(path)
+    if len(table.values) == 0:
+        raise InputError(f"the table {path} has no rows")
+    return table
+
+
+def _read_csv(path: Path) -> Table:
+    try:
+        # The header is one line: a stray quote must not draw private rows into a name.
+        header, _, body = path.read_text(encoding="utf-8-sig").partition("\n")
+        columns = _distinct([cell.strip() for cell in next(csv.reader([header], skipinitialspace=True), [])], path)
+        if any(_is_number(column) for column in columns):
+            raise InputError(f"the first line of {path} holds numbers: it must name the columns, not be a private row")
+        return Table(columns, _read_body(body, path, columns))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        raise InputError(f"the table {path} cannot be read as comma-separated text in UTF-8") from None
+
+
+def _distinct(columns: Sequence[str], path: Path) -> tuple[str, ...]:
+    if not columns:
+        raise InputError(f"the table {path} is empty: it must name its columns")
+    if "" in columns:
+        raise InputError(f"a column of {path} has no name (an index column?): name it or leave it out")
+    if repeated := [column for column in columns if columns.count(column) > 1]:
+        raise InputError(f"column {repeated[0]!r} appears more than once in {path}: rename one")
+    return tuple(columns)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_body(body: str, path: Path, columns: tuple[str, ...]) -> np.ndarray:
+    if not body.strip():
+        return np.empty((0, len(columns)))
+    try:
+        values = np.loadtxt(io.StringIO(body), delimiter=",", comments=None, quotechar='"', ndmin=2)
+        if values.shape[1] == len(columns):
+            return values
+    except ValueError:
+        # loadtxt is fast, but it takes no empty cell and its errors quote the cell it stopped at.
+        pass
+    rows = [row for row in csv.reader(io.StringIO(body), skipinitialspace=True) if row]
+    if any(len(row) != len(columns) for row in rows):
+        raise InputError(f"the table {path} has a row with more or fewer cells than the header has names")
+    values = np.empty((len(rows), len(columns)))
+    for j, column in enumerate(columns):
+        try:
+            values[:, j] = [float(row[j]) if row[j].strip() else math.nan for row in rows]
+        except ValueError:
+            raise InputError(f"column {column!r} {_NOT_NUMBERS}") from None
+    return values
+
+
+def _read_parquet(path: Path) -> Table:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError("reading .parquet needs pyarrow: pip install 'l2p-jax[data]'") from error
+    try:
+        content = pyarrow.parquet.ParquetFile(path).read()
+    except (pa.ArrowException, OSError):
+        raise InputError(f"the table {path} cannot be read as Parquet") from None
+    columns = _distinct(content.column_names, path)
+    is_kind = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    for field in content.schema:
+        if not any(test(field.type) for test in is_kind):
+            raise InputError(f"column {field.name!r} {_NOT_NUMBERS}")
+    return Table(columns, np.column_stack([column.cast(pa.float64(), safe=False) for column in content.columns]))
+
+
+def read_bounds(path: str | Path) -> dict[str, tuple[float, float]]:
+    """Declared bounds from a JSON file {column: [low, high]}, in the columns' own units.
+
+    Raises:
+      InputError: the file is missing or is not such JSON, or bounds are not finite numbers with low < high.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "bounds.json"
+    >>> _ = path.write_text('{"age": [0, 120]}')
+    >>> read_bounds(path)
+    {'age': (0.0, 120.0)}
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"the bounds {path} cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"the bounds {path} must be a JSON object {{column: [low, high]}}")
+    return {column: _interval(column, pair) for column, pair in content.items()}
+
+
+def _interval(column: str, pair: Any) -> tuple[float, float]:
+    is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_finite, pair))
+    if not (is_pair and pair[0] < pair[1] and _is_finite(float(pair[1]) - float(pair[0]))):
+        raise InputError(f"bounds of column {column!r} must be two finite numbers [low, high] with low < high")
+    return float(pair[0]), float(pair[1])
+
+
+def _is_finite(value: Any) -> bool:
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return bool(is_number and abs(value) <= sys.float_info.max)
+
+
+def scale(values: np.ndarray, bounds: Sequence[tuple[float, float]]) -> np.ndarray:
+    """f32[n, d] in [0, 1] from values [n, d] and d pairs low < high: (value - low) / (high - low), clipped silently.
+
+    >>> scale(np.array([[0.0], [30.0], [200.0]]), [(0, 120)]).tolist()
+    [[0.0], [0.25], [1.0]]
+    """
+    low, high = np.array(bounds, dtype=np.float64).T
+    return ((np.clip(values, low, high) - low) / (high - low)).astype(np.float32)
+
+
+def prepare(
+    table: Table,
+    target: str,
+    bounds: Bounds,
+    classes: tuple[float, float] | None = None,
+    on_invalid: Literal["refuse", "null"] = "refuse",
+    features: Sequence[str] | None = None,
+) -> "Rows":
+    """Rows for binary classification: NumPy f32 arrays x [n, d] in [0, 1], y [n] in {0, 1}, mask [n].
+
+    Args:
+      table, target: the table, of which only the columns are public, and its column of labels.
+      bounds: [low, high] of every feature, in its own units; bounds of the target are not used.
+      classes: (A, B), labels A become 0 and B become 1; else labels are all 0 or 1, or all -1 or 1.
+      on_invalid: an empty, NaN or infinite feature or a label outside the classes makes the table refused, or its row
+        null (x, y, mask 0). Whether a row is null must not hang on others: "null" takes 0 and -1 alike for class 0.
+      features: the features in order, as of the table trained on; else all columns but the target, in theirs.
+
+    Raises:
+      InputError: unknown target or feature, bounds that are missing, malformed or of no column, classes that are not
+        two numbers, or an invalid row under "refuse".
+
+    >>> table = Table(("age", "readmit"), np.array([[30.0, 1.0], [150.0, -1.0]]))
+    >>> rows = prepare(table, "readmit", {"age": (0, 120)})
+    >>> rows.x.tolist(), rows.y.tolist(), rows.mask.tolist()
+    ([[0.25], [1.0]], [1.0, 0.0], [1.0, 1.0])
+    """
+    from l2p.task import Rows  # imports JAX: not for those who only read tables
+
+    if on_invalid not in ("refuse", "null"):
+        raise InputError(f"on_invalid must be 'refuse' or 'null', not {on_invalid!r}")
+    if classes is not None and not (len(classes) == 2 and all(map(_is_finite, classes)) and classes[0] != classes[1]):
+        raise InputError("classes must be two different numbers (A, B): labels A become 0 and B become 1")
+    negatives, positive = ((0, -1), 1) if classes is None else (classes[:1], classes[1])
+    features = _features(table, target, features)
+    limits = _limits(table, features, bounds)
+    raw = table.values[:, [table.columns.index(name) for name in features]]
+    labels = table.values[:, table.columns.index(target)]
+    is_positive, is_negative, finite = labels == positive, np.isin(labels, negatives), np.isfinite(raw)
+    if on_invalid == "refuse":
+        if not finite.all():
+            name = features[int(finite.all(axis=0).argmin())]
+            raise InputError(f"column {name!r} has empty, NaN or infinite cells: {_REMEDY}")
+        if not (is_positive | is_negative).all() or len(np.unique(labels[is_negative])) > 1:
+            declared = "0 and 1, or -1 and 1" if classes is None else f"{classes[0]:g} and {classes[1]:g}"
+            raise InputError(f"target {target!r} has labels other than {declared}: declare the classes, or {_REMEDY}")
+    mask = (is_positive | is_negative) & finite.all(axis=1)
+    x = np.where(mask[:, None], scale(raw, limits), np.float32(0))
+    y = (mask & is_positive).astype(np.float32)
+    return Rows(x=x, y=y, mask=mask.astype(np.float32))  # pyrefly: ignore[bad-argument-type]
+
+
+def _features(table: Table, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
+    chosen = tuple(name for name in table.columns if name != target) if features is None else tuple(features)
+    for name in (target, *chosen):
+        if name not in table.columns:
+            raise InputError(f"the table has no column {name!r}: its columns are {', '.join(table.columns)}")
+    if not chosen or target in chosen or len(set(chosen)) != len(chosen):
+        raise InputError(f"features must be distinct columns other than the target {target!r}, at least one")
+    return chosen
+
+
+def _limits(table: Table, features: Sequence[str], bounds: Bounds) -> list[tuple[float, float]]:
+    for name in bounds:
+        if name not in table.columns:
+            raise InputError(f"bounds name {name!r}, which is no column: the columns are {', '.join(table.columns)}")
+    if missing := ", ".join(repr(name) for name in features if name not in bounds):
+        why = "read off private rows they leak; declare [low, high] from public knowledge"
+        raise InputError(f"bounds are missing for column {missing}: {why}")
+    return [_interval(name, bounds[name]) for name in features]

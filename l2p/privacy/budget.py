@@ -1,0 +1,76 @@
+"""What a run may spend, and under which notion of neighbouring tables."""
+
+import math
+from dataclasses import dataclass
+
+from l2p.errors import InputError
+from l2p.privacy.events import Adjacency
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An (epsilon, delta) target with its adjacency.
+
+    Attributes:
+      epsilon: in nats, finite and above 0.
+      delta: probability strictly between 0 and 1; `check_rows` asks for less than one over the number of rows.
+      adjacency: an `Adjacency` or its string value.
+
+    >>> str(Budget(0.1, 1e-8))
+    '(epsilon=0.1, delta=1e-08), zero_out adjacency'
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = Adjacency.ZERO_OUT
+
+    def __post_init__(self) -> None:
+        """Check the three values and store them in their own types."""
+        object.__setattr__(self, "epsilon", _number("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _number("delta", self.delta))
+        if not 0 < self.epsilon < math.inf:
+            raise InputError(
+                f"epsilon is {self.epsilon!r}, but a guarantee needs a finite epsilon above 0; "
+                "choose one, such as 0.1 or 1."
+            )
+        if not 0 < self.delta < 1:
+            raise InputError(
+                f"delta is {self.delta!r}, but the calibrations here need a probability strictly between 0 and 1; "
+                "choose one well below one over the number of rows, such as 1e-8."
+            )
+        try:
+            object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+        except ValueError:
+            known = ", ".join(Adjacency)
+            raise InputError(
+                f"adjacency {self.adjacency!r} is unknown, so the guarantee would say nothing about which tables "
+                f"count as neighbours; choose one of {known}."
+            ) from None
+
+    def check_rows(self, num_rows: int) -> None:
+        """Refuse a delta that is vacuous for a table of `num_rows` rows (a public number).
+
+        >>> Budget(0.1, 1e-8).check_rows(30_400)
+        """
+        if num_rows < 1:
+            raise InputError(
+                f"the table has {num_rows} rows, but there is nothing to learn from or to protect below 1; "
+                "check the source and its filters."
+            )
+        if self.delta * num_rows >= 1:
+            raise InputError(
+                f"delta={self.delta!r} is not below 1/N for N={num_rows}, and a mechanism that publishes one row "
+                f"picked at random would meet such a guarantee; choose delta well below {1 / num_rows:.1e}."
+            )
+
+    def __str__(self) -> str:
+        """The guarantee as the card prints it."""
+        return f"(epsilon={self.epsilon!r}, delta={self.delta!r}), {self.adjacency.value} adjacency"
+
+
+def _number(name: str, value: float) -> float:
+    """The value as a float, or a sentence that says it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}, but a guarantee is stated in numbers; give a number.") from None

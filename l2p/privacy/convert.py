@@ -1,0 +1,186 @@
+"""Budgets from (epsilon, delta) and back: float64 on the host, every rounding on the safe side.
+
+Units: epsilon, rho and Renyi divergences are in nats; `mu` is the mean shift of a unit normal; orders are real
+numbers above 1. Throughout, L = ln(1 / delta). Inputs are those of a valid `Budget`: epsilon > 0, 0 < delta < 1.
+
+Sources: Balle & Wang 2018 and Dong, Roth & Su 2022 (Gaussian curve); Bun & Steinke 2016 (zCDP); Bun, Dwork,
+Rothblum & Steinke 2018 (tCDP); Canonne, Kamath & Steinke 2020, "CKS" (sharp Renyi conversion).
+"""
+
+import math
+import sys
+from typing import NamedTuple
+
+from scipy.optimize import brentq
+from scipy.special import erfcx, ndtr
+
+# The closed forms below are good to about 1e-14, so this margin covers their float64 error many times over.
+_DOWN, _UP = 1 - 1e-12, 1 + 1e-12
+# The Gaussian curve is good to about 1e-11 and its root finder to 1e-12, both relative to delta.
+_DELTA_MARGIN = 1 - 1e-9
+# Three-point Gauss-Legendre rule on [-1, 1].
+_GAUSS_LEGENDRE = ((-math.sqrt(0.6), 5 / 9), (0.0, 8 / 9), (math.sqrt(0.6), 5 / 9))
+
+
+class CtCDP(NamedTuple):
+    """Truncated concentrated privacy tied to one (epsilon, delta): D_a <= rho * a for all orders a in (1, omega)."""
+
+    omega: float
+    rho: float
+
+
+def gdp_delta(mu: float, epsilon: float) -> float:
+    """Smallest delta for which mu-Gaussian-DP implies (epsilon, delta)-DP: the exact trade-off, no bound.
+
+    Phi(-low) - e^epsilon Phi(-high), with low and high = epsilon / mu -+ mu / 2 (Balle & Wang 2018, Theorem 8).
+    Because high^2 - low^2 = 2 epsilon, e^epsilon Phi(-high) = e^(-low^2 / 2) erfcx(high / sqrt 2) / 2: no e^epsilon.
+
+    >>> round(gdp_delta(1.0, 1.0), 6)
+    0.126937
+    """
+    if mu == 0:
+        return 0.0
+    low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    if low > 38:
+        return sys.float_info.min  # above the truth, which float64 can no longer represent
+    scale = math.exp(-low * low / 2) / 2
+    if mu >= 0.1:
+        return float(ndtr(-low) - scale * erfcx(high / math.sqrt(2)))
+    # The two terms nearly cancel: integrate -erfcx'(z) = 2 / sqrt(pi) - 2 z erfcx(z) > 0 between the two points.
+    centre, half = epsilon / mu / math.sqrt(2), mu / 2 / math.sqrt(2)
+    nodes = ((centre + half * node, weight) for node, weight in _GAUSS_LEGENDRE)
+    slope = sum(weight * (2 / math.sqrt(math.pi) - 2 * z * float(erfcx(z))) for z, weight in nodes)
+    return scale * half * slope
+
+
+def gdp_mu(epsilon: float, delta: float) -> float:
+    """Largest mu such that mu-Gaussian-DP implies (epsilon, delta)-DP, from the safe (lower) side of the root.
+
+    >>> round(gdp_mu(0.1, 1e-8), 6)
+    0.021769
+    """
+    low = math.sqrt(2 * zcdp_rho_simple(epsilon, delta))  # mu^2 / 2 = rho for a Gaussian, and the bound is not tight
+    high = 2 * low
+    while gdp_delta(high, epsilon) <= delta:
+        high *= 2
+    target = delta * _DELTA_MARGIN
+    return brentq(lambda mu: math.log(gdp_delta(mu, epsilon) / target), low, high, xtol=1e-14 * low, rtol=1e-14)
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """Smallest safe epsilon such that mu-Gaussian-DP implies (epsilon, delta)-DP, from the upper side of the root.
+
+    >>> round(gdp_epsilon(0.021769, 1e-8), 5)
+    0.1
+    """
+    target = delta * _DELTA_MARGIN
+    if math.isinf(mu * mu):
+        return math.inf
+    if gdp_delta(mu, 0.0) <= target:
+        return 0.0
+    high = zcdp_epsilon_simple(mu * mu / 2, delta)
+    root = brentq(lambda eps: math.log(gdp_delta(mu, eps) / target), 0.0, high, xtol=1e-14 * high, rtol=1e-14)
+    return root * _UP
+
+
+def zcdp_rho_simple(epsilon: float, delta: float) -> float:
+    """Root of rho + 2 sqrt(rho L) = epsilon (Bun & Steinke 2016, Proposition 1.3), without cancellation.
+
+    >>> round(zcdp_rho_simple(0.1, 1e-8), 7)
+    0.0001353
+    """
+    log_inverse = -math.log(delta)
+    root = epsilon / (math.sqrt(epsilon + log_inverse) + math.sqrt(log_inverse))
+    return root * root * _DOWN
+
+
+def zcdp_epsilon_simple(rho: float, delta: float) -> float:
+    """Epsilon of rho-zCDP at delta by rho + 2 sqrt(rho L) (Bun & Steinke 2016, Proposition 1.3).
+
+    >>> round(zcdp_epsilon_simple(1.353e-4, 1e-8), 3)
+    0.1
+    """
+    return (rho + 2 * math.sqrt(-rho * math.log(delta))) * _UP
+
+
+def rdp_epsilon(rdp: float, order: float, delta: float) -> float:
+    """Epsilon at delta of a mechanism whose Renyi divergence at one real `order` > 1 is `rdp` (CKS, Proposition 12).
+
+    >>> round(rdp_epsilon(249.6 * 2.088e-4, 249.6, 1e-8), 3)
+    0.1
+    """
+    return (rdp + _conversion_cost(order - 1, delta)) * _UP if rdp < math.inf else math.inf
+
+
+def planned_order(epsilon: float, delta: float) -> float:
+    """Order alpha* at which a Renyi budget for (epsilon, delta) admits the largest rho-zCDP total.
+
+    For a given rho the best order solves rho (alpha - 1)^2 + ln alpha = L; putting that rho into CKS leaves one
+    equation in alpha, whose left side falls from infinity at 1 to below 0 at 1 / delta: one root.
+
+    >>> round(planned_order(0.1, 1e-8), 1)
+    249.6
+    """
+    log_inverse = -math.log(delta)
+
+    def excess(log_x: float) -> float:
+        x = math.exp(log_x)  # alpha - 1
+        return (log_inverse - math.log1p(x)) * (2 * x + 1) / (x * x) - math.log1p(1 / x) - epsilon
+
+    return 1 + math.exp(brentq(excess, -300.0, math.log(math.expm1(log_inverse)), xtol=1e-12))
+
+
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """Largest rho whose zCDP implies (epsilon, delta)-DP by CKS, attained at `planned_order`.
+
+    >>> round(zcdp_rho(0.1, 1e-8), 7)
+    0.0002088
+    """
+    order = planned_order(epsilon, delta)
+    return (epsilon - _conversion_cost(order - 1, delta)) / order * _DOWN
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Epsilon at delta of rho-zCDP by CKS, the minimum over all real orders; `rho` must be fixed in advance.
+
+    >>> round(zcdp_epsilon(2.088e-4, 1e-8), 3)
+    0.1
+    """
+    if rho == 0 or math.isinf(rho):
+        return rho
+    log_inverse = -math.log(delta)
+    # Each term of rho x^2 + ln(1 + x) = L reaches L / 2 or L there, so the two ends enclose the root.
+    low = 0.9 * min(math.expm1(log_inverse / 2), math.sqrt(log_inverse / 2 / rho))
+    high = 1.1 * min(math.expm1(log_inverse), math.sqrt(log_inverse / rho))
+    x = brentq(lambda x: rho * x * x + math.log1p(x) - log_inverse, low, high, xtol=1e-12 * low)
+    return max(rho * (1 + x) + _conversion_cost(x, delta), 0.0) * _UP
+
+
+def ctcdp(epsilon: float, delta: float) -> CtCDP:
+    """The paper's compact truncated concentrated privacy (Hong et al., Definition 0.1) for one (epsilon, delta).
+
+    With a = L / epsilon: omega = 1 + a + sqrt(a (a + 1)) and rho = epsilon (sqrt(a + 1) - sqrt(a))^2. The rho printed
+    in the paper is the other, spurious root of rho + 2 sqrt(rho L) = epsilon and promises nothing; this is the sound
+    one, and omega = 1 + sqrt(L / rho) is the smallest order bound under which the simple conversion holds at it.
+
+    >>> [round(value, 6) for value in ctcdp(0.1, 1e-8)]
+    [369.912938, 0.000135]
+    """
+    a = -math.log(delta) / epsilon
+    return CtCDP(omega=1 + a + math.sqrt(a * (a + 1)), rho=epsilon / (math.sqrt(a + 1) + math.sqrt(a)) ** 2 * _DOWN)
+
+
+def ctcdp_epsilon(rho: float, omega: float, delta: float) -> float:
+    """Epsilon at delta of (rho, omega)-tCDP by the largest allowed order: rho omega + L / (omega - 1).
+
+    Sound for any rho, and the best that orders below omega give while (omega - 1)^2 rho <= L (Bun et al. 2018).
+
+    >>> round(ctcdp_epsilon(1.353e-4, 369.9, 1e-8), 3)
+    0.1
+    """
+    return (rho * omega - math.log(delta) / (omega - 1)) * _UP
+
+
+def _conversion_cost(x: float, delta: float) -> float:
+    """What CKS adds to a Renyi divergence at order 1 + x; a function of x because 1 + x would lose a small x."""
+    return (-math.log(delta) - math.log1p(x)) / x - math.log1p(1 / x)

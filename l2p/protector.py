@@ -1,0 +1,42 @@
+"""What every method implements: a starting point, a step that only sees paid answers, and an end."""
+
+import abc
+from typing import Any, ClassVar
+
+import jax
+
+from l2p.oracle import Oracle, Setup
+
+State = Any
+
+
+class Protector(abc.ABC):
+    """A private optimizer. Concrete protectors are `flax.struct` dataclasses whose array fields are their parameters.
+
+    Everything a protector learns about private rows comes from `oracle.ask`, so whatever it computes is
+    post-processing and needs no proof of its own.
+
+    Attributes:
+      num_steps: static; a run never takes more steps.
+      models: names of the models it can train.
+      mechanisms: noise distributions of its queries; decides the accountant when none is named.
+      adaptive_noise: whether noise levels or the stopping time depend on earlier answers. Such a run is certified by
+        its filter at the cap, never by what it has spent so far.
+    """
+
+    num_steps: int
+    models: ClassVar[tuple[str, ...]] = ("logistic",)
+    mechanisms: ClassVar[tuple[str, ...]] = ("gaussian",)
+    adaptive_noise: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:
+        """Parameters and state before the first step. May ask one-off side queries."""
+
+    @abc.abstractmethod
+    def step(self, params: jax.Array, state: State, oracle: Oracle) -> tuple[jax.Array, State]:
+        """One step. Traced once: it must ask the same queries every time."""
+
+    @abc.abstractmethod
+    def finish(self, params: jax.Array, state: State, setup: Setup) -> jax.Array:
+        """The parameters to release, for raw rows."""

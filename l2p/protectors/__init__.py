@@ -1,0 +1,61 @@
+"""Methods by name. Hand-designed ones are made here; tuned and learned ones are loaded from checkpoints."""
+
+import math
+from collections.abc import Callable
+
+import jax.numpy as jnp
+
+from l2p.privacy import accountants
+from l2p.privacy.budget import Budget
+from l2p.protector import Protector
+from l2p.protectors.agd import AGD
+from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
+from l2p.protectors.nonprivate import NonPrivate
+from l2p.protectors.projectors import MixProjector, Optax
+from l2p.protectors.schedulers import Decaying, ShareScheduler
+from l2p.protectors.stepwise import Centering, Stepwise
+
+
+def noisygd(budget: Budget) -> Stepwise:
+    """Full-batch DP-SGD with momentum and constant noise, at the settings one would guess without tuning."""
+    del budget
+    scheduler = Decaying(log_clip_norm=jnp.log(jnp.array([1.0])), rate=jnp.array([0.0]))
+    momentum = math.log(0.9 / 0.1)
+    rates = {"learning_rate": jnp.log(jnp.array([0.5])), "momentum": jnp.array([momentum])}
+    return Stepwise(scheduler, Optax("sgd", rates))
+
+
+def agd(budget: Budget, accountant: str = "rdp") -> AGD:
+    """AGD at its authors' settings: epsilon / 120 for the first choice and, by the classic Gaussian calibration, the
+    first gradient; clipping norms 3, gamma 0.1, 20 step sizes up to 2, L2 weight 0.001 (Lee and Kifer 2018)."""
+    first_epsilon = 0.5 * budget.epsilon / 60
+    selection_rho = 0.5 * first_epsilon**2
+    gradient_rho = 0.5 * first_epsilon**2 / (2.0 * math.log(1.25 / budget.delta))
+    unit = accountants.plan(accountant, budget)
+    rho = float(unit.budget / unit.coefficients["gaussian"]) / 2.0
+    settings = {
+        "log_gradient_share": gradient_rho / rho,
+        "log_selection_share": selection_rho / rho,
+        "log_increase": 0.1,
+        "log_gradient_clip": 3.0,
+        "log_loss_clip": 3.0,
+        "log_max_step": 2.0,
+        "log_regularization": 0.001,
+    }
+    return AGD(**{name: jnp.array([math.log(setting)]) for name, setting in settings.items()})
+
+
+def nonprivate(budget: Budget) -> NonPrivate:
+    """The exact minimiser, outside any budget."""
+    del budget
+    return NonPrivate()
+
+
+#: Methods that need no checkpoint.
+HAND_DESIGNED: dict[str, Callable[[Budget], Protector]] = {"noisygd": noisygd, "agd": agd, "nonprivate": nonprivate}
+
+#: Every class that a checkpoint may name.
+CLASSES: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (AGD, Centering, Decaying, LSTMProjector, LSTMScheduler, MixProjector, Optax, ShareScheduler, Stepwise)
+}

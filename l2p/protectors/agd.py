@@ -1,0 +1,119 @@
+"""DP-AGD (Lee and Kifer, KDD 2018): gradient descent whose step sizes are chosen by noisy minimum.
+
+Its three nested loops are one flat step here: buy or top up the gradient, choose a step size, move or raise the price.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from l2p.features import FeatureMap
+from l2p.oracle import Oracle, Setup
+from l2p.protector import Protector
+from l2p.protectors.conditioning import value
+from l2p.queries import ClippedGradient, NoisyMinimum
+
+NUM_CANDIDATES = 20
+#: Every this many moves the largest candidate becomes 1.1 times the largest step taken since.
+WINDOW = 10
+
+
+@struct.dataclass
+class AGDState:
+    """Between two steps.
+
+    Attributes:
+      gradient: f32[p], the noised gradient sum bought so far at this point; zeros once a move was made.
+      bought: f32[], its price in zCDP, the sum of what it was bought for.
+      price: f32[], price the gradient of this step is to reach.
+      max_step: f32[], largest candidate step size.
+      largest: f32[], largest step taken in this window.
+      moves: i32[], moves made.
+    """
+
+    gradient: jax.Array
+    bought: jax.Array
+    price: jax.Array
+    max_step: jax.Array
+    largest: jax.Array
+    moves: jax.Array
+
+
+@struct.dataclass
+class AGD(Protector):
+    """Adaptive gradient descent. Prices are shares of the budget, so that one setting serves every epsilon.
+
+    Every field is a polynomial in log(mu N), f32[k]; f32[1] is a constant.
+
+    Attributes:
+      log_gradient_share: f32[k], log of the share of the budget that a gradient costs at first.
+      log_selection_share: f32[k], log of the share that a choice of step size costs.
+      log_increase: f32[k], log of gamma: a rejected gradient's price grows by the factor 1 + gamma.
+      log_gradient_clip: f32[k], log of the clipping norm of gradients.
+      log_loss_clip: f32[k], log of the largest loss of one row.
+      log_max_step: f32[k], log of the largest candidate step size.
+      log_regularization: f32[k], log of the weight of the L2 term in the direction.
+      selection: "exponential" as in the paper, or "gumbel", which costs a quarter at the same noise (static).
+      num_steps: the most steps ever taken (static); the budget usually ends the run before.
+    """
+
+    log_gradient_share: jax.Array
+    log_selection_share: jax.Array
+    log_increase: jax.Array
+    log_gradient_clip: jax.Array
+    log_loss_clip: jax.Array
+    log_max_step: jax.Array
+    log_regularization: jax.Array
+    selection: str = struct.field(pytree_node=False, default="exponential")
+    num_steps: int = struct.field(pytree_node=False, default=1024)
+    adaptive_noise = True
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("gaussian", self.selection)
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, AGDState]:
+        zero = jnp.zeros((), jnp.float32)
+        price = self._at(self.log_gradient_share, oracle.setup) * oracle.setup.accountant.budget
+        max_step = self._at(self.log_max_step, oracle.setup)
+        return params, AGDState(jnp.zeros_like(params), zero, price, max_step, zero, jnp.zeros((), jnp.int32))
+
+    def _at(self, coefficients: jax.Array, setup: Setup) -> jax.Array:
+        return jnp.exp(value(coefficients, setup.log_signal))
+
+    def step(self, params: jax.Array, state: AGDState, oracle: Oracle) -> tuple[jax.Array, AGDState]:
+        setup, accountant = oracle.setup, oracle.setup.accountant
+        identity = FeatureMap.identity(params.shape[0] - 1)
+        # After a rejection only the difference is bought; independent estimates are averaged by inverse variance,
+        # and for Gaussian noise inverse variance is price.
+        topup = accountant.noise_multiplier(state.price - state.bought)
+        fresh = oracle.ask(ClippedGradient(setup.model, params, identity, self._at(self.log_gradient_clip, setup), topup))
+        gradient = (state.bought * state.gradient + (state.price - state.bought) * fresh) / state.price
+
+        direction = gradient / optax.safe_norm(gradient, 1e-12) + self._at(self.log_regularization, setup) * params
+        sizes = state.max_step * jnp.arange(NUM_CANDIDATES + 1) / NUM_CANDIDATES
+        candidates = params[None, :] - sizes[:, None] * direction[None, :]
+        choice = accountant.noise_multiplier(
+            self._at(self.log_selection_share, setup) * accountant.budget, self.selection
+        )
+        loss_clip = self._at(self.log_loss_clip, setup)
+        index = oracle.ask(NoisyMinimum(setup.model, candidates, loss_clip, choice, mechanism=self.selection))
+
+        moved = index > 0
+        moves = state.moves + moved
+        largest = jnp.maximum(state.largest, sizes[index])
+        close = moved & (moves % WINDOW == 0)
+        next_max = jnp.minimum(1.1 * largest, self._at(self.log_max_step, setup))
+        after = AGDState(
+            gradient=jnp.where(moved, 0.0, gradient),
+            bought=jnp.where(moved, 0.0, state.price),
+            price=jnp.where(moved, state.price, state.price * (1.0 + self._at(self.log_increase, setup))),
+            max_step=jnp.where(close, next_max, state.max_step),
+            largest=jnp.where(close, 0.0, largest),
+            moves=moves,
+        )
+        return jnp.where(moved, candidates[index], params), after
+
+    def finish(self, params: jax.Array, state: AGDState, setup: Setup) -> jax.Array:
+        return params

@@ -1,0 +1,91 @@
+"""The learned pair of Hong et al. (AAAI 2021): coordinate-wise two-layer LSTMs for scheduler and projector."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from l2p.oracle import Oracle, Setup
+from l2p.protectors.conditioning import standardize
+from l2p.protectors.networks import apply_lstm, init_lstm, lstm_carry
+from l2p.protectors.projectors import Projector
+from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler, noise_for_share
+
+NUM_UNITS = 20
+#: log(|g|) is divided by this before it enters the projector (Andrychowicz et al. 2016, appendix A).
+LOG_MAGNITUDE_SCALE = 10.0
+
+
+@struct.dataclass
+class LSTMScheduler(Scheduler):
+    """sigma(.): the noise multiplier, as a factor on the one that spends the budget evenly.
+
+    It emits noise, not a share, so it may try to overspend: meta-training holds it to the budget by an augmented
+    Lagrangian, deployment by the ledger. Its feedback is the norm of the last released gradient, which is free; the
+    paper's private norm query s_t costs budget and is not asked.
+
+    Attributes:
+      network: parameters of the LSTM.
+      log_clip_norm: f32[], C_g, fixed in the paper.
+    """
+
+    network: dict
+    log_clip_norm: jax.Array
+    adaptive: bool = struct.field(pytree_node=False, default=True)
+
+    @classmethod
+    def create(cls, key: jax.Array, clip_norm: float) -> "LSTMScheduler":
+        return cls(init_lstm(key, 3, NUM_UNITS, 1), jnp.log(jnp.float32(clip_norm)))
+
+    def init(self, oracle: Oracle) -> Any:
+        return lstm_carry(1, NUM_UNITS)
+
+    def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+        clip_norm = jnp.exp(self.log_clip_norm)
+        norm = optax.safe_norm(seen.gradient, 1e-12) / clip_norm
+        progress = 2.0 * oracle.step / num_steps - 1.0
+        inputs = jnp.stack([jnp.log(norm + 1e-3), progress, standardize(oracle.setup.log_signal)])
+        state, output = apply_lstm(self.network, state, inputs[None, :])
+        accountant = oracle.setup.accountant
+        even = accountant.noise_multiplier(accountant.budget * (1.0 - SLACK) / num_steps)
+        return Plan(_or_what_is_left(even * jnp.exp(output[0, 0]), oracle), clip_norm), state
+
+
+def _or_what_is_left(noise_multiplier: jax.Array, oracle: Oracle) -> jax.Array:
+    """The demand f32[], or all that is left where that is less than the demand but at least half of it."""
+    rest = noise_for_share(oracle, jnp.ones(()))
+    return jnp.where((rest > noise_multiplier) & (rest < noise_multiplier * 2.0**0.5), rest, noise_multiplier)
+
+
+@struct.dataclass
+class LSTMProjector(Projector):
+    """pi(.): the update of each coordinate from that coordinate's noised gradients.
+
+    Inputs are Andrychowicz et al.'s log magnitude and sign, and the ratio of the gradient to its (public) noise.
+
+    Attributes:
+      network: parameters of the LSTM.
+      log_step: f32[], log of the scale of its output.
+    """
+
+    network: dict
+    log_step: jax.Array
+
+    @classmethod
+    def create(cls, key: jax.Array, step: float = 0.1) -> "LSTMProjector":
+        return cls(init_lstm(key, 3, NUM_UNITS, 1), jnp.log(jnp.float32(step)))
+
+    def init(self, params: jax.Array, setup: Setup) -> Any:
+        return lstm_carry(params.shape[0], NUM_UNITS)
+
+    def __call__(
+        self, state: Any, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
+    ) -> tuple[jax.Array, Any]:
+        gradient = seen.gradient
+        magnitude = jnp.log(jnp.abs(gradient) + 1e-8) / LOG_MAGNITUDE_SCALE
+        ratio = jnp.arcsinh(gradient / (seen.noise_std + 1e-12))
+        sign = jnp.clip(gradient * 100.0, -1.0, 1.0)
+        state, output = apply_lstm(self.network, state, jnp.stack([magnitude, sign, ratio], axis=1))
+        return jnp.exp(self.log_step) * output[:, 0], state

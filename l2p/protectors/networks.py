@@ -1,0 +1,66 @@
+"""Networks inside learned protectors: parameters are plain dictionaries, so that they checkpoint and vmap freely."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+
+def init_mlp(key: jax.Array, sizes: tuple[int, ...]) -> dict:
+    """Parameters of a tanh network with layer `sizes`; the last layer starts at zero, so the network outputs zero."""
+    layers = {}
+    for index, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        last = index == len(sizes) - 2
+        weight = jax.random.normal(jax.random.fold_in(key, index), (fan_in, fan_out)) / fan_in**0.5
+        layers[f"layer{index}"] = {"w": jnp.zeros_like(weight) if last else weight, "b": jnp.zeros(fan_out)}
+    return layers
+
+
+def apply_mlp(params: dict, inputs: jax.Array) -> jax.Array:
+    """f32[..., in] -> f32[..., out]."""
+    hidden = inputs
+    for index in range(len(params)):
+        layer = params[f"layer{index}"]
+        # Written out along the last axis: coordinates are many and layers are narrow.
+        hidden = jnp.matmul(hidden, layer["w"]) + layer["b"].reshape((1,) * (hidden.ndim - 1) + (-1,))
+        if index < len(params) - 1:
+            hidden = jnp.tanh(hidden)
+    return hidden
+
+
+class StackedLSTM(nnx.Module):
+    """Two LSTM layers and a linear head (Andrychowicz et al. 2016), applied to each line of its input alike."""
+
+    def __init__(self, num_inputs: int, num_units: int, num_outputs: int, rngs: nnx.Rngs):
+        self.first = nnx.OptimizedLSTMCell(num_inputs, num_units, rngs=rngs)
+        self.second = nnx.OptimizedLSTMCell(num_units, num_units, rngs=rngs)
+        self.head = nnx.Linear(num_units, num_outputs, rngs=rngs, kernel_init=nnx.initializers.zeros_init())
+
+    def __call__(self, carry: Any, inputs: jax.Array) -> tuple[Any, jax.Array]:
+        first, hidden = self.first(carry[0], inputs)
+        second, hidden = self.second(carry[1], hidden)
+        return (first, second), self.head(hidden)
+
+
+def init_lstm(key: jax.Array, num_inputs: int, num_units: int, num_outputs: int) -> dict:
+    """Parameters of a `StackedLSTM` as a plain dictionary; its head starts at zero."""
+    module = StackedLSTM(num_inputs, num_units, num_outputs, nnx.Rngs(key))
+    return nnx.to_pure_dict(nnx.state(module, nnx.Param))
+
+
+def lstm_carry(num_lines: int, num_units: int) -> Any:
+    """The state before the first step: zeros, for `num_lines` lines."""
+    zeros = jnp.zeros((num_lines, num_units), jnp.float32)
+    return ((zeros, zeros), (zeros, zeros))
+
+
+def apply_lstm(params: dict, carry: Any, inputs: jax.Array) -> tuple[Any, jax.Array]:
+    """One step: carry, f32[lines, in] -> carry, f32[lines, out]."""
+    num_units = params["head"]["kernel"].shape[0]
+    num_outputs = params["head"]["kernel"].shape[1]
+    skeleton = nnx.eval_shape(lambda: StackedLSTM(inputs.shape[-1], num_units, num_outputs, nnx.Rngs(0)))
+    graph, state, rest = nnx.split(skeleton, nnx.Param, ...)
+    nnx.replace_by_pure_dict(state, params)
+    module = nnx.merge(graph, state, nnx.State({}) if not rest else rest)
+    return module(carry, inputs)

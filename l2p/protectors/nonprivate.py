@@ -1,0 +1,26 @@
+"""No privacy at all: the upper end of every comparison."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.oracle import Oracle, Setup
+from l2p.protector import Protector
+from l2p.queries.solve import Minimizer
+
+
+@struct.dataclass
+class NonPrivate(Protector):
+    """Asks for the exact minimiser, which no finite budget grants."""
+
+    num_steps: int = struct.field(pytree_node=False, default=1)
+    mechanisms = ("none",)
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, tuple]:
+        return params, ()
+
+    def step(self, params: jax.Array, state: tuple, oracle: Oracle) -> tuple[jax.Array, tuple]:
+        return oracle.ask(Minimizer(oracle.setup.model, params, jnp.zeros(()))), state
+
+    def finish(self, params: jax.Array, state: tuple, setup: Setup) -> jax.Array:
+        return params

@@ -1,0 +1,140 @@
+"""Projectors: from noised gradients to updates. They see released answers only."""
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from l2p.oracle import Setup
+from l2p.protectors.conditioning import standardize, value
+from l2p.protectors.networks import apply_mlp
+from l2p.protectors.schedulers import Observation
+
+
+class Projector(abc.ABC):
+    """Turns the noised mean gradient into an update."""
+
+    @abc.abstractmethod
+    def init(self, params: jax.Array, setup: Setup) -> Any:
+        """Projector state for params f32[p]."""
+
+    @abc.abstractmethod
+    def __call__(
+        self, state: Any, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
+    ) -> tuple[jax.Array, Any]:
+        """The update f32[p] (to be added to params) and the next state."""
+
+
+@struct.dataclass
+class Optax(Projector):
+    """Any optax optimizer by name.
+
+    Attributes:
+      optimizer: name of an optax factory (static), such as "sgd" or "adam".
+      hyperparameters: its keyword arguments, each f32[k], a polynomial in log(mu N). `learning_rate` and others in
+        `log_scale` are given as logarithms, `momentum` and others in `logit_scale` as logits, so that tuning by
+        gradients cannot leave their range.
+    """
+
+    optimizer: str = struct.field(pytree_node=False)
+    hyperparameters: dict[str, jax.Array]
+    log_scale: tuple[str, ...] = struct.field(pytree_node=False, default=("learning_rate",))
+    logit_scale: tuple[str, ...] = struct.field(pytree_node=False, default=("momentum",))
+
+    def _transformation(self, setup: Setup) -> optax.GradientTransformation:
+        arguments = {}
+        for name, coefficients in self.hyperparameters.items():
+            plain = value(coefficients, setup.log_signal)
+            if name in self.log_scale:
+                plain = jnp.exp(plain)
+            elif name in self.logit_scale:
+                plain = jax.nn.sigmoid(plain)
+            arguments[name] = plain
+        return getattr(optax, self.optimizer)(**arguments)
+
+    def init(self, params: jax.Array, setup: Setup) -> Any:
+        return self._transformation(setup).init(params)
+
+    def __call__(
+        self, state: Any, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
+    ) -> tuple[jax.Array, Any]:
+        return self._transformation(setup).update(seen.gradient, state, params)
+
+
+#: Decay rates of the gradient averages that a `MixProjector` mixes.
+MEMORY = (0.0, 0.5, 0.8, 0.9, 0.95)
+#: Inputs of a coordinate network: one signal-to-noise ratio per average, then six facts of the coordinate and the run.
+COORDINATE_INPUTS = len(MEMORY) + 6
+
+
+@struct.dataclass
+class Averages:
+    """Running averages of noised gradients: mean f32[5, p] and the noise variance f32[5] each of them carries."""
+
+    mean: jax.Array
+    variance: jax.Array
+    count: jax.Array
+
+
+@struct.dataclass
+class MixProjector(Projector):
+    """A learned mixture of gradient averages, with per-coordinate corrections from a zero-initialised network.
+
+    Without networks it is momentum SGD with a learning rate that changes over the run, whose constants depend on
+    log(mu N). `tensor_network` sees (progress, log(mu N)); `coordinate_network` sees each coordinate's
+    signal-to-noise ratios, its parameter and the noise, and returns the coordinate's own mixture and gain.
+
+    Attributes:
+      log_learning_rate: f32[k, 2], intercept and slope in progress.
+      mix: f32[k, 5], logits of the weights of the averages in `MEMORY`.
+      tensor_network: network with 2 inputs and 6 outputs (log gain, logits), or None.
+      coordinate_network: network with `COORDINATE_INPUTS` inputs and 6 outputs, or None.
+    """
+
+    log_learning_rate: jax.Array
+    mix: jax.Array
+    tensor_network: dict | None = None
+    coordinate_network: dict | None = None
+
+    def init(self, params: jax.Array, setup: Setup) -> Averages:
+        zeros = jnp.zeros((len(MEMORY), params.shape[0]), jnp.float32)
+        return Averages(zeros, jnp.zeros(len(MEMORY), jnp.float32), jnp.zeros((), jnp.float32))
+
+    def __call__(
+        self, state: Averages, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
+    ) -> tuple[jax.Array, Averages]:
+        decay = jnp.array(MEMORY)
+        count = state.count + 1.0
+        mean = decay[:, None] * state.mean + (1.0 - decay)[:, None] * seen.gradient[None, :]
+        variance = decay**2 * state.variance + (1.0 - decay) ** 2 * jnp.square(seen.noise_std)
+        # Early averages lean towards their zero start; dividing by their total weight removes that.
+        total = 1.0 - decay**count
+        average, std = mean / total[:, None], jnp.sqrt(variance + 1e-20) / total
+
+        log_gain = value(self.log_learning_rate, setup.log_signal) @ jnp.stack([jnp.ones(()), progress])
+        logits = value(self.mix, setup.log_signal)
+        inputs = jnp.stack([2 * progress - 1, standardize(setup.log_signal)])
+        if self.tensor_network is not None:
+            extra = apply_mlp(self.tensor_network, inputs)
+            log_gain, logits = log_gain + extra[0], logits + extra[1:]
+        logits, log_gain = jnp.broadcast_to(logits[:, None], mean.shape), jnp.broadcast_to(log_gain, params.shape)
+        if self.coordinate_network is not None:
+            extra = apply_mlp(self.coordinate_network, self._coordinates(average, std, params, seen, inputs)).T
+            log_gain, logits = log_gain + extra[0], logits + extra[1:]
+        update = -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits, axis=0) * average, axis=0)
+        return update, Averages(mean, variance, count)
+
+    def _coordinates(
+        self, average: jax.Array, std: jax.Array, params: jax.Array, seen: Observation, inputs: jax.Array
+    ) -> jax.Array:
+        """What the coordinate network sees: f32[p, COORDINATE_INPUTS]."""
+        ratios = jnp.arcsinh(average / (std[:, None] + 1e-12))
+        # How much of the whole gradient is signal: its squared length against what noise alone would give.
+        size = average.shape[1]
+        energy = jnp.square(average[-2]).sum() / (size * jnp.square(std[-2]) + 1e-20)
+        shared = jnp.stack([*inputs, jnp.log(seen.noise_std + 1e-12) / 4.0, jnp.log1p(energy), jnp.log(size) / 4.0])
+        lines = [ratios.T, params[:, None], jnp.broadcast_to(shared[None, :], (size, shared.shape[0]))]
+        return jnp.concatenate(lines, axis=1)

@@ -1,0 +1,114 @@
+"""Schedulers: how much of the budget a step spends, and how long a row's gradient may be.
+
+All but the paper's emit a share of what is left, so they cannot overspend by construction.
+"""
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.oracle import Oracle
+from l2p.protectors.conditioning import standardize, value
+from l2p.protectors.networks import apply_mlp
+
+#: Held back when the last step takes all that is left: float32 rounding must not refuse it.
+SLACK = 1e-5
+
+
+@struct.dataclass
+class Plan:
+    """A step's demand: noise_multiplier f32[] and clip_norm f32[]."""
+
+    noise_multiplier: jax.Array
+    clip_norm: jax.Array
+
+
+@struct.dataclass
+class Observation:
+    """What the last step released: gradient f32[p], the noised mean; noise_std f32[], its noise; clip_norm f32[]."""
+
+    gradient: jax.Array
+    noise_std: jax.Array
+    clip_norm: jax.Array
+
+
+class Scheduler(abc.ABC):
+    """Decides noise and clipping from public facts and released answers only."""
+
+    adaptive: bool = False
+
+    def init(self, oracle: Oracle) -> Any:
+        """Scheduler state before the first step."""
+        del oracle
+        return ()
+
+    @abc.abstractmethod
+    def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+        """This step's plan and the next state."""
+
+
+def noise_for_share(oracle: Oracle, share: jax.Array) -> jax.Array:
+    """The noise multiplier f32[] of a Gaussian query that costs `share` of what is left."""
+    budget = oracle.setup.accountant.budget
+    # A spent ledger would ask for infinite noise; the floor keeps the number finite and the ledger refuses it.
+    return oracle.setup.accountant.noise_multiplier(jnp.maximum(share * oracle.left, 1e-9) * (1.0 - SLACK) * budget)
+
+
+def tail_share(log_weights: jax.Array, step: jax.Array) -> jax.Array:
+    """Share f32[] of what is left that makes spending proportional to exp(log_weights), f32[T], at `step`."""
+    tail = jnp.where(jnp.arange(log_weights.shape[0]) >= step, log_weights, -jnp.inf)
+    return jnp.exp(log_weights[step] - jax.nn.logsumexp(tail))
+
+
+@struct.dataclass
+class Decaying(Scheduler):
+    """Noise that changes geometrically over the run; a rate of zero is the constant schedule of plain DP-SGD.
+
+    Attributes:
+      clip_norm: f32[k], log of the clipping norm, as a polynomial in log(mu N).
+      rate: f32[k], spending grows by exp(rate) from the first step to the last.
+    """
+
+    log_clip_norm: jax.Array
+    rate: jax.Array
+
+    def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+        log_signal = oracle.setup.log_signal
+        log_weights = value(self.rate, log_signal) * jnp.arange(num_steps) / num_steps
+        share = tail_share(log_weights, oracle.step)
+        return Plan(noise_for_share(oracle, share), jnp.exp(value(self.log_clip_norm, log_signal))), state
+
+
+@struct.dataclass
+class ShareScheduler(Scheduler):
+    """An open-loop schedule of shares and clipping norms, each a function of progress and log(mu N).
+
+    The share's logit is that of the uniform schedule, 1 / (T - t), plus a line in t / T; a zero-initialised network
+    of (t / T, log(mu N)) may add to both. It looks at no answer, so the schedule is fixed before the run.
+
+    Attributes:
+      share: f32[k, 2], intercept and slope of the logit's line.
+      log_clip_norm: f32[k, 2], the same for the log of the clipping norm.
+      network: parameters of a network with 2 inputs and 2 outputs, or None.
+    """
+
+    share: jax.Array
+    log_clip_norm: jax.Array
+    network: dict | None = None
+
+    def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+        log_signal = oracle.setup.log_signal
+        progress = oracle.step / num_steps
+        line = jnp.stack([jnp.ones(()), progress])
+        logit = value(self.share, log_signal) @ line
+        log_clip_norm = value(self.log_clip_norm, log_signal) @ line
+        if self.network is not None:
+            extra = apply_mlp(self.network, jnp.stack([2 * progress - 1, standardize(log_signal)]))
+            logit, log_clip_norm = logit + extra[0], log_clip_norm + extra[1]
+        steps_left = jnp.maximum(num_steps - oracle.step, 1)
+        # logit(1 / n) = -log(n - 1), and the last step takes all that is left whatever the network says.
+        share = jnp.where(steps_left > 1, jax.nn.sigmoid(logit - jnp.log(jnp.maximum(steps_left - 1, 1))), 1.0)
+        return Plan(noise_for_share(oracle, share), jnp.exp(log_clip_norm)), state

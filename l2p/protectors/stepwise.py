@@ -1,0 +1,104 @@
+"""One noised gradient per step: a scheduler decides its price, a projector what to do with it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.features import FeatureMap
+from l2p.oracle import Oracle, Setup
+from l2p.protector import Protector
+from l2p.protectors.conditioning import value
+from l2p.protectors.projectors import Projector
+from l2p.protectors.schedulers import SLACK, Observation, Scheduler
+from l2p.queries import ClippedGradient, FeatureSum
+
+
+@struct.dataclass
+class Centering:
+    """Buys a private feature mean first, centres rows on it and brings them to a common length.
+
+    Attributes:
+      logit_share: f32[k], logit of the share of the budget, a polynomial in log(mu N).
+      row_norm: f32[], clipping norm of a row over the square root of its dimension.
+      target_norm: f32[], length that centred rows are brought to, judged from the mean alone: a feature in [0, 1]
+        of mean m has variance at most m (1 - m).
+    """
+
+    logit_share: jax.Array
+    row_norm: jax.Array
+    target_norm: jax.Array
+
+    def __call__(self, num_features: int, oracle: Oracle) -> FeatureMap:
+        setup = oracle.setup
+        share = jax.nn.sigmoid(value(self.logit_share, setup.log_signal))
+        multiplier = setup.accountant.noise_multiplier(share * (1.0 - SLACK) * setup.accountant.budget)
+        total = oracle.ask(FeatureSum(num_features, self.row_norm * num_features**0.5, multiplier))
+        center = jnp.clip(total / setup.num_rows, 0.0, 1.0)
+        length = jnp.sqrt(jnp.sum(center * (1.0 - center)) + 1e-6)
+        return FeatureMap(center, self.target_norm / length)
+
+
+@struct.dataclass
+class StepwiseState:
+    """Between two steps: scheduler and projector states, the last observation, feature map, average of params."""
+
+    scheduler: Any
+    projector: Any
+    seen: Observation
+    features: FeatureMap
+    average: jax.Array
+
+
+@struct.dataclass
+class Stepwise(Protector):
+    """Scheduler x projector: DP-SGD with any optimizer, L2P, and every pair between them.
+
+    Attributes:
+      scheduler: noise and clipping per step.
+      projector: update from the noised mean gradient.
+      centering: the private mean bought first, or None.
+      averaging: f32[k], log of the inverse horizon of an exponential average of the iterates, as a polynomial in
+        log(mu N); the released params are that average. None releases the last iterate.
+      num_steps: T (static).
+    """
+
+    scheduler: Scheduler
+    projector: Projector
+    centering: Centering | None = None
+    averaging: jax.Array | None = None
+    num_steps: int = struct.field(pytree_node=False, default=50)
+
+    @property
+    def adaptive_noise(self) -> bool:  # type: ignore[override]
+        return self.scheduler.adaptive
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
+        num_features = params.shape[0] - 1
+        identity = FeatureMap.identity(num_features)
+        features = identity if self.centering is None else self.centering(num_features, oracle)
+        seen = Observation(jnp.zeros_like(params), jnp.ones(()), jnp.ones(()))
+        projector = self.projector.init(params, oracle.setup)
+        return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
+
+    def step(self, params: jax.Array, state: StepwiseState, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
+        setup = oracle.setup
+        plan, scheduler = self.scheduler(state.scheduler, state.seen, oracle, self.num_steps)
+        query = ClippedGradient(setup.model, params, state.features, plan.clip_norm, plan.noise_multiplier)
+        gradient = oracle.ask(query) / setup.num_rows
+        noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.num_rows
+        seen = Observation(gradient, noise_std, plan.clip_norm)
+        progress = oracle.step / self.num_steps
+        update, projector = self.projector(state.projector, seen, params, progress, setup)
+        params = params + update
+        average = params
+        if self.averaging is not None:
+            # A plain mean until the horizon is reached, an exponential average from then on.
+            rate = jnp.exp(-jax.nn.softplus(-value(self.averaging, setup.log_signal)))
+            rate = jnp.maximum(rate, 1.0 / (oracle.step + 1.0))
+            average = state.average + rate * (params - state.average)
+        return params, StepwiseState(scheduler, projector, seen, state.features, average)
+
+    def finish(self, params: jax.Array, state: StepwiseState, setup: Setup) -> jax.Array:
+        return state.features.params_for_raw_rows(state.average)

@@ -1,0 +1,68 @@
+"""What a query is: a noised sum of bounded per-row contributions, with a price."""
+
+import abc
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from l2p.privacy.events import Adjacency, Event
+from l2p.privacy.noise import Noise
+from l2p.task import Rows
+
+
+class Query(abc.ABC):
+    """A noised aggregate of rows. Concrete queries are `flax.struct` dataclasses.
+
+    `contributions` then `limit` define it, readably; `add` may compute the same sum faster. Only what `release`
+    returns may leave the oracle.
+
+    Attributes:
+      name: what the trace calls it.
+      mechanism: noise distribution, one of `l2p.privacy.events.MECHANISMS`.
+      noise_multiplier: f32[], noise scale over the sensitivity under the stated adjacency.
+      bound: f32[], the most one row may contribute (L2 norm, or per entry for selections).
+      additive: whether aggregates of two blocks of rows may be summed.
+    """
+
+    additive: ClassVar[bool] = True
+
+    name: str
+    mechanism: str
+    noise_multiplier: jax.Array
+    bound: jax.Array
+
+    @abc.abstractmethod
+    def contributions(self, rows: Rows) -> jax.Array:
+        """One row's contribution per line, before limiting: f32[b, k]. May hold NaN or inf."""
+
+    def limit(self, contributions: jax.Array) -> jax.Array:
+        """Each contribution f[b, k] projected to L2 norm at most `bound`; non-finite ones become zero."""
+        return limit_norm(contributions, self.bound)
+
+    @abc.abstractmethod
+    def empty(self) -> jax.Array:
+        """The aggregate of no rows: zeros f32[k]."""
+
+    def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
+        """The aggregate f32[k] with a block of rows added."""
+        return aggregate + rows.mask @ self.limit(self.contributions(rows))
+
+    def release(self, aggregate: jax.Array, noise: Noise, adjacency: Adjacency) -> jax.Array:
+        """The answer: the aggregate with noise of scale noise_multiplier * bound * sensitivity_factor."""
+        scale = self.noise_multiplier * self.bound * adjacency.sensitivity_factor
+        return noise.add(self.mechanism, aggregate, scale)
+
+    def event(self) -> Event:
+        """What answering once costs."""
+        return Event(self.mechanism, jnp.asarray(self.noise_multiplier))
+
+
+def limit_norm(contributions: jax.Array, bound: jax.Array) -> jax.Array:
+    """Scale each line of f[b, k] to L2 norm at most `bound`; a line that is not finite becomes zero."""
+    squares = jnp.square(contributions).sum(-1, keepdims=True)
+    # A finite line may still overflow when squared; it is dropped too, which no neighbour can turn to its advantage.
+    finite = jnp.isfinite(squares)
+    # The floor keeps derivatives finite; a line that short is never scaled.
+    factor = jnp.minimum(1.0, bound * jax.lax.rsqrt(jnp.where(finite, jnp.maximum(squares, 1e-24), 1.0)))
+    return jnp.where(finite, contributions, 0.0) * jnp.where(finite, factor, 0.0)

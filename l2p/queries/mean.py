@@ -1,0 +1,35 @@
+"""A private feature mean, to centre rows on."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.queries.base import Query
+from l2p.task import Rows
+
+
+@struct.dataclass
+class FeatureSum(Query):
+    """Sum of the feature vectors, each clipped to `clip_norm`, with Gaussian noise; divided by a public N, a mean.
+
+    Attributes:
+      num_features: d (static).
+      clip_norm: f32[], L2 bound on one row's features.
+      noise_multiplier: f32[], noise standard deviation over the sensitivity.
+    """
+
+    num_features: int = struct.field(pytree_node=False)
+    clip_norm: jax.Array
+    noise_multiplier: jax.Array
+    name: str = struct.field(pytree_node=False, default="feature_mean")
+    mechanism: str = struct.field(pytree_node=False, default="gaussian")
+
+    @property
+    def bound(self) -> jax.Array:
+        return self.clip_norm
+
+    def contributions(self, rows: Rows) -> jax.Array:
+        return rows.x
+
+    def empty(self) -> jax.Array:
+        return jnp.zeros(self.num_features, jnp.float32)

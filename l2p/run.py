@@ -1,0 +1,209 @@
+"""The one way a protector meets data: start, advance, finish.
+
+Deployment, comparison and meta-training all come through here; meta-training differentiates this very scan.
+
+A release needs float64 inside `Oracle.ask` and nowhere else. Its caller compiles under `jax.enable_x64(True)`, so that
+float64 survives lowering; `start` and `advance` trace everything else under `jax.enable_x64(False)`, so that a
+protector computes the same whether it is meta-trained or deployed.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.oracle import Oracle, Record, Setup
+from l2p.privacy.ledger import Ledger
+from l2p.privacy.noise import Draw, HostNoise, KeyNoise, Noise, PlannedNoise
+from l2p.protector import Protector, State
+from l2p.task import Rows
+
+Records = list[Record]
+Observe = Callable[[jax.Array], Any]
+
+
+@struct.dataclass
+class Simulation:
+    """Noise from a JAX key: for meta-training, comparison and tests. Protects nobody."""
+
+    key: jax.Array
+
+    def init_noise(self) -> Noise:
+        return KeyNoise(jax.random.fold_in(self.key, 0))
+
+    def per_step(self, step: jax.Array, num_steps: int) -> tuple[jax.Array, Callable[[Any], Noise]]:
+        """What the scan slices, and how a slice becomes this step's noise."""
+        return step + 1 + jnp.arange(num_steps), lambda index: KeyNoise(jax.random.fold_in(self.key, index))
+
+
+@struct.dataclass
+class Release:
+    """Noise drawn on the host for the steps ahead: `init` u32[1, k, 2] and `steps` u32[num_steps, k, 2] per draw."""
+
+    init: list[jax.Array]
+    steps: list[jax.Array]
+
+    def init_noise(self) -> Noise:
+        return HostNoise([bits[0] for bits in self.init])
+
+    def per_step(self, step: jax.Array, num_steps: int) -> tuple[list[jax.Array], Callable[[Any], Noise]]:
+        del step, num_steps
+        return self.steps, HostNoise
+
+
+@struct.dataclass
+class Run:
+    """A run between two steps; everything needed to go on.
+
+    Attributes:
+      params: f32[p], in the protector's own coordinates until `finish`.
+      state: the protector's state.
+      ledger: what has been spent.
+      step: i32[], steps that were granted in full.
+      alive: bool[], False once anything was refused: from then on nothing moves.
+    """
+
+    params: jax.Array
+    state: State
+    ledger: Ledger
+    step: jax.Array
+    alive: jax.Array
+
+
+@jax.enable_x64(False)
+def start(
+    protector: Protector,
+    params: jax.Array,
+    rows: Rows,
+    setup: Setup,
+    noise: Simulation | Release,
+    public: Rows | None = None,
+) -> tuple[Run, Records]:
+    """Open the ledger and let the protector buy its one-off side queries."""
+    ledger = Ledger(jnp.zeros((), jnp.float32), jnp.asarray(setup.cap, jnp.float32))
+    step = jnp.zeros((), jnp.int32)
+    oracle = Oracle(null_invalid(rows), setup, ledger, noise.init_noise(), step, public)
+    params, state = protector.init(params, oracle)
+    return Run(params, state, oracle.ledger, step, ~oracle.refused), oracle.records
+
+
+@jax.enable_x64(False)
+def advance(
+    protector: Protector,
+    run: Run,
+    rows: Rows,
+    setup: Setup,
+    noise: Simulation | Release,
+    num_steps: int,
+    public: Rows | None = None,
+    observe: Observe | None = None,
+) -> tuple[Run, Records, Any]:
+    """`num_steps` more steps: the unit of deployment and of unrolling.
+
+    A step that sees a refusal moves neither params nor state, and ends the run; what it was granted stays paid.
+
+    Returns:
+      The run, its records with a leading axis [num_steps], and `observe(params after the step)` stacked likewise.
+      `observe` is for simulations: what it reads is not part of any guarantee.
+    """
+    if observe is not None and isinstance(noise, Release):
+        raise ValueError("observe reads a run from outside its guarantee, so it is for simulations only.")
+    rows = null_invalid(rows)
+    slices, noise_for = noise.per_step(run.step, num_steps)
+
+    @jax.checkpoint
+    def body(run: Run, piece: Any) -> tuple[Run, tuple[Records, Any]]:
+        oracle = Oracle(rows, setup, run.ledger, noise_for(piece), run.step, public)
+        # Once refused, always refused: a dead run asks, is answered with zeros, and pays nothing.
+        oracle.refused = ~run.alive
+        params, state = protector.step(run.params, run.state, oracle)
+        alive = ~oracle.refused
+        moved = Run(params, state, oracle.ledger, run.step + 1, alive)
+        kept = run.replace(ledger=oracle.ledger, alive=alive)
+        run = jax.tree.map(lambda new, old: jnp.where(alive, new, old), moved, kept)
+        seen = None if observe is None else observe(protector.finish(run.params, run.state, setup))
+        return run, (oracle.records, seen)
+
+    run, (records, seen) = jax.lax.scan(body, run, slices, length=num_steps)
+    return run, records, seen
+
+
+def run(
+    protector: Protector,
+    params: jax.Array,
+    rows: Rows,
+    setup: Setup,
+    key: jax.Array,
+    public: Rows | None = None,
+    observe: Observe | None = None,
+) -> tuple[jax.Array, Run, tuple[Records, Records], Any]:
+    """A whole simulated run: (released params, final run, records of init and of the steps, observations)."""
+    noise = Simulation(key)
+    begun, first = start(protector, params, rows, setup, noise, public)
+    ended, later, seen = advance(protector, begun, rows, setup, noise, protector.num_steps, public, observe)
+    return protector.finish(ended.params, ended.state, setup), ended, (first, later), seen
+
+
+def plan_noise(
+    protector: Protector, params: jax.Array, rows: Rows, setup: Setup, public: Rows | None = None
+) -> tuple[list[Draw], list[Draw]]:
+    """The draws that `init` and each step will ask for, found by tracing them without data."""
+    plans = PlannedNoise(), PlannedNoise()
+
+    def trace(params: jax.Array, rows: Rows, setup: Setup) -> None:
+        ledger, step = Ledger(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
+        moved, state = protector.init(params, Oracle(rows, setup, ledger, plans[0], step, public))
+        protector.step(moved, state, Oracle(rows, setup, ledger, plans[1], step, public))
+
+    jax.eval_shape(trace, params, rows, setup)
+    return plans[0].draws, plans[1].draws
+
+
+def null_invalid(rows: Rows) -> Rows:
+    """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
+    valid = jnp.isfinite(rows.x).all(-1) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
+    return Rows(
+        jnp.where(valid[:, None], rows.x, 0.0), jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceRow:
+    """One granted query, as `trace.csv` lists it; step 0 is `init`."""
+
+    step: int
+    query: str
+    mechanism: str
+    noise_multiplier: float
+    clip_norm: float
+    cost: float
+    spent: float
+
+
+def trace_rows(first: Records, later: Sequence[Records]) -> list[TraceRow]:
+    """Granted queries in the order they were asked, from `start` and from each `advance` in turn."""
+    rows = [_trace_row(0, record) for record in first if bool(record.granted)]
+    step = 0
+    for records in later:
+        length = records[0].granted.shape[0] if records else 0
+        host = jax.device_get(records)
+        for index in range(length):
+            step += 1
+            asked = [jax.tree.map(lambda leaf: leaf[index], record) for record in host]  # noqa: B023
+            rows += [_trace_row(step, record) for record in asked if bool(record.granted)]
+    return rows
+
+
+def _trace_row(step: int, record: Record) -> TraceRow:
+    return TraceRow(
+        step,
+        record.query,
+        record.mechanism,
+        float(record.noise_multiplier),
+        float(record.clip_norm),
+        float(record.cost),
+        float(record.spent),
+    )

@@ -1,0 +1,181 @@
+"""Many runs of one method at once, seeds x budgets, with noise from JAX keys: for comparisons, and no release.
+
+Budgets are the inner axis and share a seed's rows, so that all their margins come from one matrix product.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.models import Model
+from l2p.oracle import Setup
+from l2p.protector import Protector
+from l2p.run import Records, Run, Simulation, advance, start
+from l2p.task import Rows, Task
+
+#: Steps between two looks at whether any run is still alive.
+CHUNK = 128
+#: Floats that the seeds simulated together may take: 1 GiB.
+MEMORY = 2**28
+#: Floats per row and budget: the losses of some twenty candidates, before, while and after they are clipped.
+FLOATS_PER_ROW = 64
+
+Observe = Callable[[jax.Array, Model, Rows], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What S seeds x E budgets came to; T is the most steps a run may take.
+
+    Attributes:
+      params: f32[S, E, p], as released.
+      steps: i32[S, E], steps granted in full.
+      first: records of `init`, leaves [S, E].
+      later: records of the steps, leaves [S, E, T]; nothing is granted once a run has ended.
+      seen: observations after each step, leaves [S, E, T, ...], the last one repeated once all runs have ended.
+    """
+
+    params: np.ndarray
+    steps: np.ndarray
+    first: Records
+    later: Records
+    seen: Any
+
+    def events(self, seed: int, budget: int) -> list[tuple[str, float]]:
+        """Granted (mechanism, noise multiplier) of one run, in order; both arguments are positions."""
+        first, later = jax.tree.map(lambda leaf: leaf[seed, budget], (self.first, self.later))
+        num_steps = self.later[0].granted.shape[-1] if self.later else 0
+        asked = [*first, *(jax.tree.map(lambda leaf: leaf[t], record) for t in range(num_steps) for record in later)]  # noqa: B023
+        return [(record.mechanism, float(record.noise_multiplier)) for record in asked if record.granted]
+
+    def cost_per_step(self) -> np.ndarray:
+        """f32[S, E, T], what each step cost, in the accountant's unit."""
+        return np.sum([record.cost for record in self.later], axis=0)
+
+
+def split(rows: Rows, seed: int) -> Task:
+    """A seed's split of f32[n, d] rows: a fifth to test on, the rest private.
+
+    >>> rows = Rows(np.zeros((10, 3)), np.zeros(10), np.ones(10))
+    >>> task = split(rows, seed=0)
+    >>> task.private.x.shape, task.test.x.shape
+    ((8, 3), (2, 3))
+    """
+    key = jax.random.key_data(jax.random.fold_in(jax.random.key(seed), 0))
+    order = np.random.default_rng(np.asarray(key)).permutation(len(rows.y))
+    num_test = len(rows.y) // 5
+    pick = lambda part: jax.tree.map(lambda leaf: np.asarray(leaf)[part], rows)  # noqa: E731
+    return Task(private=pick(order[num_test:]), test=pick(order[:num_test]))
+
+
+def noise_key(seed: int) -> jax.Array:
+    """A seed's key for noise, the same at every budget and for every method."""
+    return jax.random.fold_in(jax.random.key(seed), 1)
+
+
+def mean_loss(params: jax.Array, model: Model, rows: Rows) -> jax.Array:
+    """Unregularised mean loss f32[] of params f32[p]."""
+    return jax.vmap(model.loss, (None, 0, 0))(params, rows.x, rows.y) @ rows.mask / rows.mask.sum()
+
+
+def simulate(
+    protectors: Sequence[Protector],
+    setups: Sequence[Setup],
+    rows: Rows,
+    seeds: Sequence[int],
+    observe: Observe | None = None,
+) -> Outcome:
+    """Run one method at every budget and seed.
+
+    Args:
+      protectors: one per budget, of the same structure.
+      setups: one per budget, of the same structure; `num_rows` is that of a split's private rows.
+      rows: the whole table, split anew for every seed.
+      seeds: fix split and noise.
+      observe: (params, model, private rows) -> anything, after every step; a function defined once, as it is traced.
+
+    Raises:
+      InputError: the accountant cannot price a query of this method.
+    """
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *zip(protectors, setups, strict=True))
+    size = _group_size(len(seeds), len(setups), rows)
+    groups = [_simulate_group(*stacked, rows, seeds[i : i + size], observe) for i in range(0, len(seeds), size)]
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *groups)
+
+
+def _group_size(num_seeds: int, num_budgets: int, rows: Rows) -> int:
+    """The most seeds that fit in memory and leave groups of one size, which compile once."""
+    num_rows, num_features = rows.x.shape
+    fit = max(1, MEMORY // (num_rows * (num_features + FLOATS_PER_ROW * num_budgets)))
+    return max(size for size in range(1, num_seeds + 1) if num_seeds % size == 0 and size <= fit)
+
+
+def _simulate_group(
+    protectors: Protector, setups: Setup, rows: Rows, seeds: Sequence[int], observe: Observe | None
+) -> Outcome:
+    private = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(split(rows, seed).private for seed in seeds))
+    keys = jnp.stack([noise_key(seed) for seed in seeds])
+    runs, first = _start(protectors, setups, private, keys)
+    chunks = []
+    for done in range(0, protectors.num_steps, CHUNK):
+        length = min(CHUNK, protectors.num_steps - done)
+        runs, records, seen = _advance(protectors, setups, runs, private, keys, length, observe)
+        chunks.append(jax.device_get((records, seen)))
+        if not runs.alive.any():
+            break
+    records, seen = jax.tree.map(lambda *parts: np.concatenate(parts, axis=2), *chunks)
+    later, seen = _pad(records, protectors.num_steps), _pad(seen, protectors.num_steps, mode="edge")
+    params = _finish(protectors, setups, runs)
+    return Outcome(*jax.device_get((params, runs.step, first)), later, seen)
+
+
+def _pad(tree: Any, num_steps: int, **mode: Any) -> Any:
+    """Leaves [S, E, t, ...] -> [S, E, num_steps, ...]."""
+    return jax.tree.map(
+        lambda leaf: np.pad(leaf, [(0, 0)] * 2 + [(0, num_steps - leaf.shape[2])] + [(0, 0)] * (leaf.ndim - 3), **mode),
+        tree,
+    )
+
+
+def _over_runs(function: Callable) -> Callable:
+    """`function(protector, setup, run, rows, key)` over seeds, and within each over budgets."""
+    budgets = jax.vmap(function, (0, 0, 0, None, None))
+    return jax.vmap(budgets, (None, None, 0, 0, 0))
+
+
+@jax.jit
+def _start(protectors: Protector, setups: Setup, rows: Rows, keys: jax.Array) -> tuple[Run, Records]:
+    def one(protector: Protector, setup: Setup, _: None, rows: Rows, key: jax.Array) -> tuple[Run, Records]:
+        return start(protector, setup.model.init(rows.x.shape[1]), rows, setup, Simulation(key))
+
+    return _over_runs(one)(protectors, setups, None, rows, keys)
+
+
+@partial(jax.jit, static_argnames=("num_steps", "observe"))
+def _advance(
+    protectors: Protector,
+    setups: Setup,
+    runs: Run,
+    rows: Rows,
+    keys: jax.Array,
+    num_steps: int,
+    observe: Observe | None,
+) -> tuple[Run, Records, Any]:
+    def one(protector: Protector, setup: Setup, run: Run, rows: Rows, key: jax.Array) -> tuple[Run, Records, Any]:
+        watch = None if observe is None else lambda params: observe(params, setup.model, rows)
+        return advance(protector, run, rows, setup, Simulation(key), num_steps, observe=watch)
+
+    return _over_runs(one)(protectors, setups, runs, rows, keys)
+
+
+@jax.jit
+def _finish(protectors: Protector, setups: Setup, runs: Run) -> jax.Array:
+    def one(protector: Protector, setup: Setup, run: Run) -> jax.Array:
+        return protector.finish(run.params, run.state, setup)
+
+    return jax.vmap(jax.vmap(one), (None, None, 0))(protectors, setups, runs)

@@ -1,0 +1,153 @@
+"""Meta-gradients: one outer step of learning to protect."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from l2p.models import MODELS
+from l2p.protector import Protector
+from meta_train.config import MetaConfig
+from meta_train.family import TaskBatch, TaskFamily
+from meta_train.objective import first_segment, next_segment, setups_for, whole_run
+
+#: Parameters that are public choices, not learned: how rows are clipped and scaled for the private mean.
+FIXED = ("row_norm", "target_norm")
+#: Each task's meta-gradient is clipped to this norm before averaging: single tasks were seen at 1e13.
+TASK_GRADIENT_NORM = 1.0
+#: Penalty weight mu of the augmented Lagrangian: first and last value; it shrinks geometrically over training.
+PENALTY = (0.2, 0.005)
+#: Outer steps between multiplier updates.
+MULTIPLIER_EVERY = 10
+#: Budgets are grouped in this many bands with a multiplier each, since each budget is a constraint of its own.
+BANDS = 8
+
+
+@struct.dataclass
+class GradientState:
+    """Everything an outer step changes.
+
+    Attributes:
+      protector: the parameters being learned.
+      adam: moments, one per parameter group.
+      multipliers: f32[BANDS], z.
+      excess: f32[BANDS], mean constraint value since the last multiplier update.
+    """
+
+    protector: Protector
+    adam: dict[str, Any]
+    multipliers: jax.Array
+    excess: jax.Array
+
+
+def groups(protector: Protector) -> Protector:
+    """The group of every parameter, in its place: "scheduler", "projector" or "fixed"."""
+
+    def group(path, _) -> str:
+        names = [str(getattr(entry, "name", "")) for entry in path]
+        if names[-1] in FIXED:
+            return "fixed"
+        return "scheduler" if names[0] in ("scheduler", "centering") else "projector"
+
+    return jax.tree_util.tree_map_with_path(group, protector)
+
+
+def init(protector: Protector) -> GradientState:
+    """The state before the first outer step."""
+    moments = {name: optax.scale_by_adam().init(protector) for name in ("scheduler", "projector")}
+    return GradientState(protector, moments, jnp.zeros(BANDS), jnp.zeros(BANDS))
+
+
+def update(
+    state: GradientState, step: jax.Array, config: MetaConfig, family: TaskFamily, num_features: int
+) -> tuple[GradientState, dict[str, jax.Array]]:
+    """One outer step on fresh tasks: a whole unroll, or its segments one after the other."""
+    model = MODELS["logistic"]
+    key = jax.random.fold_in(jax.random.key(config.seed), step)
+    sample_key, run_key = jax.random.split(key)
+    batch = family.sample(sample_key, model, config.tasks, config.rows, num_features, config.log_signal)
+    setups = setups_for(batch, model, config.accountant, capped=config.constraint == "share")
+    keys = jax.random.split(run_key, config.tasks)
+    if config.objective == "final":
+
+        def objective(protector, rows, best_loss, setup, key):
+            value, spent = whole_run(protector, rows, best_loss, setup, key)
+            return value, (None, spent)
+
+        state, _, metrics = _descend(state, step, config, objective, (batch.rows, batch.best_loss, setups, keys))
+        return state, metrics
+
+    start = functools.partial(first_segment, num_steps=config.unroll)
+    common = (batch.rows, batch.best_loss, setups, keys)
+    state, runs, metrics = _descend(state, step, config, start, common)
+
+    def go_on(protector, run, rows, best_loss, setup, key):
+        return next_segment(protector, run, rows, best_loss, setup, key, config.unroll)
+
+    for _ in range(state.protector.num_steps // config.unroll - 1):
+        # The run goes on where it stopped; the gradient does not reach back.
+        state, runs, metrics = _descend(state, step, config, go_on, (jax.lax.stop_gradient(runs), *common))
+    return state, metrics
+
+
+def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objective, arguments):
+    """One Adam step on the mean of clipped per-task gradients; returns the tasks' runs too."""
+    bands = jnp.arange(config.tasks) * BANDS // config.tasks
+    penalty = PENALTY[0] * (PENALTY[1] / PENALTY[0]) ** (step / config.steps)
+
+    def task_loss(protector, multiplier, *arguments):
+        value, (run, spent) = objective(protector, *arguments)
+        h = spent - 1.0
+        lagrangian = -multiplier * h + jnp.square(h) / (2.0 * penalty)
+        return value + (lagrangian if config.constraint == "augmented_lagrangian" else 0.0), (value, h, run)
+
+    in_axes = (None,) + (0,) * (1 + len(arguments))
+    gradient = jax.vmap(jax.grad(task_loss, has_aux=True), in_axes)
+    grads, (values, h, runs) = gradient(state.protector, state.multipliers[bands], *arguments)
+    norms = jnp.sqrt(sum(jnp.square(leaf).reshape(config.tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
+    factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
+    mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / config.tasks, grads)
+
+    protector, adam = _adam(state, mean, step, config)
+    in_band = jax.ops.segment_sum(h, bands, BANDS) * BANDS / config.tasks
+    excess = state.excess + in_band / MULTIPLIER_EVERY
+    due = step % MULTIPLIER_EVERY == MULTIPLIER_EVERY - 1
+    multipliers = jnp.where(due, state.multipliers - excess / penalty, state.multipliers)
+    state = GradientState(protector, adam, multipliers, jnp.where(due, 0.0, excess))
+    metrics = {
+        "score": jnp.mean(values),
+        "gradient_norm": jnp.median(norms),
+        "largest_gradient_norm": jnp.max(norms),
+        "constraint": jnp.mean(h),
+        "constraint_abs": jnp.mean(jnp.abs(h)),
+    }
+    return state, runs, metrics
+
+
+def _adam(state: GradientState, grads: Protector, step: jax.Array, config: MetaConfig) -> tuple[Protector, dict]:
+    """Adam on the group whose turn it is, or on both."""
+    rate = config.learning_rate * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(step / config.steps, 1.0)))
+    names, protector, adam = groups(state.protector), state.protector, dict(state.adam)
+    for index, group in enumerate(("scheduler", "projector")):
+        turn = jnp.array(True)
+        if config.alternate is not None:
+            position = step % sum(config.alternate)
+            turn = (position >= config.alternate[0]) == (index == 1)
+        mine = jax.tree.map(lambda name, leaf, group=group: leaf * (name == group), names, grads)
+        updates, moments = optax.scale_by_adam().update(mine, state.adam[group])
+        adam[group] = jax.tree.map(lambda new, old, turn=turn: jnp.where(turn, new, old), moments, state.adam[group])
+        protector = jax.tree.map(lambda leaf, change, turn=turn: leaf - jnp.where(turn, rate * change, 0.0), protector, updates)
+    return protector, adam
+
+
+def evaluate(protector: Protector, key: jax.Array, batch: TaskBatch, accountant: str) -> dict[str, jax.Array]:
+    """Per task: the score f32[B] as deployed, with the cap binding, and the constraint's value f32[B] without it."""
+    model = MODELS["logistic"]
+    keys = jax.random.split(key, batch.log_signal.shape[0])
+    run = jax.vmap(whole_run, (None, 0, 0, 0, 0))
+    scores, _ = run(protector, batch.rows, batch.best_loss, setups_for(batch, model, accountant, True), keys)
+    _, spent = run(protector, batch.rows, batch.best_loss, setups_for(batch, model, accountant, False), keys)
+    return {"score": scores, "constraint": spent - 1.0}

@@ -1,0 +1,182 @@
+"""The outer loop: resumable at any moment, deterministic from a seed, logged line by line."""
+
+import functools
+import json
+import platform
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+
+from l2p import checkpoint
+from l2p.errors import InputError
+from l2p.models import MODELS
+from l2p.protector import Protector
+from meta_train import gradient, search
+from meta_train.builders import BUILDERS, warm_start
+from meta_train.config import MetaConfig
+from meta_train.family import TaskBatch, TaskFamily, families
+
+METHODS = {"gradient": gradient, "search": search}
+EVAL_KEY = 20_000
+
+
+def starting_point(config: MetaConfig) -> Protector:
+    """The protector that meta-training starts from."""
+    if config.protector not in BUILDERS:
+        raise InputError(f"protector {config.protector!r} has no builder; choose one of {', '.join(BUILDERS)}.")
+    start = BUILDERS[config.protector](jax.random.key(config.seed))
+    if config.warm_start is None:
+        return start
+    return warm_start(start, checkpoint.load(config.warm_start).protector)
+
+
+def meta_train(config: MetaConfig, out: Path, resume: bool = False, progress: bool = False) -> Path:
+    """Meta-train as configured; returns the path of the checkpoint `out/NAME.safetensors`.
+
+    Every outer step depends on the seed and its own number only, and the state is saved every `eval_every` steps, so
+    an interrupted training that resumes ends with the same bits as one that was not.
+
+    Raises:
+      InputError: `out` holds a training and `resume` is False, or it was made by another config.
+    """
+    out = Path(out)
+    _claim(config, out, resume)
+    train, held_out = families(config.source)
+    method = METHODS[config.method]
+    state = method.init(starting_point(config))
+    best = (jnp.array(jnp.inf), state.protector)
+    with ocp.CheckpointManager((out / "state").absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=2)) as saved:
+        first, seconds, state, best = _restore(saved, state, best)
+        updates = {d: jax.jit(functools.partial(method.update, config=config, family=train, num_features=d))
+                   for d in config.num_features}
+        judge = _judge(config, held_out)
+        began = time.monotonic() - seconds
+        for step in _steps(first, config.steps, progress):
+            num_features = config.num_features[step % len(config.num_features)]
+            if config.method == "search":
+                num_features = config.num_features[len(config.num_features) // 2]
+            state, metrics = updates[num_features](state, jnp.array(step))
+            line: dict[str, Any] = {"step": step, **{name: float(value) for name, value in metrics.items()}}
+            if (step + 1) % config.eval_every == 0 or step + 1 == config.steps:
+                line |= (report := judge(state.protector))
+                held_out_score = jnp.array(report["held_out_score"])
+                # What cannot overspend may stop early on held-out tasks; what must meet a constraint is kept as it ends.
+                if config.constraint != "share" or held_out_score < best[0]:
+                    best = (held_out_score, state.protector)
+                line["seconds"] = time.monotonic() - began
+                _save(saved, step + 1, line["seconds"], state, best)
+            with (out / "log.jsonl").open("a") as log:
+                log.write(json.dumps(line) + "\n")
+        total = time.monotonic() - began
+    return _ship(config, out, best[1], judge(best[1]), total)
+
+
+def _claim(config: MetaConfig, out: Path, resume: bool) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    path, text = out / "config.json", json.dumps(config.__dict__, indent=2)
+    if path.exists():
+        if path.read_text() != text:
+            raise InputError(f"{out} holds a training with another config; name another folder.")
+        if not resume:
+            raise InputError(f"{out} already holds this training; pass --resume to go on with it.")
+    path.write_text(text)
+
+
+def _restore(saved: ocp.CheckpointManager, state: Any, best: Any) -> tuple[int, float, Any, Any]:
+    """The last saved step, the seconds it took to get there, and the state; or the start."""
+    step = saved.latest_step()
+    if step is None:
+        return 0, 0.0, state, best
+    tree = {"state": _leaves(state), "best": _leaves(best), "seconds": np.zeros(())}
+    restored = saved.restore(step, args=ocp.args.StandardRestore(jax.tree.map(ocp.utils.to_shape_dtype_struct, tree)))
+    return step, float(restored["seconds"]), _unleave(state, restored["state"]), _unleave(best, restored["best"])
+
+
+def _save(saved: ocp.CheckpointManager, step: int, seconds: float, state: Any, best: Any) -> None:
+    tree = {"state": _leaves(state), "best": _leaves(best), "seconds": np.asarray(seconds)}
+    saved.save(step, args=ocp.args.StandardSave(tree))
+    saved.wait_until_finished()
+
+
+def _leaves(tree: Any) -> dict[str, jax.Array]:
+    """Leaves by number: the structure is rebuilt by the config, so only values are stored."""
+    return {f"{index:04d}": jnp.asarray(leaf) for index, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def _unleave(tree: Any, leaves: dict[str, jax.Array]) -> Any:
+    return jax.tree.unflatten(jax.tree.structure(tree), [leaves[name] for name in sorted(leaves)])
+
+
+def _steps(first: int, last: int, progress: bool) -> Iterator[int]:
+    if not progress:
+        return iter(range(first, last))
+    from rich.progress import track
+
+    return iter(track(range(first, last), description="meta-training", total=last - first))
+
+
+def _judge(config: MetaConfig, family: TaskFamily):
+    """A function that scores a protector on fixed held-out tasks, as it would be deployed."""
+    model, key = MODELS["logistic"], jax.random.key(EVAL_KEY)
+    batches: list[TaskBatch] = [
+        jax.jit(
+            functools.partial(
+                family.sample, model=model, num_tasks=config.eval_tasks, num_rows=config.rows, num_features=d,
+                log_signal=config.log_signal,
+            )
+        )(jax.random.fold_in(key, d))
+        for d in config.num_features
+    ]
+    evaluate = jax.jit(functools.partial(gradient.evaluate, accountant=config.accountant))
+
+    def judge(protector: Protector) -> dict[str, Any]:
+        results = [jax.device_get(evaluate(protector, key, batch)) for batch in batches]
+        scores = np.stack([result["score"] for result in results])
+        constraint = np.stack([result["constraint"] for result in results])
+        per_budget = scores.reshape(len(batches), gradient.BANDS, -1).mean((0, 2))
+        report = {
+            "held_out_score": float(scores.mean()),
+            "held_out_score_per_budget": [round(float(value), 4) for value in per_budget],
+        }
+        if config.constraint == "augmented_lagrangian":
+            in_bands = constraint.reshape(len(batches), gradient.BANDS, -1).mean((0, 2))
+            report |= {
+                "held_out_constraint_per_budget": [round(float(value), 4) for value in in_bands],
+                "held_out_constraint_abs": float(np.abs(constraint).mean()),
+            }
+        return report
+
+    return judge
+
+
+def _ship(config: MetaConfig, out: Path, protector: Protector, report: dict[str, Any], seconds: float) -> Path:
+    """Write the frozen protector with its card."""
+    path = out / f"{config.name}.safetensors"
+    card = {
+        "name": config.name,
+        "models": ["logistic"],
+        "sources": [config.source],
+        # The accountant's unit that the constraint was measured in; runs that only need mu N choose their own.
+        "accountant": "ctcdp" if config.accountant == "ctcdp" else None,
+        "range": {
+            "log_signal": list(config.log_signal),
+            "num_features": [min(config.num_features), max(config.num_features)],
+        },
+        "budgets": f"every (epsilon, delta) and N with log(mu N) in [{config.log_signal[0]}, {config.log_signal[1]}]",
+        "seed": config.seed,
+        "command": f"l2p meta-train --config meta_train/configs/{config.name.replace(':', '-')}.json --out OUT",
+        "config": config.__dict__,
+        "held_out": report,
+        "seconds": round(seconds, 1),
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "platform": f"{platform.machine()}, {jax.default_backend()}",
+    }
+    checkpoint.save(protector, path, card)
+    return path

@@ -1,0 +1,30 @@
+"""Settings of every test run. A plain `pytest` loads them; a doctest or notebook named on the command line does not."""
+
+import getpass
+import os
+import tempfile
+from pathlib import Path
+
+import hypothesis
+import jax
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# In the environment, so that subprocesses (the command line, notebook kernels) run the checkout with these settings.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(), f"l2p-jax-{getpass.getuser()}")))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+# pytest plugins may have imported jax before this file: tell it once more.
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update(
+    "jax_persistent_cache_min_compile_time_secs", float(os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"])
+)
+
+# A [n] array that meets an [n, 1] one is a bug here, not a matrix.
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# No deadline: the first example of a test may compile. Derandomized: a run passes or fails by its code alone.
+hypothesis.settings.register_profile("l2p", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("l2p")
