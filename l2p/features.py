@@ -25,7 +25,7 @@ class FeatureMap:
 
     def apply(self, x: jax.Array) -> jax.Array:
         """Mapped features: f32[n, d] -> f32[n, d]."""
-        return (x - self.center) * self.scale
+        return (x - self.center[None, :]) * self.scale
 
     def squared_norms(self, x: jax.Array) -> jax.Array:
         """Squared norms of mapped features f32[n], without writing the mapped table."""
@@ -35,5 +35,5 @@ class FeatureMap:
     def params_for_raw_rows(self, params: jax.Array) -> jax.Array:
         """Linear-model params f32[..., d + 1] for mapped rows, rewritten to give the same margins on raw rows."""
         weights = params[..., :-1] * self.scale
-        shift = jnp.sum(weights * self.center, -1, keepdims=True)
+        shift = (weights @ self.center)[..., None]
         return jnp.concatenate([weights, params[..., -1:] - shift / INTERCEPT_COLUMN], -1)

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +15,8 @@ INTERCEPT_COLUMN = 0.5
 class Model(abc.ABC):
     """A model with flat parameters. Instances are hashable: they are static under `jax.jit`."""
 
-    name: str
-    kind: str
+    name: ClassVar[str]
+    kind: ClassVar[str]
 
     @abc.abstractmethod
     def num_params(self, num_features: int) -> int:
@@ -72,8 +73,8 @@ class Logistic(GeneralizedLinear):
     0.6931
     """
 
-    name: str = dataclasses.field(default="logistic", init=False)
-    kind: str = dataclasses.field(default="binary", init=False)
+    name: ClassVar[str] = "logistic"
+    kind: ClassVar[str] = "binary"
 
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return jax.nn.softplus(margin) - y * margin

@@ -16,6 +16,10 @@ from l2p.task import Rows
 #: Rows summed at a time when a release forms every contribution, so that memory stays flat in N.
 RELEASE_BLOCK = 4096
 
+#: Noise is a multiple of the bound on one row. Outside this range that product may vanish, or the sum overflow, in
+#: float32, and an answer would carry no noise: refused.
+LEAST_BOUND, MOST_BOUND = 2.0**-60, 2.0**60
+
 
 @struct.dataclass
 class Setup:
@@ -88,6 +92,11 @@ class Oracle:
         self._rows = rows
         self._noise = noise
         self._trace_state = get_opaque_trace_state()
+        self._open = True
+
+    def close(self) -> None:
+        """End the step: an oracle that outlived it would answer outside the ledger."""
+        self._open = False
 
     @property
     def left(self) -> jax.Array:
@@ -99,8 +108,10 @@ class Oracle:
 
         Raises:
           RuntimeError: at trace time, inside `vmap`, `grad`, `cond`, `scan` or `jit` within a step. There a query
-            would be answered more often than it is charged.
+            would be answered more often than it is charged. Also once the step is over.
         """
+        if not self._open:
+            raise RuntimeError(f"ask({query.name}) came after its step had ended, where no ledger would see it.")
         if get_opaque_trace_state() != self._trace_state:
             raise RuntimeError(
                 f"ask({query.name}) was called inside a JAX transformation within a protector's step; it would be "
@@ -108,6 +119,8 @@ class Oracle:
             )
         event = query.event()
         valid = jnp.isfinite(event.noise_multiplier) & (event.noise_multiplier >= 0) & ~self.refused
+        if event.mechanism != "none":
+            valid &= (query.bound >= LEAST_BOUND) & (query.bound <= MOST_BOUND)  # false for NaN
         # Below, a multiplier of 1 stands in for an invalid one, so that no gradient meets its NaN.
         priced = Event(event.mechanism, jnp.where(valid, event.noise_multiplier, 1.0))
         cost = jnp.where(valid, self.setup.accountant.price(priced), jnp.nan)

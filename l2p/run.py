@@ -41,17 +41,25 @@ class Simulation:
 
 @struct.dataclass
 class Release:
-    """Noise drawn on the host for the steps ahead: `init` u32[1, k, 2] and `steps` u32[num_steps, k, 2] per draw."""
+    """Noise drawn on the host, once for `init` and once for each step ahead; never to be used for two advances.
+
+    Attributes:
+      init: bit patterns u32[1, size, 2], one per draw.
+      steps: u32[num_steps, size, 2], one per draw.
+      init_plan, steps_plan: what they were drawn for (static).
+    """
 
     init: list[jax.Array]
     steps: list[jax.Array]
+    init_plan: tuple[Draw, ...] = struct.field(pytree_node=False)
+    steps_plan: tuple[Draw, ...] = struct.field(pytree_node=False)
 
     def init_noise(self) -> Noise:
-        return HostNoise([bits[0] for bits in self.init])
+        return HostNoise([bits[0] for bits in self.init], self.init_plan)
 
     def per_step(self, step: jax.Array, num_steps: int) -> tuple[list[jax.Array], Callable[[Any], Noise]]:
         del step, num_steps
-        return self.steps, HostNoise
+        return self.steps, lambda bits: HostNoise(bits, self.steps_plan)
 
 
 @struct.dataclass
@@ -87,6 +95,7 @@ def start(
     step = jnp.zeros((), jnp.int32)
     oracle = Oracle(null_invalid(rows), setup, ledger, noise.init_noise(), step, public)
     params, state = protector.init(params, oracle)
+    oracle.close()
     return Run(params, state, oracle.ledger, step, ~oracle.refused), oracle.records
 
 
@@ -120,9 +129,10 @@ def advance(
         # Once refused, always refused: a dead run asks, is answered with zeros, and pays nothing.
         oracle.refused = ~run.alive
         params, state = protector.step(run.params, run.state, oracle)
+        oracle.close()
         alive = ~oracle.refused
         moved = Run(params, state, oracle.ledger, run.step + 1, alive)
-        kept = run.replace(ledger=oracle.ledger, alive=alive)
+        kept = dataclasses.replace(run, ledger=oracle.ledger, alive=alive)
         run = jax.tree.map(lambda new, old: jnp.where(alive, new, old), moved, kept)
         seen = None if observe is None else observe(protector.finish(run.params, run.state, setup))
         return run, (oracle.records, seen)
@@ -149,7 +159,7 @@ def run(
 
 def plan_noise(
     protector: Protector, params: jax.Array, rows: Rows, setup: Setup, public: Rows | None = None
-) -> tuple[list[Draw], list[Draw]]:
+) -> tuple[tuple[Draw, ...], tuple[Draw, ...]]:
     """The draws that `init` and each step will ask for, found by tracing them without data."""
     plans = PlannedNoise(), PlannedNoise()
 
@@ -159,15 +169,13 @@ def plan_noise(
         protector.step(moved, state, Oracle(rows, setup, ledger, plans[1], step, public))
 
     jax.eval_shape(trace, params, rows, setup)
-    return plans[0].draws, plans[1].draws
+    return tuple(plans[0].draws), tuple(plans[1].draws)
 
 
 def null_invalid(rows: Rows) -> Rows:
     """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
     valid = jnp.isfinite(rows.x).all(-1) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
-    return Rows(
-        jnp.where(valid[:, None], rows.x, 0.0), jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0)
-    )
+    return Rows(jnp.where(valid[:, None], rows.x, 0.0), jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,6 @@
 Budgets are the inner axis and share a seed's rows, so that all their margins come from one matrix product.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import struct
 
 from l2p.models import Model
 from l2p.oracle import Setup
@@ -28,7 +28,7 @@ FLOATS_PER_ROW = 64
 Observe = Callable[[jax.Array, Model, Rows], Any]
 
 
-@dataclasses.dataclass(frozen=True)
+@struct.dataclass
 class Outcome:
     """What S seeds x E budgets came to; T is the most steps a run may take.
 
@@ -102,9 +102,9 @@ def simulate(
     Raises:
       InputError: the accountant cannot price a query of this method.
     """
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *zip(protectors, setups, strict=True))
+    protector, setup = jax.tree.map(lambda *leaves: jnp.stack(leaves), *zip(protectors, setups, strict=True))
     size = _group_size(len(seeds), len(setups), rows)
-    groups = [_simulate_group(*stacked, rows, seeds[i : i + size], observe) for i in range(0, len(seeds), size)]
+    groups = [_simulate_group(protector, setup, rows, seeds[i : i + size], observe) for i in range(0, len(seeds), size)]
     return jax.tree.map(lambda *parts: np.concatenate(parts), *groups)
 
 
@@ -130,8 +130,8 @@ def _simulate_group(
             break
     records, seen = jax.tree.map(lambda *parts: np.concatenate(parts, axis=2), *chunks)
     later, seen = _pad(records, protectors.num_steps), _pad(seen, protectors.num_steps, mode="edge")
-    params = _finish(protectors, setups, runs)
-    return Outcome(*jax.device_get((params, runs.step, first)), later, seen)
+    params, steps, first = jax.device_get((_finish(protectors, setups, runs), runs.step, first))
+    return Outcome(params, steps, first, later, seen)
 
 
 def _pad(tree: Any, num_steps: int, **mode: Any) -> Any:

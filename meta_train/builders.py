@@ -37,31 +37,34 @@ def noisygd(key: jax.Array) -> Stepwise:
     )
 
 
-def control(key: jax.Array) -> Stepwise:
-    """Constants as functions of the budget, with the private feature mean: what learning has to beat."""
-    del key
+def _on_centred_rows(schedule: dict | None, tensor: dict | None, coordinate: dict | None) -> Stepwise:
+    """Constants as functions of the budget, with the private feature mean, and networks on top where given."""
     return Stepwise(
-        scheduler=ShareScheduler(share=_quadratic(0.0, 0.0), log_clip_norm=_quadratic(0.5, 0.0)),
+        scheduler=ShareScheduler(_quadratic(0.0, 0.0), log_clip_norm=_quadratic(0.5, 0.0), network=schedule),
         projector=MixProjector(
-            log_learning_rate=_quadratic(0.5, 0.0), mix=_quadratic(*[1.0 * (rate == 0.8) for rate in MEMORY])
+            log_learning_rate=_quadratic(0.5, 0.0),
+            mix=_quadratic(*[1.0 * (rate == 0.8) for rate in MEMORY]),
+            tensor_network=tensor,
+            coordinate_network=coordinate,
         ),
-        centering=Centering(
-            logit_share=_quadratic(-2.5), row_norm=jnp.array(0.5, jnp.float32), target_norm=jnp.array(2.5, jnp.float32)
-        ),
+        centering=Centering(_quadratic(-2.5), row_norm=jnp.float32(0.5), target_norm=jnp.float32(2.5)),
         averaging=_quadratic(0.0),
     )
 
 
+def control(key: jax.Array) -> Stepwise:
+    """Constants as functions of the budget, with the private feature mean: what learning has to beat."""
+    del key
+    return _on_centred_rows(None, None, None)
+
+
 def census(key: jax.Array) -> Stepwise:
     """`control` with zero-initialised networks on top: schedule, learning rate and mixture, and every coordinate."""
-    base = control(key)
     schedule, tensor, coordinate = jax.random.split(key, 3)
-    projector = base.projector.replace(
-        tensor_network=init_mlp(tensor, (2, 16, len(MEMORY) + 1)),
-        coordinate_network=init_mlp(coordinate, (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1)),
-    )
-    return base.replace(
-        scheduler=base.scheduler.replace(network=init_mlp(schedule, (2, 16, 2))), projector=projector
+    return _on_centred_rows(
+        init_mlp(schedule, (2, 16, 2)),
+        init_mlp(tensor, (2, 16, len(MEMORY) + 1)),
+        init_mlp(coordinate, (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1)),
     )
 
 
@@ -74,17 +77,17 @@ def paper(key: jax.Array) -> Stepwise:
 def agd(key: jax.Array) -> AGD:
     """AGD with Gumbel selection, from guesses near what its authors call for when the budget allows few steps."""
     del key
-    settings = {
-        "log_gradient_share": -4.0,
-        "log_selection_share": -5.0,
-        "log_increase": -1.5,
-        "log_gradient_clip": 0.0,
-        "log_loss_clip": 0.7,
-        "log_max_step": 0.0,
-        "log_regularization": -7.0,
-    }
-    lines = {name: jnp.array([setting, 0.0], jnp.float32) for name, setting in settings.items()}
-    return AGD(**lines, selection="gumbel", num_steps=256)
+    return AGD(
+        log_gradient_share=jnp.array([-4.0, 0.0]),
+        log_selection_share=jnp.array([-5.0, 0.0]),
+        log_increase=jnp.array([-1.5, 0.0]),
+        log_gradient_clip=jnp.array([0.0, 0.0]),
+        log_loss_clip=jnp.array([0.7, 0.0]),
+        log_max_step=jnp.array([0.0, 0.0]),
+        log_regularization=jnp.array([-7.0, 0.0]),
+        selection="gumbel",
+        num_steps=256,
+    )
 
 
 BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 from l2p.errors import InputError
 
@@ -16,7 +17,8 @@ class MetaConfig:
       protector: name of the starting point in `meta_train.builders`.
       source: public data set that tasks are drawn from.
       warm_start: checkpoint whose parameters the starting point takes over, or None.
-      steps: outer steps (meta-gradients, or candidates for `search`).
+      method: "gradient" for meta-gradients, "search" for random search.
+      steps: outer steps (meta-gradients, or candidates of the search).
       tasks: tasks per outer step.
       rows: rows per task; each stands for N / rows rows of the simulated table.
       num_features: feature counts that tasks cycle through.
@@ -63,6 +65,15 @@ class MetaConfig:
             if getattr(self, field) not in allowed:
                 raise InputError(f"{field} {getattr(self, field)!r} is unknown; choose one of {', '.join(allowed)}.")
 
+    def task_arguments(self, num_features: int) -> dict[str, Any]:
+        """Arguments of `TaskFamily.sample` for one outer step's tasks."""
+        return {
+            "num_tasks": self.tasks,
+            "num_rows": self.rows,
+            "num_features": num_features,
+            "log_signal": self.log_signal,
+        }
+
     @classmethod
     def read(cls, path: Path) -> "MetaConfig":
         """A config from a JSON file; unknown fields are refused."""
@@ -73,4 +84,5 @@ class MetaConfig:
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(fields) - known):
             raise InputError(f"the config {path} has unknown fields {', '.join(unknown)}; known: {sorted(known)}.")
-        return cls(**{name: tuple(item) if isinstance(item, list) else item for name, item in fields.items()})
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+        return cls(**values)

@@ -48,7 +48,8 @@ class TaskFamily:
     Attributes:
       x: f32[n, c].
       y: f32[n], the table's own label, 0 or 1.
-      label_columns: i32[l], columns that may serve as labels.
+      label_columns: i32[l], columns that may serve as labels; a table without any (l = 0) only lends its own label
+        and teachers.
     """
 
     x: jax.Array
@@ -83,18 +84,21 @@ class TaskFamily:
         keys = iter(jax.random.split(key, 12))
         index = jax.random.randint(next(keys), (num_rows,), 0, self.x.shape[0])
         table, label = self.x[index], self.y[index]
-        column = jax.random.choice(next(keys), self.label_columns)
-        kind = jax.random.choice(next(keys), 3, p=jnp.array([0.4, 0.3, 0.3]))
+        candidates, kinds = self.label_columns, jnp.array([0.4, 0.3, 0.3])
+        if candidates.shape[0] == 0:
+            candidates, kinds = jnp.zeros(1, jnp.int32), jnp.array([0.6, 0.0, 0.4])
+        column = jax.random.choice(next(keys), candidates)
+        kind = jax.random.choice(next(keys), 3, p=kinds)
         label = jnp.where(kind == 1, table[:, column], label)
         table = jnp.where(kind == 1, table.at[:, column].set(0.0), table)
 
         x = table @ self._columns(next(keys), next(keys), num_features)
         flip_rate = jnp.maximum(jax.random.uniform(next(keys), minval=-0.3, maxval=0.3), 0.0)
-        flip = jax.random.bernoulli(next(keys), flip_rate, (num_features,))
+        flip = jax.random.bernoulli(next(keys), flip_rate, (1, num_features))
         x = jnp.where(flip, 1.0 - x, x)
 
         weights = jax.random.normal(next(keys), (num_features,)) * jax.random.exponential(next(keys))
-        logits = (x - x.mean(0)) @ weights + 0.5 * jax.random.normal(next(keys))
+        logits = (x - x.mean(0, keepdims=True)) @ weights + 0.5 * jax.random.normal(next(keys))
         teacher = jax.random.bernoulli(next(keys), jax.nn.sigmoid(2.0 * logits))
         label = jnp.where(kind == 2, teacher, label)
 
@@ -111,10 +115,10 @@ class TaskFamily:
         share_key, pick_key, weight_key, which_key = jax.random.split(mix_key, 4)
         picked = jax.random.randint(pick_key, (MOST_MIXED, num_features), 0, num_columns)
         weights = jax.random.exponential(weight_key, (MOST_MIXED, num_features))
-        weights = weights / weights.sum(0)
+        weights = weights / weights.sum(0, keepdims=True)
         mixed = jnp.einsum("mdc,md->cd", jax.nn.one_hot(picked, num_columns), weights)
         share = jnp.maximum(jax.random.uniform(share_key, minval=-0.5, maxval=0.6), 0.0)
-        return jnp.where(jax.random.bernoulli(which_key, share, (num_features,)), mixed, single)
+        return jnp.where(jax.random.bernoulli(which_key, share, (1, num_features)), mixed, single)
 
 
 def families(source: str) -> tuple[TaskFamily, TaskFamily]:

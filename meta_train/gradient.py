@@ -1,14 +1,15 @@
 """Meta-gradients: one outer step of learning to protect."""
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
 
-from l2p.models import MODELS
+from l2p.models import Logistic
 from l2p.protector import Protector
 from meta_train.config import MetaConfig
 from meta_train.family import TaskBatch, TaskFamily
@@ -18,9 +19,10 @@ from meta_train.objective import first_segment, next_segment, setups_for, whole_
 FIXED = ("row_norm", "target_norm")
 #: Each task's meta-gradient is clipped to this norm before averaging: single tasks were seen at 1e13.
 TASK_GRADIENT_NORM = 1.0
-#: Penalty weight mu of the augmented Lagrangian: first and last value; it shrinks geometrically over training.
-PENALTY = (0.2, 0.005)
-#: Outer steps between multiplier updates.
+#: Penalty weight mu of the augmented Lagrangian: first and last value; it shrinks geometrically over training. The
+#: multipliers, not a tiny mu, make the constraint exact; with mu at 0.005 they outran the scheduler and oscillated.
+PENALTY = (0.2, 0.05)
+#: Scheduler updates between multiplier updates: enough for the scheduler to answer the last one.
 MULTIPLIER_EVERY = 10
 #: Budgets are grouped in this many bands with a multiplier each, since each budget is a constraint of its own.
 BANDS = 8
@@ -57,18 +59,27 @@ def groups(protector: Protector) -> Protector:
 
 def init(protector: Protector) -> GradientState:
     """The state before the first outer step."""
-    moments = {name: optax.scale_by_adam().init(protector) for name in ("scheduler", "projector")}
+    moments = {name: optax.scale_by_adam().init(cast(Any, protector)) for name in ("scheduler", "projector")}
     return GradientState(protector, moments, jnp.zeros(BANDS), jnp.zeros(BANDS))
 
 
-def update(
+def compiled(config: MetaConfig, family: TaskFamily) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
+    """One outer step on fresh tasks; feature counts take turns, each with its own compilation."""
+    updates = [
+        jax.jit(functools.partial(_update, config=config, family=family, num_features=num_features))
+        for num_features in config.num_features
+    ]
+    return lambda state, step: updates[step % len(updates)](state, jnp.array(step))
+
+
+def _update(
     state: GradientState, step: jax.Array, config: MetaConfig, family: TaskFamily, num_features: int
 ) -> tuple[GradientState, dict[str, jax.Array]]:
-    """One outer step on fresh tasks: a whole unroll, or its segments one after the other."""
-    model = MODELS["logistic"]
+    """A whole unroll, or its segments one after the other."""
+    model = Logistic()
     key = jax.random.fold_in(jax.random.key(config.seed), step)
     sample_key, run_key = jax.random.split(key)
-    batch = family.sample(sample_key, model, config.tasks, config.rows, num_features, config.log_signal)
+    batch = family.sample(sample_key, model, **config.task_arguments(num_features))
     setups = setups_for(batch, model, config.accountant, capped=config.constraint == "share")
     keys = jax.random.split(run_key, config.tasks)
     if config.objective == "final":
@@ -111,10 +122,11 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
     factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
     mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / config.tasks, grads)
 
-    protector, adam = _adam(state, mean, step, config)
+    protector, adam = adam_step(state, mean, step, config)
+    every = MULTIPLIER_EVERY * (1 if config.alternate is None else sum(config.alternate) // config.alternate[0])
     in_band = jax.ops.segment_sum(h, bands, BANDS) * BANDS / config.tasks
-    excess = state.excess + in_band / MULTIPLIER_EVERY
-    due = step % MULTIPLIER_EVERY == MULTIPLIER_EVERY - 1
+    excess = state.excess + in_band / every
+    due = step % every == every - 1
     multipliers = jnp.where(due, state.multipliers - excess / penalty, state.multipliers)
     state = GradientState(protector, adam, multipliers, jnp.where(due, 0.0, excess))
     metrics = {
@@ -127,7 +139,7 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
     return state, runs, metrics
 
 
-def _adam(state: GradientState, grads: Protector, step: jax.Array, config: MetaConfig) -> tuple[Protector, dict]:
+def adam_step(state: GradientState, grads: Protector, step: jax.Array, config: MetaConfig) -> tuple[Protector, dict]:
     """Adam on the group whose turn it is, or on both."""
     rate = config.learning_rate * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(step / config.steps, 1.0)))
     names, protector, adam = groups(state.protector), state.protector, dict(state.adam)
@@ -139,13 +151,15 @@ def _adam(state: GradientState, grads: Protector, step: jax.Array, config: MetaC
         mine = jax.tree.map(lambda name, leaf, group=group: leaf * (name == group), names, grads)
         updates, moments = optax.scale_by_adam().update(mine, state.adam[group])
         adam[group] = jax.tree.map(lambda new, old, turn=turn: jnp.where(turn, new, old), moments, state.adam[group])
-        protector = jax.tree.map(lambda leaf, change, turn=turn: leaf - jnp.where(turn, rate * change, 0.0), protector, updates)
+        protector = jax.tree.map(
+            lambda leaf, change, turn=turn: leaf - jnp.where(turn, rate * change, 0.0), protector, updates
+        )
     return protector, adam
 
 
 def evaluate(protector: Protector, key: jax.Array, batch: TaskBatch, accountant: str) -> dict[str, jax.Array]:
     """Per task: the score f32[B] as deployed, with the cap binding, and the constraint's value f32[B] without it."""
-    model = MODELS["logistic"]
+    model = Logistic()
     keys = jax.random.split(key, batch.log_signal.shape[0])
     run = jax.vmap(whole_run, (None, 0, 0, 0, 0))
     scores, _ = run(protector, batch.rows, batch.best_loss, setups_for(batch, model, accountant, True), keys)

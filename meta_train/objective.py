@@ -1,14 +1,17 @@
 """What meta-training minimises: the outcome of the very run that is deployed."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
-from l2p.models import GeneralizedLinear
+from l2p.models import Model
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Accountant
 from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
 from l2p.run import Run, Simulation, advance, start
+from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.family import TaskBatch
 
@@ -21,9 +24,7 @@ UNITS = {"gdp": (1.0, 1.0), "ctcdp": (0.5, 0.5), "zcdp": (0.5, 0.5)}
 SELECTIONS = {"gumbel": 0.25, "exponential": 1.0}
 
 
-def simulated_setup(
-    model: GeneralizedLinear, accountant: str, log_signal: jax.Array, num_rows: int, capped: bool
-) -> Setup:
+def simulated_setup(model: Model, accountant: str, log_signal: jax.Array, num_rows: int, capped: bool) -> Setup:
     """A public setup whose log(mu N) is `log_signal`.
 
     Only the product mu N enters a full-batch run, so N is the number of rows at hand and mu is set to match. Without
@@ -36,12 +37,7 @@ def simulated_setup(
         prices |= {name: jnp.float32(coefficient * ratio) for name, ratio in SELECTIONS.items()}
     planned = Accountant(accountant, prices, budget)
     setup = Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows)
-    return setup if capped else setup.replace(cap=jnp.array(jnp.inf))
-
-
-def mean_loss(model: GeneralizedLinear, params: jax.Array, rows: Rows) -> jax.Array:
-    """Mean loss f32[] of params for raw rows."""
-    return model.margin_loss(model.margin(params, rows.x), rows.y).mean()
+    return setup if capped else dataclasses.replace(setup, cap=jnp.array(jnp.inf))
 
 
 def score(loss: jax.Array, best_loss: jax.Array) -> jax.Array:
@@ -63,7 +59,7 @@ def whole_run(
     begun, _ = start(protector, model.init(rows.x.shape[1]), rows, setup, noise)
     ended, _, _ = advance(protector, begun, rows, setup, noise, protector.num_steps)
     params = protector.finish(ended.params, ended.state, setup)
-    return score(mean_loss(model, params, rows), best_loss), ended.ledger.spent / setup.accountant.budget
+    return score(mean_loss(params, model, rows), best_loss), ended.ledger.spent / setup.accountant.budget
 
 
 def first_segment(
@@ -80,14 +76,12 @@ def next_segment(
     """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), the run after them, and its spending."""
     noise = Simulation(key)
     run, _, losses = advance(
-        protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(setup.model, params, rows)
+        protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, rows)
     )
     return score(losses, best_loss).mean(), (run, run.ledger.spent / setup.accountant.budget)
 
 
-def setups_for(
-    batch: TaskBatch, model: GeneralizedLinear, accountant: str, capped: bool
-) -> Setup:
+def setups_for(batch: TaskBatch, model: Model, accountant: str, capped: bool) -> Setup:
     """One setup per task, stacked."""
     num_rows = batch.rows.x.shape[1]
     return jax.vmap(lambda signal: simulated_setup(model, accountant, signal, num_rows, capped))(batch.log_signal)

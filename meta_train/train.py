@@ -16,14 +16,14 @@ import orbax.checkpoint as ocp
 
 from l2p import checkpoint
 from l2p.errors import InputError
-from l2p.models import MODELS
+from l2p.models import Logistic
 from l2p.protector import Protector
 from meta_train import gradient, search
 from meta_train.builders import BUILDERS, warm_start
 from meta_train.config import MetaConfig
 from meta_train.family import TaskBatch, TaskFamily, families
 
-METHODS = {"gradient": gradient, "search": search}
+METHODS: dict[str, Any] = {"gradient": gradient, "search": search}
 EVAL_KEY = 20_000
 
 
@@ -52,22 +52,21 @@ def meta_train(config: MetaConfig, out: Path, resume: bool = False, progress: bo
     method = METHODS[config.method]
     state = method.init(starting_point(config))
     best = (jnp.array(jnp.inf), state.protector)
-    with ocp.CheckpointManager((out / "state").absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=2)) as saved:
+    with ocp.CheckpointManager(
+        (out / "state").absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=2)
+    ) as saved:
         first, seconds, state, best = _restore(saved, state, best)
-        updates = {d: jax.jit(functools.partial(method.update, config=config, family=train, num_features=d))
-                   for d in config.num_features}
+        update = method.compiled(config, train)
         judge = _judge(config, held_out)
         began = time.monotonic() - seconds
         for step in _steps(first, config.steps, progress):
-            num_features = config.num_features[step % len(config.num_features)]
-            if config.method == "search":
-                num_features = config.num_features[len(config.num_features) // 2]
-            state, metrics = updates[num_features](state, jnp.array(step))
+            state, metrics = update(state, step)
             line: dict[str, Any] = {"step": step, **{name: float(value) for name, value in metrics.items()}}
             if (step + 1) % config.eval_every == 0 or step + 1 == config.steps:
                 line |= (report := judge(state.protector))
                 held_out_score = jnp.array(report["held_out_score"])
-                # What cannot overspend may stop early on held-out tasks; what must meet a constraint is kept as it ends.
+                # What cannot overspend may stop early on held-out tasks; what must meet a constraint is kept as
+                # it ends.
                 if config.constraint != "share" or held_out_score < best[0]:
                     best = (held_out_score, state.protector)
                 line["seconds"] = time.monotonic() - began
@@ -124,12 +123,11 @@ def _steps(first: int, last: int, progress: bool) -> Iterator[int]:
 
 def _judge(config: MetaConfig, family: TaskFamily):
     """A function that scores a protector on fixed held-out tasks, as it would be deployed."""
-    model, key = MODELS["logistic"], jax.random.key(EVAL_KEY)
+    model, key = Logistic(), jax.random.key(EVAL_KEY)
     batches: list[TaskBatch] = [
         jax.jit(
             functools.partial(
-                family.sample, model=model, num_tasks=config.eval_tasks, num_rows=config.rows, num_features=d,
-                log_signal=config.log_signal,
+                family.sample, model=model, **{**config.task_arguments(d), "num_tasks": config.eval_tasks}
             )
         )(jax.random.fold_in(key, d))
         for d in config.num_features

@@ -9,7 +9,8 @@ Rothblum & Steinke 2018 (tCDP); Canonne, Kamath & Steinke 2020, "CKS" (sharp Ren
 
 import math
 import sys
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, cast
 
 from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr
@@ -64,7 +65,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     while gdp_delta(high, epsilon) <= delta:
         high *= 2
     target = delta * _DELTA_MARGIN
-    return brentq(lambda mu: math.log(gdp_delta(mu, epsilon) / target), low, high, xtol=1e-14 * low, rtol=1e-14)
+    return _root(lambda mu: math.log(gdp_delta(mu, epsilon) / target), low, high, xtol=1e-14 * low, rtol=1e-14)
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
@@ -79,7 +80,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     if gdp_delta(mu, 0.0) <= target:
         return 0.0
     high = zcdp_epsilon_simple(mu * mu / 2, delta)
-    root = brentq(lambda eps: math.log(gdp_delta(mu, eps) / target), 0.0, high, xtol=1e-14 * high, rtol=1e-14)
+    root = _root(lambda eps: math.log(gdp_delta(mu, eps) / target), 0.0, high, xtol=1e-14 * high, rtol=1e-14)
     return root * _UP
 
 
@@ -127,7 +128,7 @@ def planned_order(epsilon: float, delta: float) -> float:
         x = math.exp(log_x)  # alpha - 1
         return (log_inverse - math.log1p(x)) * (2 * x + 1) / (x * x) - math.log1p(1 / x) - epsilon
 
-    return 1 + math.exp(brentq(excess, -300.0, math.log(math.expm1(log_inverse)), xtol=1e-12))
+    return 1 + math.exp(_root(excess, -300.0, math.log(math.expm1(log_inverse)), xtol=1e-12))
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
@@ -152,7 +153,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     # Each term of rho x^2 + ln(1 + x) = L reaches L / 2 or L there, so the two ends enclose the root.
     low = 0.9 * min(math.expm1(log_inverse / 2), math.sqrt(log_inverse / 2 / rho))
     high = 1.1 * min(math.expm1(log_inverse), math.sqrt(log_inverse / rho))
-    x = brentq(lambda x: rho * x * x + math.log1p(x) - log_inverse, low, high, xtol=1e-12 * low)
+    x = _root(lambda x: rho * x * x + math.log1p(x) - log_inverse, low, high, xtol=1e-12 * low)
     return max(rho * (1 + x) + _conversion_cost(x, delta), 0.0) * _UP
 
 
@@ -184,3 +185,8 @@ def ctcdp_epsilon(rho: float, omega: float, delta: float) -> float:
 def _conversion_cost(x: float, delta: float) -> float:
     """What CKS adds to a Renyi divergence at order 1 + x; a function of x because 1 + x would lose a small x."""
     return (-math.log(delta) - math.log1p(x)) / x - math.log1p(1 / x)
+
+
+def _root(function: Callable[[float], float], low: float, high: float, xtol: float, rtol: float = 1e-12) -> float:
+    """The root between `low` and `high`, by Brent's method."""
+    return float(cast(float, brentq(function, low, high, xtol=xtol, rtol=rtol)))

@@ -8,6 +8,7 @@ to a sum that lies on a public grid, and rounds the result back to that grid.
 import abc
 import dataclasses
 import secrets
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -64,13 +65,15 @@ class HostNoise(Noise):
     Must be used inside `jax.enable_x64(True)`; the result is rounded to multiples of `grid`.
     """
 
-    def __init__(self, bits: list[jax.Array]):
-        self._bits = iter(bits)
+    def __init__(self, bits: list[jax.Array], plan: Sequence[Draw]):
+        self._draws = zip(bits, plan, strict=True)
         self.grid: jax.Array | float = 0.0
 
     def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
-        del distribution  # drawn as planned
-        standard = jax.lax.bitcast_convert_type(next(self._bits), jnp.float64).reshape(aggregate.shape)
+        bits, draw = next(self._draws)
+        if draw != Draw(distribution, aggregate.size):
+            raise RuntimeError(f"{draw} was planned, but the step asked for {distribution} noise of {aggregate.shape}.")
+        standard = jax.lax.bitcast_convert_type(bits, jnp.float64).reshape(aggregate.shape)
         return jnp.rint((aggregate + scale * standard) / self.grid) * self.grid
 
 
@@ -86,7 +89,7 @@ class Entropy:
         self.is_private = seed is None
         self._generator = np.random.Generator(np.random.Philox(secrets.randbits(256) if seed is None else seed))
 
-    def draw(self, plan: list[Draw], num_steps: int) -> list[np.ndarray]:
+    def draw(self, plan: Sequence[Draw], num_steps: int) -> list[np.ndarray]:
         """Bit patterns u32[num_steps, size, 2] for each planned draw."""
         samplers = {
             "gaussian": self._generator.standard_normal,

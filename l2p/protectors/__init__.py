@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 
 from l2p.privacy import accountants
@@ -19,9 +20,8 @@ from l2p.protectors.stepwise import Centering, Stepwise
 def noisygd(budget: Budget) -> Stepwise:
     """Full-batch DP-SGD with momentum and constant noise, at the settings one would guess without tuning."""
     del budget
-    scheduler = Decaying(log_clip_norm=jnp.log(jnp.array([1.0])), rate=jnp.array([0.0]))
-    momentum = math.log(0.9 / 0.1)
-    rates = {"learning_rate": jnp.log(jnp.array([0.5])), "momentum": jnp.array([momentum])}
+    scheduler = Decaying(log_clip_norm=_log(1.0), rate=jnp.array([0.0]))
+    rates = {"learning_rate": _log(0.5), "momentum": _log(0.9 / (1.0 - 0.9))}
     return Stepwise(scheduler, Optax("sgd", rates))
 
 
@@ -33,16 +33,20 @@ def agd(budget: Budget, accountant: str = "rdp") -> AGD:
     gradient_rho = 0.5 * first_epsilon**2 / (2.0 * math.log(1.25 / budget.delta))
     unit = accountants.plan(accountant, budget)
     rho = float(unit.budget / unit.coefficients["gaussian"]) / 2.0
-    settings = {
-        "log_gradient_share": gradient_rho / rho,
-        "log_selection_share": selection_rho / rho,
-        "log_increase": 0.1,
-        "log_gradient_clip": 3.0,
-        "log_loss_clip": 3.0,
-        "log_max_step": 2.0,
-        "log_regularization": 0.001,
-    }
-    return AGD(**{name: jnp.array([math.log(setting)]) for name, setting in settings.items()})
+    return AGD(
+        log_gradient_share=_log(gradient_rho / rho),
+        log_selection_share=_log(selection_rho / rho),
+        log_increase=_log(0.1),
+        log_gradient_clip=_log(3.0),
+        log_loss_clip=_log(3.0),
+        log_max_step=_log(2.0),
+        log_regularization=_log(0.001),
+    )
+
+
+def _log(constant: float) -> jax.Array:
+    """A constant polynomial f32[1] whose exponential is `constant`."""
+    return jnp.array([math.log(constant)], jnp.float32)
 
 
 def nonprivate(budget: Budget) -> NonPrivate:

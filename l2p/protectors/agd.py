@@ -88,7 +88,9 @@ class AGD(Protector):
         # After a rejection only the difference is bought; independent estimates are averaged by inverse variance,
         # and for Gaussian noise inverse variance is price.
         topup = accountant.noise_multiplier(state.price - state.bought)
-        fresh = oracle.ask(ClippedGradient(setup.model, params, identity, self._at(self.log_gradient_clip, setup), topup))
+        fresh = oracle.ask(
+            ClippedGradient(setup.model, params, identity, self._at(self.log_gradient_clip, setup), topup)
+        )
         gradient = (state.bought * state.gradient + (state.price - state.bought) * fresh) / state.price
 
         direction = gradient / optax.safe_norm(gradient, 1e-12) + self._at(self.log_regularization, setup) * params

@@ -1,5 +1,6 @@
 """Networks inside learned protectors: parameters are plain dictionaries, so that they checkpoint and vmap freely."""
 
+import itertools
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from flax import nnx
 def init_mlp(key: jax.Array, sizes: tuple[int, ...]) -> dict:
     """Parameters of a tanh network with layer `sizes`; the last layer starts at zero, so the network outputs zero."""
     layers = {}
-    for index, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for index, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
         last = index == len(sizes) - 2
         weight = jax.random.normal(jax.random.fold_in(key, index), (fan_in, fan_out)) / fan_in**0.5
         layers[f"layer{index}"] = {"w": jnp.zeros_like(weight) if last else weight, "b": jnp.zeros(fan_out)}
@@ -62,5 +63,5 @@ def apply_lstm(params: dict, carry: Any, inputs: jax.Array) -> tuple[Any, jax.Ar
     skeleton = nnx.eval_shape(lambda: StackedLSTM(inputs.shape[-1], num_units, num_outputs, nnx.Rngs(0)))
     graph, state, rest = nnx.split(skeleton, nnx.Param, ...)
     nnx.replace_by_pure_dict(state, params)
-    module = nnx.merge(graph, state, nnx.State({}) if not rest else rest)
+    module = nnx.merge(graph, state, rest)
     return module(carry, inputs)

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from l2p.errors import InputError
+from l2p.models import GeneralizedLinear
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
 from l2p.queries.solve import Minimizer
@@ -20,7 +22,10 @@ class NonPrivate(Protector):
         return params, ()
 
     def step(self, params: jax.Array, state: tuple, oracle: Oracle) -> tuple[jax.Array, tuple]:
-        return oracle.ask(Minimizer(oracle.setup.model, params, jnp.zeros(()))), state
+        model = oracle.setup.model
+        if not isinstance(model, GeneralizedLinear):
+            raise InputError(f"nonprivate solves generalized linear models exactly, and {model.name} is none of them.")
+        return oracle.ask(Minimizer(model, params, jnp.zeros(()))), state
 
     def finish(self, params: jax.Array, state: tuple, setup: Setup) -> jax.Array:
         return params

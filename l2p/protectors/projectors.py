@@ -1,7 +1,7 @@
 """Projectors: from noised gradients to updates. They see released answers only."""
 
 import abc
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +61,8 @@ class Optax(Projector):
     def __call__(
         self, state: Any, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Any]:
-        return self._transformation(setup).update(seen.gradient, state, params)
+        update, state = self._transformation(setup).update(seen.gradient, state, params)
+        return cast(jax.Array, update), state
 
 
 #: Decay rates of the gradient averages that a `MixProjector` mixes.

@@ -37,7 +37,12 @@ class Centering:
         total = oracle.ask(FeatureSum(num_features, self.row_norm * num_features**0.5, multiplier))
         center = jnp.clip(total / setup.num_rows, 0.0, 1.0)
         length = jnp.sqrt(jnp.sum(center * (1.0 - center)) + 1e-6)
-        return FeatureMap(center, self.target_norm / length)
+        # Refused, the answer is zeros, and rows stay as they are.
+        return jax.tree.map(
+            lambda learned, plain: jnp.where(oracle.refused, plain, learned),
+            FeatureMap(center, self.target_norm / length),
+            FeatureMap.identity(num_features),
+        )
 
 
 @struct.dataclass

@@ -21,7 +21,6 @@ class Query(abc.ABC):
       name: what the trace calls it.
       mechanism: noise distribution, one of `l2p.privacy.events.MECHANISMS`.
       noise_multiplier: f32[], noise scale over the sensitivity under the stated adjacency.
-      bound: f32[], the most one row may contribute (L2 norm, or per entry for selections).
       additive: whether aggregates of two blocks of rows may be summed.
     """
 
@@ -30,7 +29,11 @@ class Query(abc.ABC):
     name: str
     mechanism: str
     noise_multiplier: jax.Array
-    bound: jax.Array
+
+    @property
+    @abc.abstractmethod
+    def bound(self) -> jax.Array:
+        """f32[], the most one row may contribute (L2 norm, or per entry for selections)."""
 
     @abc.abstractmethod
     def contributions(self, rows: Rows) -> jax.Array:

@@ -22,12 +22,13 @@ def clipped_gradient_sum(
     """Sum f32[p] of per-row gradients clipped to L2 norm `clip_norm`, in two passes over the table.
 
     A generalized linear model's gradient is residual * (mapped row, intercept column), so its norm is known without
-    forming it. Non-finite residuals count as zero.
+    forming it. Rows whose residual or squared norm is not finite count as zero.
     """
     residual = model.residual(model.margin(features.params_for_raw_rows(params), rows.x), rows.y)
-    finite = jnp.isfinite(residual)
-    residual = jnp.where(finite, residual, 0.0)
-    norms = jnp.abs(residual) * jnp.sqrt(features.squared_norms(rows.x) + INTERCEPT_COLUMN**2)
+    squares = features.squared_norms(rows.x)
+    finite = jnp.isfinite(residual) & jnp.isfinite(squares)
+    residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
+    norms = jnp.abs(residual) * jnp.sqrt(squares + INTERCEPT_COLUMN**2)
     weight = rows.mask * residual * jnp.minimum(1.0, clip_norm / jnp.maximum(norms, LEAST_NORM))
     total = weight.sum()
     return jnp.append((weight @ rows.x - total * features.center) * features.scale, total * INTERCEPT_COLUMN)

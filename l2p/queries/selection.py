@@ -40,14 +40,22 @@ class NoisyMinimum(Query):
         return self.clip_norm
 
     def contributions(self, rows: Rows) -> jax.Array:
+        return self._losses(rows).T
+
+    def _losses(self, rows: Rows) -> jax.Array:
+        """f32[k, b]: rows last, as the margins come out of their matrix product."""
         if isinstance(self.model, GeneralizedLinear):
-            return self.model.margin_loss(self.model.margin(self.candidates, rows.x), rows.y).T
-        losses = jax.vmap(jax.vmap(self.model.loss, (0, None, None)), (None, 0, 0))
+            return self.model.margin_loss(self.model.margin(self.candidates, rows.x), rows.y[None, :])
+        losses = jax.vmap(jax.vmap(self.model.loss, (None, 0, 0)), (0, None, None))
         return losses(self.candidates, rows.x, rows.y)
 
     def limit(self, contributions: jax.Array) -> jax.Array:
-        """Each loss f[b, k] clipped to [0, clip_norm]; NaN counts as clip_norm."""
+        """Each loss clipped to [0, clip_norm], whatever their shape; NaN counts as clip_norm."""
         return jnp.clip(jnp.where(jnp.isnan(contributions), self.clip_norm, contributions), 0.0, self.clip_norm)
+
+    def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
+        # Not through `contributions`: transposing that table would cost more than the losses in it.
+        return aggregate + self.limit(self._losses(rows)) @ rows.mask
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.candidates.shape[0], jnp.float32)

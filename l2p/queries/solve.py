@@ -27,10 +27,12 @@ def newton(
     def step(params: jax.Array, _: None) -> tuple[jax.Array, None]:
         margin = table @ params
         gradient = (weight * model.residual(margin, rows.y)) @ table + ridge * params
-        hessian = (table.T * (weight * model.curvature(margin, rows.y))) @ table + ridge * jnp.eye(params.shape[0])
+        hessian = (table.T * (weight * model.curvature(margin, rows.y))[None, :]) @ table + ridge * jnp.eye(
+            params.shape[0]
+        )
         direction = jax.scipy.linalg.solve(hessian, gradient, assume_a="pos")
         # Full steps overshoot far from the minimum, where the logistic Hessian is flat; take the best of a few.
-        candidates = params - jnp.array([0.0, 0.1, 0.25, 0.5, 1.0])[:, None] * direction
+        candidates = params[None, :] - jnp.array([0.0, 0.1, 0.25, 0.5, 1.0])[:, None] * direction[None, :]
         objectives = jax.vmap(objective)(candidates)
         return candidates[jnp.nanargmin(objectives)], None
 

@@ -1,0 +1,39 @@
+"""l2p: meta-learned private optimizers, and private training with them.
+
+>>> import jax, jax.numpy as jnp, l2p
+>>> rows = l2p.Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
+>>> result = l2p.private_train(rows, "noisygd", l2p.Budget(epsilon=1.0, delta=1e-5), key=jax.random.key(0))
+>>> result.steps, result.card.private_release
+(50, False)
+"""
+
+import importlib
+from typing import Any
+
+# Imported on first use, so that `l2p --help` and jax-free code need not wait for JAX.
+_MODULES = {
+    "Adjacency": "l2p.privacy.events",
+    "Budget": "l2p.privacy.budget",
+    "Card": "l2p.privacy.card",
+    "InputError": "l2p.errors",
+    "Oracle": "l2p.oracle",
+    "Protector": "l2p.protector",
+    "Query": "l2p.queries",
+    "Result": "l2p.result",
+    "Rows": "l2p.task",
+    "Setup": "l2p.oracle",
+    "Task": "l2p.task",
+    "load": "l2p.api",
+    "private_train": "l2p.api",
+}
+__all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'l2p' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_MODULES]

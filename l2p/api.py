@@ -1,0 +1,247 @@
+"""Private training in one call: check everything, run, certify, and say what is guaranteed."""
+
+import datetime
+import functools
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p import checkpoint
+from l2p.checkpoint import Resolved
+from l2p.errors import InputError
+from l2p.models import MODELS
+from l2p.oracle import Setup
+from l2p.privacy import accountants
+from l2p.privacy.budget import Budget
+from l2p.privacy.card import Card, versions
+from l2p.privacy.events import Adjacency
+from l2p.privacy.noise import Entropy
+from l2p.protector import Protector
+from l2p.result import Result, events, mechanisms
+from l2p.run import Release, Run, Simulation, TraceRow, advance, plan_noise, start, trace_rows
+from l2p.task import Rows, Task
+
+#: Steps between two looks at whether a run is still alive; also how much noise is drawn at a time.
+CHUNK = 256
+
+_RELEASED = (
+    "256 bits from the operating system, expanded by Philox; float64 noise, added to sums that lie on a public grid "
+    "and rounded to it."
+)
+_SIMULATED = "a JAX key given by the user; float32 noise, which anybody who knows the key can subtract."
+
+# Compiled once per protector, shapes and number of steps, for the life of the process.
+_start = jax.jit(start)
+_advance = jax.jit(advance, static_argnames="num_steps")
+
+
+def private_train(
+    data: Rows | Task,
+    protector: Protector | str,
+    budget: Budget,
+    *,
+    model: str = "logistic",
+    key: jax.Array | None = None,
+    accountant: str | None = None,
+    params: jax.Array | None = None,
+    num_rows: int | None = None,
+) -> Result:
+    """Train on private rows within `budget`.
+
+    Args:
+      data: the private rows, or a task whose public rows the protector may read freely.
+      protector: a protector, or what `l2p apply --protector` takes: a method, a checkpoint's name or its file.
+      budget: what may be spent, and on which adjacency.
+      model: name of the model.
+      key: None is a release, with noise from the operating system. A JAX key is a simulation, which anybody who knows
+        the key can undo; its card says so.
+      accountant: one of `accountants.NAMES`; default the protector's own.
+      params: f32[p], the public starting point; default zeros.
+      num_rows: N, public by declaration; default the number of lines of `data`, null rows included.
+
+    Raises:
+      InputError: anything does not fit, before budget is spent.
+      RuntimeError: the float64 check after the run contradicts the filter. No result is then released.
+
+    >>> rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
+    >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
+    True
+    """
+    resolved = check(protector, budget, model, accountant)
+    task = data if isinstance(data, Task) else Task(private=data)
+    num_rows = len(task.private.y) if num_rows is None else int(num_rows)
+    budget.check_rows(num_rows)
+    params = _starting_point(task.private, model, params)
+    if key is None:
+        _check_mask(task.private)
+    elif not isinstance(key, jax.Array):
+        raise InputError(
+            f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
+        )
+
+    planned = accountants.plan(resolved.accountant, budget)
+    setup = Setup.create(MODELS[model], budget.adjacency, planned, num_rows)
+    run, trace = _train(resolved.protector, params, task, setup, key)
+    adaptive = bool(resolved.protector.adaptive_noise)
+    priced = [(row.mechanism, row.noise_multiplier) for row in trace]
+    certified = accountants.certify(resolved.accountant, budget, priced, adaptive)
+    steps, stop_reason = int(run.step), "max_steps" if run.alive else "budget"
+    card = Card(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        epsilon_certified=certified,
+        adjacency=budget.adjacency.value,
+        unit="row",
+        num_rows=num_rows,
+        private_release=key is None,
+        accountant=resolved.accountant,
+        theorem=accountants.THEOREM[resolved.accountant],
+        adaptive_noise=adaptive,
+        sampler="full batch",
+        mechanisms=mechanisms(trace),
+        events=events(trace),
+        steps=steps,
+        max_steps=resolved.protector.num_steps,
+        stop_reason=stop_reason,
+        randomness=_RELEASED if key is None else _SIMULATED,
+        not_private=_not_private(resolved, budget, task),
+        protector={
+            "name": resolved.name,
+            "sha256": resolved.sha256,
+            "sources": None if resolved.sources is None else list(resolved.sources),
+            "range": resolved.range,
+        },
+        warnings=_warnings(resolved, setup, params),
+        versions=versions(),
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+    released = resolved.protector.finish(run.params, run.state, setup)
+    return Result(released, trace, card, stop_reason, steps, model)
+
+
+def load(name: str | Path, budget: Budget | None = None) -> Protector:
+    """A protector by name or file; hand-designed methods set themselves up for `budget`.
+
+    >>> load("noisygd", Budget(1.0, 1e-5)).num_steps
+    50
+    """
+    if name in checkpoint.HAND_DESIGNED:
+        if budget is None:
+            raise InputError(f"protector {name!r} sets itself up for a budget; pass load({name!r}, budget).")
+        return checkpoint.HAND_DESIGNED[str(name)](budget)
+    return checkpoint.load(name).protector
+
+
+def check(protector: Protector | str, budget: Budget, model: str, accountant: str | None = None) -> Resolved:
+    """Everything that can be refused before a row is read: the protector, its model, its accountant and their prices.
+
+    Raises:
+      InputError: anything does not fit.
+    """
+    if isinstance(protector, str):
+        resolved = checkpoint.resolve(protector, budget, model, accountant)
+    else:
+        resolved = checkpoint.describe(protector, type(protector).__name__, model, accountant)
+    queries = [(mechanism, 1.0) for mechanism in resolved.protector.mechanisms]
+    if math.isinf(accountants.spent(resolved.accountant, budget, queries)):
+        raise InputError(
+            f"protector {resolved.name!r} answers without noise, which no finite budget pays for; choose a private one."
+        )
+    return resolved
+
+
+def _starting_point(rows: Rows, model: str, params: jax.Array | None) -> jax.Array:
+    if rows.x.ndim != 2 or rows.y.shape != rows.x.shape[:1] or rows.mask.shape != rows.x.shape[:1]:
+        shapes = ", ".join(
+            f"{name} {list(leaf.shape)}" for name, leaf in zip("xym", jax.tree.leaves(rows), strict=True)
+        )
+        raise InputError(f"rows have shapes {shapes} for features, labels and mask; they must be [n, d], [n] and [n].")
+    if params is None:
+        return MODELS[model].init(rows.x.shape[1])
+    expected = MODELS[model].num_params(rows.x.shape[1])
+    if params.shape != (expected,):
+        raise InputError(f"params have shape {list(params.shape)}, but {model} on these columns has [{expected}].")
+    return jnp.asarray(params, jnp.float32)
+
+
+def _check_mask(rows: Rows) -> None:
+    if not np.isin(np.asarray(rows.mask), (0.0, 1.0)).all():
+        raise InputError(
+            "the mask holds values other than 0 and 1, and a row that counts for more than one breaks the guarantee; "
+            "weights are for simulations, so pass 0 for null rows and 1 for others."
+        )
+
+
+def _train(
+    protector: Protector, params: jax.Array, task: Task, setup: Setup, key: jax.Array | None
+) -> tuple[Run, list[TraceRow]]:
+    """Start and advance until the budget or the steps end: the final run and what was granted."""
+    single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
+    rows, public = single(task.private), single(task.public)
+    noise = _noise(protector, params, rows, public, setup, key)
+    # A release adds and rounds in float64; `start` and `advance` keep everything else in float32.
+    with jax.enable_x64(key is None):
+        run, first = _start(protector, params, rows, setup, noise(0), public)
+        chunks = []
+        for done in range(0, protector.num_steps, CHUNK):
+            if not run.alive:
+                break
+            num_steps = min(CHUNK, protector.num_steps - done)
+            run, records, _ = _advance(
+                protector, run, rows, setup, noise(num_steps), num_steps=num_steps, public=public
+            )
+            chunks.append(records)
+    return run, trace_rows(first, chunks)
+
+
+def _noise(
+    protector: Protector, params: jax.Array, rows: Rows, public: Rows | None, setup: Setup, key: jax.Array | None
+) -> Callable[[int], Simulation | Release]:
+    """What to hand to `start` (0 steps) and then to each `advance`; a release draws anew at every call."""
+    if key is not None:
+        return lambda num_steps: Simulation(key)
+    entropy = Entropy()
+    at_start, per_step = plan_noise(protector, params, rows, setup, public)
+
+    def draw(num_steps: int) -> Release:
+        begin = () if num_steps else at_start
+        init, steps = jax.tree.map(jnp.asarray, (entropy.draw(begin, 1), entropy.draw(per_step, num_steps)))
+        return Release(init, steps, begin, per_step)
+
+    return draw
+
+
+def _not_private(resolved: Resolved, budget: Budget, task: Task) -> list[str]:
+    """What the guarantee does not cover."""
+    sentences = [
+        "Public by declaration: the columns, their bounds, the classes, the number of rows N, every hyper-parameter.",
+        "Values outside the bounds were clipped silently, and rows marked null or holding a value that is not finite "
+        "counted as null rows; how many is not stated.",
+        "Choosing a protector, a budget or settings after looking at these rows, or at earlier results on them, is not "
+        "paid for here; each further run on these rows adds to what is spent.",
+        "Running time and memory use.",
+    ]
+    if budget.adjacency is Adjacency.ADD_REMOVE:
+        sentences.append("N was given as a public number, although neighbours under add_remove differ in it.")
+    if resolved.sources:
+        sentences.append(
+            f"The protector was made from public data ({', '.join(resolved.sources)}), read without limit."
+        )
+    if task.public is not None:
+        sentences.append(f"The task's {len(task.public.y)} public rows, which the protector read freely.")
+    return sentences
+
+
+def _warnings(resolved: Resolved, setup: Setup, params: jax.Array) -> list[str]:
+    """Sentences where a protector is used outside the range it was made for."""
+    here = {"log_signal": float(setup.log_signal), "num_features": params.shape[0] - 1}
+    return [
+        f"This run's {name} is {here[name]:.4g}, outside [{low:g}, {high:g}] that the protector was made for; the "
+        "guarantee holds all the same, but accuracy may be poor."
+        for name, (low, high) in (resolved.range or {}).items()
+        if name in here and not low <= here[name] <= high
+    ]

@@ -1,0 +1,253 @@
+"""Protectors by name: hand-designed ones, and frozen ones, each a `.safetensors` file with a card in its metadata."""
+
+import dataclasses
+import datetime
+import hashlib
+import inspect
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from l2p.errors import InputError
+from l2p.models import MODELS
+from l2p.privacy import accountants
+from l2p.privacy.budget import Budget
+from l2p.privacy.card import versions
+from l2p.protector import Protector
+from l2p.protectors import HAND_DESIGNED
+from l2p.structure import decode, encode
+
+SUFFIX = ".safetensors"
+_TUNED = ":tuned"
+_HERE = Path(__file__).resolve().parent
+#: Where names are looked up, in order: the checkout's folder, then the one inside an installed wheel.
+FOLDERS = (_HERE.parent / "checkpoints", _HERE / "_checkpoints")
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A protector as loaded.
+
+    Attributes:
+      protector: ready to run.
+      card: name, structure, models, sources (public data sets it was made from) and whatever else its maker wrote,
+        such as accountant, range {log_signal: [low, high], num_features: [low, high]}, budgets, seed, command, steps.
+      sha256: of the file.
+    """
+
+    protector: Protector
+    card: dict[str, Any]
+    sha256: str
+
+
+def save(protector: Protector, path: str | Path, card: Mapping[str, Any]) -> None:
+    """Write `protector` to `path`, whole or not at all.
+
+    Args:
+      card: must hold `sources`; `name` defaults to the file's, `models` to the protector's, and `versions` and
+        `created` to those of now; `structure` is filled in.
+
+    >>> import tempfile
+    >>> from l2p.privacy.budget import Budget
+    >>> from l2p.protectors import noisygd
+    >>> path = Path(tempfile.mkdtemp(), "mine.safetensors")
+    >>> save(noisygd(Budget(1.0, 1e-5)), path, {"sources": ["adult"]})
+    >>> load(path).protector.num_steps, load(path).card["name"]
+    (50, 'mine')
+    """
+    path = Path(path)
+    arrays: dict[str, np.ndarray] = {}
+    defaults = {
+        "name": path.name.removesuffix(SUFFIX),
+        "models": list(protector.models),
+        "versions": versions(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    full = {**defaults, **card, "structure": encode(protector, arrays)}
+    if not _is_card(full):
+        raise ValueError("a checkpoint's card needs `name`, and `models` and `sources` as lists of names.")
+    payload = safetensors.numpy.save(arrays, {"card": json.dumps(full, allow_nan=False)})
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_bytes(payload)
+    part.replace(path)
+
+
+def load(name: str | Path) -> Checkpoint:
+    """A checkpoint by name (looked up in `FOLDERS`) or by the path of its file.
+
+    Raises:
+      InputError: there is no such checkpoint, or the file is unreadable, is none of ours or is damaged.
+    """
+    path = find(name)
+    if path is None:
+        known = ", ".join([*HAND_DESIGNED, *names()])
+        raise InputError(f"protector {str(name)!r} is unknown; choose one of {known}, or pass a checkpoint's file.")
+    card = read_card(path)
+    try:
+        protector = decode(card["structure"], safetensors.numpy.load_file(path))
+    except InputError as error:
+        raise InputError(
+            f"the checkpoint {path} cannot be rebuilt, for {error}; fetch it again or update l2p."
+        ) from error
+    if not isinstance(protector, Protector):
+        raise InputError(f"checkpoint {path} holds no protector but part of one; save the whole protector.")
+    return Checkpoint(protector, card, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def find(name: str | Path) -> Path | None:
+    """The file of a checkpoint: `name` itself if it is a path, else the first of that name in `FOLDERS`."""
+    name = str(name)
+    if name.endswith(SUFFIX) or os.sep in name:
+        return Path(name)
+    return next((path for path in (folder / (name + SUFFIX) for folder in FOLDERS) if path.is_file()), None)
+
+
+def available() -> list[dict[str, Any]]:
+    """The cards of every checkpoint in `FOLDERS`, by name; the first of two with one name hides the other."""
+    return [read_card(path) for name in names() if (path := find(name)) is not None]
+
+
+def names() -> list[str]:
+    """Names of every checkpoint in `FOLDERS`."""
+    return sorted({path.name.removesuffix(SUFFIX) for folder in FOLDERS for path in folder.glob(f"*{SUFFIX}")})
+
+
+def read_card(path: Path) -> dict[str, Any]:
+    """The card of the checkpoint at `path`, without reading its arrays."""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(f"the checkpoint {path} cannot be read ({error}); pass a {SUFFIX} file.") from error
+    try:
+        card = json.loads(metadata.get("card", "null"))
+    except ValueError:
+        card = None
+    if not _is_card(card) or "structure" not in card:
+        raise InputError(
+            f"{path} is not an l2p checkpoint, for it carries no protector's card; pass one that l2p wrote."
+        )
+    return card
+
+
+def _is_card(card: Any) -> TypeGuard[dict[str, Any]]:
+    def is_names(value: Any) -> bool:
+        return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+    return (
+        isinstance(card, dict)
+        and isinstance(card.get("name"), str)
+        and is_names(card.get("models"))
+        and is_names(card.get("sources"))
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Resolved:
+    """A protector and what is known of it.
+
+    Attributes:
+      name: as the user called it.
+      protector: ready to run.
+      accountant: the one asked for, else its checkpoint's, else the tightest that prices its queries.
+      sources: public data sets it was made from; None if unknown.
+      sha256: of its checkpoint; None without one.
+      range: {log_signal: [low, high], num_features: [low, high]} that it was made for; None if unlimited or unknown.
+    """
+
+    name: str
+    protector: Protector
+    accountant: str
+    sources: tuple[str, ...] | None = None
+    sha256: str | None = None
+    range: dict[str, list[float]] | None = None
+
+
+def resolve(
+    name: str,
+    budget: Budget,
+    model: str,
+    accountant: str | None = None,
+    aux: str | None = None,
+    avoid: Sequence[str] = (),
+) -> Resolved:
+    """The protector that `name` stands for, checked to train `model`.
+
+    Args:
+      name: a hand-designed method, a checkpoint's name or file, or METHOD:tuned.
+      budget: what hand-designed methods set themselves up for.
+      model: name of the model.
+      accountant: overrides the protector's own.
+      aux: for METHOD:tuned, the public data set that it was tuned on; None takes any that is not in `avoid`.
+      avoid: data sets that it must not be made from, because it is to be scored on them.
+
+    Raises:
+      InputError: unknown name or model, no checkpoint tuned on such a set, or a protector that does not fit.
+
+    >>> resolve("agd", Budget(0.1, 1e-8), "logistic").accountant
+    'rdp'
+    """
+    if name in HAND_DESIGNED:
+        protector = _hand_designed(name, budget, accountant)
+        return describe(protector, name, model, accountant, sources=())
+    loaded = load(_tuned(name, model, aux, avoid) if name.endswith(_TUNED) else name)
+    card = loaded.card
+    if shared := [source for source in card["sources"] if _overlaps(source, avoid)]:
+        raise InputError(f"protector {name!r} was made from {', '.join(shared)}, so its score there would flatter it.")
+    if model not in card["models"]:
+        raise _misfit(name, card["models"], model)
+    chosen = accountant or card.get("accountant")
+    found = describe(loaded.protector, name, model, chosen, tuple(card["sources"]))
+    return dataclasses.replace(found, sha256=loaded.sha256, range=card.get("range"))
+
+
+def describe(
+    protector: Protector, name: str, model: str, accountant: str | None = None, sources: tuple[str, ...] | None = None
+) -> Resolved:
+    """A protector in memory, checked to train `model`; without an accountant, with the tightest that applies."""
+    if model not in MODELS:
+        raise InputError(f"model {model!r} is unknown; choose one of {', '.join(MODELS)}.")
+    if model not in protector.models:
+        raise _misfit(name, protector.models, model)
+    return Resolved(name, protector, accountant or accountants.default_accountant(protector.mechanisms), sources)
+
+
+def _hand_designed(name: str, budget: Budget, accountant: str | None) -> Protector:
+    make = HAND_DESIGNED[name]
+    # AGD's settings are prices, so they hang on whose prices; the others' do not.
+    asks = accountant is not None and "accountant" in inspect.signature(make).parameters
+    return make(budget, **({"accountant": accountant} if asks else {}))
+
+
+def _tuned(name: str, model: str, aux: str | None, avoid: Sequence[str]) -> str:
+    """Name of the checkpoint METHOD-tuned-MODEL-AUX that fits."""
+    prefix = f"{name.removesuffix(_TUNED)}-tuned-{model}-"
+    shipped = [found for found in names() if found.startswith(prefix)]
+    for found in shipped if aux is None else [prefix + aux]:
+        path = find(found)
+        if path is not None and not any(_overlaps(source, avoid) for source in read_card(path)["sources"]):
+            return found
+    wanted = ("" if aux is None else f" on {aux}") + (f" without {', '.join(avoid)}" if avoid else "")
+    raise InputError(
+        f"there is no {name!r} for model {model!r} tuned{wanted}; shipped are {', '.join(shipped) or 'none'}: "
+        "choose another method, or tune it with l2p meta-train."
+    )
+
+
+def _overlaps(source: str, avoid: Sequence[str]) -> bool:
+    """Whether `source` shares rows with a set to avoid: the same one, or a set against a pair of its classes."""
+    whole = source.split(":")[0]
+    return any(source == other or other == whole or other.split(":")[0] == source for other in avoid)
+
+
+def _misfit(name: str, models: Sequence[str], model: str) -> InputError:
+    return InputError(
+        f"protector {name!r} was made for {', '.join(models)}, not for {model}, where nothing is known of its "
+        "accuracy; choose another protector or model."
+    )

@@ -1,0 +1,117 @@
+"""The command line: `l2p COMMAND`. Commands import JAX only when they run, so that help comes at once.
+
+Exit codes: 0 done; 2 bad input, said in one sentence on standard error, with nothing spent; 1 anything else.
+"""
+
+import contextlib
+import dataclasses
+import io
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from l2p.commands.account import Account
+from l2p.commands.apply import Apply
+from l2p.commands.protectors import Protectors
+from l2p.compare_config import CompareConfig
+from l2p.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare(CompareConfig):
+    """Run methods x budgets x seeds on one data set, and write a table and a figure."""
+
+    def run(self) -> int:
+        """Compare; methods may be given in one word, `a,b,c`."""
+        from l2p.compare import main
+
+        methods = tuple(name for word in self.methods for name in word.split(",") if name)
+        main(dataclasses.replace(self, methods=methods))
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Demo:
+    """Train on packaged data, offline and in seconds, and write a report."""
+
+    out: Path | None = None
+    """Folder for the report."""
+
+    def run(self) -> int:
+        """Run it."""
+        from l2p.demo import main
+
+        main(self.out)
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaTrain:
+    """Meta-train a protector on public tasks."""
+
+    config: Path
+    """JSON of what to train."""
+    out: Path
+    """Folder for the checkpoint, and for what a resumed training needs."""
+    resume: bool = False
+    """Go on with the training found in the folder."""
+
+    def run(self) -> int:
+        """Train."""
+        from meta_train.__main__ import main
+
+        main(self.config, self.out, self.resume)
+        return 0
+
+
+DESCRIPTION = """Learned private optimizers: meta-trained on public tasks, run on private data within a budget.
+
+Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent; 1 anything else."""
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "apply": Apply,
+    "protectors": Protectors,
+    "account": Account,
+    "compare": Compare,
+    "demo": Demo,
+    "meta-train": MetaTrain,
+}
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command line, `sys.argv[1:]` by default, and return the exit code.
+
+    >>> main(["--help"])  # doctest: +ELLIPSIS
+    usage: l2p ...
+    0
+    """
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            command = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="l2p", description=DESCRIPTION, args=args)
+    except SystemExit as stop:
+        if stop.code:
+            print(_sentence(errors.getvalue()), file=sys.stderr)
+        return int(stop.code or 0)
+    try:
+        return command.run()
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _sentence(box: str) -> str:
+    """What tyro says in a framed box, as one sentence: its title and first paragraph, without help texts."""
+    lines = [re.sub(r"[╭╮╰╯│─]+", " ", line)[1:] for line in box.splitlines()]
+    title, *body = lines
+    paragraph = []
+    for line in body:
+        if not line.strip():
+            break
+        if not line.startswith(" " * 8):
+            paragraph.append(line.strip())
+    said = " ".join(paragraph)
+    return f"{said if said.startswith(title.strip()) else f'{title.strip()}: {said}'}; see l2p --help."

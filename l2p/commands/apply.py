@@ -1,0 +1,107 @@
+"""`l2p apply`: train on a private table within a budget."""
+
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from l2p.errors import InputError
+
+if TYPE_CHECKING:
+    from l2p.result import Result
+    from l2p.task import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Apply:
+    """Train on a private table within a budget, and write the model with its privacy card."""
+
+    protector: str
+    """A method's or checkpoint's name (see `l2p protectors`), or a checkpoint's file."""
+    data: Path
+    """The private table, .csv or .parquet."""
+    target: str
+    """Its column of labels."""
+    bounds: Path
+    """JSON {column: [low, high]} for every feature, from public knowledge."""
+    epsilon: float
+    """Budget, in nats."""
+    delta: float
+    """Budget, a probability below one over the number of rows."""
+    out: Path
+    """Folder to write to; must be empty or new."""
+    classes: tuple[float, float] | None = None
+    """Labels A and B, of class 0 and 1; else labels are 0 and 1, or -1 and 1."""
+    accountant: Literal["gdp", "rdp", "zcdp", "ctcdp", "paper_13"] | None = None
+    """Else the protector's own."""
+    adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
+    """Which tables are neighbours."""
+    seed: int | None = None
+    """Fixes the noise, so that the run is not a private release; for experiments."""
+    test: Path | None = None
+    """A table to score the model on, outside the guarantee."""
+    on_invalid: Literal["refuse", "null"] = "refuse"
+    """What to do with empty, NaN or infinite cells and undeclared labels: stop, or count their rows as null."""
+    model: str = "logistic"
+    """The model to train."""
+
+    def run(self) -> int:
+        """Check all that is public, then read the table, train, and write."""
+        _claim(self.out)
+        import jax  # only now: the checks above should answer at once
+
+        from l2p import api
+        from l2p.data import prepare, read_bounds, read_table
+        from l2p.privacy import Adjacency, Budget
+
+        budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
+        bounds = read_bounds(self.bounds)
+        api.check(self.protector, budget, self.model, self.accountant)
+        key = None if self.seed is None else jax.random.key(self.seed)
+
+        table = read_table(self.data)
+        rows = prepare(table, self.target, bounds, self.classes, self.on_invalid)
+        columns = [column for column in table.columns if column != self.target]
+        test = None
+        if self.test is not None:
+            test = prepare(read_table(self.test), self.target, bounds, self.classes, self.on_invalid, columns)
+        result = api.private_train(rows, self.protector, budget, model=self.model, key=key, accountant=self.accountant)
+        result.save(self.out, columns, bounds, self.classes, self.target)
+        if test is not None:
+            (self.out / "metrics.json").write_text(json.dumps(_score(result, test), indent=1) + "\n", encoding="utf-8")
+        print(result.card.to_text())
+        print(f"written to {self.out}: {', '.join(sorted(path.name for path in self.out.iterdir()))}")
+        return 0
+
+
+def _claim(folder: Path) -> None:
+    """Make an empty folder, before anything is spent that could then not be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        occupied = any(folder.iterdir())
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise InputError(f"the folder {folder} cannot be written ({error.strerror}); name another in --out.") from error
+    if occupied:
+        raise InputError(
+            f"the folder {folder} is not empty, and a result is never overwritten; name a new one in --out."
+        )
+
+
+def _score(result: "Result", rows: "Rows") -> dict[str, object]:
+    """Accuracy and unregularised mean loss on rows outside the guarantee; null rows do not count."""
+    import jax
+    import jax.numpy as jnp
+
+    from l2p.models import MODELS
+
+    model, mask = MODELS[result.model], jnp.asarray(rows.mask)
+    right = model.predict(result.params, jnp.asarray(rows.x)) == rows.y
+    losses = jax.vmap(model.loss, (None, 0, 0))(result.params, rows.x, rows.y)
+    return {
+        "test_accuracy": float(right @ mask / mask.sum()),
+        "test_loss": float(losses @ mask / mask.sum()),
+        "num_rows": int(mask.sum()),
+        "outside_guarantee": True,
+    }

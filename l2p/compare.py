@@ -1,0 +1,211 @@
+"""Methods x budgets x seeds on one data set, scored outside any guarantee: what `l2p compare` runs."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p import data, results
+from l2p.checkpoint import resolve
+from l2p.compare_config import CompareConfig
+from l2p.errors import InputError
+from l2p.models import MODELS, Model
+from l2p.oracle import Setup
+from l2p.privacy import accountants
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Adjacency
+from l2p.protector import Protector
+from l2p.simulate import mean_loss, simulate, split
+from l2p.task import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A method, with its protector for each budget of a comparison; `accountant` is "none" for no privacy at all."""
+
+    name: str
+    accountant: str
+    protectors: dict[Budget, Protector]
+
+    @property
+    def is_private(self) -> bool:
+        """False for one that asks for answers without noise, which only an unlimited ledger grants."""
+        return self.accountant != "none"
+
+    def setup(self, budget: Budget, model: Model, num_rows: int) -> Setup:
+        """The public facts of a run; `InputError` if the accountant cannot certify this budget or price a query."""
+        if not self.is_private:
+            priced = accountants.plan(accountants.default_accountant(("none",)), budget)
+            return dataclasses.replace(Setup.create(model, budget.adjacency, priced, num_rows), cap=jnp.array(jnp.inf))
+        accountants.spent(self.accountant, budget, [(name, 1.0) for name in self.protectors[budget].mechanisms])
+        return Setup.create(model, budget.adjacency, accountants.plan(self.accountant, budget), num_rows)
+
+    def certify(self, budget: Budget, events: Sequence[tuple[str, float]]) -> float:
+        """Epsilon of one run in float64, from the queries that it was granted."""
+        if not self.is_private:
+            return math.inf
+        return accountants.certify(self.accountant, budget, events, self.protectors[budget].adaptive_noise)
+
+
+def main(config: CompareConfig) -> None:
+    """Compare, then print tables and write results.csv, summary.md and figure.png into `config.out`."""
+    from l2p.summary import report
+
+    report(compare(config), config)
+
+
+def compare(config: CompareConfig) -> list[results.Row]:
+    """Rows of results.csv, one per method, budget and seed; in an empty cell metrics are None and the note says why.
+
+    Scored rows that `config.out` already holds are kept, not run again. `seconds` is a method's time, compilation
+    included, over its runs.
+
+    Raises:
+      InputError: before anything runs, for input that cannot be compared or a folder with another comparison.
+
+    >>> import tempfile
+    >>> config = CompareConfig("breast_cancer", Path(tempfile.mkdtemp()), methods=("noisygd",), delta=1e-5, seeds=1)
+    >>> rows = compare(config)
+    >>> [(row["method"], row["epsilon"], row["accountant"], row["steps"]) for row in rows[:1]]
+    [('noisygd', 0.05, 'gdp', 50)]
+    """
+    _check(config)
+    rows = load_rows(config)
+    methods = resolve_methods(config, rows)
+    path = config.out / "results.csv"
+    common = {"data": config.data, "model": config.model, "delta": config.delta, "adjacency": config.adjacency}
+    found = results.read(path, common, {method.name: method.accountant for method in methods})
+    wanted = []
+    for method in methods:
+        cells = [(method.name, epsilon, seed) for epsilon in config.epsilon for seed in range(config.seeds)]
+        missing = [cell for cell in cells if cell not in found]
+        if missing:
+            budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
+            seeds = sorted({seed for *_, seed in missing})
+            fresh = {results.cell(row): row for row in _run(method, budgets, seeds, rows, common)}
+            # A whole rectangle was run; what had been found before stays as it was.
+            found |= {cell: fresh[cell] for cell in missing}
+            results.write(path, found.values())
+        wanted += cells
+    return [found[cell] for cell in wanted]
+
+
+def _check(config: CompareConfig) -> None:
+    if config.model not in MODELS:
+        raise InputError(f"model {config.model!r} is unknown; choose one of {', '.join(MODELS)}.")
+    if config.accountant is not None and config.accountant not in accountants.NAMES:
+        known = ", ".join(accountants.NAMES)
+        raise InputError(f"accountant {config.accountant!r} certifies none of these runs; choose one of {known}.")
+    for name, values in {"methods": config.methods, "epsilon": config.epsilon}.items():
+        if not values or len(set(values)) < len(values):
+            raise InputError(f"{name} is {values!r}, but each row needs its own; name at least one, and each once.")
+    if config.seeds < 1:
+        raise InputError(f"seeds is {config.seeds}, but without a run there is nothing to compare; choose 10, say.")
+
+
+def load_rows(config: CompareConfig) -> Rows:
+    """The whole table."""
+    if Path(config.data).suffix.lower() in (".csv", ".parquet"):
+        if config.target is None or config.bounds is None:
+            raise InputError(f"{config.data} is a file, so its target column and the file of its bounds must be named.")
+        bounds = data.read_bounds(config.bounds)
+        return data.prepare(data.read_table(config.data), config.target, bounds, config.classes)
+    dataset, kind = data.load(config.data), MODELS[config.model].kind
+    if dataset.kind != kind:
+        raise InputError(
+            f"model {config.model!r} needs a {kind} target, but that of {config.data!r} is {dataset.kind}; "
+            "choose another model or data set."
+        )
+    return Rows(jnp.asarray(dataset.x), jnp.asarray(dataset.y), jnp.ones(len(dataset.y)))
+
+
+def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
+    """Every method at every budget; none may be made from the data that it is to be scored on."""
+    # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
+    adjacency = cast(Adjacency, config.adjacency)
+    budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
+    budgets[0].check_rows(len(split(rows, 0).private.y))
+    methods = []
+    for name in config.methods:
+        found = [resolve(name, b, config.model, config.accountant, config.aux, avoid=(config.data,)) for b in budgets]
+        protectors = {budget: one.protector for budget, one in zip(budgets, found, strict=True)}
+        is_private = "none" not in found[0].protector.mechanisms
+        methods.append(Method(name, found[0].accountant if is_private else "none", protectors))
+    return methods
+
+
+def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Train loss after each step and share of the budget spent in it, f32[seeds, T] by private method.
+
+    Simulated anew with the comparison's own seeds; `figures.against_step` draws both.
+    """
+    rows = load_rows(config)
+    losses, shares = {}, {}
+    for method in resolve_methods(dataclasses.replace(config, epsilon=(epsilon,)), rows):
+        if method.is_private:
+            ((budget, protector),) = method.protectors.items()
+            setup = method.setup(budget, MODELS[config.model], len(split(rows, 0).private.y))
+            outcome = simulate([protector], [setup], rows, range(config.seeds), observe=mean_loss)
+            losses[method.name] = outcome.seen[:, 0]
+            shares[method.name] = outcome.cost_per_step()[:, 0] / float(setup.cap)
+    return losses, shares
+
+
+def _run(
+    method: Method, budgets: Sequence[Budget], seeds: Sequence[int], rows: Rows, common: results.Row
+) -> list[results.Row]:
+    """A row for every budget and seed; budgets that cannot be run or certified give empty cells."""
+    model, num_rows = MODELS[common["model"]], len(split(rows, 0).private.y)
+
+    def row(budget: Budget, seed: int, metrics: results.Row, note: str = "") -> results.Row:
+        names = {"method": method.name, "epsilon": budget.epsilon, "accountant": method.accountant, "seed": seed}
+        return dict.fromkeys(results.COLUMNS) | common | names | metrics | {"note": note}
+
+    setups, done = {}, []
+    for budget in budgets:
+        try:
+            setups[budget] = method.setup(budget, model, num_rows)
+        except InputError as error:
+            done += [row(budget, seed, {}, str(error)) for seed in seeds]
+    if not setups:
+        return done
+    # Without privacy the budget makes no difference, so one run serves all.
+    run = list(setups) if method.is_private else list(setups)[:1]
+    begun = time.perf_counter()
+    outcome = simulate([method.protectors[budget] for budget in run], [setups[budget] for budget in run], rows, seeds)
+    seconds = (time.perf_counter() - begun) / outcome.steps.size
+    for i, seed in enumerate(seeds):
+        task = split(rows, seed)
+        scores = _scores(outcome.params[i], model, task.private, task.test)
+        for budget in setups:
+            j = run.index(budget) if method.is_private else 0
+            try:
+                certified = method.certify(budget, outcome.events(i, j))
+            except RuntimeError as error:
+                done.append(row(budget, seed, {}, str(error)))
+                continue
+            facts = {"steps": int(outcome.steps[i, j]), "epsilon_certified": certified, "seconds": round(seconds, 4)}
+            done.append(row(budget, seed, {name: float(values[j]) for name, values in scores.items()} | facts))
+    return done
+
+
+@partial(jax.jit, static_argnames="model")
+def _scores(params: jax.Array, model: Model, train: Rows, test: Rows) -> dict[str, jax.Array]:
+    """`results.METRICS`, each f32[k], of params f32[k, p]."""
+
+    def one(params: jax.Array) -> dict[str, jax.Array]:
+        right = (model.predict(params, test.x) == test.y).astype(jnp.float32)
+        return {
+            "test_accuracy": right @ test.mask / test.mask.sum(),
+            "train_loss": mean_loss(params, model, train),
+            "test_loss": mean_loss(params, model, test),
+        }
+
+    return jax.vmap(one)(params)

@@ -1,0 +1,85 @@
+"""Figures of comparisons and of runs. Each returns a matplotlib figure, for `savefig` or a notebook."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from l2p.results import Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DASHED: dict[str, Any] = {"linestyle": "--", "color": "gray"}
+_MARKED: dict[str, Any] = {"marker": "o", "markersize": 3}
+Table = Mapping[str, Mapping[float, Estimate | None]]
+
+
+def _panels(height: float = 3.6) -> tuple["Figure", tuple["Axes", "Axes"]]:
+    # Imported late: the command line must not wait for it. `Figure` draws with Agg, without a display or global state.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, height), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    return figure, (left, right)
+
+
+def against_epsilon(accuracy: Table, train_loss: Table, dashed: tuple[str, ...] = ()) -> "Figure":
+    """Test accuracy and train loss against epsilon, with standard errors.
+
+    Args:
+      accuracy, train_loss: by method and epsilon, as `results.by_method` gives them.
+      dashed: methods drawn as dashed reference lines.
+
+    >>> table = {"agd": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)}}
+    >>> len(against_epsilon(table, table).axes)
+    2
+    """
+    figure, axes = _panels()
+    for axis, table, label in zip(axes, (accuracy, train_loss), ("test accuracy", "train loss"), strict=True):
+        for method, cells in table.items():
+            found = {epsilon: estimate for epsilon, estimate in sorted(cells.items()) if estimate}
+            if found:
+                means, errors = np.array([(estimate.mean, estimate.error) for estimate in found.values()]).T
+                style = _DASHED if method in dashed else _MARKED
+                axis.errorbar(list(found), means, np.nan_to_num(errors), label=method, capsize=2, **style)
+        axis.set(xscale="log", xlabel="epsilon", ylabel=label)
+        epsilons = sorted({epsilon for cells in table.values() for epsilon in cells})
+        axis.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    _legend(axes[0])
+    return figure
+
+
+def against_step(loss: Mapping[str, np.ndarray], share: Mapping[str, np.ndarray]) -> "Figure":
+    """Loss after each step and share of the budget spent in it: mean and standard deviation over seeds.
+
+    Args:
+      loss: by method, f[S, T].
+      share: by method, f[S, T]; 0 once a run has ended.
+
+    >>> figure = against_step({"agd": np.ones((2, 3))}, {"agd": np.ones((2, 3)) / 3})
+    >>> [axis.get_ylabel() for axis in figure.axes]
+    ['train loss', 'share of the budget spent in the step']
+    """
+    figure, axes = _panels()
+    labels = "train loss", "share of the budget spent in the step"
+    for axis, curves, label in zip(axes, (loss, share), labels, strict=True):
+        for method, values in curves.items():
+            step = 1 + np.arange(values.shape[1])
+            mean, std = values.mean(0), values.std(0)
+            # A logarithmic axis has no place for zero: the curve ends with the last run.
+            mean = np.where(mean > 0, mean, np.nan)
+            (line,) = axis.plot(step, mean, label=method)
+            axis.fill_between(step, np.maximum(mean - std, mean / 10), mean + std, color=line.get_color(), alpha=0.2)
+        axis.set(xscale="log", yscale="log", xlabel="step", ylabel=label)
+        axis.grid(alpha=0.3)
+    _legend(axes[0])
+    return figure
+
+
+def _legend(axis: "Axes") -> None:
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend()

@@ -1,0 +1,130 @@
+"""What a run gives back, and the files it leaves."""
+
+import csv
+import dataclasses
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from safetensors.numpy import save_file
+
+from l2p.models import INTERCEPT_COLUMN
+from l2p.privacy import accountants
+from l2p.privacy.card import Card
+from l2p.run import TraceRow
+
+TRACE_COLUMNS = (
+    "step",
+    "query",
+    "mechanism",
+    "noise_multiplier",
+    "sampling_rate",
+    "clip_norm",
+    "cost",
+    "spent",
+    "share_spent",
+)
+#: Every query of a full-batch run reads every row.
+SAMPLING_RATE = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A finished run: all of it may leave.
+
+    Attributes:
+      params: f32[p], for rows scaled to [0, 1].
+      trace: granted queries, in order.
+      card: what is guaranteed.
+      stop_reason: "budget" or "max_steps".
+      steps: steps that were granted in full.
+      model: name of the model.
+    """
+
+    params: jax.Array
+    trace: list[TraceRow]
+    card: Card
+    stop_reason: str
+    steps: int
+    model: str
+
+    def save(
+        self,
+        folder: str | Path,
+        columns: Sequence[str],
+        bounds: Mapping[str, tuple[float, float]],
+        classes: tuple[float, float] | None,
+        target: str,
+    ) -> None:
+        """Write `model.safetensors`, `card.json`, `card.txt` and `trace.csv` into `folder`, made if need be.
+
+        The model file holds `weights` f32[d] and `bias` f32[1] for features in the order of `columns`, scaled to
+        [0, 1] by `bounds`; a positive weights . x + bias predicts the second class. `classes` None stands for 0 and 1.
+
+        >>> import tempfile, jax, jax.numpy as jnp, l2p
+        >>> rows = l2p.Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
+        >>> result = l2p.private_train(rows, "noisygd", l2p.Budget(1.0, 1e-5), key=jax.random.key(0))
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> result.save(folder, ["age"], {"age": (0.0, 120.0)}, None, "readmit")
+        >>> sorted(path.name for path in folder.iterdir())
+        ['card.json', 'card.txt', 'model.safetensors', 'trace.csv']
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        params = np.asarray(self.params, np.float32)
+        metadata = {
+            "model": self.model,
+            "columns": json.dumps(list(columns)),
+            "bounds": json.dumps({column: list(bounds[column]) for column in columns}),
+            "classes": json.dumps(list(classes or (0.0, 1.0))),
+            "target": json.dumps(target),
+        }
+        weights = {"weights": params[:-1], "bias": np.float32(INTERCEPT_COLUMN) * params[-1:]}
+        save_file(weights, folder / "model.safetensors", metadata)
+        (folder / "card.json").write_text(self.card.to_json(), encoding="utf-8")
+        (folder / "card.txt").write_text(self.card.to_text(), encoding="utf-8")
+        self._write_trace(folder / "trace.csv")
+
+    def _write_trace(self, path: Path) -> None:
+        cap = accountants.limit(self.card.accountant, self.card.budget)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, TRACE_COLUMNS)
+            writer.writeheader()
+            for row in self.trace:
+                extra = {"sampling_rate": SAMPLING_RATE, "share_spent": row.spent / cap}
+                writer.writerow(dataclasses.asdict(row) | extra)
+
+
+def events(trace: Sequence[TraceRow]) -> list[list[Any]]:
+    """Runs of equal (mechanism, noise multiplier) as [mechanism, noise multiplier, count], in order.
+
+    >>> events([TraceRow(1, "sum", "gaussian", 8.0, 1.0, 0.1, 0.1), TraceRow(2, "sum", "gaussian", 8.0, 1.0, 0.1, 0.2)])
+    [['gaussian', 8.0, 2]]
+    """
+    grouped = itertools.groupby(trace, key=lambda row: (row.mechanism, row.noise_multiplier))
+    return [[mechanism, multiplier, len(list(group))] for (mechanism, multiplier), group in grouped]
+
+
+def mechanisms(trace: Sequence[TraceRow]) -> list[dict[str, Any]]:
+    """What kinds of queries were answered: how often, and within which ranges, in order of first appearance."""
+    kinds: dict[tuple[str, str], list[TraceRow]] = {}
+    for row in trace:
+        kinds.setdefault((row.query, row.mechanism), []).append(row)
+    return [
+        {
+            "query": query,
+            "mechanism": mechanism,
+            "count": len(rows),
+            "clip_norm": _range([row.clip_norm for row in rows]),
+            "noise_multiplier": _range([row.noise_multiplier for row in rows]),
+        }
+        for (query, mechanism), rows in kinds.items()
+    ]
+
+
+def _range(values: list[float]) -> list[float]:
+    return [min(values), max(values)]

@@ -1,0 +1,84 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from l2p import checkpoint
+from l2p.errors import InputError
+from meta_train.config import MetaConfig
+from meta_train.train import meta_train
+
+CONFIG = MetaConfig(
+    "tiny", "noisygd", source="breast_cancer", steps=4, tasks=8, rows=32, num_features=(3,), eval_every=2, eval_tasks=8
+)
+
+
+def read(path):
+    return safetensors.numpy.load_file(path)
+
+
+def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    whole = meta_train(CONFIG, tmp_path / "whole")
+
+    from meta_train import gradient
+
+    compiled = gradient.compiled
+
+    def interrupted(config, family):
+        update = compiled(config, family)
+
+        def step(state, number):
+            if number == 3:
+                raise KeyboardInterrupt
+            return update(state, number)
+
+        return step
+
+    monkeypatch.setattr(gradient, "compiled", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        meta_train(CONFIG, tmp_path / "cut")
+    monkeypatch.undo()
+    resumed = meta_train(CONFIG, tmp_path / "cut", resume=True)
+    first, second = read(whole), read(resumed)
+    assert first.keys() == second.keys()
+    for name in first:
+        assert np.array_equal(first[name], second[name]), name
+
+
+def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(tmp_path):
+    loaded = checkpoint.load(meta_train(CONFIG, tmp_path))
+    assert loaded.card["sources"] == ["breast_cancer"]
+    assert loaded.card["range"]["num_features"] == [3, 3]
+    assert loaded.card["seconds"] > 0
+    assert loaded.card["peak_memory_mib"] > 0
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert ["held_out_score" in line for line in lines] == [False, True, False, True]
+
+
+def test_a_folder_is_not_trained_into_twice_without_resume(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(CONFIG), indent=2))
+    with pytest.raises(InputError, match="--resume"):
+        meta_train(CONFIG, tmp_path)
+    with pytest.raises(InputError, match="another config"):
+        meta_train(dataclasses.replace(CONFIG, seed=1), tmp_path, resume=True)
+
+
+def test_configs_are_read_strictly(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text('{"name": "x", "protector": "control", "stepz": 3}')
+    with pytest.raises(InputError, match="stepz"):
+        MetaConfig.read(path)
+    path.write_text("{")
+    with pytest.raises(InputError, match="JSON"):
+        MetaConfig.read(path)
+    path.write_text('{"name": "x", "protector": "control", "constraint": "hope"}')
+    with pytest.raises(InputError, match="augmented_lagrangian"):
+        MetaConfig.read(path)
+
+
+def test_an_unknown_starting_point_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no builder"):
+        meta_train(dataclasses.replace(CONFIG, protector="nothing"), tmp_path)

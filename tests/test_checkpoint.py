@@ -1,0 +1,241 @@
+"""Frozen protectors: the same bits after a round trip, found by name, and refused by a sentence when damaged."""
+
+import json
+
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+import safetensors.numpy
+
+from l2p import checkpoint
+from l2p.errors import InputError
+from l2p.privacy import Budget
+from l2p.protectors import AGD, HAND_DESIGNED, Optax, Stepwise
+from meta_train.builders import BUILDERS
+
+BUDGET = Budget(0.1, 1e-8)
+CARD = {
+    "models": ["logistic"],
+    "sources": ["adult"],
+    "accountant": None,
+    "range": {"log_signal": [0.7, 8.7], "num_features": [24, 104]},
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The only folder where names are looked up."""
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    return tmp_path
+
+
+def put(folder, name, protector=None, **card):
+    path = folder / f"{name}.safetensors"
+    checkpoint.save(protector or BUILDERS["control"](jax.random.key(0)), path, {**CARD, **card})
+    return path
+
+
+def damage(path, change):
+    """Rewrite a checkpoint after `change(arrays, card)`."""
+    arrays, card = safetensors.numpy.load_file(path), checkpoint.read_card(path)
+    change(arrays, card)
+    path.write_bytes(safetensors.numpy.save(arrays, {"card": json.dumps(card)}))
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_protector_survives_its_file_bit_for_bit(tmp_path, name):
+    protector = BUILDERS[name](jax.random.key(1))
+    loaded = checkpoint.load(put(tmp_path, name, protector)).protector
+    chex.assert_trees_all_equal(loaded, protector)
+    assert jax.tree.structure(loaded) == jax.tree.structure(protector)  # static fields included
+    assert all(isinstance(leaf, jax.Array) and leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(loaded))
+
+
+def test_arrays_are_stored_under_their_dotted_paths(tmp_path):
+    arrays = safetensors.numpy.load_file(put(tmp_path, "census", BUILDERS["census"](jax.random.key(0))))
+    assert {"scheduler.network.layer0.w", "projector.mix", "centering.row_norm", "averaging"} <= set(arrays)
+
+
+def test_static_tuples_come_back_hashable(tmp_path):
+    projector = Optax("adam", {"learning_rate": jnp.zeros(1)}, logit_scale=("b1", "b2"))
+    protector = Stepwise(BUILDERS["noisygd"](jax.random.key(0)).scheduler, projector, num_steps=7)
+    loaded = checkpoint.load(put(tmp_path, "adam", protector)).protector
+    assert loaded.projector.logit_scale == ("b1", "b2")
+    assert loaded.num_steps == 7
+    hash(jax.tree.structure(loaded))
+
+
+def test_the_hash_is_that_of_the_contents(tmp_path):
+    control = BUILDERS["control"](jax.random.key(0))
+    shorter = control.replace(num_steps=9)
+    hashes = []
+    for place, protector in (("a", control), ("b", control), ("c", shorter)):
+        (tmp_path / place).mkdir()
+        hashes.append(checkpoint.load(put(tmp_path / place, "mine", protector, created="now")).sha256)
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_what_the_maker_wrote_comes_back_on_the_card(tmp_path):
+    card = checkpoint.load(put(tmp_path, "mine", seed=3, steps=600, command="l2p meta-train")).card
+    assert {key: card[key] for key in ("name", "seed", "steps", "command")} == {
+        "name": "mine",
+        "seed": 3,
+        "steps": 600,
+        "command": "l2p meta-train",
+    }
+    assert card["models"] == ["logistic"]
+    assert {"structure", "versions", "created"} <= set(card)
+
+
+def test_a_card_without_sources_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match="sources"):
+        checkpoint.save(HAND_DESIGNED["noisygd"](BUDGET), tmp_path / "x.safetensors", {})
+    assert not list(tmp_path.iterdir())
+
+
+def remove_leaf(arrays, card):
+    del arrays["projector.mix"]
+
+
+def reshape_leaf(arrays, card):
+    arrays["projector.mix"] = arrays["projector.mix"][:1]
+
+
+def rename_class(arrays, card):
+    card["structure"]["class"] = "Pickle"
+
+
+def add_field(arrays, card):
+    card["structure"]["static"]["loophole"] = 1
+
+
+def scramble(arrays, card):
+    card["structure"]["fields"]["scheduler"] = "exec"
+
+
+def drop_card(arrays, card):
+    del card["structure"]
+
+
+def take_a_part(arrays, card):
+    card["structure"] = card["structure"]["fields"]["centering"]
+    for name in list(arrays):
+        arrays[name.removeprefix("centering.")] = arrays[name]
+
+
+@pytest.mark.parametrize(
+    ("change", "phrase"),
+    [
+        (remove_leaf, "lacks the array 'projector.mix'"),
+        (reshape_leaf, "array 'projector.mix' has shape"),
+        (rename_class, "class 'Pickle'"),
+        (add_field, "other fields at '\\(root\\)'"),
+        (scramble, "nothing known at 'scheduler'"),
+        (drop_card, "not an l2p checkpoint"),
+        (take_a_part, "no protector but part of one"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_by_what_is_wrong(tmp_path, change, phrase):
+    path = put(tmp_path, "mine")
+    damage(path, change)
+    with pytest.raises(InputError, match=phrase) as caught:
+        checkpoint.load(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 a pickle, perhaps", None])
+def test_an_unreadable_file_is_refused(tmp_path, content):
+    path = tmp_path / "mine.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match="cannot be read"):
+        checkpoint.load(path)
+
+
+def test_another_programs_safetensors_file_is_refused(tmp_path):
+    path = tmp_path / "bert.safetensors"
+    path.write_bytes(safetensors.numpy.save({"w": jnp.zeros(2).__array__()}))
+    with pytest.raises(InputError, match="not an l2p checkpoint"):
+        checkpoint.load(path)
+
+
+def test_names_are_looked_up_in_the_checkout_before_the_wheel(tmp_path, monkeypatch):
+    checkout, wheel = tmp_path / "checkpoints", tmp_path / "_checkpoints"
+    for place in (checkout, wheel):
+        place.mkdir()
+        put(place, "census", place=place.name)
+    put(wheel, "paper")
+    monkeypatch.setattr(checkpoint, "FOLDERS", (checkout, wheel))
+    assert checkpoint.load("census").card["place"] == "checkpoints"
+    assert [card["name"] for card in checkpoint.available()] == ["census", "paper"]
+
+
+def test_a_missing_folder_holds_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path / "nowhere",))
+    assert checkpoint.available() == []
+
+
+def test_hand_designed_names_resolve_without_files(folder):
+    found = checkpoint.resolve("agd", BUDGET, "logistic")
+    assert isinstance(found.protector, AGD)
+    assert (found.accountant, found.sources, found.sha256, found.range) == ("rdp", (), None, None)
+
+
+def test_agd_sets_its_shares_in_the_unit_of_the_accountant_asked_for(folder):
+    found = checkpoint.resolve("agd", BUDGET, "logistic", accountant="ctcdp")
+    assert found.accountant == "ctcdp"
+    chex.assert_trees_all_equal(found.protector, HAND_DESIGNED["agd"](BUDGET, "ctcdp"))
+
+
+def test_a_checkpoint_resolves_with_what_its_card_says(folder):
+    path = put(folder, "paper", BUILDERS["paper"](jax.random.key(0)), accountant="ctcdp")
+    for name in ("paper", str(path)):
+        found = checkpoint.resolve(name, BUDGET, "logistic")
+        assert (found.name, found.accountant, found.sources) == (name, "ctcdp", ("adult",))
+        assert found.range == CARD["range"]
+        assert found.sha256 == checkpoint.load(path).sha256
+    assert checkpoint.resolve("paper", BUDGET, "logistic", accountant="gdp").accountant == "gdp"
+
+
+def test_tuned_methods_resolve_to_a_set_that_is_not_scored_on(folder):
+    put(folder, "agd-tuned-logistic-adult")
+    put(folder, "agd-tuned-logistic-digits", sources=["digits:odd"])
+    put(folder, "agd-tuned-mlp-mnist", sources=["mnist"])
+
+    def sources(**options):
+        return checkpoint.resolve("agd:tuned", BUDGET, "logistic", **options).sources
+
+    assert sources() == ("adult",)
+    assert sources(avoid=["adult"]) == ("digits:odd",)
+    assert sources(aux="digits") == ("digits:odd",)
+    with pytest.raises(InputError, match="on adult without adult"):
+        sources(aux="adult", avoid=["adult"])
+    with pytest.raises(InputError, match="without adult, digits"):
+        sources(avoid=["adult", "digits"])
+
+
+def test_a_protector_is_not_scored_on_its_sources(folder):
+    put(folder, "census")
+    put(folder, "digits", sources=["mnist:4,6"])
+    with pytest.raises(InputError, match="made from adult"):
+        checkpoint.resolve("census", BUDGET, "logistic", avoid=["adult"])
+    with pytest.raises(InputError, match="made from mnist:4,6"):
+        checkpoint.resolve("digits", BUDGET, "logistic", avoid=["mnist"])
+    assert checkpoint.resolve("digits", BUDGET, "logistic", avoid=["mnist:3,5"]).name == "digits"
+
+
+@pytest.mark.parametrize("name", ["censos", "agd:oracle", ""])
+def test_an_unknown_name_is_refused_with_the_known_ones(folder, name):
+    put(folder, "census")
+    with pytest.raises(InputError, match="noisygd, agd, nonprivate, census"):
+        checkpoint.resolve(name, BUDGET, "logistic")
+
+
+def test_a_protector_for_another_model_is_refused(folder):
+    put(folder, "census", models=["mlp"])
+    with pytest.raises(InputError, match="made for mlp, not for logistic"):
+        checkpoint.resolve("census", BUDGET, "logistic")
+    with pytest.raises(InputError, match="model 'forest' is unknown"):
+        checkpoint.resolve("agd", BUDGET, "forest")

@@ -1,0 +1,334 @@
+"""The command line: what it writes, and that bad input costs one sentence and nothing else."""
+
+import csv
+import dataclasses
+import json
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import chex
+import jax
+import numpy as np
+import pytest
+import safetensors
+from safetensors.numpy import load_file
+
+from l2p import api, checkpoint
+from l2p.cli import COMMANDS, main
+from l2p.privacy import NAMES, Adjacency
+from l2p.privacy.card import Card
+from meta_train.builders import BUILDERS
+
+NUM_ROWS = 1500
+SECRET = 61.0625  # a cell of every table below; no message may quote it
+
+
+def write_table(path, label=(0, 1), columns=("age", "dose", "readmit"), spoil=()):
+    """A table whose label its features decide; `spoil` is (row, column, text) to put in."""
+    rng = np.random.default_rng(0)
+    age, dose = rng.uniform(0, 120, NUM_ROWS), rng.uniform(-1, 1, NUM_ROWS)
+    age[0] = SECRET
+    labels = np.where(age / 60 + dose > 1, label[1], label[0])
+    cells = [[f"{a:.4f}", f"{d:.4f}", f"{y:g}"] for a, d, y in zip(age, dose, labels, strict=True)]
+    for row, column, text in spoil:
+        cells[row][column] = text
+    path.write_text("\n".join(",".join(line) for line in [columns, *cells]) + "\n")
+    return path
+
+
+@pytest.fixture
+def options(tmp_path):
+    """Options of an `apply` that works, as a dictionary to change."""
+    (tmp_path / "bounds.json").write_text(json.dumps({"age": [0, 120], "dose": [-1, 1]}))
+    return {
+        "--protector": "noisygd",
+        "--data": str(write_table(tmp_path / "ward.csv")),
+        "--target": "readmit",
+        "--bounds": str(tmp_path / "bounds.json"),
+        "--epsilon": "2",
+        "--delta": "1e-6",
+        "--out": str(tmp_path / "run"),
+    }
+
+
+def apply(options):
+    return main(["apply", *(word for option, value in options.items() for word in (option, *value.split(" ")))])
+
+
+@pytest.fixture
+def refused(capsys, monkeypatch):
+    """Runs a command line that must be refused before a query is asked, and gives its sentence."""
+
+    def refuse(run, *args):
+        with monkeypatch.context() as patch:
+            patch.setattr(api, "_start", lambda *_: pytest.fail("a query was asked"))
+            assert run(*args) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.count("\n") == 1
+        assert "Traceback" not in err
+        assert "61.06" not in err
+        return err
+
+    return refuse
+
+
+def test_help_comes_without_jax_and_at_once():
+    code = "import sys; from l2p.cli import main; main(['--help']); print('jax' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False False"
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name, capsys):
+    assert main([name, "--help"]) == 0
+    assert f"usage: l2p {name}" in capsys.readouterr().out
+
+
+def test_a_process_exits_with_the_codes_that_are_promised(tmp_path, options):
+    def process(*args):
+        return subprocess.run([sys.executable, "-m", "l2p", *args], capture_output=True, text=True, check=False)
+
+    bad = process("apply", *(word for pair in (options | {"--epsilon": "-1"}).items() for word in pair))
+    assert (bad.returncode, bad.stdout, bad.stderr.count("\n")) == (2, "", 1)
+    assert process("protectors", "--json").returncode == 0
+
+
+def test_apply_writes_a_model_its_card_and_its_trace(options, tmp_path, capsys):
+    write_table(tmp_path / "test.csv")
+    assert apply(options | {"--test": str(tmp_path / "test.csv")}) == 0
+    out = Path(options["--out"])
+    names = ["card.json", "card.txt", "metrics.json", "model.safetensors", "trace.csv"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    card = Card.from_json(out / "card.json")
+    assert card.private_release
+    assert (card.epsilon, card.delta, card.adjacency, card.num_rows) == (2.0, 1e-6, "zero_out", NUM_ROWS)
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert set(metrics) == {"test_accuracy", "test_loss", "num_rows", "outside_guarantee"}
+    assert metrics["test_accuracy"] > 0.8
+    assert metrics["test_loss"] < 0.7
+    assert (metrics["num_rows"], metrics["outside_guarantee"]) == (NUM_ROWS, True)
+    with safetensors.safe_open(out / "model.safetensors", framework="numpy") as file:
+        assert json.loads(file.metadata()["columns"]) == ["age", "dose"]
+    printed = capsys.readouterr().out
+    assert card.to_text() in printed
+    assert str(out) in printed
+
+
+def test_a_seed_reproduces_a_run_that_is_no_release(options, tmp_path, capsys):
+    for name in ("a", "b"):
+        assert apply(options | {"--seed": "3", "--out": str(tmp_path / name)}) == 0
+        assert "NOT A PRIVATE RELEASE" in capsys.readouterr().out
+    chex.assert_trees_all_equal(*(load_file(tmp_path / name / "model.safetensors") for name in ("a", "b")))
+    assert not Card.from_json(tmp_path / "a" / "card.json").private_release
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_the_adjacency_asked_for_is_on_the_card(options, adjacency):
+    assert apply(options | {"--adjacency": adjacency.value}) == 0
+    assert Card.from_json(Path(options["--out"], "card.json")).adjacency == adjacency.value
+
+
+def test_declared_classes_name_the_labels(options, tmp_path):
+    table = write_table(tmp_path / "ward.csv", label=(7, 3))
+    assert apply(options | {"--data": str(table), "--test": str(table), "--classes": "7 3"}) == 0
+    out = Path(options["--out"])
+    assert json.loads((out / "metrics.json").read_text())["test_accuracy"] > 0.8
+    with safetensors.safe_open(out / "model.safetensors", framework="numpy") as file:
+        assert json.loads(file.metadata()["classes"]) == [7.0, 3.0]
+
+
+@pytest.mark.parametrize("suffix", ["", ".parquet"])
+def test_a_checkpoints_file_and_a_parquet_table_serve(options, tmp_path, suffix):
+    if suffix:
+        pq, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+        columns = np.genfromtxt(options["--data"], delimiter=",", names=True)
+        pq.write_table(pa.table({name: columns[name] for name in columns.dtype.names}), tmp_path / "ward.parquet")
+        options["--data"] = str(tmp_path / "ward.parquet")
+    path = tmp_path / "mine.safetensors"
+    checkpoint.save(BUILDERS["control"](jax.random.key(0)), path, {"sources": ["adult"]})
+    assert apply(options | {"--protector": str(path)}) == 0
+    assert Card.from_json(Path(options["--out"], "card.json")).protector["sources"] == ["adult"]
+
+
+def test_invalid_rows_are_refused_or_counted_as_null(options, tmp_path, refused):
+    options["--data"] = str(write_table(tmp_path / "ward.csv", spoil=[(4, 0, "nan"), (5, 1, ""), (6, 2, "8")]))
+    assert "column 'age' has empty, NaN or infinite cells" in refused(apply, options)
+    assert apply(options | {"--on-invalid": "null"}) == 0
+    card = Card.from_json(Path(options["--out"], "card.json"))
+    assert card.num_rows == NUM_ROWS
+    assert any("null rows" in sentence for sentence in card.not_private)
+
+
+MISSING = str(Path("nowhere") / "missing")
+BAD_INPUTS = {
+    "epsilon of zero": ({"--epsilon": "0"}, "epsilon is 0.0"),
+    "negative epsilon": ({"--epsilon": "-1"}, "epsilon is -1.0"),
+    "epsilon that is no number": ({"--epsilon": "lots"}, "--epsilon"),
+    "delta above 1/N": ({"--delta": "1e-3"}, "not below 1/N"),
+    "delta of zero": ({"--delta": "0"}, "delta is 0.0"),
+    "wrong target": ({"--target": "readmitted"}, "no column 'readmitted'"),
+    "unknown protector": ({"--protector": "censos"}, "protector 'censos' is unknown"),
+    "oracle": ({"--protector": "agd:oracle"}, "protector 'agd:oracle' is unknown"),
+    "no noise": ({"--protector": "nonprivate"}, "without noise"),
+    "unknown model": ({"--model": "forest"}, "model 'forest' is unknown"),
+    "accountant that cannot price": ({"--protector": "agd", "--accountant": "gdp"}, "cannot price"),
+    "accountant for other runs": ({"--accountant": "paper_13"}, "Poisson"),
+    "unknown accountant": ({"--accountant": "moments"}, "--accountant"),
+    "unknown adjacency": ({"--adjacency": "friends"}, "--adjacency"),
+    "missing table": ({"--data": MISSING + ".csv"}, "is not there"),
+    "table of another kind": ({"--data": __file__}, "not a .csv or .parquet file"),
+    "missing bounds file": ({"--bounds": MISSING + ".json"}, "cannot be read as JSON"),
+    "missing checkpoint": ({"--protector": MISSING + ".safetensors"}, "cannot be read"),
+    "missing test table": ({"--test": MISSING + ".csv"}, "is not there"),
+    "labels outside the classes": ({"--classes": "3 7"}, "labels other than 3 and 7"),
+    "one class": ({"--classes": "1"}, "--classes"),
+    "unknown option": ({"--epsilom": "1"}, "--epsilom"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUTS)
+def test_bad_input_costs_one_sentence(options, refused, name):
+    changes, phrase = BAD_INPUTS[name]
+    assert phrase in refused(apply, options | changes)
+
+
+@pytest.mark.parametrize("missing", ["--protector", "--data", "--target", "--bounds", "--epsilon", "--delta", "--out"])
+def test_what_must_be_said_is_asked_for(options, refused, missing):
+    del options[missing]
+    assert missing in refused(apply, options)
+
+
+def test_bounds_must_cover_every_feature(options, refused):
+    Path(options["--bounds"]).write_text('{"age": [0, 120]}')
+    assert "bounds are missing for column 'dose'" in refused(apply, options)
+
+
+def test_a_column_of_words_is_refused(options, refused, tmp_path):
+    options["--data"] = str(write_table(tmp_path / "ward.csv", spoil=[(3, 1, "high")]))
+    sentence = refused(apply, options)
+    assert "column 'dose' holds something that is not a number" in sentence
+    assert "high" not in sentence
+
+
+def test_an_unreadable_table_is_refused(options, refused, tmp_path):
+    (tmp_path / "ward.parquet").write_bytes(b"\x00\xff" * 99)
+    assert "cannot be read as Parquet" in refused(apply, options | {"--data": str(tmp_path / "ward.parquet")})
+
+
+def test_a_protector_for_another_model_is_refused(options, refused, tmp_path):
+    path = tmp_path / "mine.safetensors"
+    checkpoint.save(BUILDERS["control"](jax.random.key(0)), path, {"sources": [], "models": ["mlp"]})
+    assert "made for mlp, not for logistic" in refused(apply, options | {"--protector": str(path)})
+
+
+@pytest.mark.parametrize("kind", ["folder with a file", "file"])
+def test_an_occupied_folder_is_refused_before_data_are_read(options, refused, tmp_path, kind):
+    occupied = tmp_path / "old"
+    if kind == "file":
+        occupied.write_text("mine")
+    else:
+        occupied.mkdir()
+        (occupied / "notes.txt").write_text("mine")
+    options |= {"--out": str(occupied), "--data": MISSING + ".csv"}
+    assert str(occupied) in refused(apply, options)
+
+
+@pytest.mark.parametrize(("args", "phrase"), [([], "subcommand"), (["aply"], "aply"), (["account"], "--card")])
+def test_a_wrong_command_line_costs_one_sentence(refused, args, phrase):
+    assert phrase in refused(main, args)
+
+
+def test_protectors_are_listed_for_machines_and_people(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    card = {"sources": ["adult"], "range": {"log_signal": [0.7, 8.7], "num_features": [24, 104]}}
+    checkpoint.save(BUILDERS["control"](jax.random.key(0)), tmp_path / "census.safetensors", card)
+    assert main(["protectors", "--json"]) == 0
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert {"noisygd", "agd", "nonprivate", "census"} == set(listed)
+    assert listed["census"]["sources"] == ["adult"]
+    assert all(entry["models"] == ["logistic"] for entry in listed.values())
+    assert main(["protectors"]) == 0
+    assert "0.7 to 8.7" in capsys.readouterr().out
+
+
+RUNS = [("noisygd", name) for name in NAMES] + [("agd", name) for name in NAMES if name != "gdp"]
+
+
+@pytest.mark.parametrize(("protector", "accountant"), RUNS)
+def test_account_agrees_with_the_card_and_with_an_independent_library(options, capsys, protector, accountant):
+    assert apply(options | {"--protector": protector, "--accountant": accountant}) == 0
+    capsys.readouterr()
+    path = Path(options["--out"], "card.json")
+    assert main(["account", "--card", str(path), "--verify"]) == 0
+    printed = capsys.readouterr().out
+    assert "the card holds" in printed
+    independent = float(printed.split("dp-accounting: epsilon ")[1].split()[0])
+    # All but ctcdp's own simple conversion are as tight as dp-accounting; a run of AGD may leave a little unspent.
+    assert (0.8 if accountant == "ctcdp" or protector == "agd" else 0.999) * 2 < independent <= 2 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("verify", [[], ["--verify"]])
+def test_account_exits_with_1_when_the_events_cost_more(options, tmp_path, capsys, verify):
+    assert apply(options) == 0
+    card = Card.from_json(Path(options["--out"], "card.json"))
+    for name, change in {
+        "less noise": {"events": [[kind, multiplier / 1.1, count] for kind, multiplier, count in card.events]},
+        "a lower target": {"epsilon": 1.9, "epsilon_certified": 1.9},
+        "a lower claim": {"epsilon_certified": 1.0},
+    }.items():
+        path = tmp_path / f"{name}.json"
+        path.write_text(dataclasses.replace(card, **change).to_json())
+        assert main(["account", "--card", str(path), *verify]) == 1
+        assert "DOES NOT HOLD" in capsys.readouterr().out
+
+
+def test_account_refuses_what_is_no_card(options, refused):
+    assert "does not hold the fields of a privacy card" in refused(main, ["account", "--card", options["--bounds"]])
+
+
+def stand_in(monkeypatch, name, recorded):
+    module = types.ModuleType(name)
+    module.main = lambda *args: recorded.extend(args)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+def test_compare_splits_methods_at_commas(monkeypatch, tmp_path):
+    recorded = []
+    stand_in(monkeypatch, "l2p.compare", recorded)
+    words = ["--methods", "census,paper", "agd:tuned", "--epsilon", ".05", ".1", "--data", "adult", "--seeds", "3"]
+    assert main(["compare", *words, "--out", str(tmp_path)]) == 0
+    config = recorded[0]
+    assert config.methods == ("census", "paper", "agd:tuned")
+    assert (config.epsilon, config.data, config.seeds, config.out) == ((0.05, 0.1), "adult", 3, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("module", "args", "expected"),
+    [
+        ("l2p.demo", ["demo"], [None]),
+        ("l2p.demo", ["demo", "--out", "o"], [Path("o")]),
+        ("meta_train.__main__", ["meta-train", "--config", "c", "--out", "o"], [Path("c"), Path("o"), False]),
+        (
+            "meta_train.__main__",
+            ["meta-train", "--config", "c", "--out", "o", "--resume"],
+            [Path("c"), Path("o"), True],
+        ),
+    ],
+)
+def test_demo_and_meta_train_are_called_with_their_options(monkeypatch, module, args, expected):
+    recorded = []
+    stand_in(monkeypatch, module, recorded)
+    assert main(args) == 0
+    assert recorded == expected
+
+
+def test_the_trace_of_apply_reads_as_csv(options):
+    assert apply(options) == 0
+    with Path(options["--out"], "trace.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [int(line["step"]) for line in lines] == list(range(1, 51))
+    assert all(line["query"] == "clipped_gradient" and line["mechanism"] == "gaussian" for line in lines)

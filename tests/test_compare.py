@@ -1,0 +1,108 @@
+import csv
+import dataclasses
+
+import pytest
+
+from l2p import checkpoint, results
+from l2p.compare import compare, main
+from l2p.compare_config import CompareConfig
+from l2p.errors import InputError
+from l2p.privacy.budget import Budget
+from l2p.protectors import HAND_DESIGNED
+
+
+@pytest.fixture
+def config(tmp_path):
+    methods = ("noisygd", "nonprivate")
+    return CompareConfig("breast_cancer", tmp_path, methods=methods, epsilon=(0.5, 2.0), delta=1e-5, seeds=2)
+
+
+def test_results_and_summary(config, capsys):
+    main(config)
+    with (config.out / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == results.COLUMNS
+    assert [(row["method"], row["seed"]) for row in rows] == [
+        (m, s) for m in config.methods for _ in "ab" for s in "01"
+    ]
+    assert {row["accountant"] for row in rows} == {"gdp", "none"}
+    assert {row["epsilon_certified"] for row in rows if row["method"] == "nonprivate"} == {"inf"}
+    for row in rows:
+        assert 0.5 < float(row["test_accuracy"]) <= 1
+        if row["method"] == "noisygd":
+            assert float(row["epsilon_certified"]) <= float(row["epsilon"])
+    assert "Test accuracy" in capsys.readouterr().out
+    assert "| ε | noisygd | nonprivate |" in (config.out / "summary.md").read_text()
+    assert (config.out / "figure.png").stat().st_size > 0
+
+
+def test_resumes_without_running_again(config, monkeypatch):
+    before = compare(dataclasses.replace(config, seeds=1))
+    rows = compare(config)
+    assert [row for row in rows if row["seed"] == 0] == before
+    monkeypatch.setattr("l2p.compare.simulate", None)
+    assert compare(config) == rows
+
+
+@pytest.mark.parametrize("change", [{"delta": 1e-6}, {"adjacency": "replace_one"}, {"accountant": "zcdp"}])
+def test_refuses_to_mix_two_comparisons(config, change):
+    once = dataclasses.replace(config, methods=("noisygd",), epsilon=(0.5,), seeds=1)
+    compare(once)
+    with pytest.raises(InputError, match="choose another folder"):
+        compare(dataclasses.replace(once, **change))
+
+
+def test_a_foreign_file_is_left_alone(config):
+    path = config.out / "results.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="not a comparison's results"):
+        compare(config)
+    assert path.read_text() == "a,b\n1,2\n"
+
+
+def test_a_method_that_cannot_certify_gives_empty_cells(config):
+    config = dataclasses.replace(config, methods=("noisygd", "agd"), epsilon=(2.0,), accountant="gdp", seeds=1)
+    noisygd, agd = compare(config)
+    assert results.is_scored(noisygd)
+    assert "cannot price" in agd["note"]
+    assert agd["test_accuracy"] is agd["epsilon_certified"] is None
+    assert results.against_first([noisygd, agd], "test_accuracy") == {"agd": {2.0: None}}
+
+
+def test_a_protector_made_from_the_data_is_refused(config, tmp_path):
+    path = tmp_path / "mine.safetensors"
+    protector = HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5))
+    checkpoint.save(protector, path, {"sources": ["breast_cancer"]})
+    with pytest.raises(InputError, match=r"mine\.safetensors.*breast_cancer"):
+        compare(dataclasses.replace(config, methods=("noisygd", str(path))))
+    assert not (config.out / "results.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"methods": ("noisygd", "nosuch")}, "nosuch"),
+        ({"methods": ()}, "methods"),
+        ({"methods": ("agd", "agd")}, "methods"),
+        ({"epsilon": (-1.0,)}, "epsilon"),
+        ({"delta": 0.01}, "1/N"),
+        ({"seeds": 0}, "seeds"),
+        ({"model": "nosuch"}, "nosuch"),
+        ({"accountant": "nosuch"}, "nosuch"),
+        ({"data": "digits"}, "multiclass"),
+        ({"data": "table.csv"}, "bounds"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(config, change, said):
+    with pytest.raises(InputError, match=said):
+        compare(dataclasses.replace(config, **change))
+    assert not (config.out / "results.csv").exists()
+
+
+def test_a_file_is_compared_like_a_set(config, tmp_path):
+    table, bounds = tmp_path / "ward.csv", tmp_path / "bounds.json"
+    table.write_text("age,readmit\n" + "".join(f"{20 + i},{int(i > 30)}\n" for i in range(60)))
+    bounds.write_text('{"age": [0, 120]}')
+    file = {"data": str(table), "target": "readmit", "bounds": bounds}
+    rows = compare(dataclasses.replace(config, **file, methods=("nonprivate",), epsilon=(1.0,)))
+    assert min(row["test_accuracy"] for row in rows) > 0.8

@@ -1,0 +1,550 @@
+"""Every protector against one table of properties: its budget, its end, its replays, its limits and its gradients."""
+
+import dataclasses
+import functools
+import math
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+from l2p.models import INTERCEPT_COLUMN, Logistic
+from l2p.oracle import Setup
+from l2p.privacy import Budget, certify, limit, plan, spent
+from l2p.privacy.noise import Entropy
+from l2p.protectors import (
+    AGD,
+    HAND_DESIGNED,
+    Centering,
+    Decaying,
+    LSTMProjector,
+    LSTMScheduler,
+    MixProjector,
+    Optax,
+    ShareScheduler,
+    Stepwise,
+)
+from l2p.protectors.networks import init_mlp
+from l2p.protectors.projectors import COORDINATE_INPUTS
+from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
+from l2p.task import Rows
+
+D, N, STEPS, PART = 3, 96, 12, 4
+MODEL, KEY = Logistic(), jax.random.key(3)
+BUDGETS = [Budget(0.2, 1e-6), Budget(1.0, 1e-6), Budget(5.0, 1e-6)]
+MIDDLE, SEEDS = 1, 3
+ZERO = jnp.zeros(D + 1)
+
+
+def f32(value):
+    return jnp.asarray(value, jnp.float32)
+
+
+def table(seed):
+    random = np.random.default_rng(seed)
+    x = random.random((N, D))
+    y = random.random(N) < special.expit(4 * (x @ [1.5, -1.0, 0.5] - 0.5))
+    return Rows(f32(x), f32(y), f32(np.ones(N)))
+
+
+ROWS = table(0)
+#: The same features with labels that they say nothing about.
+OTHER_ROWS = ROWS.replace(y=jax.random.permutation(jax.random.key(5), ROWS.y))
+
+
+def logs(**values):
+    return {f"log_{name}": jnp.log(f32([value])) for name, value in values.items()}
+
+
+def shaken(tree, size=0.1):
+    """The same tree with noise on every leaf, so that zero-initialised heads speak."""
+    leaves, structure = jax.tree.flatten(tree)
+    keys = jax.random.split(jax.random.key(17), len(leaves))
+    return jax.tree.unflatten(
+        structure, [leaf + size * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
+    )
+
+
+def spender(factor):
+    """An LSTM scheduler that asks for `factor` times the even price, more or less."""
+    network = shaken(LSTMScheduler.create(KEY, 1.0).network)
+    network["head"]["bias"] = f32([-0.5 * math.log(factor)])
+    return LSTMScheduler(network, jnp.log(f32(1.0)))
+
+
+def sgd(rate=2.0, momentum=0.5):
+    logit = math.log(momentum / (1 - momentum)) if momentum else -math.inf
+    return Optax("sgd", {"learning_rate": jnp.log(f32([rate])), "momentum": f32([logit])})
+
+
+ADAGRAD_LIKE = Optax("adam", {"learning_rate": jnp.log(f32([0.2])), "b1": f32([0.8])})
+EVEN = Decaying(jnp.log(f32([1.0])), f32([0.0]))
+SHARES = ShareScheduler(f32([[0.1, 0.3], [0.1, 0.0]]), f32([[-0.2, 0.3]]))
+CONTROL = Stepwise(
+    SHARES,
+    MixProjector(f32([[0.5, 0.2]]), f32([[0.5, 0.0, 0.0, 1.0, 0.0]])),
+    Centering(f32([-2.2]), f32(0.5), f32(1.5)),
+    averaging=f32([0.0]),
+)
+CENSUS = CONTROL.replace(
+    scheduler=SHARES.replace(network=shaken(init_mlp(KEY, (2, 8, 2)))),
+    projector=CONTROL.projector.replace(
+        tensor_network=shaken(init_mlp(KEY, (2, 8, 6))),
+        coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS, 8, 6))),
+    ),
+)
+LSTM = LSTMProjector(shaken(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
+GREEDY = AGD(
+    **logs(
+        gradient_share=0.08,
+        selection_share=0.04,
+        increase=0.3,
+        gradient_clip=1.0,
+        loss_clip=2.0,
+        max_step=2.0,
+        regularization=0.01,
+    )
+)
+GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_minimum"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A protector and what is known of it: its queries, its accountants, and whether it uses its budget up."""
+
+    protector: object
+    first: tuple = ()
+    each: tuple = (GRADIENT,)
+    accountant: str = "gdp"
+    exhausts: bool = False
+
+
+CASES = {
+    "noisygd": Case(Stepwise(Decaying(jnp.log(f32([0.5])), f32([0.7])), sgd())),
+    "noisygd, adam": Case(Stepwise(EVEN, ADAGRAD_LIKE)),
+    "agd, exponential": Case(GREEDY, each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
+    "agd, gumbel": Case(GREEDY.replace(selection="gumbel"), each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
+    "control": Case(CONTROL, first=(MEAN,)),
+    "census": Case(CENSUS, first=(MEAN,)),
+    "paper": Case(Stepwise(spender(3.0), LSTM), exhausts=True),
+    "LSTM scheduler, sgd": Case(Stepwise(spender(2.0), sgd()), exhausts=True),
+    "shares, LSTM projector": Case(Stepwise(SHARES, LSTM, CONTROL.centering), first=(MEAN,), accountant="zcdp"),
+}
+CASES = {
+    name: dataclasses.replace(case, protector=case.protector.replace(num_steps=STEPS)) for name, case in CASES.items()
+}
+ALL = pytest.mark.parametrize("name", CASES)
+#: One of each kind, for properties that cost a compilation of their own.
+SOME = pytest.mark.parametrize("name", ["noisygd", "agd, gumbel", "census", "paper"])
+
+
+def setup(accountant, budget=BUDGETS[MIDDLE], **changes):
+    return Setup.create(MODEL, budget.adjacency, plan(accountant, budget), N).replace(**changes)
+
+
+@functools.cache
+def grid(name, accountant=None):
+    """All budgets [3] x seeds [3] in one compilation: (params, run, (records of init, of steps), params seen)."""
+    case = CASES[name]
+    setups = [setup(accountant or case.accountant, budget) for budget in BUDGETS]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *setups)
+
+    def one(here, key):
+        return run(case.protector, ZERO, ROWS, here, key, observe=lambda params: params)
+
+    keys = jax.random.split(KEY, SEEDS)
+    return jax.device_get(jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))(stacked, keys))
+
+
+jit_start, jit_advance = jax.jit(start), jax.jit(advance, static_argnames="num_steps")
+
+
+@functools.cache
+def single(name, parts=(STEPS,)):
+    """One run at the middle budget, in parts."""
+    case = CASES[name]
+    here, noise = setup(case.accountant), Simulation(jax.random.split(KEY, SEEDS)[0])
+    current, first = jit_start(case.protector, ZERO, ROWS, here, noise)
+    later = []
+    for part in parts:
+        current, records, _ = jit_advance(case.protector, current, ROWS, here, noise, num_steps=part)
+        later.append(records)
+    records = jax.tree.map(lambda *leaves: np.concatenate(leaves), *later)
+    return jax.device_get((case.protector.finish(current.params, current.state, here), current, first, records))
+
+
+def pick(tree, *index):
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def events(first, records):
+    return [(row.mechanism, row.noise_multiplier) for row in trace_rows(first, [records])]
+
+
+# --------------------------------------------------------------------------------------------------------- the budget
+@pytest.mark.parametrize(
+    ("name", "accountant"),
+    [(name, CASES[name].accountant) for name in CASES]
+    + [("noisygd", other) for other in ("zcdp", "rdp", "ctcdp")]
+    + [("agd, exponential", other) for other in ("ctcdp",)],
+)
+def test_no_run_spends_more_than_its_budget_in_float64_under_any_accountant(name, accountant):
+    _, ended, (first, records), _ = grid(name, accountant)
+    for index, budget in enumerate(BUDGETS):
+        for seed in range(SEEDS):
+            granted = events(pick(first, index, seed), pick(records, index, seed))
+            total, cap = spent(accountant, budget, granted), limit(accountant, budget)
+            assert 0 < total <= cap
+            assert total <= float(ended.ledger.spent[index, seed])
+            assert certify(accountant, budget, granted, adaptive=False) <= budget.epsilon
+            if not CASES[name].exhausts:
+                assert total >= cap * (1 - 1e-4)  # planners of shares leave nothing behind
+
+
+@ALL
+def test_a_run_is_frozen_from_its_first_refusal_on(name):
+    _, ended, (_, records), seen = grid(name)
+    granted = np.stack([record.granted for record in records], -1)
+    assert np.all(np.diff(granted.reshape(*granted.shape[:2], -1).astype(int)) <= 0)
+    assert np.array_equal(ended.step, granted.all(-1).sum(-1))
+    assert np.array_equal(ended.alive, granted.all((-1, -2)))
+    if CASES[name].exhausts:
+        assert np.all((ended.step > 0) & (ended.step < STEPS))
+    else:
+        assert np.all(ended.step == STEPS)
+    for index in np.ndindex(ended.step.shape):
+        last = ended.step[index]
+        assert np.all(seen[index][last - 1 :] == seen[index][last - 1])
+        assert np.any(seen[index][last - 1])
+    for record in records:
+        assert np.all(record.cost[~record.granted] == 0)
+        assert np.all(np.diff(record.spent, axis=-1) >= 0)
+
+
+def test_constant_noise_is_constant_and_spends_the_whole_budget():
+    for index, budget in enumerate(BUDGETS):
+        _, ended, (_, (record,)), _ = pick(grid("noisygd, adam"), index, 0)
+        np.testing.assert_allclose(record.noise_multiplier, record.noise_multiplier[0], rtol=1e-4)
+        total = spent("gdp", budget, events([], [record]))
+        assert limit("gdp", budget) * (1 - 1e-4) <= total <= limit("gdp", budget)
+        assert total == pytest.approx(STEPS / float(record.noise_multiplier[0]) ** 2, rel=2e-4)
+        assert int(ended.step) == STEPS
+
+
+def test_decaying_noise_spends_geometrically():
+    _, _, (_, (record,)), _ = pick(grid("noisygd"), MIDDLE, 0)
+    ratios = (record.noise_multiplier[:-1] / record.noise_multiplier[1:]) ** 2
+    np.testing.assert_allclose(ratios, math.exp(0.7 / STEPS), rtol=1e-4)
+
+
+# ---------------------------------------------------------------------------------------------------------- the queries
+@ALL
+def test_it_asks_exactly_the_queries_and_mechanisms_it_declares(name):
+    case = CASES[name]
+    _, _, (first, records), _ = grid(name)
+    assert tuple(record.query for record in first) == case.first
+    assert tuple(record.query for record in records) == case.each
+    assert {record.mechanism for record in [*first, *records]} == set(case.protector.mechanisms)
+
+
+@ALL
+def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
+    case, noise = CASES[name], Simulation(KEY)
+    here, protector = setup(case.accountant, BUDGETS[2]), case.protector
+    if isinstance(protector, AGD):  # steps of 10 pay where labels follow the features, and are rejected where not
+        protector = protector.replace(**logs(max_step=200.0))
+    ends, asked = [], []
+    for rows in (ROWS, OTHER_ROWS):
+        begun, first = jit_start(protector, ZERO, rows, here, noise)
+        ended, records, _ = jit_advance(protector, begun, rows, here, noise, num_steps=STEPS)
+        ends.append(ended.params)
+        asked.append(
+            [(np.asarray(record.noise_multiplier), np.asarray(record.granted)) for record in [*first, *records]]
+        )
+    same = all(
+        np.array_equal(*pair) for one, other in zip(*asked, strict=True) for pair in zip(one, other, strict=True)
+    )
+    assert same is not protector.adaptive_noise
+    assert not np.array_equal(*ends)  # the rows did matter
+
+
+# ------------------------------------------------------------------------------------------------------------- replays
+@ALL
+def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
+    params, ended, (first, records), _ = pick(grid(name), MIDDLE, 0)
+    alone, alone_ended, alone_first, alone_records = single(name)
+    np.testing.assert_allclose(params, alone, rtol=2e-4, atol=2e-5)
+    assert int(ended.step) == int(alone_ended.step)
+    for one, other in zip([*first, *records], [*alone_first, *alone_records], strict=True):
+        assert np.array_equal(one.granted, other.granted)
+        np.testing.assert_allclose(one.noise_multiplier, other.noise_multiplier, rtol=1e-4)
+
+
+@ALL
+def test_a_run_in_parts_is_the_run_in_one_piece_bit_for_bit(name):
+    chex.assert_trees_all_equal(single(name, parts=(PART, PART, PART)), single(name))
+
+
+def test_a_run_without_jit_is_the_run_with_it():
+    name = "noisygd"
+    case = CASES[name]
+    here, noise = setup(case.accountant), Simulation(jax.random.split(KEY, SEEDS)[0])
+    with jax.disable_jit():
+        current, _ = start(case.protector, ZERO, ROWS, here, noise)
+        current, records, _ = advance(case.protector, current, ROWS, here, noise, PART)
+    _, jitted, _, jitted_records = single(name, parts=(PART,))
+    chex.assert_trees_all_close(current, jitted, rtol=2e-4, atol=2e-5)
+    chex.assert_trees_all_close(records, jitted_records, rtol=2e-4)
+
+
+@ALL
+def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
+    params = grid(name)[0]
+    assert len(np.unique(params.reshape(-1, D + 1), axis=0)) == len(BUDGETS) * SEEDS
+    case = CASES[name]
+    here, noise = setup(case.accountant), Simulation(jax.random.split(KEY, SEEDS)[0])
+    again, _ = jit_start(case.protector, ZERO, ROWS, here, noise)
+    again, _, _ = jit_advance(case.protector, again, ROWS, here, noise, num_steps=STEPS)
+    chex.assert_trees_all_equal(jax.device_get(again), single(name)[1])
+
+
+@pytest.mark.parametrize("name", ["agd, gumbel", "census"])
+def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
+    case = CASES[name]
+    here = setup(case.accountant)
+    first, steps = plan_noise(case.protector, ZERO, ROWS, here)
+    begun, drawn = Entropy(1).draw(first, 1), Entropy(2).draw(steps, STEPS)
+    ends = []
+    for parts in ((STEPS,), (PART, PART, PART)):
+        with jax.enable_x64(True):
+            current, bought = jit_start(case.protector, ZERO, ROWS, here, Release(begun, [], first, ()))
+            at, later = 0, []
+            for part in parts:
+                noise = Release([], [bits[at : at + part] for bits in drawn], (), steps)
+                current, records, _ = jit_advance(case.protector, current, ROWS, here, noise, num_steps=part)
+                later.append(records)
+                at += part
+        ends.append(current)
+        granted = [(row.mechanism, row.noise_multiplier) for row in trace_rows(bought, later)]
+        assert 0 < spent(case.accountant, BUDGETS[MIDDLE], granted) <= limit(case.accountant, BUDGETS[MIDDLE])
+    chex.assert_trees_all_equal(*ends)
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(ends[0])} <= {"float32", "int32", "bool"}
+    assert int(ends[0].step) > 0
+
+
+@SOME
+def test_hyper_parameters_budgets_seeds_and_table_sizes_share_one_trace(name):
+    case, count = CASES[name], 0
+
+    def counted(*arguments):
+        nonlocal count
+        count += 1
+        return run(*arguments)[0]
+
+    jitted, here = jax.jit(counted), setup(case.accountant)
+    jitted.lower(case.protector, ZERO, ROWS, here, KEY)
+    jitted.lower(shaken(case.protector), ZERO + 1, OTHER_ROWS, here, jax.random.key(99))
+    jitted.lower(case.protector, ZERO, ROWS, setup(case.accountant, BUDGETS[0], num_rows=f32(7)), KEY)
+    assert count == 1
+    jitted.lower(case.protector.replace(num_steps=2), ZERO, ROWS, here, KEY)
+    assert count == 2
+
+
+# -------------------------------------------------------------------------------------------------------------- limits
+def unlimited(accountant):
+    """A budget so large that its noise, about 1e-6 on a mean gradient, is below the tolerance of the limits."""
+    here = setup(accountant)
+    return here.replace(accountant=here.accountant.replace(budget=f32(1e12)), cap=f32(1e12))
+
+
+def naive_gradient(params, lines, y):
+    return (special.expit(lines @ params) - y) @ lines / len(y)
+
+
+def naive_lines(center=0.0, scale=1.0):
+    return np.c_[(np.asarray(ROWS.x, float) - center) * scale, np.full(N, INTERCEPT_COLUMN)]
+
+
+LABELS = np.asarray(ROWS.y, float)
+
+
+def plain_descent(rate, momentum=0.0, lines=None):
+    lines, params, trace = naive_lines() if lines is None else lines, np.zeros(D + 1), np.zeros(D + 1)
+    for _ in range(STEPS):
+        trace = momentum * trace + naive_gradient(params, lines, LABELS)
+        params = params - rate * trace
+    return params
+
+
+def plain_adam():
+    params, mean, square = np.zeros(D + 1), np.zeros(D + 1), np.zeros(D + 1)
+    for step in range(1, STEPS + 1):
+        gradient = naive_gradient(params, naive_lines(), LABELS)
+        mean, square = 0.8 * mean + 0.2 * gradient, 0.999 * square + 0.001 * gradient**2
+        params = params - 0.2 * mean / (1 - 0.8**step) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8)
+    return params
+
+
+def plain_agd():
+    """Exact line search along the normalised gradient, in AGD's own window of ten moves."""
+    params, most, largest, moves = np.zeros(D + 1), 2.0, 0.0, 0
+    lines = naive_lines()
+    for _ in range(STEPS):
+        gradient = naive_gradient(params, lines, LABELS)
+        direction = gradient / np.linalg.norm(gradient) + 0.01 * params
+        sizes = most * np.arange(21) / 20
+        margins = lines @ (params - np.outer(sizes, direction)).T
+        best = np.argmin((np.logaddexp(0, margins) - LABELS[:, None] * margins).sum(0))
+        params = params - sizes[best] * direction
+        if best:
+            moves, largest = moves + 1, max(largest, sizes[best])
+            if moves % 10 == 0:
+                most, largest = min(1.1 * largest, 2.0), 0.0
+    return params
+
+
+def plain_centred():
+    center = np.asarray(ROWS.x, float).mean(0)
+    scale = 1.5 / math.sqrt((center * (1 - center)).sum() + 1e-6)
+    mapped = plain_descent(math.exp(0.5), lines=naive_lines(center, scale))
+    weights = mapped[:D] * scale
+    return np.append(weights, mapped[D] - weights @ center / INTERCEPT_COLUMN)
+
+
+WIDE = Decaying(jnp.log(f32([30.0])), f32([0.0]))
+LIMITS = {
+    "gradient descent": (Stepwise(WIDE, sgd(2.0, 0.0)), lambda: plain_descent(2.0)),
+    "momentum": (Stepwise(WIDE, sgd(1.0, 0.5)), lambda: plain_descent(1.0, 0.5)),
+    "adam": (Stepwise(WIDE, ADAGRAD_LIKE), plain_adam),
+    "agd": (
+        GREEDY.replace(
+            **logs(gradient_clip=30.0, loss_clip=30.0, gradient_share=1e-2, selection_share=1e-2, max_step=2.0)
+        ),
+        plain_agd,
+    ),
+    "centred mixture": (
+        Stepwise(
+            WIDE,
+            MixProjector(f32([[0.5, 0.0]]), f32([[60.0, 0, 0, 0, 0]])),
+            Centering(f32([0.0]), f32(5.0), f32(1.5)),
+        ),
+        plain_centred,
+    ),
+}
+
+
+@pytest.mark.parametrize("limit_name", LIMITS)
+def test_with_a_huge_budget_and_clip_norm_it_is_the_method_without_privacy(limit_name):
+    protector, reference = LIMITS[limit_name]
+    accountant = "rdp" if isinstance(protector, AGD) else "gdp"
+    params, ended, _, _ = jax.jit(run)(protector.replace(num_steps=STEPS), ZERO, ROWS, unlimited(accountant), KEY)
+    assert int(ended.step) == STEPS
+    np.testing.assert_allclose(params, reference(), rtol=3e-4, atol=2e-4)
+    assert np.abs(params).max() > 0.3
+
+
+def test_the_averaged_iterate_is_their_mean_until_the_horizon():
+    protector = Stepwise(WIDE, sgd(2.0, 0.0), averaging=f32([-20.0]), num_steps=STEPS)
+    params, _, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)
+    iterates, current = [], np.zeros(D + 1)
+    for _ in range(STEPS):
+        current = current - 2.0 * naive_gradient(current, naive_lines(), LABELS)
+        iterates.append(current)
+    np.testing.assert_allclose(params, np.mean(iterates, 0), atol=1e-5)
+
+
+@ALL
+def test_without_a_budget_only_the_public_start_is_released(name):
+    case = CASES[name]
+    here = setup(case.accountant, cap=f32(0.0))
+    begun, first = jit_start(case.protector, ZERO, ROWS, here, Simulation(KEY))
+    ended, records, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=STEPS)
+    assert np.array_equal(case.protector.finish(ended.params, ended.state, here), ZERO)
+    assert trace_rows(first, [records]) == []
+    assert float(ended.ledger.spent) == 0
+
+
+@SOME
+def test_without_steps_only_the_public_start_is_released(name):
+    case = CASES[name]
+    here, start_params = setup(case.accountant), ZERO if CASES[name].first else ZERO + 0.3
+    begun, _ = jit_start(case.protector, start_params, ROWS, here, Simulation(KEY))
+    ended, _, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=0)
+    chex.assert_trees_all_equal(begun, ended)
+    assert np.array_equal(case.protector.finish(ended.params, ended.state, here), start_params)
+
+
+def test_the_non_private_protector_needs_an_unlimited_ledger_and_then_finds_the_minimum():
+    protector = HAND_DESIGNED["nonprivate"](BUDGETS[0])
+    params, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)
+    assert np.array_equal(params, ZERO)
+    assert not bool(ended.alive)
+    params, ended, (_, records), _ = jax.jit(run)(protector, ZERO, ROWS, setup("gdp", cap=f32(math.inf)), KEY)
+    assert records[0].mechanism == "none"
+    assert np.abs(naive_gradient(np.asarray(params, float), naive_lines(), LABELS)).max() < 2e-5
+    assert np.abs(params).max() > 1
+
+
+# ------------------------------------------------------------------------------------------------------ meta-gradients
+@functools.cache
+def meta(name):
+    """(protector, loss of a protector, its gradient): mean training loss of two seeds, as meta-training sees it."""
+    case = CASES[name]
+    here = setup(case.accountant, BUDGETS[2])
+
+    def loss(protector):
+        def one(key):
+            params, ended, _, _ = run(protector, ZERO, ROWS, here, key)
+            return jax.vmap(MODEL.loss, (None, 0, 0))(params, ROWS.x, ROWS.y).mean(), ended.step
+
+        losses, steps = jax.vmap(one)(jax.random.split(KEY, 2))
+        return losses.mean(), steps
+
+    value_and_grad = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    (_, steps), gradient = value_and_grad(case.protector)
+    return case.protector, jax.jit(loss), gradient, steps
+
+
+@SOME
+def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(name):
+    protector, _, gradient, steps = meta(name)
+    chex.assert_tree_all_finite(gradient)
+    assert bool(np.all(steps < STEPS)) is CASES[name].exhausts  # the cap binds inside the scan
+    chex.assert_trees_all_equal_shapes(protector, gradient)
+    silent = [
+        jax.tree_util.keystr(path)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient)
+        if not np.any(np.asarray(leaf))
+    ]
+    # A choice of step size is discrete: what only shapes its noise has no derivative, and tuning it needs a search.
+    assert silent == ([".log_selection_share", ".log_loss_clip"] if name == "agd, gumbel" else [])
+
+
+@SOME
+def test_meta_gradients_are_central_differences(name):
+    """Along each leaf's own gradient, so that the slope is that gradient's norm.
+
+    The loss carries about 2e-7 of float32 rounding and a third derivative of order 1 to 100, so central differences
+    err by 2e-7 / h + 20 h^2: near its least, a few 1e-4, at h = 3e-3. Leaves whose slope is below 3e-3 are left out.
+    """
+    protector, loss, gradient, steps = meta(name)
+    leaves, structure = jax.tree.flatten(protector)
+    slopes = jax.tree.leaves(gradient)
+    checked, step = 0, 3e-3
+    norms = [float(np.linalg.norm(slope)) for slope in slopes]
+    for index in np.argsort(norms)[::-1][:6]:
+        if norms[index] < 3e-3:
+            break
+        values = []
+        for sign in (1, -1):
+            moved = [*leaves]
+            moved[index] = leaves[index] + sign * step * slopes[index] / norms[index]
+            value, taken = loss(jax.tree.unflatten(structure, moved))
+            assert np.array_equal(taken, steps)  # both sides end after the same step, or no derivative exists
+            values.append(float(value))
+        assert (values[0] - values[1]) / (2 * step) == pytest.approx(norms[index], rel=0.05, abs=4e-4)
+        checked += 1
+    assert checked >= 3

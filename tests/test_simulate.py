@@ -1,0 +1,90 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p import data
+from l2p.models import MODELS
+from l2p.oracle import Setup
+from l2p.privacy import accountants
+from l2p.privacy.budget import Budget
+from l2p.protectors import HAND_DESIGNED
+from l2p.run import run, trace_rows
+from l2p.simulate import CHUNK, mean_loss, noise_key, simulate, split
+from l2p.task import Rows
+
+BUDGETS = [Budget(0.5, 1e-5), Budget(2.0, 1e-5)]
+SEEDS = [3, 4]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    dataset = data.load("breast_cancer")
+    return Rows(dataset.x, dataset.y, np.ones_like(dataset.y))
+
+
+def noisygd(budget):
+    return HAND_DESIGNED["noisygd"](budget), "gdp"
+
+
+def short_agd(budget):
+    """Ends by its budget within some twenty steps, although two chunks of steps are allowed."""
+    share = jnp.log(jnp.array([0.02]))
+    dear = {"log_gradient_share": share, "log_selection_share": share, "num_steps": 2 * CHUNK}
+    return HAND_DESIGNED["agd"](budget).replace(**dear), "rdp"
+
+
+@pytest.fixture(scope="module", params=[noisygd, short_agd])
+def simulated(request, rows):
+    num_rows = len(split(rows, 0).private.y)
+    made = [request.param(budget) for budget in BUDGETS]
+    protectors = [protector for protector, _ in made]
+    model = MODELS["logistic"]
+    setups = [
+        Setup.create(model, budget.adjacency, accountants.plan(name, budget), num_rows)
+        for budget, (_, name) in zip(BUDGETS, made, strict=True)
+    ]
+    return protectors, setups, simulate(protectors, setups, rows, SEEDS, observe=mean_loss)
+
+
+def test_each_run_equals_a_single_full_scan(simulated, rows):
+    protectors, setups, outcome = simulated
+    single = jax.jit(run)
+    for i, seed in enumerate(SEEDS):
+        private = jax.tree.map(jnp.asarray, split(rows, seed).private)
+        for j, (protector, setup) in enumerate(zip(protectors, setups, strict=True)):
+            start = setup.model.init(private.x.shape[1])
+            params, ended, (first, later), _ = single(protector, start, private, setup, noise_key(seed))
+            np.testing.assert_allclose(outcome.params[i, j], params, rtol=1e-3, atol=1e-4)
+            assert outcome.steps[i, j] == ended.step
+            expected = [
+                (row.mechanism, pytest.approx(row.noise_multiplier, rel=1e-5)) for row in trace_rows(first, [later])
+            ]
+            assert outcome.events(i, j) == expected
+            assert outcome.seen[i, j, -1] == pytest.approx(float(mean_loss(params, setup.model, private)), rel=1e-4)
+
+
+def test_every_run_certifies_within_its_budget(simulated):
+    protectors, setups, outcome = simulated
+    for i in range(len(SEEDS)):
+        for j, budget in enumerate(BUDGETS):
+            events = outcome.events(i, j)
+            certified = accountants.certify(setups[j].accountant.name, budget, events, protectors[j].adaptive_noise)
+            assert 0.9 * budget.epsilon < certified <= budget.epsilon
+            assert outcome.cost_per_step()[i, j].sum() <= setups[j].cap
+
+
+def test_a_seed_fixes_the_split_and_seeds_differ(rows):
+    one, again, other = split(rows, 0), split(rows, 0), split(rows, 1)
+    assert np.array_equal(one.test.x, again.test.x)
+    assert not np.array_equal(one.test.x, other.test.x)
+    together = np.concatenate([one.private.x, one.test.x])
+    assert np.array_equal(np.sort(together, axis=0), np.sort(rows.x, axis=0))
+
+
+def test_groups_of_seeds_do_not_change_the_result(simulated, rows, monkeypatch):
+    protectors, setups, outcome = simulated
+    monkeypatch.setattr("l2p.simulate.MEMORY", 1)
+    alone = simulate(protectors, setups, rows, SEEDS)
+    np.testing.assert_allclose(alone.params, outcome.params, rtol=1e-3, atol=1e-4)
+    assert alone.seen is None
