@@ -22,8 +22,19 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Entropy
 from l2p.protector import Protector
 from l2p.result import Result, events, mechanisms
-from l2p.run import Release, Run, Simulation, TraceRow, advance, plan_noise, start, trace_rows
-from l2p.task import Rows, Task
+from l2p.run import (
+    Records,
+    Release,
+    Run,
+    Simulation,
+    TraceRow,
+    advance,
+    advance_streaming,
+    plan_noise,
+    start,
+    trace_rows,
+)
+from l2p.task import Rows, RowSource, Task
 
 #: Steps between two looks at whether a run is still alive; also how much noise is drawn at a time.
 CHUNK = 256
@@ -40,7 +51,7 @@ _advance = jax.jit(advance, static_argnames="num_steps")
 
 
 def private_train(
-    data: Rows | Task,
+    data: Rows | RowSource | Task,
     protector: Protector | str,
     budget: Budget,
     *,
@@ -53,7 +64,7 @@ def private_train(
     """Train on private rows within `budget`.
 
     Args:
-      data: the private rows, or a task whose public rows the protector may read freely.
+      data: the private rows, a source that streams them, or a task whose public rows the protector may read freely.
       protector: a protector, or what `l2p apply --protector` takes: a method, a checkpoint's name or its file.
       budget: what may be spent, and on which adjacency.
       model: name of the model.
@@ -73,7 +84,8 @@ def private_train(
     """
     resolved = check(protector, budget, model, accountant)
     task = data if isinstance(data, Task) else Task(private=data)
-    num_rows = len(task.private.y) if num_rows is None else int(num_rows)
+    declared = task.private.num_rows if isinstance(task.private, RowSource) else len(task.private.y)
+    num_rows = declared if num_rows is None else int(num_rows)
     budget.check_rows(num_rows)
     params = _starting_point(task.private, model, params)
     if key is None:
@@ -154,22 +166,28 @@ def check(protector: Protector | str, budget: Budget, model: str, accountant: st
     return resolved
 
 
-def _starting_point(rows: Rows, model: str, params: jax.Array | None) -> jax.Array:
-    if rows.x.ndim != 2 or rows.y.shape != rows.x.shape[:1] or rows.mask.shape != rows.x.shape[:1]:
-        shapes = ", ".join(
-            f"{name} {list(leaf.shape)}" for name, leaf in zip("xym", jax.tree.leaves(rows), strict=True)
-        )
-        raise InputError(f"rows have shapes {shapes} for features, labels and mask; they must be [n, d], [n] and [n].")
+def _starting_point(rows: Rows | RowSource, model: str, params: jax.Array | None) -> jax.Array:
+    num_features = rows.num_features if isinstance(rows, RowSource) else _num_features(rows)
     if params is None:
-        return MODELS[model].init(rows.x.shape[1])
-    expected = MODELS[model].num_params(rows.x.shape[1])
+        return MODELS[model].init(num_features)
+    expected = MODELS[model].num_params(num_features)
     if params.shape != (expected,):
         raise InputError(f"params have shape {list(params.shape)}, but {model} on these columns has [{expected}].")
     return jnp.asarray(params, jnp.float32)
 
 
-def _check_mask(rows: Rows) -> None:
-    if not np.isin(np.asarray(rows.mask), (0.0, 1.0)).all():
+def _num_features(rows: Rows) -> int:
+    if rows.x.ndim != 2 or rows.y.shape != rows.x.shape[:1] or rows.mask.shape != rows.x.shape[:1]:
+        shapes = ", ".join(
+            f"{name} {list(leaf.shape)}" for name, leaf in zip("xym", jax.tree.leaves(rows), strict=True)
+        )
+        raise InputError(f"rows have shapes {shapes} for features, labels and mask; they must be [n, d], [n] and [n].")
+    return rows.x.shape[1]
+
+
+def _check_mask(rows: Rows | RowSource) -> None:
+    # A stream is not read through beforehand; a release counts any of its rows once at most (`exact_sum`).
+    if isinstance(rows, Rows) and not np.isin(np.asarray(rows.mask), (0.0, 1.0)).all():
         raise InputError(
             "the mask holds values other than 0 and 1, and a row that counts for more than one breaks the guarantee; "
             "weights are for simulations, so pass 0 for null rows and 1 for others."
@@ -181,31 +199,53 @@ def _train(
 ) -> tuple[Run, list[TraceRow]]:
     """Start and advance until the budget or the steps end: the final run and what was granted."""
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
-    rows, public = single(task.private), single(task.public)
-    noise = _noise(protector, params, rows, public, setup, key)
+    rows = single(task.private) if isinstance(task.private, Rows) else task.private
+    public = single(task.public)
+    num_features = rows.x.shape[1] if isinstance(rows, Rows) else rows.num_features
+    noise = _noise(protector, params, num_features, public, setup, key)
     # A release adds and rounds in float64; `start` and `advance` keep everything else in float32.
     with jax.enable_x64(key is None):
-        run, first = _start(protector, params, rows, setup, noise(0), public)
+        begin = _start if isinstance(rows, Rows) else start
+        run, first = begin(protector, params, rows, setup, noise(0), public)
         chunks = []
         for done in range(0, protector.num_steps, CHUNK):
             if not run.alive:
                 break
             num_steps = min(CHUNK, protector.num_steps - done)
-            run, records, _ = _advance(
-                protector, run, rows, setup, noise(num_steps), num_steps=num_steps, public=public
-            )
+            run, records = _go_on(protector, run, rows, setup, noise(num_steps), num_steps, public)
             chunks.append(records)
     return run, trace_rows(first, chunks)
 
 
+def _go_on(
+    protector: Protector,
+    run: Run,
+    rows: Rows | RowSource,
+    setup: Setup,
+    noise: Simulation | Release,
+    num_steps: int,
+    public: Rows | None,
+) -> tuple[Run, Records]:
+    """The driver that fits: one compiled scan over arrays, a loop on the host over a stream."""
+    if isinstance(rows, RowSource):
+        return advance_streaming(protector, run, rows, setup, noise, num_steps, public)
+    run, records, _ = _advance(protector, run, rows, setup, noise, num_steps=num_steps, public=public)
+    return run, records
+
+
 def _noise(
-    protector: Protector, params: jax.Array, rows: Rows, public: Rows | None, setup: Setup, key: jax.Array | None
+    protector: Protector,
+    params: jax.Array,
+    num_features: int,
+    public: Rows | None,
+    setup: Setup,
+    key: jax.Array | None,
 ) -> Callable[[int], Simulation | Release]:
     """What to hand to `start` (0 steps) and then to each `advance`; a release draws anew at every call."""
     if key is not None:
         return lambda num_steps: Simulation(key)
     entropy = Entropy()
-    at_start, per_step = plan_noise(protector, params, rows, setup, public)
+    at_start, per_step = plan_noise(protector, params, num_features, setup, public)
 
     def draw(num_steps: int) -> Release:
         begin = () if num_steps else at_start

@@ -22,7 +22,7 @@ from l2p.privacy import accountants
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
-from l2p.simulate import mean_loss, simulate, split
+from l2p.simulate import mean_loss, simulate, split, train_size
 from l2p.task import Rows
 
 
@@ -131,7 +131,7 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
     # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
     adjacency = cast(Adjacency, config.adjacency)
     budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
-    budgets[0].check_rows(len(split(rows, 0).private.y))
+    budgets[0].check_rows(train_size(rows))
     methods = []
     for name in config.methods:
         found = [resolve(name, b, config.model, config.accountant, config.aux, avoid=(config.data,)) for b in budgets]
@@ -151,7 +151,7 @@ def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray]
     for method in resolve_methods(dataclasses.replace(config, epsilon=(epsilon,)), rows):
         if method.is_private:
             ((budget, protector),) = method.protectors.items()
-            setup = method.setup(budget, MODELS[config.model], len(split(rows, 0).private.y))
+            setup = method.setup(budget, MODELS[config.model], train_size(rows))
             outcome = simulate([protector], [setup], rows, range(config.seeds), observe=mean_loss)
             losses[method.name] = outcome.seen[:, 0]
             shares[method.name] = outcome.cost_per_step()[:, 0] / float(setup.cap)
@@ -162,7 +162,7 @@ def _run(
     method: Method, budgets: Sequence[Budget], seeds: Sequence[int], rows: Rows, common: results.Row
 ) -> list[results.Row]:
     """A row for every budget and seed; budgets that cannot be run or certified give empty cells."""
-    model, num_rows = MODELS[common["model"]], len(split(rows, 0).private.y)
+    model, num_rows = MODELS[common["model"]], train_size(rows)
 
     def row(budget: Budget, seed: int, metrics: results.Row, note: str = "") -> results.Row:
         names = {"method": method.name, "epsilon": budget.epsilon, "accountant": method.accountant, "seed": seed}

@@ -1,5 +1,7 @@
 """The oracle: the only door to private rows. It charges before it answers."""
 
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -11,7 +13,7 @@ from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import GRID_STEPS, HostNoise, Noise
 from l2p.queries.base import Query
-from l2p.task import Rows
+from l2p.task import Rows, RowSource, null_invalid
 
 #: Rows summed at a time when a release forms every contribution, so that memory stays flat in N.
 RELEASE_BLOCK = 4096
@@ -81,7 +83,13 @@ class Oracle:
     """
 
     def __init__(
-        self, rows: Rows, setup: Setup, ledger: Ledger, noise: Noise, step: jax.Array, public: Rows | None = None
+        self,
+        rows: Rows | RowSource,
+        setup: Setup,
+        ledger: Ledger,
+        noise: Noise,
+        step: jax.Array,
+        public: Rows | None = None,
     ):
         self.setup = setup
         self.public = public
@@ -127,7 +135,7 @@ class Oracle:
         granted, self.ledger = self.ledger.charge(cost)
         self.refused = self.refused | ~granted
         safe = query.replace(noise_multiplier=jnp.where(granted, priced.noise_multiplier, 1.0))  # type: ignore[attr-defined]
-        answer = jnp.where(granted, self._answer(safe), 0)
+        answer = jnp.where(granted, self._answer(safe, granted), 0)
         self.records.append(
             Record(
                 query.name,
@@ -141,13 +149,48 @@ class Oracle:
         )
         return answer
 
-    def _answer(self, query: Query) -> jax.Array:
+    def _answer(self, query: Query, granted: jax.Array) -> jax.Array:
         if not isinstance(self._noise, HostNoise):
-            return query.release(query.add(query.empty(), self._rows), self._noise, self.setup.adjacency)
+            return query.release(self._aggregate(query, granted), self._noise, self.setup.adjacency)
         with jax.enable_x64(True):
-            aggregate, self._noise.grid = exact_sum(query, self._rows)
+            aggregate, self._noise.grid = self._exact_aggregate(query, granted)
             answer = query.release(aggregate, self._noise, self.setup.adjacency)
             return answer.astype(jnp.int32 if jnp.issubdtype(answer.dtype, jnp.integer) else jnp.float32)
+
+    def _aggregate(self, query: Query, granted: jax.Array) -> jax.Array:
+        if isinstance(self._rows, Rows):
+            return query.add(query.empty(), self._rows)
+        aggregate = query.empty()
+        for block in self._stream(query, granted):
+            aggregate = _add(query, aggregate, block)
+        return aggregate
+
+    def _exact_aggregate(self, query: Query, granted: jax.Array) -> tuple[jax.Array, jax.Array]:
+        _require_additive(query)
+        if isinstance(self._rows, Rows):
+            return exact_sum(query, self._rows)
+        total, grid = jnp.zeros(query.empty().shape, jnp.float64), jnp.ones((), jnp.float64)
+        for block in self._stream(query, granted):
+            # Every block's sum is a multiple of the grid, so adding them up is exact too.
+            part, grid = _exact_sum(query, block)
+            total = total + part
+        return total, grid
+
+    def _stream(self, query: Query, granted: jax.Array) -> Iterator[Rows]:
+        """One pass over the source, or none for a refused query."""
+        _require_additive(query)
+        assert isinstance(self._rows, RowSource)
+        return map(null_invalid, self._rows.blocks() if granted else ())
+
+
+def _require_additive(query: Query) -> None:
+    if not query.additive:
+        raise TypeError(f"{query.name} is not a sum over rows, so it can be neither streamed nor released.")
+
+
+@jax.jit
+def _add(query: Query, aggregate: jax.Array, rows: Rows) -> jax.Array:
+    return query.add(aggregate, rows)
 
 
 def exact_sum(query: Query, rows: Rows) -> tuple[jax.Array, jax.Array]:
@@ -172,6 +215,9 @@ def exact_sum(query: Query, rows: Rows) -> tuple[jax.Array, jax.Array]:
     blocks = jax.tree.map(lambda leaf: _in_blocks(leaf, RELEASE_BLOCK), rows)
     total, _ = jax.lax.scan(add_block, jnp.zeros(size, jnp.float64), blocks)
     return total * grid, grid
+
+
+_exact_sum = jax.jit(exact_sum)
 
 
 def _in_blocks(leaf: jax.Array, block: int) -> jax.Array:

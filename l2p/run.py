@@ -19,7 +19,7 @@ from l2p.oracle import Oracle, Record, Setup
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import Draw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.protector import Protector, State
-from l2p.task import Rows
+from l2p.task import Rows, RowSource, null_invalid
 
 Records = list[Record]
 Observe = Callable[[jax.Array], Any]
@@ -85,7 +85,7 @@ class Run:
 def start(
     protector: Protector,
     params: jax.Array,
-    rows: Rows,
+    rows: Rows | RowSource,
     setup: Setup,
     noise: Simulation | Release,
     public: Rows | None = None,
@@ -93,7 +93,8 @@ def start(
     """Open the ledger and let the protector buy its one-off side queries."""
     ledger = Ledger(jnp.zeros((), jnp.float32), jnp.asarray(setup.cap, jnp.float32))
     step = jnp.zeros((), jnp.int32)
-    oracle = Oracle(null_invalid(rows), setup, ledger, noise.init_noise(), step, public)
+    rows = null_invalid(rows) if isinstance(rows, Rows) else rows
+    oracle = Oracle(rows, setup, ledger, noise.init_noise(), step, public)
     params, state = protector.init(params, oracle)
     oracle.close()
     return Run(params, state, oracle.ledger, step, ~oracle.refused), oracle.records
@@ -125,20 +126,52 @@ def advance(
 
     @jax.checkpoint
     def body(run: Run, piece: Any) -> tuple[Run, tuple[Records, Any]]:
-        oracle = Oracle(rows, setup, run.ledger, noise_for(piece), run.step, public)
-        # Once refused, always refused: a dead run asks, is answered with zeros, and pays nothing.
-        oracle.refused = ~run.alive
-        params, state = protector.step(run.params, run.state, oracle)
-        oracle.close()
-        alive = ~oracle.refused
-        moved = Run(params, state, oracle.ledger, run.step + 1, alive)
-        kept = dataclasses.replace(run, ledger=oracle.ledger, alive=alive)
-        run = jax.tree.map(lambda new, old: jnp.where(alive, new, old), moved, kept)
+        run, records = take_step(protector, run, rows, setup, noise_for(piece), public)
         seen = None if observe is None else observe(protector.finish(run.params, run.state, setup))
-        return run, (oracle.records, seen)
+        return run, (records, seen)
 
     run, (records, seen) = jax.lax.scan(body, run, slices, length=num_steps)
     return run, records, seen
+
+
+def take_step(
+    protector: Protector, run: Run, rows: Rows | RowSource, setup: Setup, noise: Noise, public: Rows | None
+) -> tuple[Run, Records]:
+    """One step, the same for both drivers."""
+    oracle = Oracle(rows, setup, run.ledger, noise, run.step, public)
+    # Once refused, always refused: a dead run asks, is answered with zeros, and pays nothing.
+    oracle.refused = ~run.alive
+    params, state = protector.step(run.params, run.state, oracle)
+    oracle.close()
+    alive = ~oracle.refused
+    moved = Run(params, state, oracle.ledger, run.step + 1, alive)
+    kept = dataclasses.replace(run, ledger=oracle.ledger, alive=alive)
+    return jax.tree.map(lambda new, old: jnp.where(alive, new, old), moved, kept), oracle.records
+
+
+@jax.enable_x64(False)
+def advance_streaming(
+    protector: Protector,
+    run: Run,
+    source: RowSource,
+    setup: Setup,
+    noise: Simulation | Release,
+    num_steps: int,
+    public: Rows | None = None,
+) -> tuple[Run, Records]:
+    """`advance` for rows that stream: a loop on the host, in which only sums over a block are compiled.
+
+    It stops at the first refusal. Records have a leading axis of the steps taken.
+    """
+    slices, noise_for = noise.per_step(run.step, num_steps)
+    taken: list[Records] = []
+    for index in range(num_steps):
+        if not run.alive:
+            break
+        piece = jax.tree.map(lambda leaf: leaf[index], slices)  # noqa: B023
+        run, records = take_step(protector, run, source, setup, noise_for(piece), public)
+        taken.append(records)
+    return run, jax.tree.map(lambda *leaves: jnp.stack(leaves), *taken)
 
 
 def run(
@@ -158,24 +191,19 @@ def run(
 
 
 def plan_noise(
-    protector: Protector, params: jax.Array, rows: Rows, setup: Setup, public: Rows | None = None
+    protector: Protector, params: jax.Array, num_features: int, setup: Setup, public: Rows | None = None
 ) -> tuple[tuple[Draw, ...], tuple[Draw, ...]]:
-    """The draws that `init` and each step will ask for, found by tracing them without data."""
+    """The draws that `init` and each step will ask for, found by tracing them on a single row that is not there."""
     plans = PlannedNoise(), PlannedNoise()
 
-    def trace(params: jax.Array, rows: Rows, setup: Setup) -> None:
+    def trace(params: jax.Array, setup: Setup) -> None:
+        rows = Rows(jnp.zeros((1, num_features)), jnp.zeros(1), jnp.zeros(1))
         ledger, step = Ledger(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
         moved, state = protector.init(params, Oracle(rows, setup, ledger, plans[0], step, public))
         protector.step(moved, state, Oracle(rows, setup, ledger, plans[1], step, public))
 
-    jax.eval_shape(trace, params, rows, setup)
+    jax.eval_shape(trace, params, setup)
     return tuple(plans[0].draws), tuple(plans[1].draws)
-
-
-def null_invalid(rows: Rows) -> Rows:
-    """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
-    valid = jnp.isfinite(rows.x).all(-1) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
-    return Rows(jnp.where(valid[:, None], rows.x, 0.0), jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))
 
 
 @dataclasses.dataclass(frozen=True)

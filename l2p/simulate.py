@@ -73,6 +73,11 @@ def split(rows: Rows, seed: int) -> Task:
     return Task(private=pick(order[num_test:]), test=pick(order[:num_test]))
 
 
+def train_size(rows: Rows) -> int:
+    """How many rows of a split are private."""
+    return len(rows.y) - len(rows.y) // 5
+
+
 def noise_key(seed: int) -> jax.Array:
     """A seed's key for noise, the same at every budget and for every method."""
     return jax.random.fold_in(jax.random.key(seed), 1)

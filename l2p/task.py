@@ -1,8 +1,11 @@
 """Rows and tasks: the only shapes in which data enters a run."""
 
+import abc
 import dataclasses
+from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 
 
@@ -22,16 +25,70 @@ class Rows:
     mask: jax.Array
 
 
+class RowSource(abc.ABC):
+    """Rows that are read block by block, once per query, because they do not fit on the device or in memory.
+
+    Attributes:
+      num_rows: N, public by declaration.
+      num_features: d.
+    """
+
+    num_rows: int
+    num_features: int
+
+    @abc.abstractmethod
+    def blocks(self) -> Iterator[Rows]:
+        """One pass over all rows. Blocks of one size compile once; pad the last with null rows (mask 0)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySource(RowSource):
+    """Rows in arrays on the host (a NumPy memory map, say), moved to the device a block at a time.
+
+    Attributes:
+      rows: NumPy arrays.
+      block: rows per block.
+
+    >>> import numpy as np
+    >>> source = ArraySource(Rows(np.ones((5, 2)), np.ones(5), np.ones(5)), block=2)
+    >>> [int(block.mask.sum()) for block in source.blocks()]
+    [2, 2, 1]
+    """
+
+    rows: Rows
+    block: int
+
+    @property
+    def num_rows(self) -> int:  # type: ignore[override]
+        return self.rows.x.shape[0]
+
+    @property
+    def num_features(self) -> int:  # type: ignore[override]
+        return self.rows.x.shape[1]
+
+    def blocks(self) -> Iterator[Rows]:
+        for start in range(0, self.num_rows, self.block):
+            piece = jax.tree.map(lambda leaf: jnp.asarray(leaf[start : start + self.block], jnp.float32), self.rows)  # noqa: B023
+            missing = self.block - piece.y.shape[0]
+            yield jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)), piece)  # noqa: B023
+
+
+def null_invalid(rows: Rows) -> Rows:
+    """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
+    valid = jnp.isfinite(rows.x).all(-1) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
+    return Rows(jnp.where(valid[:, None], rows.x, 0.0), jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """One learning problem: private rows, rows to score on, and public rows that cost nothing.
 
     Attributes:
-      private: the rows that only the oracle may read.
+      private: the rows that only the oracle may read, or a source that streams them.
       test: rows outside the guarantee, for scoring.
       public: rows that a protector may read freely, or None.
     """
 
-    private: Rows
+    private: Rows | RowSource
     test: Rows | None = None
     public: Rows | None = None

@@ -47,7 +47,12 @@ def _on_centred_rows(schedule: dict | None, tensor: dict | None, coordinate: dic
             tensor_network=tensor,
             coordinate_network=coordinate,
         ),
-        centering=Centering(_quadratic(-2.5), row_norm=jnp.float32(0.5), target_norm=jnp.float32(2.5)),
+        centering=Centering(
+            logit_share=_quadratic(-2.5),
+            log_spread=jnp.log(jnp.float32(0.3)),
+            row_norm=jnp.float32(0.5),
+            target_norm=jnp.float32(2.5),
+        ),
         averaging=_quadratic(0.0),
     )
 

@@ -43,7 +43,7 @@ class MetaConfig:
     steps: int = 600
     tasks: int = 16
     rows: int = 1024
-    num_features: tuple[int, ...] = (24, 52, 104)
+    num_features: tuple[int, ...] = (8, 24, 52, 104)
     log_signal: tuple[float, float] = (0.7, 8.7)
     learning_rate: float = 3e-3
     objective: str = "final"

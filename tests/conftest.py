@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # In the environment, so that subprocesses (the command line, notebook kernels) run the checkout with these settings.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("L2P_NOTEBOOK_SEEDS", "2")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(), f"l2p-jax-{getpass.getuser()}")))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 

@@ -362,7 +362,7 @@ def test_an_oracle_that_outlives_its_step_answers_nothing():
 def release(protector, rows=ROWS, here=None, seed=5, chunks=(STEPS,)):
     """A release as a caller makes it, with noise drawn for all steps and handed over in chunks."""
     here = here or setup()
-    first, steps = plan_noise(protector, ZERO, rows, here)
+    first, steps = plan_noise(protector, ZERO, D, here)
     entropy = Entropy(seed)
     begun, drawn = entropy.draw(first, 1), entropy.draw(steps, sum(chunks))
     later = []
@@ -407,7 +407,7 @@ def test_a_release_leaves_no_float64_anywhere_but_inside_ask():
 
 
 def test_noise_is_planned_in_the_order_it_is_asked_for():
-    first, steps = plan_noise(MIXED, ZERO, ROWS, setup("rdp"))
+    first, steps = plan_noise(MIXED, ZERO, D, setup("rdp"))
     assert [(draw.distribution, draw.size) for draw in first] == [("gaussian", D)]
     assert [(draw.distribution, draw.size) for draw in steps] == [("gaussian", D + 1), ("gumbel", 3), ("gaussian", D)]
 

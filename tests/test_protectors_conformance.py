@@ -86,7 +86,7 @@ SHARES = ShareScheduler(f32([[0.1, 0.3], [0.1, 0.0]]), f32([[-0.2, 0.3]]))
 CONTROL = Stepwise(
     SHARES,
     MixProjector(f32([[0.5, 0.2]]), f32([[0.5, 0.0, 0.0, 1.0, 0.0]])),
-    Centering(f32([-2.2]), f32(0.5), f32(1.5)),
+    Centering(f32([-2.2]), f32(-1.2), f32(0.5), f32(1.5)),
     averaging=f32([0.0]),
 )
 CENSUS = CONTROL.replace(
@@ -315,7 +315,7 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
 def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
     case = CASES[name]
     here = setup(case.accountant)
-    first, steps = plan_noise(case.protector, ZERO, ROWS, here)
+    first, steps = plan_noise(case.protector, ZERO, D, here)
     begun, drawn = Entropy(1).draw(first, 1), Entropy(2).draw(steps, STEPS)
     ends = []
     for parts in ((STEPS,), (PART, PART, PART)):
@@ -408,7 +408,7 @@ def plain_agd():
 
 def plain_centred():
     center = np.asarray(ROWS.x, float).mean(0)
-    scale = 1.5 / math.sqrt((center * (1 - center)).sum() + 1e-6)
+    scale = 1.5 / math.sqrt((center * (1 - center)).sum() + 0.01)
     mapped = plain_descent(math.exp(0.5), lines=naive_lines(center, scale))
     weights = mapped[:D] * scale
     return np.append(weights, mapped[D] - weights @ center / INTERCEPT_COLUMN)
@@ -429,7 +429,7 @@ LIMITS = {
         Stepwise(
             WIDE,
             MixProjector(f32([[0.5, 0.0]]), f32([[60.0, 0, 0, 0, 0]])),
-            Centering(f32([0.0]), f32(5.0), f32(1.5)),
+            Centering(f32([0.0]), f32(-1.2), f32(5.0), f32(1.5)),
         ),
         plain_centred,
     ),

@@ -19,9 +19,9 @@ class Protectors:
             print(json.dumps(listed, indent=1))
             return 0
         from rich.console import Console
-        from rich.table import Table
+        from rich.table import Column, Table
 
-        table = Table("name", "models", "public sources", "log(mu N)", "features")
+        table = Table(Column("name", overflow="fold"), "models", "public sources", "log(mu N)", "features")
         for card in listed:
             ranges = card.get("range") or {}
             limits = (_interval(ranges.get(name)) for name in ("log_signal", "num_features"))

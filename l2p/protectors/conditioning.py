@@ -3,14 +3,17 @@
 import jax
 import jax.numpy as jnp
 
-#: log(mu N) is centred and scaled by these before it enters a polynomial or a network.
-LOG_SIGNAL_CENTER = 4.7
-LOG_SIGNAL_SCALE = 2.0
+#: The range of log(mu N) that protectors are meta-trained on: mu N from 2 to 6,000.
+LOG_SIGNAL_RANGE = (0.7, 8.7)
 
 
 def standardize(log_signal: jax.Array) -> jax.Array:
-    """log(mu N) -> about [-2, 2] over the range that protectors are meta-trained on."""
-    return (log_signal - LOG_SIGNAL_CENTER) / LOG_SIGNAL_SCALE
+    """log(mu N) -> [-2, 2] over the range that protectors are meta-trained on, and clipped to it.
+
+    Outside, a polynomial or a network extrapolates to nonsense: worse than no training at all was seen.
+    """
+    low, high = LOG_SIGNAL_RANGE
+    return 4.0 * (jnp.clip(log_signal, low, high) - low) / (high - low) - 2.0
 
 
 def value(coefficients: jax.Array, log_signal: jax.Array) -> jax.Array:

@@ -14,19 +14,26 @@ from l2p.protectors.projectors import Projector
 from l2p.protectors.schedulers import SLACK, Observation, Scheduler
 from l2p.queries import ClippedGradient, FeatureSum
 
+#: Mean square of a feature in [0, 1] on tables at large: what a row's length is judged by while its mean is unknown.
+TYPICAL_SQUARE = 1.0 / 6.0
+
 
 @struct.dataclass
 class Centering:
     """Buys a private feature mean first, centres rows on it and brings them to a common length.
 
+    Where its noise drowns the mean, both fall back to what is known without it: no centring, and a typical length.
+
     Attributes:
       logit_share: f32[k], logit of the share of the budget, a polynomial in log(mu N).
+      log_spread: f32[], log of how far feature means lie from zero: the noise that halves the trust in them.
       row_norm: f32[], clipping norm of a row over the square root of its dimension.
       target_norm: f32[], length that centred rows are brought to, judged from the mean alone: a feature in [0, 1]
         of mean m has variance at most m (1 - m).
     """
 
     logit_share: jax.Array
+    log_spread: jax.Array
     row_norm: jax.Array
     target_norm: jax.Array
 
@@ -34,13 +41,16 @@ class Centering:
         setup = oracle.setup
         share = jax.nn.sigmoid(value(self.logit_share, setup.log_signal))
         multiplier = setup.accountant.noise_multiplier(share * (1.0 - SLACK) * setup.accountant.budget)
-        total = oracle.ask(FeatureSum(num_features, self.row_norm * num_features**0.5, multiplier))
-        center = jnp.clip(total / setup.num_rows, 0.0, 1.0)
-        length = jnp.sqrt(jnp.sum(center * (1.0 - center)) + 1e-6)
+        clip_norm = self.row_norm * num_features**0.5
+        mean = oracle.ask(FeatureSum(num_features, clip_norm, multiplier)) / setup.num_rows
+        noise_std = multiplier * clip_norm * setup.adjacency.sensitivity_factor / setup.num_rows
+        trust = jax.nn.sigmoid(2.0 * (self.log_spread - jnp.log(noise_std)))
+        center = trust * jnp.clip(mean, 0.0, 1.0)
+        variance = trust * jnp.sum(center * (1.0 - center)) + (1.0 - trust) * num_features * TYPICAL_SQUARE
         # Refused, the answer is zeros, and rows stay as they are.
         return jax.tree.map(
             lambda learned, plain: jnp.where(oracle.refused, plain, learned),
-            FeatureMap(center, self.target_norm / length),
+            FeatureMap(center, self.target_norm * jax.lax.rsqrt(variance + 0.01)),
             FeatureMap.identity(num_features),
         )
 

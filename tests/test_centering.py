@@ -1,0 +1,57 @@
+"""The private feature mean, and what happens where its noise drowns it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.models import Logistic
+from l2p.oracle import Oracle, Setup
+from l2p.privacy.accountants import plan
+from l2p.privacy.budget import Budget
+from l2p.privacy.ledger import Ledger
+from l2p.privacy.noise import KeyNoise
+from l2p.protectors import Centering
+from l2p.task import Rows
+
+D, N = 8, 4000
+CENTERING = Centering(jnp.array([-2.0]), jnp.log(jnp.float32(0.3)), jnp.float32(1.0), jnp.float32(2.5))
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    x = (np.random.default_rng(0).random((N, D)) < np.linspace(0.1, 0.8, D)).astype(np.float32)
+    return Rows(jnp.asarray(x), jnp.zeros(N), jnp.ones(N))
+
+
+def centre(rows: Rows, epsilon: float, key: int = 0, cap: float | None = None):
+    budget = Budget(epsilon, 1e-6)
+    setup = Setup.create(Logistic(), budget.adjacency, plan("gdp", budget), N)
+    ledger = Ledger(jnp.float32(0), setup.cap if cap is None else jnp.float32(cap))
+    oracle = Oracle(rows, setup, ledger, KeyNoise(jax.random.key(key)), jnp.zeros((), jnp.int32))
+    return CENTERING(D, oracle), oracle
+
+
+def test_with_budget_to_spare_rows_are_centred_and_brought_to_length(rows):
+    features, _ = centre(rows, 100.0)
+    np.testing.assert_allclose(features.center, rows.x.mean(0), atol=0.01)
+    assert np.sqrt(float(features.squared_norms(rows.x).mean())) == pytest.approx(2.5, rel=0.02)
+
+
+def test_drowned_in_noise_rows_stay_near_where_they_are(rows):
+    for key in range(20):
+        features, _ = centre(rows, 1e-3, key)
+        assert float(jnp.abs(features.center).max()) < 0.01
+        assert float(features.scale) == pytest.approx(2.5 / np.sqrt(D / 6 + 0.01), rel=0.02)
+
+
+def test_it_costs_the_share_it_was_given(rows):
+    _, oracle = centre(rows, 1.0)
+    assert float(oracle.ledger.spent / oracle.ledger.budget) == pytest.approx(float(jax.nn.sigmoid(-2.0)), rel=1e-4)
+
+
+def test_refused_it_changes_nothing(rows):
+    features, oracle = centre(rows, 1.0, cap=0.0)
+    assert bool(oracle.refused)
+    assert float(oracle.ledger.spent) == 0.0
+    np.testing.assert_array_equal(features.apply(rows.x), rows.x)
