@@ -7,6 +7,8 @@ that take turns, so that a drift of the machine's speed hits all alike.
 """
 
 import functools
+import os
+import platform
 import statistics
 import time
 
@@ -14,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p.checkpoint import resolve
 from l2p.models import MODELS
 from l2p.oracle import Setup
 from l2p.privacy import accountants
 from l2p.privacy.budget import Budget
-from l2p.resolve import resolve
 from l2p.run import run
 from l2p.task import Rows
 
@@ -46,13 +48,20 @@ def plain_gradient_descent(rows: Rows) -> jax.Array:
     return jax.lax.scan(step, model.init(NUM_FEATURES), length=NUM_STEPS)[0]
 
 
+def environment() -> str:
+    """What it ran on."""
+    return (
+        f"jax {jax.__version__} on {jax.default_backend()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
+
+
 def main() -> None:
     rows, model, budget = table(), MODELS["logistic"], Budget(0.1, 1e-8)
     candidates = {"plain gradient descent": functools.partial(jax.jit(plain_gradient_descent), rows)}
     compiled = jax.jit(run)
     for name in METHODS:
         found = resolve(name, budget, "logistic")
-        accountant = accountants.plan(found.accountant or "gdp", budget)
+        accountant = accountants.plan(found.accountant, budget)
         setup = Setup.create(model, budget.adjacency, accountant, NUM_ROWS)
         start = model.init(NUM_FEATURES)
         candidates[name] = functools.partial(compiled, found.protector, start, rows, setup, jax.random.key(0))
@@ -64,7 +73,7 @@ def main() -> None:
             if repetition:  # the first one compiles
                 seconds[name].append((time.perf_counter() - began) / NUM_STEPS)
     floor = statistics.median(seconds["plain gradient descent"])
-    print(f"{NUM_ROWS} x {NUM_FEATURES}, {NUM_STEPS} steps, median of {REPETITIONS}")
+    print(f"{NUM_ROWS} x {NUM_FEATURES}, {NUM_STEPS} steps, median of {REPETITIONS}; {environment()}")
     for name, times in seconds.items():
         median = statistics.median(times)
         print(f"{name:24s} {1e6 * median:9.0f} us/step {median / floor:6.2f} x plain")

@@ -127,7 +127,7 @@ def private_train(
             "sources": None if resolved.sources is None else list(resolved.sources),
             "range": resolved.range,
         },
-        warnings=_warnings(resolved, setup, params),
+        warnings=checkpoint.range_warnings(resolved.range, setup, params.shape[0] - 1),
         versions=versions(),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
@@ -274,14 +274,3 @@ def _not_private(resolved: Resolved, budget: Budget, task: Task) -> list[str]:
     if task.public is not None:
         sentences.append(f"The task's {len(task.public.y)} public rows, which the protector read freely.")
     return sentences
-
-
-def _warnings(resolved: Resolved, setup: Setup, params: jax.Array) -> list[str]:
-    """Sentences where a protector is used outside the range it was made for."""
-    here = {"log_signal": float(setup.log_signal), "num_features": params.shape[0] - 1}
-    return [
-        f"This run's {name} is {here[name]:.4g}, outside [{low:g}, {high:g}] that the protector was made for; the "
-        "guarantee holds all the same, but accuracy may be poor."
-        for name, (low, high) in (resolved.range or {}).items()
-        if name in here and not low <= here[name] <= high
-    ]

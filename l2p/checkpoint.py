@@ -16,6 +16,7 @@ import safetensors.numpy
 
 from l2p.errors import InputError
 from l2p.models import MODELS
+from l2p.oracle import Setup
 from l2p.privacy import accountants
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import versions
@@ -251,3 +252,21 @@ def _misfit(name: str, models: Sequence[str], model: str) -> InputError:
         f"protector {name!r} was made for {', '.join(models)}, not for {model}, where nothing is known of its "
         "accuracy; choose another protector or model."
     )
+
+
+def range_warnings(trained: Mapping[str, Sequence[float]] | None, setup: Setup, num_features: int) -> list[str]:
+    """Sentences where a protector is used outside the range it was made for; none without one.
+
+    >>> from l2p.models import Logistic
+    >>> budget = Budget(1.0, 1e-5)
+    >>> setup = Setup.create(Logistic(), budget.adjacency, accountants.plan("gdp", budget), 1000)
+    >>> range_warnings({"num_features": [8, 104]}, setup, 20)
+    []
+    """
+    here = {"log_signal": float(setup.log_signal), "num_features": num_features}
+    return [
+        f"This run's {name} is {here[name]:.4g}, outside [{low:g}, {high:g}] that the protector was made for; the "
+        "guarantee holds all the same, but accuracy may be poor."
+        for name, (low, high) in (trained or {}).items()
+        if name in here and not low <= here[name] <= high
+    ]

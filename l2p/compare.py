@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import data, results
-from l2p.checkpoint import resolve
+from l2p.checkpoint import range_warnings, resolve
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
 from l2p.models import MODELS, Model
@@ -28,11 +28,15 @@ from l2p.task import Rows
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A method, with its protector for each budget of a comparison; `accountant` is "none" for no privacy at all."""
+    """A method, with its protector for each budget of a comparison; `accountant` is "none" for no privacy at all.
+
+    `range` is what a checkpoint was made for, if it says.
+    """
 
     name: str
     accountant: str
     protectors: dict[Budget, Protector]
+    range: dict[str, list[float]] | None = None
 
     @property
     def is_private(self) -> bool:
@@ -137,7 +141,7 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
         found = [resolve(name, b, config.model, config.accountant, config.aux, avoid=(config.data,)) for b in budgets]
         protectors = {budget: one.protector for budget, one in zip(budgets, found, strict=True)}
         is_private = "none" not in found[0].protector.mechanisms
-        methods.append(Method(name, found[0].accountant if is_private else "none", protectors))
+        methods.append(Method(name, found[0].accountant if is_private else "none", protectors, found[0].range))
     return methods
 
 
@@ -192,7 +196,8 @@ def _run(
                 done.append(row(budget, seed, {}, str(error)))
                 continue
             facts = {"steps": int(outcome.steps[i, j]), "epsilon_certified": certified, "seconds": round(seconds, 4)}
-            done.append(row(budget, seed, {name: float(values[j]) for name, values in scores.items()} | facts))
+            note = " ".join(range_warnings(method.range, setups[budget], rows.x.shape[1]))
+            done.append(row(budget, seed, {name: float(values[j]) for name, values in scores.items()} | facts, note))
     return done
 
 

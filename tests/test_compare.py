@@ -106,3 +106,16 @@ def test_a_file_is_compared_like_a_set(config, tmp_path):
     file = {"data": str(table), "target": "readmit", "bounds": bounds}
     rows = compare(dataclasses.replace(config, **file, methods=("nonprivate",), epsilon=(1.0,)))
     assert min(row["test_accuracy"] for row in rows) > 0.8
+
+
+def test_a_protector_outside_its_range_is_scored_with_a_note(tmp_path):
+    folder = tmp_path / "made"
+    folder.mkdir()
+    made = folder / "narrow.safetensors"
+    checkpoint.save(
+        HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5)), made, {"sources": [], "range": {"num_features": [2, 3]}}
+    )
+    config = CompareConfig("breast_cancer", tmp_path / "out", methods=(str(made),), epsilon=(1.0,), delta=1e-5, seeds=1)
+    (row,) = compare(config)
+    assert row["test_accuracy"] is not None
+    assert "num_features is 30, outside [2, 3]" in row["note"]
