@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 #: Value of the constant column that carries the intercept. Half a unit keeps its share of a row's norm small,
-#: so that per-row clipping spends its room on the features (shared/recipe: features of norm about 3).
+#: so that per-row clipping spends its room on the features.
 INTERCEPT_COLUMN = 0.5
 
 
@@ -57,8 +57,12 @@ class GeneralizedLinear(Model):
         return num_features + 1
 
     def margin(self, params: jax.Array, x: jax.Array) -> jax.Array:
-        """Margins: params f32[..., d + 1], x f32[n, d] -> f32[..., n]."""
-        return params[..., :-1] @ x.T + INTERCEPT_COLUMN * params[..., -1:]
+        """Margins: params f32[d + 1], x f32[n, d] -> f32[n]."""
+        return x @ params[:-1] + INTERCEPT_COLUMN * params[-1]
+
+    def margins(self, candidates: jax.Array, x: jax.Array) -> jax.Array:
+        """Margins of several params: f32[k, d + 1], x f32[n, d] -> f32[k, n]."""
+        return candidates[:, :-1] @ x.T + INTERCEPT_COLUMN * candidates[:, -1:]
 
     def loss(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         return self.margin_loss(x @ params[:-1] + INTERCEPT_COLUMN * params[-1], y)

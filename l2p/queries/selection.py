@@ -45,7 +45,7 @@ class NoisyMinimum(Query):
     def _losses(self, rows: Rows) -> jax.Array:
         """f32[k, b]: rows last, as the margins come out of their matrix product."""
         if isinstance(self.model, GeneralizedLinear):
-            return self.model.margin_loss(self.model.margin(self.candidates, rows.x), rows.y[None, :])
+            return self.model.margin_loss(self.model.margins(self.candidates, rows.x), rows.y[None, :])
         losses = jax.vmap(jax.vmap(self.model.loss, (None, 0, 0)), (0, None, None))
         return losses(self.candidates, rows.x, rows.y)
 

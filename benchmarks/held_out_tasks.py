@@ -1,0 +1,52 @@
+"""Shipped protectors on fresh held-out tasks of the family they were meta-trained on, task by task.
+
+    python benchmarks/held_out_tasks.py
+
+Prints mean scores (log excess loss, lower is better) per band of log(mu N), and how often each protector is far from
+`control`: by more than a factor e in excess loss. Needs the Adult data set (`L2P_DATA_DIR`, or a download).
+"""
+
+import functools
+import platform
+
+import jax
+import numpy as np
+
+from l2p import checkpoint
+from l2p.models import Logistic
+from meta_train.config import MetaConfig
+from meta_train.family import families
+from meta_train.objective import setups_for, whole_run
+
+NAMES = ("control", "census", "paper", "noisygd-tuned-logistic-adult", "agd-tuned-logistic-adult")
+CONFIG = MetaConfig("held_out", "control", tasks=64)
+BANDS, SEED = 8, 77
+
+
+def main() -> None:
+    _, held_out = families(CONFIG.source)
+    model, key = Logistic(), jax.random.key(SEED)
+    run = jax.jit(jax.vmap(whole_run, (None, 0, 0, 0, 0)))
+    loaded = {name: checkpoint.load(name) for name in NAMES}
+    scores: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
+    for num_features in CONFIG.num_features:
+        sample = functools.partial(held_out.sample, model=model, **CONFIG.task_arguments(num_features))
+        batch = jax.jit(sample)(jax.random.fold_in(key, num_features))
+        for name, found in loaded.items():
+            # Without selections every accountant is the same up to its unit; AGD needs one that prices them.
+            accountant = found.card["accountant"] or ("zcdp" if name.startswith("agd") else "gdp")
+            setups = setups_for(batch, model, accountant, capped=True)
+            keys = jax.random.split(key, CONFIG.tasks)
+            scores[name].append(np.asarray(run(found.protector, batch.rows, batch.best_loss, setups, keys)[0]))
+    # Tasks are in order of log(mu N), so a band is a run of neighbours.
+    table = {name: np.stack(parts).reshape(len(parts), BANDS, -1) for name, parts in scores.items()}
+    count = table["control"].size
+    print(f"{count} tasks; jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}")
+    for name, values in table.items():
+        bands = " ".join(f"{value:6.2f}" for value in values.mean((0, 2)))
+        worse, better = ((sign * (values - table["control"]) > 1.0).sum() for sign in (1, -1))
+        print(f"{name:30s} mean {values.mean():6.3f}  by band {bands}  far worse than control {worse}, better {better}")
+
+
+if __name__ == "__main__":
+    main()
