@@ -13,6 +13,7 @@ from typing import Any
 # Imported on first use, so that `l2p --help` and jax-free code need not wait for JAX.
 _MODULES = {
     "Adjacency": "l2p.privacy.events",
+    "ArraySource": "l2p.task",
     "Budget": "l2p.privacy.budget",
     "Card": "l2p.privacy.card",
     "InputError": "l2p.errors",
@@ -20,6 +21,7 @@ _MODULES = {
     "Protector": "l2p.protector",
     "Query": "l2p.queries",
     "Result": "l2p.result",
+    "RowSource": "l2p.task",
     "Rows": "l2p.task",
     "Setup": "l2p.oracle",
     "Task": "l2p.task",

@@ -153,6 +153,7 @@ def server(monkeypatch):
 @pytest.mark.parametrize(
     ("page", "payload"),
     [("/set", CONTENT), ("/set.gz", gzip.compress(CONTENT)), ("/set.tgz", archive("folder/set", CONTENT))],
+    ids=["plain", "gz", "tgz"],  # archives hold the time, and both workers must see one name
 )
 def test_a_missing_file_is_downloaded_once(server, tmp_path, page, payload):
     server.pages[page] = payload
@@ -180,6 +181,7 @@ def test_the_next_mirror_is_tried(server, tmp_path):
         ("/set.tgz", archive("folder/other", CONTENT), "no set"),
         ("/set.tgz", CONTENT, "not be"),
     ],
+    ids=["absent", "checksum", "cut", "other member", "no archive"],
 )
 def test_a_failed_download_says_where_to_put_the_file(server, tmp_path, page, payload, reason):
     if payload is not None:
