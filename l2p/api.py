@@ -40,8 +40,8 @@ from l2p.task import Rows, RowSource, Task
 CHUNK = 256
 
 _RELEASED = (
-    "256 bits from the operating system, expanded by Philox; float64 noise, added to sums that lie on a public grid "
-    "and rounded to it."
+    "128 bits from the operating system, expanded by Philox (a statistical, not a cryptographic generator); float64 "
+    "noise, added to sums that lie on a public grid."
 )
 _SIMULATED = "a JAX key given by the user; float32 noise, which anybody who knows the key can subtract."
 
@@ -52,7 +52,7 @@ _advance = jax.jit(advance, static_argnames="num_steps")
 
 def private_train(
     data: Rows | RowSource | Task,
-    protector: Protector | str,
+    protector: Protector | str | Path,
     budget: Budget,
     *,
     model: str = "logistic",
@@ -135,27 +135,27 @@ def private_train(
     return Result(released, trace, card, stop_reason, steps, model)
 
 
-def load(name: str | Path, budget: Budget | None = None) -> Protector:
-    """A protector by name or file; hand-designed methods set themselves up for `budget`.
+def load(name: str | Path, budget: Budget | None = None, model: str = "logistic") -> Protector:
+    """A protector by whatever name `l2p apply` takes; hand-designed methods set themselves up for `budget`.
 
     >>> load("noisygd", Budget(1.0, 1e-5)).num_steps
     50
     """
-    if name in checkpoint.HAND_DESIGNED:
-        if budget is None:
-            raise InputError(f"protector {name!r} sets itself up for a budget; pass load({name!r}, budget).")
-        return checkpoint.HAND_DESIGNED[str(name)](budget)
-    return checkpoint.load(name).protector
+    if budget is None:
+        if str(name) in checkpoint.HAND_DESIGNED:
+            raise InputError(f"protector {str(name)!r} sets itself up for a budget; pass load({str(name)!r}, budget).")
+        budget = Budget(1.0, 1e-6)  # a checkpoint is the same at every budget
+    return checkpoint.resolve(str(name), budget, model).protector
 
 
-def check(protector: Protector | str, budget: Budget, model: str, accountant: str | None = None) -> Resolved:
+def check(protector: Protector | str | Path, budget: Budget, model: str, accountant: str | None = None) -> Resolved:
     """Everything that can be refused before a row is read: the protector, its model, its accountant and their prices.
 
     Raises:
       InputError: anything does not fit.
     """
-    if isinstance(protector, str):
-        resolved = checkpoint.resolve(protector, budget, model, accountant)
+    if isinstance(protector, (str, Path)):
+        resolved = checkpoint.resolve(str(protector), budget, model, accountant)
     else:
         resolved = checkpoint.describe(protector, type(protector).__name__, model, accountant)
     queries = [(mechanism, 1.0) for mechanism in resolved.protector.mechanisms]

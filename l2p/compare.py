@@ -1,6 +1,7 @@
 """Methods x budgets x seeds on one data set, scored outside any guarantee: what `l2p compare` runs."""
 
 import dataclasses
+import hashlib
 import math
 import time
 from collections.abc import Sequence
@@ -30,13 +31,14 @@ from l2p.task import Rows
 class Method:
     """A method, with its protector for each budget of a comparison; `accountant` is "none" for no privacy at all.
 
-    `range` is what a checkpoint was made for, if it says.
+    `range` is what a checkpoint was made for, if it says; `sha256` that of its file.
     """
 
     name: str
     accountant: str
     protectors: dict[Budget, Protector]
     range: dict[str, list[float]] | None = None
+    sha256: str | None = None
 
     @property
     def is_private(self) -> bool:
@@ -84,6 +86,7 @@ def compare(config: CompareConfig) -> list[results.Row]:
     rows = load_rows(config)
     methods = resolve_methods(config, rows)
     path = config.out / "results.csv"
+    results.claim(config.out / "inputs.json", _inputs(config, rows), {m.name: m.sha256 for m in methods})
     common = {"data": config.data, "model": config.model, "delta": config.delta, "adjacency": config.adjacency}
     found = results.read(path, common, {method.name: method.accountant for method in methods})
     wanted = []
@@ -99,6 +102,12 @@ def compare(config: CompareConfig) -> list[results.Row]:
             results.write(path, found.values())
         wanted += cells
     return [found[cell] for cell in wanted]
+
+
+def _inputs(config: CompareConfig, rows: Rows) -> results.Row:
+    """What decides a comparison's numbers beyond the columns of results.csv."""
+    table = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in (rows.x, rows.y, rows.mask)))
+    return {"table_sha256": table.hexdigest(), "aux": config.aux}
 
 
 def _check(config: CompareConfig) -> None:
@@ -141,7 +150,9 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
         found = [resolve(name, b, config.model, config.accountant, config.aux, avoid=(config.data,)) for b in budgets]
         protectors = {budget: one.protector for budget, one in zip(budgets, found, strict=True)}
         is_private = "none" not in found[0].protector.mechanisms
-        methods.append(Method(name, found[0].accountant if is_private else "none", protectors, found[0].range))
+        methods.append(
+            Method(name, found[0].accountant if is_private else "none", protectors, found[0].range, found[0].sha256)
+        )
     return methods
 
 

@@ -28,6 +28,8 @@ def main(out: Path | None = None) -> None:
       InputError: a shipped protector is missing from this installation.
     """
     out = Path("l2p-demo") if out is None else out
+    for name in ("results.csv", "inputs.json"):  # a demo shows this installation, not an earlier run
+        (out / name).unlink(missing_ok=True)
     config = CompareConfig(DATA, out, methods=METHODS, epsilon=(EPSILON,), delta=DELTA, seeds=SEEDS)
     report(compare(config), config)
     against_step(*curves(config, EPSILON)).savefig(out / "steps.png", dpi=150)

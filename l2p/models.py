@@ -73,7 +73,7 @@ class Logistic(GeneralizedLinear):
     """Binary logistic regression, labels 0 and 1.
 
     >>> import jax.numpy as jnp
-    >>> float(Logistic().loss(jnp.zeros(3), jnp.ones(2), jnp.array(1.0)).round(4))
+    >>> round(float(Logistic().loss(jnp.zeros(3), jnp.ones(2), jnp.array(1.0))), 4)
     0.6931
     """
 

@@ -169,12 +169,11 @@ class Oracle:
         _require_additive(query)
         if isinstance(self._rows, Rows):
             return exact_sum(query, self._rows)
-        total, grid = jnp.zeros(query.empty().shape, jnp.float64), jnp.ones((), jnp.float64)
+        total = jnp.zeros(query.empty().shape, jnp.float64)
         for block in self._stream(query, granted):
             # Every block's sum is a multiple of the grid, so adding them up is exact too.
-            part, grid = _exact_sum(query, block)
-            total = total + part
-        return total, grid
+            total = total + _exact_sum(query, block)[0]
+        return total, grid_of(query)
 
     def _stream(self, query: Query, granted: jax.Array) -> Iterator[Rows]:
         """One pass over the source, or none for a refused query."""
@@ -201,8 +200,7 @@ def exact_sum(query: Query, rows: Rows) -> tuple[jax.Array, jax.Array]:
     sums of such multiples below 2^53 are exact, so the sensitivity holds to the last bit. Call under
     `jax.enable_x64(True)`.
     """
-    bound = jnp.asarray(query.bound).astype(jnp.float64)
-    grid = bound / GRID_STEPS
+    grid = grid_of(query)
     size = query.empty().shape[0]
     # Rounding moves a contribution by at most half a grid step per coordinate: sqrt(k) / 2 steps in L2 norm.
     shrink = 1.0 - (0.5 * size**0.5 + 1.0) / GRID_STEPS
@@ -218,6 +216,11 @@ def exact_sum(query: Query, rows: Rows) -> tuple[jax.Array, jax.Array]:
 
 
 _exact_sum = jax.jit(exact_sum)
+
+
+def grid_of(query: Query) -> jax.Array:
+    """The step f64[] of the public grid that a release rounds this query's contributions to."""
+    return jnp.asarray(query.bound).astype(jnp.float64) / GRID_STEPS
 
 
 def _in_blocks(leaf: jax.Array, block: int) -> jax.Array:

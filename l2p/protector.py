@@ -21,13 +21,14 @@ class Protector(abc.ABC):
       models: names of the models it can train.
       mechanisms: noise distributions of its queries; decides the accountant when none is named.
       adaptive_noise: whether noise levels or the stopping time depend on earlier answers. Such a run is certified by
-        its filter at the cap, never by what it has spent so far.
+        its filter at the cap, never by what it has spent so far. Say False only of noise and a stopping time that are
+        the same on every table.
     """
 
     num_steps: int
     models: ClassVar[tuple[str, ...]] = ("logistic",)
     mechanisms: ClassVar[tuple[str, ...]] = ("gaussian",)
-    adaptive_noise: ClassVar[bool] = False
+    adaptive_noise: ClassVar[bool] = True
 
     @abc.abstractmethod
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -63,6 +64,30 @@ def read(path: Path, common: Row, accountants: Mapping[str, str]) -> dict[Cell, 
                     "mix the two; choose another folder."
                 )
     return {cell(row): row for row in rows if is_scored(row)}
+
+
+def claim(path: Path, inputs: Row, protectors: Mapping[str, str | None]) -> None:
+    """Write down what a comparison's numbers depend on, or check that it is what they depended on before.
+
+    Args:
+      path: of inputs.json, beside results.csv.
+      inputs: facts that must not change between two calls.
+      protectors: SHA-256 of each method's checkpoint, None without one; methods may be added, not changed.
+
+    Raises:
+      InputError: the folder holds numbers from other inputs.
+    """
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"protectors": {}} | inputs
+    known = found["protectors"]
+    changed = [name for name, value in inputs.items() if found.get(name) != value]
+    changed += [name for name, sha256 in protectors.items() if known.get(name, sha256) != sha256]
+    if changed:
+        raise InputError(
+            f"{path.parent} holds a comparison in which {', '.join(changed)} differed, and one table must not mix the "
+            "two; choose another folder."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(inputs | {"protectors": known | dict(protectors)}, indent=1) + "\n", encoding="utf-8")
 
 
 def _typed(row: Row) -> Row:

@@ -161,16 +161,16 @@ def advance_streaming(
 ) -> tuple[Run, Records]:
     """`advance` for rows that stream: a loop on the host, in which only sums over a block are compiled.
 
-    It stops at the first refusal. Records have a leading axis of the steps taken.
+    It stops after the first refusal. Records have a leading axis of the steps tried, at least one.
     """
     slices, noise_for = noise.per_step(run.step, num_steps)
     taken: list[Records] = []
     for index in range(num_steps):
-        if not run.alive:
-            break
         piece = jax.tree.map(lambda leaf: leaf[index], slices)  # noqa: B023
         run, records = take_step(protector, run, source, setup, noise_for(piece), public)
         taken.append(records)
+        if not run.alive:
+            break
     return run, jax.tree.map(lambda *leaves: jnp.stack(leaves), *taken)
 
 

@@ -7,6 +7,10 @@ from typing import Any
 
 from l2p.errors import InputError
 
+#: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
+#: spending is a constraint, since each budget is a constraint of its own.
+BANDS = 8
+
 
 @dataclasses.dataclass(frozen=True)
 class MetaConfig:
@@ -60,10 +64,16 @@ class MetaConfig:
             "method": ("gradient", "search"),
             "objective": ("final", "truncated"),
             "constraint": ("share", "augmented_lagrangian"),
+            "accountant": ("gdp", "zcdp", "ctcdp"),
         }
         for field, allowed in choices.items():
             if getattr(self, field) not in allowed:
                 raise InputError(f"{field} {getattr(self, field)!r} is unknown; choose one of {', '.join(allowed)}.")
+        for field in ("steps", "rows", "unroll", "eval_every", "tasks", "eval_tasks"):
+            count = getattr(self, field)
+            unit = BANDS if field in ("tasks", "eval_tasks") else 1
+            if not isinstance(count, int) or count < 1 or count % unit:
+                raise InputError(f"{field} is {count!r}, but it counts; choose a positive multiple of {unit}.")
 
     def task_arguments(self, num_features: int) -> dict[str, Any]:
         """Arguments of `TaskFamily.sample` for one outer step's tasks."""
@@ -82,6 +92,8 @@ class MetaConfig:
         except (OSError, json.JSONDecodeError) as error:
             raise InputError(f"the config {path} cannot be read as JSON ({error}); pass a file of fields.") from error
         known = {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(fields, dict) or not {"name", "protector"} <= set(fields):
+            raise InputError(f"the config {path} must be an object that names at least a name and a protector.")
         if unknown := sorted(set(fields) - known):
             raise InputError(f"the config {path} has unknown fields {', '.join(unknown)}; known: {sorted(known)}.")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}

@@ -1,5 +1,6 @@
 """Meta-gradients: one outer step of learning to protect."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, cast
@@ -11,7 +12,7 @@ from flax import struct
 
 from l2p.models import Logistic
 from l2p.protector import Protector
-from meta_train.config import MetaConfig
+from meta_train.config import BANDS, MetaConfig
 from meta_train.family import TaskBatch, TaskFamily
 from meta_train.objective import first_segment, next_segment, setups_for, whole_run
 
@@ -24,8 +25,6 @@ TASK_GRADIENT_NORM = 1.0
 PENALTY = (0.2, 0.05)
 #: Scheduler updates between multiplier updates: enough for the scheduler to answer the last one.
 MULTIPLIER_EVERY = 10
-#: Budgets are grouped in this many bands with a multiplier each, since each budget is a constraint of its own.
-BANDS = 8
 
 
 @struct.dataclass
@@ -88,26 +87,30 @@ def _update(
             value, spent = whole_run(protector, rows, best_loss, setup, key)
             return value, (None, spent)
 
-        state, _, metrics = _descend(state, step, config, objective, (batch.rows, batch.best_loss, setups, keys))
-        return state, metrics
+        state, _, metrics = _descend(state, step, config, objective, (batch.rows, batch.best_loss, setups, keys), 1)
+        return _update_multipliers(state, step, config), metrics
 
     start = functools.partial(first_segment, num_steps=config.unroll)
     common = (batch.rows, batch.best_loss, setups, keys)
-    state, runs, metrics = _descend(state, step, config, start, common)
+    segments = state.protector.num_steps // config.unroll
+    state, runs, metrics = _descend(state, step, config, start, common, segments)
 
     def go_on(protector, run, rows, best_loss, setup, key):
         return next_segment(protector, run, rows, best_loss, setup, key, config.unroll)
 
-    for _ in range(state.protector.num_steps // config.unroll - 1):
+    for _ in range(segments - 1):
         # The run goes on where it stopped; the gradient does not reach back.
-        state, runs, metrics = _descend(state, step, config, go_on, (jax.lax.stop_gradient(runs), *common))
-    return state, metrics
+        state, runs, metrics = _descend(state, step, config, go_on, (jax.lax.stop_gradient(runs), *common), segments)
+    return _update_multipliers(state, step, config), metrics
 
 
-def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objective, arguments):
-    """One Adam step on the mean of clipped per-task gradients; returns the tasks' runs too."""
+def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objective, arguments, segments: int):
+    """One Adam step on the mean of clipped per-task gradients; returns the tasks' runs too.
+
+    A run in `segments` comes here once for each, every one with an even share of the budget to meet.
+    """
     bands = jnp.arange(config.tasks) * BANDS // config.tasks
-    penalty = PENALTY[0] * (PENALTY[1] / PENALTY[0]) ** (step / config.steps)
+    penalty = _penalty(step, config)
 
     def task_loss(protector, multiplier, *arguments):
         value, (run, spent) = objective(protector, *arguments)
@@ -123,12 +126,9 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
     mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / config.tasks, grads)
 
     protector, adam = adam_step(state, mean, step, config)
-    every = MULTIPLIER_EVERY * (1 if config.alternate is None else sum(config.alternate) // config.alternate[0])
     in_band = jax.ops.segment_sum(h, bands, BANDS) * BANDS / config.tasks
-    excess = state.excess + in_band / every
-    due = step % every == every - 1
-    multipliers = jnp.where(due, state.multipliers - excess / penalty, state.multipliers)
-    state = GradientState(protector, adam, multipliers, jnp.where(due, 0.0, excess))
+    excess = state.excess + in_band / (_multiplier_every(config) * segments)
+    state = GradientState(protector, adam, state.multipliers, excess)
     metrics = {
         "score": jnp.mean(values),
         "gradient_norm": jnp.median(norms),
@@ -137,6 +137,24 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
         "constraint_abs": jnp.mean(jnp.abs(h)),
     }
     return state, runs, metrics
+
+
+def _multiplier_every(config: MetaConfig) -> int:
+    """Outer steps between multiplier updates."""
+    return MULTIPLIER_EVERY * (1 if config.alternate is None else sum(config.alternate) // config.alternate[0])
+
+
+def _penalty(step: jax.Array, config: MetaConfig) -> jax.Array:
+    """mu f32[] at an outer step."""
+    return PENALTY[0] * (PENALTY[1] / PENALTY[0]) ** (step / config.steps)
+
+
+def _update_multipliers(state: GradientState, step: jax.Array, config: MetaConfig) -> GradientState:
+    """z <- z - mean(h) / mu when it is due (Nocedal and Wright 1999, chapter 17)."""
+    every = _multiplier_every(config)
+    due = step % every == every - 1
+    multipliers = jnp.where(due, state.multipliers - state.excess / _penalty(step, config), state.multipliers)
+    return dataclasses.replace(state, multipliers=multipliers, excess=jnp.where(due, 0.0, state.excess))
 
 
 def adam_step(state: GradientState, grads: Protector, step: jax.Array, config: MetaConfig) -> tuple[Protector, dict]:

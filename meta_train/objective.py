@@ -53,7 +53,7 @@ def score(loss: jax.Array, best_loss: jax.Array) -> jax.Array:
 def whole_run(
     protector: Protector, rows: Rows, best_loss: jax.Array, setup: Setup, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Score of the released params after a whole run, and the share of the budget it spent."""
+    """Score f32[] of the released params after a whole run, and the share f32[] of the budget it spent."""
     noise = Simulation(key)
     model = setup.model
     begun, _ = start(protector, model.init(rows.x.shape[1]), rows, setup, noise)
@@ -73,12 +73,17 @@ def first_segment(
 def next_segment(
     protector: Protector, run: Run, rows: Rows, best_loss: jax.Array, setup: Setup, key: jax.Array, num_steps: int
 ) -> tuple[jax.Array, tuple[Run, jax.Array]]:
-    """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), the run after them, and its spending."""
+    """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), the run after them, and what they spent.
+
+    Spending is relative to the segment's even share of the budget (the paper's r_b, all equal), so 1 is on target.
+    """
     noise = Simulation(key)
+    before = run.ledger.spent
     run, _, losses = advance(
         protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, rows)
     )
-    return score(losses, best_loss).mean(), (run, run.ledger.spent / setup.accountant.budget)
+    even = setup.accountant.budget * num_steps / protector.num_steps
+    return score(losses, best_loss).mean(), (run, (run.ledger.spent - before) / even)
 
 
 def setups_for(batch: TaskBatch, model: Model, accountant: str, capped: bool) -> Setup:

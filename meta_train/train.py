@@ -20,7 +20,7 @@ from l2p.models import Logistic
 from l2p.protector import Protector
 from meta_train import gradient, search
 from meta_train.builders import BUILDERS, warm_start
-from meta_train.config import MetaConfig
+from meta_train.config import BANDS, MetaConfig
 from meta_train.family import TaskBatch, TaskFamily, families
 
 METHODS: dict[str, Any] = {"gradient": gradient, "search": search}
@@ -32,9 +32,7 @@ def starting_point(config: MetaConfig) -> Protector:
     if config.protector not in BUILDERS:
         raise InputError(f"protector {config.protector!r} has no builder; choose one of {', '.join(BUILDERS)}.")
     start = BUILDERS[config.protector](jax.random.key(config.seed))
-    if config.warm_start is None:
-        return start
-    return warm_start(start, checkpoint.load(config.warm_start).protector)
+    return start if config.warm_start is None else warm_start(start, checkpoint.load(config.warm_start).protector)
 
 
 def meta_train(config: MetaConfig, out: Path, resume: bool = False, progress: bool = False) -> Path:
@@ -56,6 +54,7 @@ def meta_train(config: MetaConfig, out: Path, resume: bool = False, progress: bo
         (out / "state").absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=2)
     ) as saved:
         first, seconds, state, best = _restore(saved, state, best)
+        _forget_after(out / "log.jsonl", first)
         update = method.compiled(config, train)
         judge = _judge(config, held_out)
         began = time.monotonic() - seconds
@@ -98,6 +97,13 @@ def _restore(saved: ocp.CheckpointManager, state: Any, best: Any) -> tuple[int, 
     return step, float(restored["seconds"]), _unleave(state, restored["state"]), _unleave(best, restored["best"])
 
 
+def _forget_after(log: Path, step: int) -> None:
+    """Drop lines of steps that an interrupted training logged but did not save: they will be taken again."""
+    if log.exists():
+        kept = [line for line in log.read_text().splitlines() if json.loads(line)["step"] < step]
+        log.write_text("".join(line + "\n" for line in kept))
+
+
 def _save(saved: ocp.CheckpointManager, step: int, seconds: float, state: Any, best: Any) -> None:
     tree = {"state": _leaves(state), "best": _leaves(best), "seconds": np.asarray(seconds)}
     saved.save(step, args=ocp.args.StandardSave(tree))
@@ -138,13 +144,13 @@ def _judge(config: MetaConfig, family: TaskFamily):
         results = [jax.device_get(evaluate(protector, key, batch)) for batch in batches]
         scores = np.stack([result["score"] for result in results])
         constraint = np.stack([result["constraint"] for result in results])
-        per_budget = scores.reshape(len(batches), gradient.BANDS, -1).mean((0, 2))
+        per_budget = scores.reshape(len(batches), BANDS, -1).mean((0, 2))
         report = {
             "held_out_score": float(scores.mean()),
             "held_out_score_per_budget": [round(float(value), 4) for value in per_budget],
         }
         if config.constraint == "augmented_lagrangian":
-            in_bands = constraint.reshape(len(batches), gradient.BANDS, -1).mean((0, 2))
+            in_bands = constraint.reshape(len(batches), BANDS, -1).mean((0, 2))
             report |= {
                 "held_out_constraint_per_budget": [round(float(value), 4) for value in in_bands],
                 "held_out_constraint_abs": float(np.abs(constraint).mean()),
@@ -157,10 +163,13 @@ def _judge(config: MetaConfig, family: TaskFamily):
 def _ship(config: MetaConfig, out: Path, protector: Protector, report: dict[str, Any], seconds: float) -> Path:
     """Write the frozen protector with its card."""
     path = out / f"{config.name}.safetensors"
+    warm = None if config.warm_start is None else checkpoint.load(config.warm_start)
     card = {
         "name": config.name,
         "models": ["logistic"],
-        "sources": [config.source],
+        # What the starting point was made from, this one was made from too.
+        "sources": sorted({config.source, *(warm.card["sources"] if warm else ())}),
+        "warm_start_sha256": None if warm is None else warm.sha256,
         # The accountant's unit that the constraint was measured in; runs that only need mu N choose their own.
         "accountant": "ctcdp" if config.accountant == "ctcdp" else None,
         "range": {

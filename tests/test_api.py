@@ -20,7 +20,8 @@ from l2p.features import FeatureMap
 from l2p.models import Logistic
 from l2p.privacy import Adjacency, Budget, accountants
 from l2p.protector import Protector
-from l2p.queries import ClippedGradient
+from l2p.protectors import HAND_DESIGNED
+from l2p.queries import ClippedGradient, FeatureSum
 from l2p.run import run
 from l2p.task import Rows, Task
 from meta_train.builders import BUILDERS
@@ -47,6 +48,7 @@ class Echo(Protector):
     noise_multiplier: jax.Array
     clip_norm: jax.Array
     num_steps: int = struct.field(pytree_node=False, default=1)
+    adaptive_noise = False
 
     def init(self, params, oracle):
         return params, ()
@@ -286,3 +288,31 @@ def test_load_gives_protectors_by_name_or_file(tmp_path):
     control = BUILDERS["control"](jax.random.key(0))
     checkpoint.save(control, tmp_path / "mine.safetensors", {"sources": []})
     chex.assert_trees_all_equal(l2p.load(tmp_path / "mine.safetensors"), control)
+
+
+def test_a_checkpoint_cannot_choose_noise_that_selections_have_no_price_for(tmp_path):
+    path = tmp_path / "forged.safetensors"
+    forged = dataclasses.replace(HAND_DESIGNED["agd"](Budget(1.0, 1e-4)), selection="gaussian")
+    checkpoint.save(forged, path, {"sources": []})
+    with pytest.raises(InputError, match="selection with gaussian noise"):
+        api.private_train(table(), path, Budget(1.0, 1e-4))
+
+
+def test_noise_that_may_depend_on_answers_is_certified_at_the_cap_unless_said_otherwise():
+    @struct.dataclass
+    class Careless(Protector):
+        num_steps: int = struct.field(pytree_node=False, default=1)
+
+        def init(self, params, oracle):
+            return params, ()
+
+        def step(self, params, state, oracle):
+            oracle.ask(FeatureSum(params.shape[0] - 1, jnp.float32(1.0), jnp.float32(1e3)))
+            return params, state
+
+        def finish(self, params, state, setup):
+            return params
+
+    card = api.private_train(table(), Careless(), Budget(1.0, 1e-4)).card
+    assert card.adaptive_noise
+    assert card.epsilon_certified == 1.0

@@ -1,10 +1,11 @@
 import csv
 import dataclasses
 
+import jax.numpy as jnp
 import pytest
 
 from l2p import checkpoint, results
-from l2p.compare import compare, main
+from l2p.compare import compare, load_rows, main
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
 from l2p.privacy.budget import Budget
@@ -119,3 +120,19 @@ def test_a_protector_outside_its_range_is_scored_with_a_note(tmp_path):
     (row,) = compare(config)
     assert row["test_accuracy"] is not None
     assert "num_features is 30, outside [2, 3]" in row["note"]
+
+
+def test_a_folder_is_not_resumed_with_another_table_or_protector(tmp_path, monkeypatch):
+    made = tmp_path / "made.safetensors"
+    start = HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5))
+    checkpoint.save(start, made, {"sources": []})
+    config = CompareConfig("breast_cancer", tmp_path / "out", methods=(str(made),), epsilon=(1.0,), delta=1e-5, seeds=1)
+    compare(config)
+    checkpoint.save(dataclasses.replace(start, averaging=jnp.zeros(1)), made, {"sources": []})
+    with pytest.raises(InputError, match=r"made.safetensors differed"):
+        compare(config)
+    checkpoint.save(start, made, {"sources": []})
+    rows = load_rows(config)
+    monkeypatch.setattr("l2p.compare.load_rows", lambda _: dataclasses.replace(rows, y=1.0 - rows.y))
+    with pytest.raises(InputError, match="table_sha256"):
+        compare(config)

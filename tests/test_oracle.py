@@ -276,7 +276,7 @@ def test_a_plain_step_may_be_transformed_from_outside(outer):
             script(jnp.full((2, 2), 50.0)).replace(multipliers=jnp.full((2, 2), 50.0) * scale), ZERO, ROWS, setup(), KEY
         )[0].sum()
 
-    assert np.all(np.isfinite(jax.eval_shape(outer(whole), f32(1.0)).shape))
+    jax.eval_shape(outer(whole), f32(1.0))  # raises if a guard misfires
     if outer is jax.jit or outer is jax.grad:
         assert float(outer(whole)(f32(1.0))) != 0
 

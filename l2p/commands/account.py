@@ -19,7 +19,7 @@ class Account:
     card: Path
     """A run's card.json."""
     verify: bool = False
-    """Also compose them with dp-accounting, which shares no code with l2p."""
+    """Also compose them with dp-accounting."""
 
     def run(self) -> int:
         """Print what was spent, and compare."""

@@ -58,6 +58,8 @@ class Apply:
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         bounds = read_bounds(self.bounds)
         api.check(self.protector, budget, self.model, self.accountant)
+        if self.seed is not None and not 0 <= self.seed < 2**32:
+            raise InputError(f"seed is {self.seed}, but a JAX key holds 32 bits of it; choose one from 0 to 2^32 - 1.")
         key = None if self.seed is None else jax.random.key(self.seed)
 
         table = read_table(self.data)

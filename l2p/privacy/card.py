@@ -107,7 +107,7 @@ class Card:
         if not self.private_release:
             sections.insert(0, "NOT A PRIVATE RELEASE: the noise came from a user-given seed")
         facts = {
-            "Certified": f"epsilon {self.epsilon_certified:g} spent of {self.epsilon:g}, by {self.accountant}",
+            "Certified": f"epsilon {self.epsilon_certified:g} of {self.epsilon:g}, by {self.accountant}",
             "Theorem": self.theorem,
             "Noise": "depended on earlier answers" if self.adaptive_noise else "fixed in advance",
             "Sampler": self.sampler,

@@ -62,7 +62,7 @@ class PlannedNoise(Noise):
 class HostNoise(Noise):
     """Noise drawn on the host before the step, as float64 bit patterns u32[size, 2], in the order of the calls.
 
-    Must be used inside `jax.enable_x64(True)`; the result is rounded to multiples of `grid`.
+    Must be used inside `jax.enable_x64(True)`; a Gaussian answer is rounded to multiples of `grid`.
     """
 
     def __init__(self, bits: list[jax.Array], plan: Sequence[Draw]):
@@ -74,20 +74,22 @@ class HostNoise(Noise):
         if draw != Draw(distribution, aggregate.size):
             raise RuntimeError(f"{draw} was planned, but the step asked for {distribution} noise of {aggregate.shape}.")
         standard = jax.lax.bitcast_convert_type(bits, jnp.float64).reshape(aggregate.shape)
-        return jnp.rint((aggregate + scale * standard) / self.grid) * self.grid
+        noised = aggregate + scale * standard
+        # A selection's proof is about the noised scores themselves, of which only the index leaves.
+        return jnp.rint(noised / self.grid) * self.grid if distribution == "gaussian" else noised
 
 
 class Entropy:
     """Float64 standard noise for a release.
 
     Args:
-      seed: None draws 256 bits from the operating system. A number makes the noise reproducible, and whatever it
-        protects is not a private release.
+      seed: None draws the generator's key, 128 bits, from the operating system. A number makes the noise
+        reproducible, and whatever it protects is not a private release.
     """
 
     def __init__(self, seed: int | None = None):
         self.is_private = seed is None
-        self._generator = np.random.Generator(np.random.Philox(secrets.randbits(256) if seed is None else seed))
+        self._generator = np.random.Generator(np.random.Philox(secrets.randbits(128) if seed is None else seed))
 
     def draw(self, plan: Sequence[Draw], num_steps: int) -> list[np.ndarray]:
         """Bit patterns u32[num_steps, size, 2] for each planned draw."""

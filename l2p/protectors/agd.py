@@ -25,7 +25,7 @@ class AGDState:
 
     Attributes:
       gradient: f32[p], the noised gradient sum bought so far at this point; zeros once a move was made.
-      bought: f32[], its price in zCDP, the sum of what it was bought for.
+      bought: f32[], its price in the accountant's unit, the sum of what it was bought for.
       price: f32[], price the gradient of this step is to reach.
       max_step: f32[], largest candidate step size.
       largest: f32[], largest step taken in this window.
@@ -67,7 +67,6 @@ class AGD(Protector):
     log_regularization: jax.Array
     selection: str = struct.field(pytree_node=False, default="exponential")
     num_steps: int = struct.field(pytree_node=False, default=1024)
-    adaptive_noise = True
 
     @property
     def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -33,7 +33,6 @@ class LSTMScheduler(Scheduler):
 
     network: dict
     log_clip_norm: jax.Array
-    adaptive: bool = struct.field(pytree_node=False, default=True)
 
     @classmethod
     def create(cls, key: jax.Array, clip_norm: float) -> "LSTMScheduler":

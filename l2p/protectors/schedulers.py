@@ -4,7 +4,7 @@ All but the paper's emit a share of what is left, so they cannot overspend by co
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -36,9 +36,13 @@ class Observation:
 
 
 class Scheduler(abc.ABC):
-    """Decides noise and clipping from public facts and released answers only."""
+    """Decides noise and clipping from public facts and released answers only.
 
-    adaptive: bool = False
+    Attributes:
+      adaptive: whether noise depends on answers; False only where it is the same on every table.
+    """
+
+    adaptive: ClassVar[bool] = True
 
     def init(self, oracle: Oracle) -> Any:
         """Scheduler state before the first step."""
@@ -68,12 +72,13 @@ class Decaying(Scheduler):
     """Noise that changes geometrically over the run; a rate of zero is the constant schedule of plain DP-SGD.
 
     Attributes:
-      clip_norm: f32[k], log of the clipping norm, as a polynomial in log(mu N).
+      log_clip_norm: f32[k], log of the clipping norm, as a polynomial in log(mu N).
       rate: f32[k], spending grows by exp(rate) from the first step to the last.
     """
 
     log_clip_norm: jax.Array
     rate: jax.Array
+    adaptive: ClassVar[bool] = False
 
     def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
         log_signal = oracle.setup.log_signal
@@ -98,6 +103,7 @@ class ShareScheduler(Scheduler):
     share: jax.Array
     log_clip_norm: jax.Array
     network: dict | None = None
+    adaptive: ClassVar[bool] = False
 
     def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
         log_signal = oracle.setup.log_signal

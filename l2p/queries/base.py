@@ -26,8 +26,8 @@ class Query(abc.ABC):
 
     additive: ClassVar[bool] = True
 
-    name: str
-    mechanism: str
+    name: ClassVar[str]
+    mechanism: ClassVar[str]
     noise_multiplier: jax.Array
 
     @property

@@ -1,5 +1,7 @@
 """Sums of clipped per-row gradients, and the norm of such a sum."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -51,8 +53,8 @@ class ClippedGradient(Query):
     features: FeatureMap
     clip_norm: jax.Array
     noise_multiplier: jax.Array
-    name: str = struct.field(pytree_node=False, default="clipped_gradient")
-    mechanism: str = struct.field(pytree_node=False, default="gaussian")
+    name: ClassVar[str] = "clipped_gradient"
+    mechanism: ClassVar[str] = "gaussian"
 
     @property
     def bound(self) -> jax.Array:
@@ -85,8 +87,8 @@ class GradientNorm(Query):
 
     gradient: ClippedGradient
     noise_multiplier: jax.Array
-    name: str = struct.field(pytree_node=False, default="gradient_norm")
-    mechanism: str = struct.field(pytree_node=False, default="gaussian")
+    name: ClassVar[str] = "gradient_norm"
+    mechanism: ClassVar[str] = "gaussian"
 
     @property
     def bound(self) -> jax.Array:

@@ -1,5 +1,7 @@
 """A private feature mean, to centre rows on."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -21,8 +23,8 @@ class FeatureSum(Query):
     num_features: int = struct.field(pytree_node=False)
     clip_norm: jax.Array
     noise_multiplier: jax.Array
-    name: str = struct.field(pytree_node=False, default="feature_mean")
-    mechanism: str = struct.field(pytree_node=False, default="gaussian")
+    name: ClassVar[str] = "feature_mean"
+    mechanism: ClassVar[str] = "gaussian"
 
     @property
     def bound(self) -> jax.Array:

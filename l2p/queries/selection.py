@@ -1,14 +1,20 @@
 """Noisy minimum: which of several candidates has the smallest total clipped loss."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from flax import struct
 
+from l2p.errors import InputError
 from l2p.models import GeneralizedLinear, Model
-from l2p.privacy.events import Adjacency
+from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import Noise
 from l2p.queries.base import Query
 from l2p.task import Rows
+
+#: Noise whose price for selections is proved.
+SELECTION_NOISE = ("gumbel", "exponential")
 
 
 @struct.dataclass
@@ -32,8 +38,18 @@ class NoisyMinimum(Query):
     candidates: jax.Array
     clip_norm: jax.Array
     noise_multiplier: jax.Array
-    mechanism: str = struct.field(pytree_node=False, default="gumbel")
-    name: str = struct.field(pytree_node=False, default="noisy_minimum")
+    # The one kind of query whose noise may be chosen.
+    mechanism: str = struct.field(pytree_node=False, default="gumbel")  # type: ignore[misc]
+    name: ClassVar[str] = "noisy_minimum"
+
+    def event(self) -> Event:
+        """What choosing once costs; `InputError` for noise that no theorem about selections covers."""
+        if self.mechanism not in SELECTION_NOISE:
+            raise InputError(
+                f"a selection with {self.mechanism} noise has no price here, since one row moves every score; choose "
+                f"{' or '.join(SELECTION_NOISE)}."
+            )
+        return super().event()
 
     @property
     def bound(self) -> jax.Array:

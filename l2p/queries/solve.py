@@ -1,5 +1,7 @@
 """The exact minimiser, without noise: what privacy costs is measured against it."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -51,8 +53,8 @@ class Minimizer(Query):
     model: GeneralizedLinear = struct.field(pytree_node=False)
     start: jax.Array
     noise_multiplier: jax.Array
-    name: str = struct.field(pytree_node=False, default="minimizer")
-    mechanism: str = struct.field(pytree_node=False, default="none")
+    name: ClassVar[str] = "minimizer"
+    mechanism: ClassVar[str] = "none"
     num_iterations: int = struct.field(pytree_node=False, default=20)
 
     additive = False

@@ -114,11 +114,11 @@ def test_segments_add_up_to_the_whole_run(batch):
     setup = jax.tree.map(lambda leaf: leaf[3], setups_for(batch, MODEL, "gdp", capped=True))
     rows, best = jax.tree.map(lambda leaf: leaf[3], (batch.rows, batch.best_loss))
     _, (run, _) = first_segment(protector, rows, best, setup, key, STEPS // 2)
-    _, (run, spent) = next_segment(protector, run, rows, best, setup, key, STEPS // 2)
+    _, (run, _) = next_segment(protector, run, rows, best, setup, key, STEPS // 2)
     whole, whole_spent = whole_run(protector, rows, best, setup, key)
     params = protector.finish(run.params, run.state, setup)
     np.testing.assert_allclose(score(mean_loss(params, MODEL, rows), best), whole, rtol=1e-5)
-    np.testing.assert_allclose(spent, whole_spent, rtol=1e-6)
+    np.testing.assert_allclose(run.ledger.spent / setup.accountant.budget, whole_spent, rtol=1e-6)
 
 
 def test_truncated_unrolls_train_too(family):
@@ -127,6 +127,34 @@ def test_truncated_unrolls_train_too(family):
     state, metrics = gradient.compiled(config, family)(gradient.init(start), 0)
     assert np.isfinite(float(metrics["score"]))
     assert moved(start, state.protector)[".projector.hyperparameters['learning_rate']"]
+
+
+def test_segments_spend_an_even_share_each(batch):
+    setup = jax.tree.map(lambda leaf: leaf[2], setups_for(batch, MODEL, "ctcdp", capped=False))
+    rows, best = jax.tree.map(lambda leaf: leaf[2], (batch.rows, batch.best_loss))
+    even, key = short("paper"), jax.random.key(0)  # its head starts at zero: the even schedule
+    _, (run, first) = first_segment(even, rows, best, setup, key, 2)
+    _, (_, second) = next_segment(even, run, rows, best, setup, key, 2)
+    np.testing.assert_allclose([first, second], 1.0, rtol=1e-3)
+
+
+def test_multipliers_move_once_per_step_however_many_segments(family):
+    config = dataclasses.replace(
+        CONFIG,
+        objective="truncated",
+        unroll=4,
+        constraint="augmented_lagrangian",
+        accountant="ctcdp",
+        learning_rate=1e-6,  # the scheduler stays where it is
+    )
+    overspending = short("paper")
+    overspending.scheduler.network["head"]["bias"] -= 0.3
+    state, _ = gradient.compiled(config, family)(gradient.init(overspending), gradient.MULTIPLIER_EVERY - 1)
+    h = np.exp(0.6) - 1.0
+    penalty = gradient.PENALTY[0] * (gradient.PENALTY[1] / gradient.PENALTY[0]) ** (9 / config.steps)
+    # One step of ten was seen, so the mean of h over ten is a tenth of it.
+    np.testing.assert_allclose(state.multipliers, -h / 10 / penalty, rtol=0.2)
+    assert float(jnp.abs(state.excess).max()) == 0.0
 
 
 def test_a_cap_that_does_not_bind_only_measures(batch):

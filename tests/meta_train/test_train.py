@@ -45,6 +45,8 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path, monkeypatch)
     assert first.keys() == second.keys()
     for name in first:
         assert np.array_equal(first[name], second[name]), name
+    lines = [json.loads(line)["step"] for line in (tmp_path / "cut" / "log.jsonl").read_text().splitlines()]
+    assert lines == [0, 1, 2, 3]
 
 
 def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(tmp_path):
@@ -76,6 +78,17 @@ def test_configs_are_read_strictly(tmp_path):
         MetaConfig.read(path)
     path.write_text('{"name": "x", "protector": "control", "constraint": "hope"}')
     with pytest.raises(InputError, match="augmented_lagrangian"):
+        MetaConfig.read(path)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"steps": 1.5}, {"tasks": 12}, {"accountant": "rdp"}, {"name": None, "protector": 0}]
+)
+def test_configs_that_cannot_be_run_are_refused(tmp_path, fields):
+    path = tmp_path / "config.json"
+    named = {"name": "x", "protector": "control"} if "name" not in fields else {}
+    path.write_text(json.dumps(named | {key: item for key, item in fields.items() if key != "name"}))
+    with pytest.raises(InputError):
         MetaConfig.read(path)
 
 
