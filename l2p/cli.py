@@ -51,20 +51,20 @@ class Demo:
 
 @dataclasses.dataclass(frozen=True)
 class MetaTrain:
-    """Meta-train a protector on public tasks."""
+    """Meta-train a protector on public tasks, or go on with the training that a folder holds."""
 
     config: Path
     """JSON of what to train."""
     out: Path
     """Folder for the checkpoint, and for what a resumed training needs."""
     resume: bool = False
-    """Go on with the training found in the folder."""
+    """Says in a script that going on is meant; a training found in the folder goes on with or without it."""
 
     def run(self) -> int:
         """Train."""
         from meta_train.__main__ import main
 
-        main(self.config, self.out, self.resume)
+        main(self.config, self.out)
         return 0
 
 

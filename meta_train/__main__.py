@@ -7,10 +7,9 @@ from meta_train.config import MetaConfig
 from meta_train.train import meta_train
 
 
-def main(config: Path, out: Path, resume: bool = False) -> None:
-    """Meta-train as `config` says, into `out`; prints the path of the checkpoint."""
-    path = meta_train(MetaConfig.read(config), out, resume, progress=sys.stderr.isatty())
-    print(path)
+def main(config: Path, out: Path) -> None:
+    """Meta-train as `config` says into `out`, or go on with what is there; prints the path of the checkpoint."""
+    print(meta_train(MetaConfig.read(config), out, progress=sys.stderr.isatty()))
 
 
 if __name__ == "__main__":

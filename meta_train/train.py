@@ -35,17 +35,17 @@ def starting_point(config: MetaConfig) -> Protector:
     return start if config.warm_start is None else warm_start(start, checkpoint.load(config.warm_start).protector)
 
 
-def meta_train(config: MetaConfig, out: Path, resume: bool = False, progress: bool = False) -> Path:
-    """Meta-train as configured; returns the path of the checkpoint `out/NAME.safetensors`.
+def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
+    """Meta-train as configured, or go on where `out` stopped; returns the path of `out/NAME.safetensors`.
 
     Every outer step depends on the seed and its own number only, and the state is saved every `eval_every` steps, so
     an interrupted training that resumes ends with the same bits as one that was not.
 
     Raises:
-      InputError: `out` holds a training and `resume` is False, or it was made by another config.
+      InputError: `out` holds a training with another config.
     """
     out = Path(out)
-    _claim(config, out, resume)
+    _claim(config, out)
     train, held_out = families(config.source)
     method = METHODS[config.method]
     state = method.init(starting_point(config))
@@ -69,21 +69,20 @@ def meta_train(config: MetaConfig, out: Path, resume: bool = False, progress: bo
                 if config.constraint != "share" or held_out_score < best[0]:
                     best = (held_out_score, state.protector)
                 line["seconds"] = time.monotonic() - began
-                _save(saved, step + 1, line["seconds"], state, best)
+            # Logged before it is saved: a line too many is dropped on going on, a missing one would stay missing.
             with (out / "log.jsonl").open("a") as log:
                 log.write(json.dumps(line) + "\n")
+            if "seconds" in line:
+                _save(saved, step + 1, line["seconds"], state, best)
         total = time.monotonic() - began
     return _ship(config, out, best[1], judge(best[1]), total)
 
 
-def _claim(config: MetaConfig, out: Path, resume: bool) -> None:
+def _claim(config: MetaConfig, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     path, text = out / "config.json", json.dumps(config.__dict__, indent=2)
-    if path.exists():
-        if path.read_text() != text:
-            raise InputError(f"{out} holds a training with another config; name another folder.")
-        if not resume:
-            raise InputError(f"{out} already holds this training; pass --resume to go on with it.")
+    if path.exists() and path.read_text() != text:
+        raise InputError(f"{out} holds a training with another config, and one folder holds one; name another.")
     path.write_text(text)
 
 

@@ -311,11 +311,11 @@ def test_compare_splits_methods_at_commas(monkeypatch, tmp_path):
     [
         ("l2p.demo", ["demo"], [None]),
         ("l2p.demo", ["demo", "--out", "o"], [Path("o")]),
-        ("meta_train.__main__", ["meta-train", "--config", "c", "--out", "o"], [Path("c"), Path("o"), False]),
+        ("meta_train.__main__", ["meta-train", "--config", "c", "--out", "o"], [Path("c"), Path("o")]),
         (
             "meta_train.__main__",
             ["meta-train", "--config", "c", "--out", "o", "--resume"],
-            [Path("c"), Path("o"), True],
+            [Path("c"), Path("o")],
         ),
     ],
 )

@@ -40,7 +40,7 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         meta_train(CONFIG, tmp_path / "cut")
     monkeypatch.undo()
-    resumed = meta_train(CONFIG, tmp_path / "cut", resume=True)
+    resumed = meta_train(CONFIG, tmp_path / "cut")
     first, second = read(whole), read(resumed)
     assert first.keys() == second.keys()
     for name in first:
@@ -60,12 +60,14 @@ def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(tmp_path):
     assert ["held_out_score" in line for line in lines] == [False, True, False, True]
 
 
-def test_a_folder_is_not_trained_into_twice_without_resume(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(CONFIG), indent=2))
-    with pytest.raises(InputError, match="--resume"):
-        meta_train(CONFIG, tmp_path)
+def test_a_finished_training_is_not_repeated_and_another_is_refused(tmp_path):
+    first = read(meta_train(CONFIG, tmp_path))
+    log = (tmp_path / "log.jsonl").read_text()
+    again = read(meta_train(CONFIG, tmp_path))
+    assert (tmp_path / "log.jsonl").read_text() == log
+    assert all(np.array_equal(first[name], again[name]) for name in first)
     with pytest.raises(InputError, match="another config"):
-        meta_train(dataclasses.replace(CONFIG, seed=1), tmp_path, resume=True)
+        meta_train(dataclasses.replace(CONFIG, seed=1), tmp_path)
 
 
 def test_configs_are_read_strictly(tmp_path):
