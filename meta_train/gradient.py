@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.protector import Protector
 from meta_train.config import BANDS, MetaConfig
@@ -18,7 +19,7 @@ from meta_train.objective import first_segment, next_segment, setups_for, whole_
 
 #: Parameters that are public choices, not learned: how rows are clipped and scaled for the private mean.
 FIXED = ("row_norm", "target_norm")
-#: Each task's meta-gradient is clipped to this norm before averaging: single tasks were seen at 1e13.
+#: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not drown the rest.
 TASK_GRADIENT_NORM = 1.0
 #: Penalty weight mu of the augmented Lagrangian: first and last value; it shrinks geometrically over training. The
 #: multipliers, not a tiny mu, make the constraint exact; with mu at 0.005 they outran the scheduler and oscillated.
@@ -92,7 +93,11 @@ def _update(
 
     start = functools.partial(first_segment, num_steps=config.unroll)
     common = (batch.rows, batch.best_loss, setups, keys)
-    segments = state.protector.num_steps // config.unroll
+    segments, rest = divmod(state.protector.num_steps, config.unroll)
+    if rest:
+        raise InputError(
+            f"unroll {config.unroll} does not divide the run's {state.protector.num_steps} steps; choose one that does."
+        )
     state, runs, metrics = _descend(state, step, config, start, common, segments)
 
     def go_on(protector, run, rows, best_loss, setup, key):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Accountant
+from l2p.privacy import accountants
 from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
 from l2p.run import Run, Simulation, advance, start
@@ -18,11 +18,6 @@ from meta_train.family import TaskBatch
 #: Excess losses are compared on a logarithmic scale from here up, so that every budget weighs alike.
 EXCESS_FLOOR = 0.02
 
-#: Prices of a Gaussian query at noise multiplier 1 in each accountant's unit, and the budget at mu = 1 (mu^2 or rho).
-UNITS = {"gdp": (1.0, 1.0), "ctcdp": (0.5, 0.5), "zcdp": (0.5, 0.5)}
-#: Prices of selections relative to a Gaussian query of the same noise multiplier (see `l2p.privacy.accountants`).
-SELECTIONS = {"gumbel": 0.25, "exponential": 1.0}
-
 
 def simulated_setup(model: Model, accountant: str, log_signal: jax.Array, num_rows: int, capped: bool) -> Setup:
     """A public setup whose log(mu N) is `log_signal`.
@@ -30,12 +25,7 @@ def simulated_setup(model: Model, accountant: str, log_signal: jax.Array, num_ro
     Only the product mu N enters a full-batch run, so N is the number of rows at hand and mu is set to match. Without
     a cap the ledger only measures.
     """
-    coefficient, unit = UNITS[accountant]
-    budget = unit * jnp.square(jnp.exp(log_signal) / num_rows)
-    prices = {"gaussian": jnp.float32(coefficient)}
-    if accountant != "gdp":
-        prices |= {name: jnp.float32(coefficient * ratio) for name, ratio in SELECTIONS.items()}
-    planned = Accountant(accountant, prices, budget)
+    planned = accountants.plan_for_mu(accountant, jnp.exp(log_signal) / num_rows)
     setup = Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows)
     return setup if capped else dataclasses.replace(setup, cap=jnp.array(jnp.inf))
 

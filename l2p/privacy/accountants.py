@@ -109,6 +109,21 @@ def plan(name: str, budget: Budget) -> Accountant:
     return Accountant(name=name, coefficients=upward, budget=jnp.asarray(_float32(cap, 0.0)))
 
 
+def plan_for_mu(name: str, mu: jax.Array) -> Accountant:
+    """The accountant `name` with the cap of one Gaussian query at noise multiplier 1 / mu, for simulated budgets.
+
+    Meta-training has no (epsilon, delta): it draws mu f32[] itself, which may be traced.
+
+    >>> round(float(plan_for_mu("zcdp", jnp.float32(0.1)).budget), 6)
+    0.005
+    """
+    if name not in ("gdp", "zcdp", "ctcdp"):
+        raise InputError(f"accountant {name!r} depends on (epsilon, delta) beyond its cap; choose gdp, zcdp or ctcdp.")
+    prices = {"gaussian": 1.0} if name == "gdp" else _RHO
+    coefficients = {mechanism: jnp.float32(price) for mechanism, price in prices.items()}
+    return Accountant(name, coefficients, prices["gaussian"] * jnp.square(mu))
+
+
 def default_accountant(mechanisms: Iterable[str]) -> str:
     """The tightest accountant here that prices all of these mechanisms.
 

@@ -28,11 +28,10 @@ class Plan:
 
 @struct.dataclass
 class Observation:
-    """What the last step released: gradient f32[p], the noised mean; noise_std f32[], its noise; clip_norm f32[]."""
+    """What the last step released: gradient f32[p], the noised mean; noise_std f32[], its noise."""
 
     gradient: jax.Array
     noise_std: jax.Array
-    clip_norm: jax.Array
 
 
 class Scheduler(abc.ABC):

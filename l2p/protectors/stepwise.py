@@ -93,7 +93,7 @@ class Stepwise(Protector):
         num_features = params.shape[0] - 1
         identity = FeatureMap.identity(num_features)
         features = identity if self.centering is None else self.centering(num_features, oracle)
-        seen = Observation(jnp.zeros_like(params), jnp.ones(()), jnp.ones(()))
+        seen = Observation(jnp.zeros_like(params), jnp.ones(()))
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
 
@@ -103,7 +103,7 @@ class Stepwise(Protector):
         query = ClippedGradient(setup.model, params, state.features, plan.clip_norm, plan.noise_multiplier)
         gradient = oracle.ask(query) / setup.num_rows
         noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.num_rows
-        seen = Observation(gradient, noise_std, plan.clip_norm)
+        seen = Observation(gradient, noise_std)
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
         params = params + update

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.run import Simulation, start
 from l2p.simulate import mean_loss
@@ -155,6 +156,12 @@ def test_multipliers_move_once_per_step_however_many_segments(family):
     # One step of ten was seen, so the mean of h over ten is a tenth of it.
     np.testing.assert_allclose(state.multipliers, -h / 10 / penalty, rtol=0.2)
     assert float(jnp.abs(state.excess).max()) == 0.0
+
+
+def test_segments_that_do_not_fit_the_run_are_refused(family):
+    config = dataclasses.replace(CONFIG, objective="truncated", unroll=3)
+    with pytest.raises(InputError, match="does not divide"):
+        gradient.compiled(config, family)(gradient.init(short("noisygd")), 0)
 
 
 def test_a_cap_that_does_not_bind_only_measures(batch):
