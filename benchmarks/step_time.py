@@ -61,7 +61,7 @@ def main() -> None:
     compiled = jax.jit(run)
     for name in METHODS:
         found = resolve(name, budget, "logistic")
-        accountant = accountants.plan(found.accountant, budget)
+        accountant = found.filter(budget).accountant()
         setup = Setup.create(model, budget.adjacency, accountant, NUM_ROWS)
         start = model.init(NUM_FEATURES)
         candidates[name] = functools.partial(compiled, found.protector, start, rows, setup, jax.random.key(0))

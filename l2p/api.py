@@ -15,13 +15,18 @@ from l2p.checkpoint import Resolved
 from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.oracle import Setup
-from l2p.privacy import accountants
+from l2p.privacy.accountants import Filter
+from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
-from l2p.privacy.card import Card, versions
-from l2p.privacy.events import Adjacency
+from l2p.privacy.card import SEED_POLICY, Card, versions
+from l2p.privacy.card_events import encode_events
+from l2p.privacy.envelope import EnvelopeFilter, rehearsed
+from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.noise import Entropy
+from l2p.privacy.prices import Accountant
+from l2p.privacy.reservation import Reservation
 from l2p.protector import Protector
-from l2p.result import Result, events, mechanisms
+from l2p.result import Result, answered, mechanisms
 from l2p.run import (
     Records,
     Release,
@@ -39,11 +44,9 @@ from l2p.task import Rows, RowSource, Task
 #: Steps between two looks at whether a run is still alive; also how much noise is drawn at a time.
 CHUNK = 256
 
-_RELEASED = (
-    "128 bits from the operating system, expanded by Philox (a statistical, not a cryptographic generator); float64 "
-    "noise, added to sums that lie on a public grid."
-)
-_SIMULATED = "a JAX key given by the user; float32 noise, which anybody who knows the key can subtract."
+_RELEASED = "128 bits from the operating system, expanded by Philox (a statistical, not a cryptographic generator)."
+_SIMULATED = "a JAX key given by the user; anybody who knows it can subtract the noise."
+_FLOATS = {True: "float64 noise, added to sums that lie on a public grid", False: "float32 noise and sums"}
 
 # Compiled once per protector, shapes and number of steps, for the life of the process.
 _start = jax.jit(start)
@@ -60,6 +63,7 @@ def private_train(
     accountant: str | None = None,
     params: jax.Array | None = None,
     num_rows: int | None = None,
+    ledger: Book | str | Path | None = None,
 ) -> Result:
     """Train on private rows within `budget`.
 
@@ -72,6 +76,8 @@ def private_train(
         the key can undo; its card says so.
       accountant: one of `accountants.NAMES`; default the protector's own.
       params: f32[p], the public starting point; default zeros.
+      ledger: what all runs on this data set have spent together (`l2p ledger create`), or its file; this run's most is
+        reserved there before it reads a row, and settled after it.
       num_rows: N, public by declaration; default the number of lines of `data`, null rows included.
 
     Raises:
@@ -84,8 +90,8 @@ def private_train(
     """
     resolved = check(protector, budget, model, accountant)
     task = data if isinstance(data, Task) else Task(private=data)
-    declared = task.private.num_rows if isinstance(task.private, RowSource) else len(task.private.y)
-    num_rows = declared if num_rows is None else int(num_rows)
+    lines = _num_lines(task.private)
+    num_rows = lines if num_rows is None else int(num_rows)
     budget.check_rows(num_rows)
     params = _starting_point(task.private, model, params)
     if key is None:
@@ -95,12 +101,17 @@ def private_train(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
         )
 
-    planned = accountants.plan(resolved.accountant, budget)
-    setup = Setup.create(MODELS[model], budget.adjacency, planned, num_rows)
+    filter = resolved.filter(budget)
+    filter.sampler.check(budget.adjacency, lines)
+    if filter.name == "pld":
+        filter = _enveloped(filter, resolved, params, task, model, num_rows)
+    setup = Setup.create(MODELS[model], budget.adjacency, filter.accountant(), num_rows)
+    reservation = None if ledger is None else _reserve(ledger, filter, resolved, key)
     run, trace = _train(resolved.protector, params, task, setup, key)
     adaptive = bool(resolved.protector.adaptive_noise)
-    priced = [(row.mechanism, row.noise_multiplier) for row in trace]
-    certified = accountants.certify(resolved.accountant, budget, priced, adaptive)
+    answers = answered(trace)
+    certified = filter.certify(answers, adaptive)
+    composition, unsettled = (None, []) if reservation is None else reservation.settle(answers, certified, adaptive)
     steps, stop_reason = int(run.step), "max_steps" if run.alive else "budget"
     card = Card(
         epsilon=budget.epsilon,
@@ -109,17 +120,23 @@ def private_train(
         adjacency=budget.adjacency.value,
         unit="row",
         num_rows=num_rows,
+        num_features=_num_features(task.private),
+        model=model,
         private_release=key is None,
         accountant=resolved.accountant,
-        theorem=accountants.THEOREM[resolved.accountant],
+        order=filter.order if math.isfinite(filter.order) else None,
+        theorem=filter.theorem,
         adaptive_noise=adaptive,
-        sampler="full batch",
+        sampler=filter.sampler.to_json(),
         mechanisms=mechanisms(trace),
-        events=events(trace),
+        events=encode_events(answers),
+        envelope=encode_events(filter.envelope) if isinstance(filter, EnvelopeFilter) else None,
         steps=steps,
         max_steps=resolved.protector.num_steps,
         stop_reason=stop_reason,
         randomness=_RELEASED if key is None else _SIMULATED,
+        seed_policy=SEED_POLICY[key is None],
+        float_mode=_FLOATS[key is None],
         not_private=_not_private(resolved, budget, task),
         protector={
             "name": resolved.name,
@@ -127,7 +144,8 @@ def private_train(
             "sources": None if resolved.sources is None else list(resolved.sources),
             "range": resolved.range,
         },
-        warnings=checkpoint.range_warnings(resolved.range, setup, params.shape[0] - 1),
+        composition=composition,
+        warnings=[*checkpoint.range_warnings(resolved.range, setup, params.shape[0] - 1), *unsettled],
         versions=versions(),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
@@ -158,16 +176,41 @@ def check(protector: Protector | str | Path, budget: Budget, model: str, account
         resolved = checkpoint.resolve(str(protector), budget, model, accountant)
     else:
         resolved = checkpoint.describe(protector, type(protector).__name__, model, accountant)
-    queries = [(mechanism, 1.0) for mechanism in resolved.protector.mechanisms]
-    if math.isinf(accountants.spent(resolved.accountant, budget, queries)):
-        raise InputError(
-            f"protector {resolved.name!r} answers without noise, which no finite budget pays for; choose a private one."
-        )
+    resolved.filter(budget)
     return resolved
 
 
+def _reserve(ledger: Book | str | Path, filter: Filter, resolved: Resolved, key: jax.Array | None) -> Reservation:
+    if key is not None:
+        raise InputError(
+            "a simulation's noise is known to whoever has its key, so a ledger cannot count it as private; leave out "
+            "the ledger, or the key."
+        )
+    book = ledger if isinstance(ledger, Book) else Book.open(ledger)
+    what = f"{resolved.name}, {filter.budget}, accountant {filter.name}"
+    return Reservation.make(book, filter, resolved.protector.mechanisms, what)
+
+
+def _enveloped(
+    filter: Filter, resolved: Resolved, params: jax.Array, task: Task, model: str, num_rows: int
+) -> EnvelopeFilter:
+    """The filter of a schedule that is the same on every table, found by rehearsing it on one that holds nothing."""
+    if resolved.protector.adaptive_noise:
+        raise InputError(
+            f"accountant 'pld' certifies noise that is fixed beforehand, but that of protector {resolved.name!r} "
+            "depends on earlier answers, for which it proves nothing; choose 'rdp'."
+        )
+    nothing = Task(Rows(jnp.zeros((1, _num_features(task.private))), jnp.zeros(1), jnp.zeros(1)), public=task.public)
+
+    def rehearse(accountant: Accountant) -> list[Answered]:
+        setup = Setup.create(MODELS[model], filter.budget.adjacency, accountant, num_rows)
+        return answered(_train(resolved.protector, params, nothing, setup, jax.random.key(0))[1])
+
+    return rehearsed(filter, rehearse)
+
+
 def _starting_point(rows: Rows | RowSource, model: str, params: jax.Array | None) -> jax.Array:
-    num_features = rows.num_features if isinstance(rows, RowSource) else _num_features(rows)
+    num_features = _num_features(rows)
     if params is None:
         return MODELS[model].init(num_features)
     expected = MODELS[model].num_params(num_features)
@@ -176,13 +219,19 @@ def _starting_point(rows: Rows | RowSource, model: str, params: jax.Array | None
     return jnp.asarray(params, jnp.float32)
 
 
-def _num_features(rows: Rows) -> int:
+def _num_features(rows: Rows | RowSource) -> int:
+    if isinstance(rows, RowSource):
+        return rows.num_features
     if rows.x.ndim != 2 or rows.y.shape != rows.x.shape[:1] or rows.mask.shape != rows.x.shape[:1]:
         shapes = ", ".join(
             f"{name} {list(leaf.shape)}" for name, leaf in zip("xym", jax.tree.leaves(rows), strict=True)
         )
         raise InputError(f"rows have shapes {shapes} for features, labels and mask; they must be [n, d], [n] and [n].")
     return rows.x.shape[1]
+
+
+def _num_lines(rows: Rows | RowSource) -> int:
+    return rows.num_rows if isinstance(rows, RowSource) else rows.y.shape[0]
 
 
 def _check_mask(rows: Rows | RowSource) -> None:
@@ -201,8 +250,7 @@ def _train(
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
     rows = single(task.private) if isinstance(task.private, Rows) else task.private
     public = single(task.public)
-    num_features = rows.x.shape[1] if isinstance(rows, Rows) else rows.num_features
-    noise = _noise(protector, params, num_features, public, setup, key)
+    noise = _noise(protector, params, (_num_lines(rows), _num_features(rows)), public, setup, key)
     # A release adds and rounds in float64; `start` and `advance` keep everything else in float32.
     with jax.enable_x64(key is None):
         begin = _start if isinstance(rows, Rows) else start
@@ -236,7 +284,7 @@ def _go_on(
 def _noise(
     protector: Protector,
     params: jax.Array,
-    num_features: int,
+    shape: tuple[int, int],
     public: Rows | None,
     setup: Setup,
     key: jax.Array | None,
@@ -245,7 +293,7 @@ def _noise(
     if key is not None:
         return lambda num_steps: Simulation(key)
     entropy = Entropy()
-    at_start, per_step = plan_noise(protector, params, num_features, setup, public)
+    at_start, per_step = plan_noise(protector, params, *shape, setup, public)
 
     def draw(num_steps: int) -> Release:
         begin = () if num_steps else at_start

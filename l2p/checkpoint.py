@@ -17,7 +17,7 @@ import safetensors.numpy
 from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.oracle import Setup
-from l2p.privacy import accountants
+from l2p.privacy.accountants import Filter, default_accountant
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import versions
 from l2p.protector import Protector
@@ -169,6 +169,17 @@ class Resolved:
     sha256: str | None = None
     range: dict[str, list[float]] | None = None
 
+    def filter(self, budget: Budget) -> Filter:
+        """What will stop its runs within `budget`; `InputError` if no theorem covers it, or it asks without noise."""
+        filter = Filter(self.accountant, budget, self.protector.sampler, self.protector.num_steps)
+        for mechanism in self.protector.mechanisms:
+            filter.prices(mechanism, np.ones(1), sampled=True)
+        if "none" in self.protector.mechanisms:
+            raise InputError(
+                f"protector {self.name!r} answers without noise, which no finite budget pays for; choose a private one."
+            )
+        return filter
+
 
 def resolve(
     name: str,
@@ -216,7 +227,8 @@ def describe(
         raise InputError(f"model {model!r} is unknown; choose one of {', '.join(MODELS)}.")
     if model not in protector.models:
         raise _misfit(name, protector.models, model)
-    return Resolved(name, protector, accountant or accountants.default_accountant(protector.mechanisms), sources)
+    chosen = accountant or default_accountant(protector.mechanisms, protector.sampler)
+    return Resolved(name, protector, chosen, sources)
 
 
 def _hand_designed(name: str, budget: Budget, accountant: str | None) -> Protector:
@@ -259,7 +271,7 @@ def range_warnings(trained: Mapping[str, Sequence[float]] | None, setup: Setup, 
 
     >>> from l2p.models import Logistic
     >>> budget = Budget(1.0, 1e-5)
-    >>> setup = Setup.create(Logistic(), budget.adjacency, accountants.plan("gdp", budget), 1000)
+    >>> setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).accountant(), 1000)
     >>> range_warnings({"num_features": [8, 104]}, setup, 20)
     []
     """

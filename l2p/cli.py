@@ -16,6 +16,8 @@ import tyro
 
 from l2p.commands.account import Account
 from l2p.commands.apply import Apply
+from l2p.commands.ledger import Ledger
+from l2p.commands.plan import Plan
 from l2p.commands.protectors import Protectors
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
@@ -74,7 +76,9 @@ Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent; 1 any
 COMMANDS: dict[str, Callable[..., Any]] = {
     "apply": Apply,
     "protectors": Protectors,
+    "plan": Plan,
     "account": Account,
+    "ledger": Ledger,
     "compare": Compare,
     "demo": Demo,
     "meta-train": MetaTrain,

@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import data, results
-from l2p.checkpoint import range_warnings, resolve
+from l2p.checkpoint import Resolved, range_warnings, resolve
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
 from l2p.models import MODELS, Model
 from l2p.oracle import Setup
-from l2p.privacy import accountants
+from l2p.privacy.accountants import NAMES, Filter, default_accountant
 from l2p.privacy.budget import Budget
-from l2p.privacy.events import Adjacency
+from l2p.privacy.events import Adjacency, Answered
 from l2p.protector import Protector
 from l2p.simulate import mean_loss, simulate, split, train_size
 from l2p.task import Rows
@@ -48,16 +48,19 @@ class Method:
     def setup(self, budget: Budget, model: Model, num_rows: int) -> Setup:
         """The public facts of a run; `InputError` if the accountant cannot certify this budget or price a query."""
         if not self.is_private:
-            priced = accountants.plan(accountants.default_accountant(("none",)), budget)
+            priced = Filter(default_accountant(("none",)), budget).accountant()
             return dataclasses.replace(Setup.create(model, budget.adjacency, priced, num_rows), cap=jnp.array(jnp.inf))
-        accountants.spent(self.accountant, budget, [(name, 1.0) for name in self.protectors[budget].mechanisms])
-        return Setup.create(model, budget.adjacency, accountants.plan(self.accountant, budget), num_rows)
+        return Setup.create(model, budget.adjacency, self.filter(budget).accountant(), num_rows)
 
-    def certify(self, budget: Budget, events: Sequence[tuple[str, float]]) -> float:
+    def filter(self, budget: Budget) -> Filter:
+        """What stops its runs."""
+        return Resolved(self.name, self.protectors[budget], self.accountant).filter(budget)
+
+    def certify(self, budget: Budget, answered: Sequence[Answered]) -> float:
         """Epsilon of one run in float64, from the queries that it was granted."""
         if not self.is_private:
             return math.inf
-        return accountants.certify(self.accountant, budget, events, self.protectors[budget].adaptive_noise)
+        return self.filter(budget).certify(answered, self.protectors[budget].adaptive_noise)
 
 
 def main(config: CompareConfig) -> None:
@@ -113,8 +116,8 @@ def _inputs(config: CompareConfig, rows: Rows) -> results.Row:
 def _check(config: CompareConfig) -> None:
     if config.model not in MODELS:
         raise InputError(f"model {config.model!r} is unknown; choose one of {', '.join(MODELS)}.")
-    if config.accountant is not None and config.accountant not in accountants.NAMES:
-        known = ", ".join(accountants.NAMES)
+    if config.accountant is not None and config.accountant not in NAMES:
+        known = ", ".join(NAMES)
         raise InputError(f"accountant {config.accountant!r} certifies none of these runs; choose one of {known}.")
     for name, values in {"methods": config.methods, "epsilon": config.epsilon}.items():
         if not values or len(set(values)) < len(values):
@@ -202,7 +205,7 @@ def _run(
         for budget in setups:
             j = run.index(budget) if method.is_private else 0
             try:
-                certified = method.certify(budget, outcome.events(i, j))
+                certified = method.certify(budget, outcome.answered(i, j))
             except RuntimeError as error:
                 done.append(row(budget, seed, {}, str(error)))
                 continue

@@ -1,17 +1,20 @@
 """The oracle: the only door to private rows. It charges before it answers."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax.extend.core import get_opaque_trace_state
 
 from l2p.models import Model
-from l2p.privacy.accountants import Accountant
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.ledger import Ledger
-from l2p.privacy.noise import GRID_STEPS, HostNoise, Noise
+from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
+from l2p.privacy.prices import Accountant
+from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.queries.base import Query
 from l2p.task import Rows, RowSource, null_invalid
 
@@ -30,7 +33,7 @@ class Setup:
     Attributes:
       model: the model (static).
       adjacency: which tables are neighbours (static).
-      accountant: prices and the budget, in the accountant's own unit.
+      accountant: prices, the sampler they belong to, and the budget, in the accountant's own unit.
       num_rows: f32[], N, public by declaration.
       cap: f32[], where the ledger refuses: the accountant's budget, or infinity when meta-training measures what a
         scheduler would spend.
@@ -46,6 +49,15 @@ class Setup:
     def create(cls, model: Model, adjacency: Adjacency, accountant: Accountant, num_rows) -> "Setup":
         """A setup whose ledger stops at the accountant's budget."""
         return cls(model, adjacency, accountant, jnp.asarray(num_rows, jnp.float32), accountant.budget)
+
+    @property
+    def batch_rows(self) -> jax.Array:
+        """f32[], how many rows a step's query is expected to read: public, unlike the size of a drawn batch."""
+        return self.num_rows * self.accountant.sampler.rate()
+
+    def num_charges(self, num_steps: int) -> int:
+        """How many charges `num_steps` steps come to: one each, or one per permutation epoch."""
+        return -(-num_steps // self.accountant.sampler.steps_per_charge)
 
     @property
     def log_signal(self) -> jax.Array:
@@ -73,6 +85,9 @@ class Record:
 class Oracle:
     """Answers queries about private rows for the length of one step.
 
+    In `init` a query reads every row. In a step each query reads a batch of its own, drawn by the accountant's sampler,
+    for amplification is proved query by query; the queries of a permutation epoch's step share their batch.
+
     Attributes:
       setup: the public facts.
       public: rows that cost nothing, or None.
@@ -80,6 +95,7 @@ class Oracle:
       ledger: what has been spent.
       refused: bool[], whether anything was refused in this step.
       records: one per `ask`, in order.
+      sampled: whether queries read batches.
     """
 
     def __init__(
@@ -90,14 +106,17 @@ class Oracle:
         noise: Noise,
         step: jax.Array,
         public: Rows | None = None,
+        sampled: bool = False,
     ):
         self.setup = setup
+        self.sampled = sampled and not isinstance(setup.accountant.sampler, FullBatch)
         self.public = public
         self.step = step
         self.ledger = ledger
         self.refused = jnp.zeros((), bool)
         self.records: list[Record] = []
         self._rows = rows
+        self._batch: Batch | None = None
         self._noise = noise
         self._trace_state = get_opaque_trace_state()
         self._open = True
@@ -108,8 +127,13 @@ class Oracle:
 
     @property
     def left(self) -> jax.Array:
-        """Share of the budget unspent, in [0, 1]."""
+        """Share of the budget that may still be planned for, in [0, 1]."""
         return self.ledger.left
+
+    @property
+    def charge(self) -> jax.Array:
+        """i32[], how many charges came before this step's: `step`, or the number of its permutation epoch."""
+        return self.step // self.setup.accountant.sampler.steps_per_charge
 
     def ask(self, query: Query) -> jax.Array:
         """Price, charge, aggregate, release: the noised answer in float32, or zeros if the budget does not cover it.
@@ -131,8 +155,9 @@ class Oracle:
             valid &= (query.bound >= LEAST_BOUND) & (query.bound <= MOST_BOUND)  # false for NaN
         # Below, a multiplier of 1 stands in for an invalid one, so that no gradient meets its NaN.
         priced = Event(event.mechanism, jnp.where(valid, event.noise_multiplier, 1.0))
-        cost = jnp.where(valid, self.setup.accountant.price(priced), jnp.nan)
-        granted, self.ledger = self.ledger.charge(cost)
+        price = self.setup.accountant.price(priced, self.sampled, self.step, len(self.records))
+        cost = jnp.where(valid, price, jnp.nan)
+        granted = self._charge(cost)
         self.refused = self.refused | ~granted
         safe = query.replace(noise_multiplier=jnp.where(granted, priced.noise_multiplier, 1.0))  # type: ignore[attr-defined]
         answer = jnp.where(granted, self._answer(safe, granted), 0)
@@ -149,6 +174,17 @@ class Oracle:
         )
         return answer
 
+    def noise_multiplier(self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian") -> jax.Array:
+        """f32[], the least noise that a query asked here may have for `cost`, in the accountant's unit."""
+        return self.setup.accountant.noise_multiplier(cost, mechanism, self.sampled)
+
+    def _charge(self, cost: jax.Array) -> jax.Array:
+        if not (self.sampled and isinstance(self.setup.accountant.sampler, PermutationEpochs)):
+            granted, self.ledger = self.ledger.charge(cost)
+            return granted
+        granted, self.ledger = self.ledger.charge_in_epoch(cost)
+        return granted
+
     def _answer(self, query: Query, granted: jax.Array) -> jax.Array:
         if not isinstance(self._noise, HostNoise):
             return query.release(self._aggregate(query, granted), self._noise, self.setup.adjacency)
@@ -159,7 +195,7 @@ class Oracle:
 
     def _aggregate(self, query: Query, granted: jax.Array) -> jax.Array:
         if isinstance(self._rows, Rows):
-            return query.add(query.empty(), self._rows)
+            return query.add(query.empty(), self._gather(self._rows))
         aggregate = query.empty()
         for block in self._stream(query, granted):
             aggregate = _add(query, aggregate, block)
@@ -168,7 +204,7 @@ class Oracle:
     def _exact_aggregate(self, query: Query, granted: jax.Array) -> tuple[jax.Array, jax.Array]:
         _require_additive(query)
         if isinstance(self._rows, Rows):
-            return exact_sum(query, self._rows)
+            return exact_sum(query, self._gather(self._rows))
         total = jnp.zeros(query.empty().shape, jnp.float64)
         for block in self._stream(query, granted):
             # Every block's sum is a multiple of the grid, so adding them up is exact too.
@@ -178,8 +214,36 @@ class Oracle:
     def _stream(self, query: Query, granted: jax.Array) -> Iterator[Rows]:
         """One pass over the source, or none for a refused query."""
         _require_additive(query)
-        assert isinstance(self._rows, RowSource)
-        return map(null_invalid, self._rows.blocks() if granted else ())
+        source = self._rows
+        assert isinstance(source, RowSource)
+        blocks = map(null_invalid, source.blocks() if granted else ())
+        return _members(blocks, self._draw(source.num_rows), source.num_rows) if self.sampled else blocks
+
+    def _gather(self, rows: Rows) -> Rows:
+        """The rows that this query reads."""
+        if not self.sampled:
+            return rows
+        batch = self._draw(rows.y.shape[0])
+        picked = jax.tree.map(lambda leaf: leaf[batch.indices], rows)
+        return dataclasses.replace(picked, mask=picked.mask * batch.mask)
+
+    def _draw(self, num_rows: int) -> Batch:
+        sampler = self.setup.accountant.sampler
+        if self._batch is None or not isinstance(sampler, PermutationEpochs):
+            self._batch = self._noise.batch(sampler, num_rows, self.step)
+        return self._batch
+
+
+def _members(blocks: Iterator[Rows], batch: Batch, num_rows: int) -> Iterator[Rows]:
+    """The blocks of a table with every row outside the batch turned into a null row."""
+    member = np.zeros(num_rows, np.float32)
+    member[np.asarray(batch.indices)[np.asarray(batch.mask) > 0]] = 1.0
+    done = 0
+    for block in blocks:
+        size = block.y.shape[0]
+        part = member[done : done + size]
+        yield dataclasses.replace(block, mask=block.mask * np.pad(part, (0, size - len(part))))
+        done += size
 
 
 def _require_additive(query: Query) -> None:

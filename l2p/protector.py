@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import jax
 
 from l2p.oracle import Oracle, Setup
+from l2p.privacy.sampling import FullBatch, Sampler
 
 State = Any
 
@@ -20,6 +21,7 @@ class Protector(abc.ABC):
       num_steps: static; a run never takes more steps.
       models: names of the models it can train.
       mechanisms: noise distributions of its queries; decides the accountant when none is named.
+      sampler: which rows the queries of a step read; static. Sums are divided by `Setup.batch_rows`.
       adaptive_noise: whether noise levels or the stopping time depend on earlier answers. Such a run is certified by
         its filter at the cap, never by what it has spent so far. Say False only of noise and a stopping time that are
         the same on every table.
@@ -28,6 +30,7 @@ class Protector(abc.ABC):
     num_steps: int
     models: ClassVar[tuple[str, ...]] = ("logistic",)
     mechanisms: ClassVar[tuple[str, ...]] = ("gaussian",)
+    sampler: Sampler = FullBatch()
     adaptive_noise: ClassVar[bool] = True
 
     @abc.abstractmethod

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +12,9 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from l2p.models import INTERCEPT_COLUMN
-from l2p.privacy import accountants
+from l2p.privacy import sampling
 from l2p.privacy.card import Card
+from l2p.privacy.events import Answered
 from l2p.run import TraceRow
 
 TRACE_COLUMNS = (
@@ -28,8 +28,6 @@ TRACE_COLUMNS = (
     "spent",
     "share_spent",
 )
-#: Every query of a full-batch run reads every row.
-SAMPLING_RATE = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Result:
         classes: tuple[float, float] | None,
         target: str,
     ) -> None:
-        """Write `model.safetensors`, `card.json`, `card.txt` and `trace.csv` into `folder`, made if need be.
+        """Write `model.safetensors`, `trace.csv` and the card as JSON, text and HTML into `folder`, made if need be.
 
         The model file holds `weights` f32[d] and `bias` f32[1] for features in the order of `columns`, scaled to
         [0, 1] by `bounds`; a positive weights . x + bias predicts the second class. `classes` None stands for 0 and 1.
@@ -71,7 +69,7 @@ class Result:
         >>> folder = Path(tempfile.mkdtemp())
         >>> result.save(folder, ["age"], {"age": (0.0, 120.0)}, None, "readmit")
         >>> sorted(path.name for path in folder.iterdir())
-        ['card.json', 'card.txt', 'model.safetensors', 'trace.csv']
+        ['card.html', 'card.json', 'card.txt', 'model.safetensors', 'trace.csv']
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,26 +85,28 @@ class Result:
         save_file(weights, folder / "model.safetensors", metadata)
         (folder / "card.json").write_text(self.card.to_json(), encoding="utf-8")
         (folder / "card.txt").write_text(self.card.to_text(), encoding="utf-8")
-        self._write_trace(folder / "trace.csv")
+        cap = self.card.filter().limit
+        (folder / "card.html").write_text(self.card.to_html(self.trace, cap), encoding="utf-8")
+        self._write_trace(folder / "trace.csv", cap)
 
-    def _write_trace(self, path: Path) -> None:
-        cap = accountants.limit(self.card.accountant, self.card.budget)
+    def _write_trace(self, path: Path, cap: float) -> None:
+        rate = sampling.from_json(self.card.sampler).rate()
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, TRACE_COLUMNS)
             writer.writeheader()
             for row in self.trace:
-                extra = {"sampling_rate": SAMPLING_RATE, "share_spent": row.spent / cap}
+                # Side queries, before the first step, read every row.
+                extra = {"sampling_rate": rate if row.step else 1.0, "share_spent": row.spent / cap}
                 writer.writerow(dataclasses.asdict(row) | extra)
 
 
-def events(trace: Sequence[TraceRow]) -> list[list[Any]]:
-    """Runs of equal (mechanism, noise multiplier) as [mechanism, noise multiplier, count], in order.
+def answered(trace: Sequence[TraceRow]) -> list[Answered]:
+    """The trace as accountants price it.
 
-    >>> events([TraceRow(1, "sum", "gaussian", 8.0, 1.0, 0.1, 0.1), TraceRow(2, "sum", "gaussian", 8.0, 1.0, 0.1, 0.2)])
-    [['gaussian', 8.0, 2]]
+    >>> answered([TraceRow(1, "sum", "gaussian", 8.0, 1.0, 0.1, 0.1)])
+    [Answered(step=1, mechanism='gaussian', noise_multiplier=8.0, tail=inf)]
     """
-    grouped = itertools.groupby(trace, key=lambda row: (row.mechanism, row.noise_multiplier))
-    return [[mechanism, multiplier, len(list(group))] for (mechanism, multiplier), group in grouped]
+    return [Answered(row.step, row.mechanism, row.noise_multiplier) for row in trace]
 
 
 def mechanisms(trace: Sequence[TraceRow]) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ from flax import struct
 
 from l2p.oracle import Oracle, Record, Setup
 from l2p.privacy.ledger import Ledger
-from l2p.privacy.noise import Draw, HostNoise, KeyNoise, Noise, PlannedNoise
+from l2p.privacy.noise import BatchDraw, Draw, HostNoise, KeyNoise, Noise, PlannedNoise
+from l2p.privacy.sampling import PermutationEpochs
 from l2p.protector import Protector, State
 from l2p.task import Rows, RowSource, null_invalid
 
@@ -32,27 +33,27 @@ class Simulation:
     key: jax.Array
 
     def init_noise(self) -> Noise:
-        return KeyNoise(jax.random.fold_in(self.key, 0))
+        return KeyNoise(jax.random.fold_in(self.key, 0), self.key)
 
     def per_step(self, step: jax.Array, num_steps: int) -> tuple[jax.Array, Callable[[Any], Noise]]:
         """What the scan slices, and how a slice becomes this step's noise."""
-        return step + 1 + jnp.arange(num_steps), lambda index: KeyNoise(jax.random.fold_in(self.key, index))
+        return step + 1 + jnp.arange(num_steps), lambda index: KeyNoise(jax.random.fold_in(self.key, index), self.key)
 
 
 @struct.dataclass
 class Release:
-    """Noise drawn on the host, once for `init` and once for each step ahead; never to be used for two advances.
+    """Noise and batches drawn on the host, once for `init` and once for each step ahead; never used for two advances.
 
     Attributes:
       init: bit patterns u32[1, size, 2], one per draw.
-      steps: u32[num_steps, size, 2], one per draw.
+      steps: bit patterns u32[num_steps, size, 2] or lines of the table i32[num_steps, capacity], one per draw.
       init_plan, steps_plan: what they were drawn for (static).
     """
 
     init: list[jax.Array]
     steps: list[jax.Array]
-    init_plan: tuple[Draw, ...] = struct.field(pytree_node=False)
-    steps_plan: tuple[Draw, ...] = struct.field(pytree_node=False)
+    init_plan: tuple[Draw | BatchDraw, ...] = struct.field(pytree_node=False)
+    steps_plan: tuple[Draw | BatchDraw, ...] = struct.field(pytree_node=False)
 
     def init_noise(self) -> Noise:
         return HostNoise([bits[0] for bits in self.init], self.init_plan)
@@ -138,7 +139,10 @@ def take_step(
     protector: Protector, run: Run, rows: Rows | RowSource, setup: Setup, noise: Noise, public: Rows | None
 ) -> tuple[Run, Records]:
     """One step, the same for both drivers."""
-    oracle = Oracle(rows, setup, run.ledger, noise, run.step, public)
+    sampler, ledger = setup.accountant.sampler, run.ledger
+    if isinstance(sampler, PermutationEpochs):
+        ledger = ledger.open_batch(run.step % sampler.steps_per_charge == 0)
+    oracle = Oracle(rows, setup, ledger, noise, run.step, public, sampled=True)
     # Once refused, always refused: a dead run asks, is answered with zeros, and pays nothing.
     oracle.refused = ~run.alive
     params, state = protector.step(run.params, run.state, oracle)
@@ -191,16 +195,21 @@ def run(
 
 
 def plan_noise(
-    protector: Protector, params: jax.Array, num_features: int, setup: Setup, public: Rows | None = None
-) -> tuple[tuple[Draw, ...], tuple[Draw, ...]]:
-    """The draws that `init` and each step will ask for, found by tracing them on a single row that is not there."""
+    protector: Protector,
+    params: jax.Array,
+    num_rows: int,
+    num_features: int,
+    setup: Setup,
+    public: Rows | None = None,
+) -> tuple[tuple[Draw | BatchDraw, ...], tuple[Draw | BatchDraw, ...]]:
+    """The draws that `init` and each step will ask for, found by tracing them on rows that are not there."""
     plans = PlannedNoise(), PlannedNoise()
 
     def trace(params: jax.Array, setup: Setup) -> None:
-        rows = Rows(jnp.zeros((1, num_features)), jnp.zeros(1), jnp.zeros(1))
+        rows = Rows(jnp.zeros((num_rows, num_features)), jnp.zeros(num_rows), jnp.zeros(num_rows))
         ledger, step = Ledger(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
         moved, state = protector.init(params, Oracle(rows, setup, ledger, plans[0], step, public))
-        protector.step(moved, state, Oracle(rows, setup, ledger, plans[1], step, public))
+        protector.step(moved, state, Oracle(rows, setup, ledger, plans[1], step, public, sampled=True))
 
     jax.eval_shape(trace, params, setup)
     return tuple(plans[0].draws), tuple(plans[1].draws)

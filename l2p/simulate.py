@@ -14,6 +14,7 @@ from flax import struct
 
 from l2p.models import Model
 from l2p.oracle import Setup
+from l2p.privacy.events import Answered
 from l2p.protector import Protector
 from l2p.run import Records, Run, Simulation, advance, start
 from l2p.task import Rows, Task
@@ -46,12 +47,13 @@ class Outcome:
     later: Records
     seen: Any
 
-    def events(self, seed: int, budget: int) -> list[tuple[str, float]]:
-        """Granted (mechanism, noise multiplier) of one run, in order; both arguments are positions."""
+    def answered(self, seed: int, budget: int) -> list[Answered]:
+        """Granted queries of one run, in order; both arguments are positions."""
         first, later = jax.tree.map(lambda leaf: leaf[seed, budget], (self.first, self.later))
         num_steps = self.later[0].granted.shape[-1] if self.later else 0
-        asked = [*first, *(jax.tree.map(lambda leaf: leaf[t], record) for t in range(num_steps) for record in later)]  # noqa: B023
-        return [(record.mechanism, float(record.noise_multiplier)) for record in asked if record.granted]
+        asked = [(0, record) for record in first]
+        asked += [(t + 1, jax.tree.map(lambda leaf: leaf[t], r)) for t in range(num_steps) for r in later]  # noqa: B023
+        return [Answered(step, r.mechanism, float(r.noise_multiplier)) for step, r in asked if r.granted]
 
     def cost_per_step(self) -> np.ndarray:
         """f32[S, E, T], what each step cost, in the accountant's unit."""

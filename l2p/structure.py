@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.errors import InputError
+from l2p.privacy.sampling import Sampler, from_json
 from l2p.protectors import CLASSES
 
 
@@ -40,7 +41,7 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
         if field.metadata.get("pytree_node", True):
             fields[field.name] = encode(item, arrays, _join(path, field.name))
         else:
-            static[field.name] = item
+            static[field.name] = item.to_json() if isinstance(item, Sampler) else item
     return {"class": type(value).__name__, "fields": fields, "static": static}
 
 
@@ -65,13 +66,19 @@ def decode(node: Any, arrays: Mapping[str, np.ndarray], path: str = "") -> Any:
                 raise InputError(f"it names the class {name!r}, which this version of l2p does not know")
             arguments = {key: decode(item, arrays, _join(path, key)) for key, item in fields.items()}
             # JSON has no tuples, and static fields must be hashable.
-            arguments |= {key: tuple(item) if isinstance(item, list) else item for key, item in static.items()}
+            arguments |= {key: _static(item) for key, item in static.items()}
             try:
                 return CLASSES[name](**arguments)
             except TypeError as error:
                 raise InputError(f"it has other fields at {path or '(root)'!r} than class {name!r} takes") from error
         case _:
             raise InputError(f"it describes nothing known at {path or '(root)'!r}")
+
+
+def _static(item: Any) -> Any:
+    if isinstance(item, dict):
+        return from_json(item)
+    return tuple(item) if isinstance(item, list) else item
 
 
 def _array(arrays: Mapping[str, np.ndarray], path: str, shape: list[int]) -> jax.Array:

@@ -1,15 +1,21 @@
-"""`l2p meta-train`: one meta-training from a config file."""
+"""`l2p meta-train`: one meta-training from a config file, and the meta-test of what it made."""
 
 import sys
 from pathlib import Path
 
+from meta_train import meta_test
 from meta_train.config import MetaConfig
 from meta_train.train import meta_train
 
 
 def main(config: Path, out: Path) -> None:
-    """Meta-train as `config` says into `out`, or go on with what is there; prints the path of the checkpoint."""
-    print(meta_train(MetaConfig.read(config), out, progress=sys.stderr.isatty()))
+    """Meta-train as `config` says into `out`, or go on with what is there; prints the path of the checkpoint.
+
+    Its card then holds what it achieved in the meta-test, which `l2p plan` reads.
+    """
+    path = meta_train(MetaConfig.read(config), out, progress=sys.stderr.isatty())
+    meta_test.update(path)
+    print(path)
 
 
 if __name__ == "__main__":

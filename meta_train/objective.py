@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy import accountants
+from l2p.privacy.accountants import accountant_for_mu
 from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
 from l2p.run import Run, Simulation, advance, start
@@ -25,7 +25,7 @@ def simulated_setup(model: Model, accountant: str, log_signal: jax.Array, num_ro
     Only the product mu N enters a full-batch run, so N is the number of rows at hand and mu is set to match. Without
     a cap the ledger only measures.
     """
-    planned = accountants.plan_for_mu(accountant, jnp.exp(log_signal) / num_rows)
+    planned = accountant_for_mu(accountant, jnp.exp(log_signal) / num_rows)
     setup = Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows)
     return setup if capped else dataclasses.replace(setup, cap=jnp.array(jnp.inf))
 

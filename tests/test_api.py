@@ -18,7 +18,7 @@ from l2p import api, checkpoint
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
-from l2p.privacy import Adjacency, Budget, accountants
+from l2p.privacy import THEOREM, Adjacency, Budget, Filter
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import ClippedGradient, FeatureSum
@@ -96,10 +96,10 @@ def test_a_releases_noise_has_the_scale_its_card_states(adjacency):
     gradients = -0.5 * columns  # sigmoid(0) - 1
     norms = np.linalg.norm(gradients, axis=1, keepdims=True)
     clean = (gradients * np.minimum(1, 1 / norms)).sum(0)
-    sigma = results[0].card.events[0][1] * adjacency.sensitivity_factor
+    sigma = results[0].card.events[0]["queries"][0][1] * adjacency.sensitivity_factor
     noise = (released - clean).ravel()  # 6,400 draws, whose std has a standard error of 0.9 %
 
-    assert results[0].card.events == [["gaussian", multiplier, 1]]
+    assert results[0].card.events == [{"steps": [1, 1], "queries": [["gaussian", multiplier]]}]
     assert noise.std() == pytest.approx(sigma, rel=0.05)
     assert scipy.stats.kstest(noise / sigma, "norm").pvalue > 1e-6
     # Power: noise 15 % too small or too large is told apart; in 200 simulated trials p stayed below 4e-7, against a
@@ -122,7 +122,7 @@ def test_a_simulation_in_chunks_is_the_one_run(monkeypatch):
     rows, key = table(200), jax.random.key(3)
     budget = Budget(2.0, 1e-4)
     result = l2p.private_train(rows, "agd", budget, key=key)
-    setup = l2p.Setup.create(Logistic(), budget.adjacency, accountants.plan("rdp", budget), 200)
+    setup = l2p.Setup.create(Logistic(), budget.adjacency, Filter("rdp", budget).accountant(), 200)
     params, final, _, _ = jax.jit(run)(api.load("agd", budget), jnp.zeros(NUM_FEATURES + 1), rows, setup, key)
     assert result.steps == int(final.step)
     np.testing.assert_allclose(result.params, params, rtol=1e-4, atol=1e-5)
@@ -130,11 +130,11 @@ def test_a_simulation_in_chunks_is_the_one_run(monkeypatch):
 
 @pytest.mark.parametrize("key", [None, jax.random.key(0)], ids=["release", "simulation"])
 def test_a_run_that_exhausts_its_budget_stops_early_and_says_so(key):
-    mu = np.sqrt(accountants.limit("gdp", BUDGET))
+    mu = np.sqrt(Filter("gdp", BUDGET).limit)
     protector = echo(np.sqrt(5.5) / mu, num_steps=1000)  # five fit, the sixth does not
     result = l2p.private_train(table(), protector, BUDGET, key=key)
     assert (result.steps, result.stop_reason, len(result.trace)) == (5, "budget", 5)
-    assert result.card.events[0][2] == 5
+    assert result.card.events[0]["steps"] == [1, 5]
     assert result.card.epsilon_certified < BUDGET.epsilon
     assert l2p.private_train(table(), protector.replace(num_steps=5), BUDGET, key=key).stop_reason == "max_steps"
 
@@ -142,11 +142,11 @@ def test_a_run_that_exhausts_its_budget_stops_early_and_says_so(key):
 @pytest.mark.parametrize("name", ["noisygd", "agd"])
 def test_the_card_prices_again_to_what_was_certified(name):
     card = l2p.private_train(table(), name, BUDGET).card
-    certified = accountants.certify(card.accountant, card.budget, card.answered(), card.adaptive_noise)
+    certified = card.filter().certify(card.answered(), card.adaptive_noise)
     assert card.epsilon_certified == certified <= BUDGET.epsilon
-    assert sum(count for *_, count in card.events) == sum(kind["count"] for kind in card.mechanisms)
-    assert all(float(np.float32(multiplier)) == multiplier for _, multiplier, _ in card.events)
-    assert card.theorem == accountants.THEOREM[card.accountant]
+    assert len(card.answered()) == sum(kind["count"] for kind in card.mechanisms)
+    assert all(float(np.float32(query.noise_multiplier)) == query.noise_multiplier for query in card.answered())
+    assert card.theorem == THEOREM[card.accountant]
     json.loads(card.to_json())
 
 
@@ -228,7 +228,7 @@ def test_public_rows_are_named_on_the_card():
 
 
 def test_a_contradicted_filter_withholds_the_result(monkeypatch):
-    monkeypatch.setattr(accountants, "limit", lambda name, budget: 0.0)
+    monkeypatch.setattr(Filter, "limit", 0.0)
     with pytest.raises(RuntimeError, match="withhold the result"):
         l2p.private_train(table(), "noisygd", BUDGET)
 

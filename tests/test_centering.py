@@ -7,7 +7,7 @@ import pytest
 
 from l2p.models import Logistic
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.accountants import plan
+from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
@@ -26,7 +26,7 @@ def rows() -> Rows:
 
 def centre(rows: Rows, epsilon: float, key: int = 0, cap: float | None = None):
     budget = Budget(epsilon, 1e-6)
-    setup = Setup.create(Logistic(), budget.adjacency, plan("gdp", budget), N)
+    setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).accountant(), N)
     ledger = Ledger(jnp.float32(0), setup.cap if cap is None else jnp.float32(cap))
     oracle = Oracle(rows, setup, ledger, KeyNoise(jax.random.key(key)), jnp.zeros((), jnp.int32))
     return CENTERING(D, oracle), oracle

@@ -15,7 +15,7 @@ from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
 from l2p.oracle import Oracle, Setup
-from l2p.privacy import Adjacency, Budget, Event, Ledger, limit, plan, spent
+from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Ledger
 from l2p.privacy.noise import Entropy, KeyNoise
 from l2p.protector import Protector
 from l2p.protectors import AGD, CLASSES, HAND_DESIGNED
@@ -40,7 +40,7 @@ ROWS = table()
 
 
 def setup(name="gdp", budget=BUDGET, **changes):
-    return Setup.create(MODEL, budget.adjacency, plan(name, budget), N).replace(**changes)
+    return Setup.create(MODEL, budget.adjacency, Filter(name, budget).accountant(), N).replace(**changes)
 
 
 def mean(noise, clip=1.0):
@@ -115,9 +115,9 @@ def test_ask_prices_then_charges_then_reads_rows_then_releases():
     class LoggedAccountant:
         budget = setup().accountant.budget
 
-        def price(self, event):
+        def price(self, event, *when):
             log.append("price")
-            return setup().accountant.price(event)
+            return setup().accountant.price(event, *when)
 
     oracle = opened(ledger=LoggedLedger(f32(0), setup().cap), accountant=LoggedAccountant())
     oracle.ask(LoggedSum(D, f32(1), f32(1e3)))
@@ -306,9 +306,9 @@ def test_no_scheduler_gets_past_the_budget_or_past_a_number_that_is_none(name):
     params, ended, (_, records), _ = many(jnp.asarray(multipliers))
     granted = np.stack([record.granted for record in records], -1)
     for index in range(count):
-        events = [("gaussian", value) for value in multipliers[index][granted[index]]]
-        total = spent(name, BUDGET, events)
-        assert total <= limit(name, BUDGET)
+        events = [Answered(1, "gaussian", value) for value in multipliers[index][granted[index]]]
+        total = Filter(name, BUDGET).spent(events)
+        assert total <= Filter(name, BUDGET).limit
         assert total <= float(ended.ledger.spent[index])
         asked = granted[index].ravel()
         assert not np.any(np.diff(asked.astype(int)) > 0)  # once refused, always refused: NaN stops
@@ -362,7 +362,7 @@ def test_an_oracle_that_outlives_its_step_answers_nothing():
 def release(protector, rows=ROWS, here=None, seed=5, chunks=(STEPS,)):
     """A release as a caller makes it, with noise drawn for all steps and handed over in chunks."""
     here = here or setup()
-    first, steps = plan_noise(protector, ZERO, D, here)
+    first, steps = plan_noise(protector, ZERO, N, D, here)
     entropy = Entropy(seed)
     begun, drawn = entropy.draw(first, 1), entropy.draw(steps, sum(chunks))
     later = []
@@ -407,7 +407,7 @@ def test_a_release_leaves_no_float64_anywhere_but_inside_ask():
 
 
 def test_noise_is_planned_in_the_order_it_is_asked_for():
-    first, steps = plan_noise(MIXED, ZERO, D, setup("rdp"))
+    first, steps = plan_noise(MIXED, ZERO, N, D, setup("rdp"))
     assert [(draw.distribution, draw.size) for draw in first] == [("gaussian", D)]
     assert [(draw.distribution, draw.size) for draw in steps] == [("gaussian", D + 1), ("gumbel", 3), ("gaussian", D)]
 
@@ -433,7 +433,7 @@ def test_a_release_that_is_refused_freezes_like_a_simulation():
     ended, first, later = release(protector, chunks=(4,))
     assert int(ended.step) == 2
     assert len(trace_rows(first, later)) == 2
-    assert spent("gdp", BUDGET, [("gaussian", f32(even(2)))] * 2) <= limit("gdp", BUDGET)
+    assert Filter("gdp", BUDGET).spent([Answered(1, "gaussian", f32(even(2)))] * 2) <= Filter("gdp", BUDGET).limit
 
 
 def test_observing_a_release_is_refused():
@@ -468,6 +468,6 @@ def test_hyper_parameters_and_budgets_are_leaves_and_the_model_is_not():
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_log_signal_is_how_well_the_budget_resolves_a_mean(adjacency):
     here = setup(budget=Budget(1.0, 1e-6, adjacency))
-    noise = math.sqrt(1 / limit("gdp", BUDGET)) * (2 if adjacency is Adjacency.REPLACE_ONE else 1) / N
+    noise = math.sqrt(1 / Filter("gdp", BUDGET).limit) * (2 if adjacency is Adjacency.REPLACE_ONE else 1) / N
     assert float(here.log_signal) == pytest.approx(-math.log(noise), rel=1e-5)
     assert float(here.accountant.price(Event("gaussian", 1 / here.accountant.mu))) <= float(here.cap)

@@ -13,7 +13,7 @@ from scipy import special
 
 from l2p.models import INTERCEPT_COLUMN, Logistic
 from l2p.oracle import Setup
-from l2p.privacy import Budget, epsilon, limit, plan, spent
+from l2p.privacy import Budget, Filter
 from l2p.privacy.noise import Entropy
 from l2p.protectors import (
     AGD,
@@ -29,6 +29,7 @@ from l2p.protectors import (
 )
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS
+from l2p.result import answered
 from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
 from l2p.task import Rows
 
@@ -142,7 +143,7 @@ SOME = pytest.mark.parametrize("name", ["noisygd", "agd, gumbel", "census", "pap
 
 
 def setup(accountant, budget=BUDGETS[MIDDLE], **changes):
-    return Setup.create(MODEL, budget.adjacency, plan(accountant, budget), N).replace(**changes)
+    return Setup.create(MODEL, budget.adjacency, Filter(accountant, budget).accountant(), N).replace(**changes)
 
 
 @functools.cache
@@ -181,7 +182,7 @@ def pick(tree, *index):
 
 
 def events(first, records):
-    return [(row.mechanism, row.noise_multiplier) for row in trace_rows(first, [records])]
+    return answered(trace_rows(first, [records]))
 
 
 # --------------------------------------------------------------------------------------------------------- the budget
@@ -196,11 +197,11 @@ def test_no_run_spends_more_than_its_budget_in_float64_under_any_accountant(name
     for index, budget in enumerate(BUDGETS):
         for seed in range(SEEDS):
             granted = events(pick(first, index, seed), pick(records, index, seed))
-            total, cap = spent(accountant, budget, granted), limit(accountant, budget)
+            total, cap = Filter(accountant, budget).spent(granted), Filter(accountant, budget).limit
             assert 0 < total <= cap
             assert total <= float(ended.ledger.spent[index, seed])
             # The conversion itself, without the clamp that `certify` may apply.
-            assert epsilon(accountant, budget, total) <= budget.epsilon * (1 + 1e-9)
+            assert Filter(accountant, budget).epsilon(total) <= budget.epsilon * (1 + 1e-9)
             if not CASES[name].exhausts:
                 assert total >= cap * (1 - 1e-4)  # planners of shares leave nothing behind
 
@@ -229,8 +230,8 @@ def test_constant_noise_is_constant_and_spends_the_whole_budget():
     for index, budget in enumerate(BUDGETS):
         _, ended, (_, (record,)), _ = pick(grid("noisygd, adam"), index, 0)
         np.testing.assert_allclose(record.noise_multiplier, record.noise_multiplier[0], rtol=1e-4)
-        total = spent("gdp", budget, events([], [record]))
-        assert limit("gdp", budget) * (1 - 1e-4) <= total <= limit("gdp", budget)
+        total = Filter("gdp", budget).spent(events([], [record]))
+        assert Filter("gdp", budget).limit * (1 - 1e-4) <= total <= Filter("gdp", budget).limit
         assert total == pytest.approx(STEPS / float(record.noise_multiplier[0]) ** 2, rel=2e-4)
         assert int(ended.step) == STEPS
 
@@ -316,7 +317,7 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
 def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
     case = CASES[name]
     here = setup(case.accountant)
-    first, steps = plan_noise(case.protector, ZERO, D, here)
+    first, steps = plan_noise(case.protector, ZERO, N, D, here)
     begun, drawn = Entropy(1).draw(first, 1), Entropy(2).draw(steps, STEPS)
     ends = []
     for parts in ((STEPS,), (PART, PART, PART)):
@@ -329,8 +330,9 @@ def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name)
                 later.append(records)
                 at += part
         ends.append(current)
-        granted = [(row.mechanism, row.noise_multiplier) for row in trace_rows(bought, later)]
-        assert 0 < spent(case.accountant, BUDGETS[MIDDLE], granted) <= limit(case.accountant, BUDGETS[MIDDLE])
+        granted = answered(trace_rows(bought, later))
+        case_filter = Filter(case.accountant, BUDGETS[MIDDLE])
+        assert 0 < case_filter.spent(granted) <= case_filter.limit
     chex.assert_trees_all_equal(*ends)
     assert {leaf.dtype.name for leaf in jax.tree.leaves(ends[0])} <= {"float32", "int32", "bool"}
     assert int(ends[0].step) > 0

@@ -12,8 +12,8 @@ from l2p.compare import compare
 from l2p.compare_config import CompareConfig
 from l2p.models import Logistic
 from l2p.oracle import Setup
-from l2p.privacy import accountants
 from l2p.privacy.budget import Budget
+from l2p.result import answered
 from l2p.run import run, trace_rows
 from l2p.task import Rows
 from meta_train.family import families
@@ -54,10 +54,10 @@ def test_shipped_protectors_stay_within_budget_and_beat_guessing(name):
     y = ((x - 0.5) @ generator.normal(size=12) > 0.0).astype(np.float32)
     rows = Rows(x, y, np.ones(2000, np.float32))
     found = checkpoint.resolve(name, BUDGET, "logistic")
-    setup = Setup.create(Logistic(), BUDGET.adjacency, accountants.plan(found.accountant, BUDGET), 2000)
+    setup = Setup.create(Logistic(), BUDGET.adjacency, found.filter(BUDGET).accountant(), 2000)
     params, _, (first, later), _ = jax.jit(run)(found.protector, Logistic().init(12), rows, setup, jax.random.key(0))
-    priced = [(row.mechanism, row.noise_multiplier) for row in trace_rows(first, [later])]
-    share = accountants.spent(found.accountant, BUDGET, priced) / accountants.limit(found.accountant, BUDGET)
+    priced = answered(trace_rows(first, [later]))
+    share = found.filter(BUDGET).spent(priced) / found.filter(BUDGET).limit
     assert 0.9 < share <= 1.0
     accuracy = float((Logistic().predict(params, x) == y).mean())
     assert accuracy > max(y.mean(), 1 - y.mean()) + 0.05

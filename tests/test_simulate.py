@@ -1,3 +1,5 @@
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,7 +8,7 @@ import pytest
 from l2p import data
 from l2p.models import MODELS
 from l2p.oracle import Setup
-from l2p.privacy import accountants
+from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 from l2p.run import run, trace_rows
@@ -41,7 +43,7 @@ def simulated(request, rows):
     protectors = [protector for protector, _ in made]
     model = MODELS["logistic"]
     setups = [
-        Setup.create(model, budget.adjacency, accountants.plan(name, budget), num_rows)
+        Setup.create(model, budget.adjacency, Filter(name, budget).accountant(), num_rows)
         for budget, (_, name) in zip(BUDGETS, made, strict=True)
     ]
     return protectors, setups, simulate(protectors, setups, rows, SEEDS, observe=mean_loss)
@@ -58,9 +60,10 @@ def test_each_run_equals_a_single_full_scan(simulated, rows):
             np.testing.assert_allclose(outcome.params[i, j], params, rtol=1e-3, atol=1e-4)
             assert outcome.steps[i, j] == ended.step
             expected = [
-                (row.mechanism, pytest.approx(row.noise_multiplier, rel=1e-5)) for row in trace_rows(first, [later])
+                (row.step, row.mechanism, pytest.approx(row.noise_multiplier, rel=1e-5), math.inf)
+                for row in trace_rows(first, [later])
             ]
-            assert outcome.events(i, j) == expected
+            assert outcome.answered(i, j) == expected
             assert outcome.seen[i, j, -1] == pytest.approx(float(mean_loss(params, setup.model, private)), rel=1e-4)
 
 
@@ -68,8 +71,8 @@ def test_every_run_certifies_within_its_budget(simulated):
     protectors, setups, outcome = simulated
     for i in range(len(SEEDS)):
         for j, budget in enumerate(BUDGETS):
-            events = outcome.events(i, j)
-            certified = accountants.certify(setups[j].accountant.name, budget, events, protectors[j].adaptive_noise)
+            events = outcome.answered(i, j)
+            certified = Filter(setups[j].accountant.name, budget).certify(events, protectors[j].adaptive_noise)
             assert 0.9 * budget.epsilon < certified <= budget.epsilon
             assert outcome.cost_per_step()[i, j].sum() <= setups[j].cap
 

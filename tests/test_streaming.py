@@ -10,7 +10,7 @@ import pytest
 from l2p import api
 from l2p.models import Logistic
 from l2p.oracle import Setup
-from l2p.privacy import accountants
+from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.noise import Entropy
 from l2p.protectors import agd, noisygd, nonprivate
@@ -36,7 +36,7 @@ def table() -> Rows:
 
 
 def setup(accountant: str) -> Setup:
-    return Setup.create(MODEL, BUDGET.adjacency, accountants.plan(accountant, BUDGET), N)
+    return Setup.create(MODEL, BUDGET.adjacency, Filter(accountant, BUDGET).accountant(), N)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -60,7 +60,7 @@ def test_a_streamed_simulation_is_the_simulation_in_memory(name, block):
 def test_a_streamed_release_adds_up_to_the_same_bits(name):
     accountant, protector = METHODS[name]
     here, rows = setup(accountant), table()
-    at_start, per_step = plan_noise(protector, MODEL.init(D), D, here)
+    at_start, per_step = plan_noise(protector, MODEL.init(D), N, D, here)
     begin, steps = Entropy(3).draw(at_start, 1), Entropy(4).draw(per_step, STEPS)
     ends = []
     for block in (16, 64):

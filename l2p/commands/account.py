@@ -1,72 +1,251 @@
-"""`l2p account`: price a finished run again."""
+"""`l2p account`: price a finished run again, or plan noise, steps or epsilon before one."""
 
 import dataclasses
+import json
 import math
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from l2p.errors import InputError
 
 if TYPE_CHECKING:
+    from l2p.privacy.budget import Budget
     from l2p.privacy.card import Card
+    from l2p.privacy.fixed import Row
+    from l2p.privacy.sampling import Sampler
 
-#: dp-accounting discretises losses and rounds up; it agrees with the exact Gaussian curve to 1e-8.
+#: Rounding that the same sum may show on another machine.
 TOLERANCE = 1e-6
+_HOW = (
+    "pass --card FILE to price a run, or --delta and two of --epsilon, --steps and --noise-multiplier to find the third"
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Account:
-    """Price the events on a run's card again in float64; exit with 1 if they cost more than the card says."""
+    """Price a run's card again (exit 1 if it costs more than it says), or find noise, steps or epsilon for a plan."""
 
-    card: Path
+    card: Path | None = None
     """A run's card.json."""
     verify: bool = False
-    """Also compose them with dp-accounting."""
+    """With --card: also compose its events with dp-accounting."""
+    table: bool = False
+    """With --card: also what each accountant would have certified, had the noise been fixed, and in what time."""
+    epsilon: float | None = None
+    """Target, in nats."""
+    delta: float | None = None
+    """A probability below one over the number of rows."""
+    steps: int | None = None
+    """How many equal Gaussian steps."""
+    noise_multiplier: float | None = None
+    """Standard deviation of the noise over the sensitivity, which under replace_one is 2 clipping norms."""
+    sampling_rate: float | None = None
+    """Poisson batches: the probability that a row is read; without it, every step reads every row."""
+    batch_size: int | None = None
+    """Fixed-size batches, with --rows."""
+    rows: int | None = None
+    """N, how many rows the table has."""
+    adjacency: Literal["zero_out", "add_remove", "replace_one"] | None = None
+    """Which tables are neighbours; zero_out unless said otherwise."""
+    accountant: str | None = None
+    """One accountant to plan with; all of them by default."""
+    json: bool = False
+    """Print JSON."""
 
     def run(self) -> int:
-        """Print what was spent, and compare."""
-        from l2p.privacy import accountants
+        """Do what the options ask for."""
+        if self.card is not None:
+            self._check_only_card()
+            return self._price(self.card)
+        if self.verify or self.table:
+            raise InputError("--verify and --table are about a run, but there is no card; pass --card FILE too.")
+        if self.delta is None or [self.epsilon, self.steps, self.noise_multiplier].count(None) != 1:
+            raise InputError(f"these options do not say what to account for; {_HOW}.")
+        found = self._plan()
+        if self.json:
+            print(json.dumps(found, indent=1, allow_nan=False))
+            return 0
+        for line in found["accountants"]:
+            value = "-" if line["value"] is None else f"{line['value']:.6g}"
+            print(
+                f"{line['accountant']:<20}{found['what'].replace('_', ' ')} {value:<12}{line['seconds']:8.3f} s  {line['note']}".rstrip()
+            )
+        return 0
+
+    def _check_only_card(self) -> None:
+        about_runs = {"card", "verify", "table", "json"}
+        given = [
+            field.name.replace("_", "-")
+            for field in dataclasses.fields(self)
+            if field.name not in about_runs and getattr(self, field.name) is not None
+        ]
+        if given:
+            raise InputError(
+                f"a card says what its run was, so --{given[0]} cannot be given with --card; leave it out."
+            )
+
+    def _price(self, path: Path) -> int:
+        """Price a card and compare."""
         from l2p.privacy.card import Card
 
-        card = Card.from_json(self.card)
-        budget, answered = card.budget, card.answered()
-        spent = accountants.spent(card.accountant, budget, answered)
-        limit = accountants.limit(card.accountant, budget)
-        print(f"accountant   {card.accountant}, {len(answered)} queries")
-        print(f"spent        {spent:.9g} of {limit:.9g} ({spent / limit:.4%})")
-        holds = spent <= limit
-        if holds:
-            certified = accountants.certify(card.accountant, budget, answered, card.adaptive_noise)
-            print(f"epsilon      {certified:.9g} certified at delta {card.delta:g}, target {card.epsilon:g}")
-            holds = certified <= card.epsilon_certified * (1 + TOLERANCE) and card.epsilon_certified <= card.epsilon
-        if self.verify:
-            independent = _independent_epsilon(card)
-            print(f"dp-accounting: epsilon {independent:.9g} for the same events, had they been fixed in advance")
-            holds = holds and independent <= card.epsilon * (1 + TOLERANCE)
-        print("the card holds" if holds else "THE CARD DOES NOT HOLD: its events cost more than it says")
-        return 0 if holds else 1
+        card = Card.from_json(path)
+        report = _priced(card)
+        if self.verify and "spent" in report:
+            report |= _verified(card)
+        if self.table:
+            report["table"] = _table(card)
+        report["holds"] = report.pop("fails", None) is None
+        if self.json:
+            print(json.dumps(report, indent=1, allow_nan=False))
+        else:
+            _print_report(card, report)
+        return 0 if report["holds"] else 1
+
+    def _sampler(self) -> "Sampler":
+        from l2p.privacy.sampling import FixedSize, FullBatch, Poisson
+
+        if self.sampling_rate is not None and self.batch_size is not None:
+            raise InputError(
+                "--sampling-rate draws Poisson batches and --batch-size fixed-size ones, whose prices differ; pass one."
+            )
+        if self.sampling_rate is not None:
+            return Poisson(self.sampling_rate)
+        if self.batch_size is None:
+            return FullBatch()
+        if self.rows is None:
+            raise InputError("--batch-size alone is no sampling rate; pass --rows, the number of rows, too.")
+        return FixedSize(self.batch_size, self.rows)
+
+    def _plan(self) -> dict[str, Any]:
+        """What is missing of epsilon, steps and noise, by every accountant."""
+        from l2p.privacy.budget import Budget
+        from l2p.privacy.events import Adjacency
+
+        # Where epsilon is what is asked for, the budget only checks delta.
+        adjacency = Adjacency(self.adjacency or "zero_out")
+        budget = Budget(1.0 if self.epsilon is None else self.epsilon, cast(float, self.delta), adjacency)
+        sampler = self._sampler()
+        sampler.check(adjacency, self.rows)
+        numbers = {"epsilon": self.epsilon, "steps": self.steps, "noise_multiplier": self.noise_multiplier}
+        what = next(name for name, value in numbers.items() if value is None)
+        given = {name: value for name, value in numbers.items() if value is not None}
+        asked = {"delta": budget.delta, "adjacency": adjacency.value, "sampler": sampler.to_json()}
+        return {"what": what, **given, **asked, "accountants": self._lines(budget, sampler)}
+
+    def _lines(self, budget: "Budget", sampler: "Sampler") -> list[dict[str, Any]]:
+        from l2p.privacy import planning
+
+        if self.epsilon is None and self.accountant is None:
+            rows = _rows_of_plan(cast(int, self.steps), cast(float, self.noise_multiplier), sampler, budget)
+            return [_line(row.name, row.epsilon, row.seconds, row.note) for row in rows]
+
+        def find(name: str) -> float:
+            if self.epsilon is None:
+                steps, noise = cast(int, self.steps), cast(float, self.noise_multiplier)
+                return planning.epsilon(sampler, budget.adjacency, budget.delta, steps, noise, name)
+            if self.steps is None:
+                return planning.num_steps(budget, sampler, cast(float, self.noise_multiplier), name)
+            return planning.noise_multiplier(budget, sampler, self.steps, name)
+
+        if self.accountant is not None:
+            return [_timed(self.accountant, find)]
+        lines = []
+        for name in planning.ACCOUNTANTS:
+            try:
+                lines.append(_timed(name, find))
+            except InputError as error:
+                lines.append(_line(name, None, 0.0, str(error)))
+        if all(line["value"] is None for line in lines):
+            raise InputError(lines[0]["note"])
+        return lines
 
 
-def _independent_epsilon(card: "Card") -> float:
-    """Epsilon at the card's delta of its events, by dp-accounting."""
-    from dp_accounting import dp_event, pld, rdp
+def _timed(name: str, find: Callable[[str], float]) -> dict[str, Any]:
+    begun = time.perf_counter()
+    value = find(name)
+    seconds = time.perf_counter() - begun
+    if math.isinf(value):
+        return _line(name, None, seconds, "certifies no epsilon for this much noise.")
+    return _line(name, value, seconds, "")
 
-    from l2p.privacy.convert import planned_order
 
-    if not card.events:
-        return 0.0
-    if card.accountant == "gdp":
-        # Gaussian mechanisms compose to one Gaussian mechanism: the squares of their mu add up.
-        mu = math.sqrt(sum(count / multiplier**2 for _, multiplier, count in card.events))
-        accountant = pld.PLDAccountant()
-        accountant.compose(dp_event.GaussianDpEvent(1 / mu))
-        return accountant.get_epsilon(card.delta)
-    best = planned_order(card.epsilon, card.delta) - 1
-    accountant = rdp.RdpAccountant(orders=[1 + best * 2 ** (k / 4) for k in range(-8, 9)])
-    for mechanism, multiplier, count in card.events:
-        # Selections by their zCDP: bounded range epsilon gives epsilon^2 / 8, pure epsilon gives epsilon^2 / 2.
-        event = {
-            "gaussian": dp_event.GaussianDpEvent(multiplier),
-            "gumbel": dp_event.ZCDpEvent(1 / (8 * multiplier**2)),
-            "exponential": dp_event.ZCDpEvent(1 / (2 * multiplier**2)),
-        }[mechanism]
-        accountant.compose(event, count)
-    return accountant.get_epsilon(card.delta)
+def _line(name: str, value: float | None, seconds: float, note: str) -> dict[str, Any]:
+    return {"accountant": name, "value": value, "seconds": seconds, "note": note}
+
+
+def _rows_of_plan(steps: int, noise_multiplier: float, sampler: "Sampler", budget: "Budget") -> "list[Row]":
+    from l2p.privacy import fixed, planning
+
+    answered = planning.equal_steps(steps, noise_multiplier)
+    return fixed.table(answered, sampler, budget.adjacency, budget.delta)
+
+
+def _priced(card: "Card") -> dict[str, Any]:
+    """What the card's own accountant makes of its events; with "fails" if that is more than the card says."""
+    about = {
+        "accountant": card.accountant,
+        "delta": card.delta,
+        "target": card.epsilon,
+        "claimed": card.epsilon_certified,
+    }
+    answered = card.answered()
+    about["queries"] = len(answered)
+    try:
+        filter = card.filter()
+    except InputError as error:
+        return about | {"fails": str(error)}  # such as an envelope that costs more than the target
+    spent, limit = filter.spent(answered), filter.limit
+    report = about | {"spent": spent if spent < math.inf else None, "limit": limit, "unit": filter.unit}
+    if not spent <= limit:
+        return report | {"fails": "spent more than its cap"}
+    certified = filter.certify(answered, card.adaptive_noise)
+    report["certified"] = certified
+    honest = certified <= card.epsilon_certified * (1 + TOLERANCE) and card.epsilon_certified <= card.epsilon
+    return report if honest else report | {"fails": "certifies more than the card says"}
+
+
+def _verified(card: "Card") -> dict[str, Any]:
+    from l2p.privacy.independent import compose
+
+    found = compose(card.filter(), card.answered(), card.adaptive_noise)
+    report: dict[str, Any] = {"independent": found._asdict()}
+    if found.exact and found.epsilon > card.epsilon * (1 + TOLERANCE):
+        report["fails"] = "dp-accounting finds more than the target"
+    return report
+
+
+def _table(card: "Card") -> list[dict[str, Any]]:
+    from l2p.privacy import fixed, sampling
+
+    budget = card.budget
+    rows = fixed.table(card.answered(), sampling.from_json(card.sampler), budget.adjacency, budget.delta)
+    return [row._asdict() for row in rows]
+
+
+def _print_report(card: "Card", report: dict[str, Any]) -> None:
+    print(f"accountant   {card.accountant}, {report['queries']} queries")
+    if "limit" in report:
+        spent, limit = report["spent"], report["limit"]
+        share = "without bound" if spent is None else f"{spent:.9g} of {limit:.9g} ({spent / limit:.4%})"
+        print(f"spent        {share}, in {report['unit']}")
+    if "certified" in report:
+        print(f"epsilon      {report['certified']:.9g} certified at delta {card.delta:g}, target {card.epsilon:g}")
+    if "independent" in report:
+        found = report["independent"]
+        bound = "" if found["exact"] else "; it only bounds this sampler, so it may exceed the target"
+        print(f"dp-accounting: epsilon {found['epsilon']:.9g} by {found['method']}{bound}")
+    if "table" in report:
+        _print_table(card, report["table"])
+    print("the card holds" if report["holds"] else "THE CARD DOES NOT HOLD: its events cost more than it says")
+
+
+def _print_table(card: "Card", rows: list[dict[str, Any]]) -> None:
+    print(f"\nepsilon at delta {card.delta:g} of these events, had their noise been fixed in advance:")
+    for row in rows:
+        value = "-" if row["epsilon"] is None else f"{row['epsilon']:.6g}"
+        mark = " " if row["valid_for_adaptive"] else "*"
+        print(f"  {row['name']:<20}{mark} {value:<12}{row['seconds']:8.3f} s  {row['note']}".rstrip())
+    depended = "this run's noise did" if card.adaptive_noise else "this run's did not"
+    print(f"* no guarantee where noise depends on earlier answers ({depended}).\n")

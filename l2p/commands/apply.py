@@ -33,12 +33,14 @@ class Apply:
     """Folder to write to; must be empty or new."""
     classes: tuple[float, float] | None = None
     """Labels A and B, of class 0 and 1; else labels are 0 and 1, or -1 and 1."""
-    accountant: Literal["gdp", "rdp", "zcdp", "ctcdp", "paper_13"] | None = None
+    accountant: Literal["gdp", "rdp", "zcdp", "ctcdp", "paper_13", "pld"] | None = None
     """Else the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """Which tables are neighbours."""
     seed: int | None = None
     """Fixes the noise, so that the run is not a private release; for experiments."""
+    ledger: Path | None = None
+    """What all runs on this data set have spent together (see `l2p ledger create`); the run is reserved there."""
     test: Path | None = None
     """A table to score the model on, outside the guarantee."""
     on_invalid: Literal["refuse", "null"] = "refuse"
@@ -68,7 +70,15 @@ class Apply:
         test = None
         if self.test is not None:
             test = prepare(read_table(self.test), self.target, bounds, self.classes, self.on_invalid, columns)
-        result = api.private_train(rows, self.protector, budget, model=self.model, key=key, accountant=self.accountant)
+        result = api.private_train(
+            rows,
+            self.protector,
+            budget,
+            model=self.model,
+            key=key,
+            accountant=self.accountant,
+            ledger=self.ledger,
+        )
         result.save(self.out, columns, bounds, self.classes, self.target)
         if test is not None:
             (self.out / "metrics.json").write_text(json.dumps(_score(result, test), indent=1) + "\n", encoding="utf-8")

@@ -1,33 +1,11 @@
-"""Privacy accounting: events, budgets, accountants, and the ledger that a run obeys."""
+"""Privacy accounting: events, samplers, budgets, filters, and the ledger that a run obeys."""
 
-from l2p.privacy.accountants import (
-    NAMES,
-    THEOREM,
-    Accountant,
-    certify,
-    default_accountant,
-    epsilon,
-    limit,
-    plan,
-    spent,
-)
+from l2p.privacy.accountants import NAMES, THEOREM, Filter, default_accountant
 from l2p.privacy.budget import Budget
-from l2p.privacy.convert import (
-    CtCDP,
-    ctcdp,
-    ctcdp_epsilon,
-    gdp_delta,
-    gdp_epsilon,
-    gdp_mu,
-    planned_order,
-    rdp_epsilon,
-    zcdp_epsilon,
-    zcdp_epsilon_simple,
-    zcdp_rho,
-    zcdp_rho_simple,
-)
-from l2p.privacy.events import MECHANISMS, Adjacency, Event
+from l2p.privacy.events import MECHANISMS, Adjacency, Answered, Event
 from l2p.privacy.ledger import Ledger
+from l2p.privacy.prices import Accountant
+from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
 
 __all__ = [
     "MECHANISMS",
@@ -35,25 +13,15 @@ __all__ = [
     "THEOREM",
     "Accountant",
     "Adjacency",
+    "Answered",
     "Budget",
-    "CtCDP",
     "Event",
+    "Filter",
+    "FixedSize",
+    "FullBatch",
     "Ledger",
-    "certify",
-    "ctcdp",
-    "ctcdp_epsilon",
+    "PermutationEpochs",
+    "Poisson",
+    "Sampler",
     "default_accountant",
-    "epsilon",
-    "gdp_delta",
-    "gdp_epsilon",
-    "gdp_mu",
-    "limit",
-    "plan",
-    "planned_order",
-    "rdp_epsilon",
-    "spent",
-    "zcdp_epsilon",
-    "zcdp_epsilon_simple",
-    "zcdp_rho",
-    "zcdp_rho_simple",
 ]

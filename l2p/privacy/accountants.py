@@ -1,30 +1,47 @@
-"""Accountants for full-batch runs: each prices a query at coefficient / noise_multiplier^2 and caps the sum.
+"""Filters: what is fixed before a run so that its cap holds, in float64; and the certificate after it.
 
-The part in JAX decides inside a run; the part in float64 checks its trace afterwards. Sensitivity and adjacency are
-already inside an event's noise multiplier, so no accountant sees them. Every price comes from one of
+A `Filter` is one accountant for one budget and one sampler. `Filter.accountant` is its float32 part, which decides
+inside the run; `spent` and `certify` price the trace again with every operation rounded up. At noise multiplier m:
 
-- gaussian: mu = 1 / noise_multiplier, and rho = mu^2 / 2 (Dong, Roth & Su 2022; Bun & Steinke 2016);
-- gumbel: epsilon = 1 / noise_multiplier of bounded range, so rho = epsilon^2 / 8 (Cesar & Rogers 2021);
-- exponential: epsilon = 1 / noise_multiplier, pure, so rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4).
+- gaussian: mu = 1 / m, and rho = mu^2 / 2 (Dong, Roth & Su 2022; Bun & Steinke 2016);
+- laplace, gamma, exponential: epsilon = 1 / m, pure, so rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4);
+- gumbel: epsilon = 1 / m of bounded range, so rho = epsilon^2 / 8 (Cesar & Rogers 2021);
+- sinh_normal: rho = 8 / m^2 below order tail / 8 (Bun, Dwork, Rothblum & Steinke 2018).
+
+Sampled: a Gaussian sum by `l2p.privacy.renyi`; pure epsilon shrinks to ln(1 + q (e^epsilon - 1)) (Balle, Barthe &
+Gaboardi 2018); nothing costs more than on all rows. Permutation epochs amplify nothing: see `spent`.
 """
 
+import dataclasses
+import functools
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
+from scipy.optimize import minimize_scalar
 
 from l2p.errors import InputError
 from l2p.privacy import convert
 from l2p.privacy.budget import Budget
-from l2p.privacy.events import Event
+from l2p.privacy.events import Answered
+from l2p.privacy.prices import (
+    DIVERGENCES,
+    PAPER_FACTOR,
+    PAPER_MOST,
+    SINH_ORDERS,
+    Accountant,
+    coefficient_of,
+    float32_down,
+    float32_up,
+)
+from l2p.privacy.renyi import Neighbours, divergence_up
+from l2p.privacy.sampling import FullBatch, PermutationEpochs, Sampler
 
-Price = TypeVar("Price", float, jax.Array)
-
-_RHO = {"gaussian": 1 / 2, "gumbel": 1 / 8, "exponential": 1 / 2}
+_RHO = {"gaussian": 1 / 2, "gumbel": 1 / 8, "exponential": 1 / 2, "laplace": 1 / 2, "gamma": 1 / 2}
+_SINH_RHO = {"sinh_normal": 8.0}
 
 #: For each accountant, why its cap holds although the noise of a query may depend on earlier answers.
 THEOREM = {
@@ -35,221 +52,278 @@ THEOREM = {
     "rdp": "Renyi filter at one order fixed beforehand: while the divergences sum to within the budget, so does the "
     "whole run's, also when each depends on earlier answers (Feldman & Zrnic 2021; Lecuyer 2021).",
     "ctcdp": "Truncated CDP with its order bound fixed beforehand composes by adding rho (Bun, Dwork, Rothblum & "
-    "Steinke 2018), also adaptively, by the Renyi filter (Feldman & Zrnic 2021) at every order below the bound.",
+    "Steinke 2018), also adaptively, by the Renyi filter (Feldman & Zrnic 2021) at the order bound.",
+    "paper_13": "Truncated CDP with its order bound fixed beforehand, each query priced at 13 q^2 rho by the "
+    "subsampling theorem for fixed-size batches, whose preconditions every query met (Bun, Dwork, Rothblum & Steinke "
+    "2018, Theorem 11), composed by the Renyi filter (Feldman & Zrnic 2021) at the order bound.",
+    "pld": "Privacy loss distribution of a public lower envelope of the noise, fixed beforehand for the whole run: "
+    "noisier queries are a post-processing of it (composition by dp-accounting; Koskela, Jalko & Honkela 2020).",
 }
 NAMES = tuple(THEOREM)
 
-# With u = 2^-24, a price evaluated in float32 loses at most 8u: 2u for a multiplier cast from float64 (it is squared),
-# u for the square, 4u for a division on a GPU (u on a CPU) and u for this product. 1 + 16u covers it twice, and stays
-# a constant, so the price remains smooth. The coefficient itself is rounded up when planned.
-_UP = 1 + 2.0**-20
-# Within this range prices, noise multipliers and their derivatives (third powers) are normal float32 numbers.
-# Less noise costs infinity, more noise is charged as the upper end: both err on the safe side.
-_LEAST_NOISE, _MOST_NOISE = 2.0**-25, 2.0**40
+_UNITS = {"gdp": "mu^2", "zcdp": "rho", "rdp": "divergence", "ctcdp": "rho", "paper_13": "rho", "pld": "divergence"}
 
 
-@struct.dataclass
-class Accountant:
-    """Prices of queries and a cap on their sum; the cap and the coefficients may be stacked and vmapped.
+@dataclasses.dataclass(frozen=True)
+class Filter:
+    """One accountant, planned for one budget and one sampler, in float64.
 
     Attributes:
-      name: one of `NAMES`; the price's unit is that accountant's own (mu^2, rho, or the divergence at one order).
-      coefficients: mechanism to f32[], the price at noise multiplier 1.
-      budget: f32[], rounded down.
+      name: one of `NAMES`.
+      budget: the target, with its adjacency.
+      sampler: which rows the queries of a step read.
+      num_steps: T, public; plans the Renyi order of sampled runs, which T equal steps then make best use of.
 
-    >>> accountant = plan("gdp", Budget(0.1, 1e-8))
-    >>> round(float(accountant.price(Event("gaussian", jnp.float32(100.0)))), 6)
-    0.0001
-    >>> round(float(accountant.mu), 6)
-    0.021769
+    Raises:
+      InputError: there is no theorem for this combination.
+
+    >>> filter = Filter("gdp", Budget(0.1, 1e-8))
+    >>> round(filter.limit, 7), round(filter.spent([Answered(1, "gaussian", 100.0)] * 2), 9)
+    (0.0004739, 0.0002)
     """
 
-    name: str = struct.field(pytree_node=False)
-    coefficients: dict[str, jax.Array]
-    budget: jax.Array
+    name: str
+    budget: Budget
+    sampler: Sampler = FullBatch()  # noqa: RUF009 - frozen
+    num_steps: int | None = None
 
-    def price(self, event: Event) -> jax.Array:
-        """f32[], never below the true price; differentiable in the noise multiplier, infinite where that is no noise.
-
-        A mechanism this accountant has no theorem for raises `InputError` while tracing.
-        """
-        multiplier = jnp.asarray(event.noise_multiplier, jnp.float32)
-        if event.mechanism == "none":
-            return jnp.full_like(multiplier, jnp.inf)
-        coefficient = _coefficient(self.name, self.coefficients, event.mechanism)
-        noisy = multiplier >= _LEAST_NOISE  # false for NaN
-        # The unused side of a `where` is differentiated too, so it divides by a safe value.
-        safe = jnp.minimum(jnp.where(noisy, multiplier, 1.0), _MOST_NOISE)
-        return jnp.where(noisy, coefficient / safe**2 * _UP, jnp.inf)
-
-    def noise_multiplier(self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian") -> jax.Array:
-        """f32[], the least noise that `cost` pays for: its price is at most `cost`, and within 1e-5 of it.
-
-        The multiplier stays between 2^-25 and 2^40, so costs that would leave that range pay for its ends.
-        """
-        coefficient = _coefficient(self.name, self.coefficients, mechanism)
-        cost = jnp.clip(jnp.asarray(cost, jnp.float32), coefficient * _LEAST_NOISE**2, coefficient * _MOST_NOISE**2)
-        # The price's own margin, and once more to cover the rounding of these two lines.
-        return jnp.sqrt(coefficient * _UP) / jnp.sqrt(cost) * _UP
+    def __post_init__(self) -> None:
+        """Refuse what has no theorem."""
+        if self.name not in NAMES:
+            raise InputError(
+                f"accountant {self.name!r} is unknown, so no guarantee could be stated; "
+                f"choose one of {', '.join(NAMES)}."
+            )
+        self.sampler.check(self.budget.adjacency)
+        if self.name not in self.sampler.accountants:
+            raise InputError(
+                f"accountant {self.name!r} has no theorem for {self.sampler}, so its price would mean nothing; choose "
+                f"{' or '.join(self.sampler.accountants)}, or another sampler."
+            )
+        if self.name == "paper_13" and self.sampler.rate() > PAPER_MOST:
+            raise InputError(
+                f"accountant 'paper_13' is proved for sampling rates up to {PAPER_MOST}, but this run's is "
+                f"{self.sampler.rate():.3g}; choose smaller batches, or 'ctcdp', the same measure priced tightly."
+            )
 
     @property
-    def mu(self) -> jax.Array:
-        """f32[], the signal-to-noise ratio of one Gaussian query that spends the whole budget."""
-        return 1 / self.noise_multiplier(self.budget)
+    def theorem(self) -> str:
+        """Why the cap holds."""
+        return THEOREM[self.name]
+
+    @property
+    def unit(self) -> str:
+        """What prices are counted in."""
+        return f"{_UNITS[self.name]} at order {self.order:.4g}" if self.name == "rdp" else _UNITS[self.name]
+
+    @functools.cached_property
+    def neighbours(self) -> Neighbours | None:
+        """Which divergence prices a sampled Gaussian."""
+        return self.sampler.neighbours(self.budget.adjacency)
+
+    @functools.cached_property
+    def order(self) -> float:
+        """The order at which divergences are counted; infinite for measures of all orders."""
+        if self.name in ("ctcdp", "paper_13"):
+            return convert.ctcdp(self.budget.epsilon, self.budget.delta).omega
+        if self.name not in DIVERGENCES:
+            return math.inf
+        if self.neighbours is None or self.num_steps is None:
+            return convert.planned_order(self.budget.epsilon, self.budget.delta)
+        return _order_for_steps(self.budget, self.sampler.rate(), self.neighbours, self.num_steps)
+
+    @functools.cached_property
+    def limit(self) -> float:
+        """The cap, rounded down, in the accountant's own unit."""
+        target = self.budget.epsilon, self.budget.delta
+        if self.name == "gdp":
+            return math.nextafter(convert.gdp_mu(*target) ** 2, 0.0)
+        if self.name == "zcdp":
+            return convert.zcdp_rho(*target)
+        if self.name in ("ctcdp", "paper_13"):
+            return convert.ctcdp(*target).rho
+        return convert.rdp_budget(self.order, *target)
+
+    @functools.cached_property
+    def coefficients(self) -> dict[str, float]:
+        """Mechanism to its price on all rows at noise multiplier 1."""
+        if self.name == "gdp":
+            return {"gaussian": 1.0}
+        per_order = self.order if self.name in DIVERGENCES else 1.0
+        priced = _RHO | (_SINH_RHO if self.name in ("rdp", "ctcdp") else {})
+        return {mechanism: per_order * rho for mechanism, rho in priced.items()}
+
+    def accountant(self) -> Accountant:
+        """The part that decides inside a run: budget rounded down, prices rounded up, in float32.
+
+        >>> accountant = Filter("zcdp", Budget(0.1, 1e-8)).accountant()
+        >>> accountant.name, round(float(accountant.mu), 4)
+        ('zcdp', 0.0204)
+        """
+        upward = {mechanism: jnp.asarray(float32_up(value)) for mechanism, value in self.coefficients.items()}
+        return Accountant(
+            self.name,
+            upward,
+            jnp.asarray(float32_down(self.limit)),
+            # An order one rounding off would be priced at another point than the cap is.
+            jnp.asarray(np.float32(self.order)),
+            self.sampler,
+            self.neighbours,
+        )
+
+    def prices(self, mechanism: str, noise_multiplier: np.ndarray, sampled: bool, tail: float = math.inf) -> np.ndarray:
+        """f64[n], each rounded up; infinite where the multiplier is NaN or not above 0, or a precondition fails."""
+        multiplier = np.asarray(noise_multiplier, np.float64)
+        if mechanism == "none":
+            return np.full(multiplier.shape, np.inf)
+        coefficient = coefficient_of(self.name, self.coefficients, mechanism)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            square = np.nextafter(multiplier * multiplier, 0.0)
+            whole = np.nextafter(coefficient / square, np.inf)
+        usable = (multiplier > 0) & (square > 0)
+        if mechanism == "sinh_normal":
+            usable &= (square > 0.5 * (1 + 1e-9)) & (2 * square * (1 + 1e-9) <= tail * tail)
+            usable &= SINH_ORDERS * self.order < tail
+        if sampled and self.neighbours is not None:
+            whole = self._sampled(mechanism, np.where(usable, multiplier, 1.0), np.where(usable, whole, 1.0))
+        return np.where(usable, whole, np.inf)
+
+    def _sampled(self, mechanism: str, multiplier: np.ndarray, whole: np.ndarray) -> np.ndarray:
+        rate = self.sampler.rate()
+        if self.name == "paper_13":
+            amplifies = -math.log(rate) * (1 - 1e-12)
+            fits = (whole <= PAPER_MOST) & (3 * whole * (2 - np.log2(whole)) <= amplifies)
+            fits &= 4 * whole * self.order <= amplifies
+            return np.where(fits, PAPER_FACTOR * rate**2 * whole * (1 + 1e-12), np.inf)
+        per_order = 1.0 if self.name in DIVERGENCES else 1.0 / self.order
+        if mechanism == "sinh_normal":
+            return whole
+        if mechanism == "gaussian":
+            assert self.neighbours is not None
+            counted = divergence_up(multiplier, rate, self.order, self.neighbours)
+        else:
+            less = np.log1p(rate * np.expm1(np.minimum(1 / multiplier, 700.0)))
+            counted = np.where(multiplier > 1 / 700, self.order * less * less / 2 * (1 + 1e-12), np.inf)
+        return np.minimum(counted * per_order * (1 + 1e-15), whole)
+
+    def spent(self, answered: Iterable[Answered]) -> float:
+        """What a trace cost, in float64, rounded up; infinite if any answer had no noise to speak of.
+
+        With permutation epochs a row meets one step of each epoch, so an epoch costs what its dearest step costs.
+        """
+        trace = list(answered)
+        costs = np.zeros(len(trace))
+        kinds = [(entry.mechanism, entry.step > 0, entry.tail) for entry in trace]
+        for kind in set(kinds):
+            chosen = np.array([other == kind for other in kinds])
+            multipliers = np.array([entry.noise_multiplier for entry in trace], np.float64)[chosen]
+            costs[chosen] = self.prices(kind[0], multipliers, kind[1], kind[2])
+        if isinstance(self.sampler, PermutationEpochs):
+            costs = _per_epoch([entry.step for entry in trace], costs, self.sampler.steps_per_charge)
+        # fsum rounds once, to the nearest.
+        return math.nextafter(math.fsum(costs), math.inf) if len(trace) else 0.0
+
+    def epsilon(self, spent: float) -> float:
+        """Epsilon at `budget.delta` of a run that cost `spent`, rounded up, if its noise was fixed in advance.
+
+        For noise that depended on earlier answers this is no guarantee: `certify` then reports the cap.
+
+        >>> round(Filter("gdp", Budget(0.1, 1e-8)).epsilon(0.0001), 3)
+        0.044
+        """
+        if spent == 0:
+            return 0.0  # no query was answered; the conversions at a fixed order would still charge for delta
+        delta = self.budget.delta
+        if self.name == "gdp":
+            return convert.gdp_epsilon(math.nextafter(math.sqrt(spent), math.inf), delta)
+        if self.name == "zcdp":
+            return convert.zcdp_epsilon(spent, delta)
+        if self.name in ("ctcdp", "paper_13"):
+            return convert.ctcdp_epsilon(spent, self.order, delta)
+        return max(convert.rdp_epsilon(spent, self.order, delta), 0.0)
+
+    def certify(self, answered: Sequence[Answered], adaptive: bool) -> float:
+        """The epsilon that a finished run may print at `budget.delta`; never above `budget.epsilon`.
+
+        Args:
+          answered: every granted query, in order.
+          adaptive: whether any noise, or when the run stopped, depended on earlier answers; then the theorem covers
+            the cap and not "what was spent so far".
+
+        Raises:
+          RuntimeError: the trace costs more than the cap, which a run of this library cannot reach.
+
+        >>> Filter("gdp", Budget(0.1, 1e-8)).certify([Answered(1, "gaussian", 100.0)], adaptive=True)
+        0.1
+        """
+        total = self.spent(answered)
+        if not total <= self.limit:
+            raise RuntimeError(
+                f"the {self.name} accountant's float64 check finds {total!r} spent of {self.limit!r}, so {self.budget} "
+                "does not hold; withhold the result and report this as a bug."
+            )
+        if adaptive:
+            return self.budget.epsilon
+        # Staying within the cap proves budget.epsilon by itself, so an upward rounding beyond it may be dropped.
+        return min(self.epsilon(total), self.budget.epsilon)
 
 
-def plan(name: str, budget: Budget) -> Accountant:
-    """The accountant `name` with the cap that certifies `budget`, for full-batch runs.
-
-    >>> plan("zcdp", Budget(0.1, 1e-8)).name
-    'zcdp'
-    """
-    coefficients, cap = _terms(name, budget)
-    upward = {mechanism: jnp.asarray(_float32(value, math.inf)) for mechanism, value in coefficients.items()}
-    return Accountant(name=name, coefficients=upward, budget=jnp.asarray(_float32(cap, 0.0)))
-
-
-def plan_for_mu(name: str, mu: jax.Array) -> Accountant:
-    """The accountant `name` with the cap of one Gaussian query at noise multiplier 1 / mu, for simulated budgets.
+def accountant_for_mu(name: str, mu: jax.Array) -> Accountant:
+    """A full-batch accountant with the cap of one Gaussian query at noise multiplier 1 / mu, for simulated budgets.
 
     Meta-training has no (epsilon, delta): it draws mu f32[] itself, which may be traced.
 
-    >>> round(float(plan_for_mu("zcdp", jnp.float32(0.1)).budget), 6)
+    >>> round(float(accountant_for_mu("zcdp", jnp.float32(0.1)).budget), 6)
     0.005
     """
     if name not in ("gdp", "zcdp", "ctcdp"):
         raise InputError(f"accountant {name!r} depends on (epsilon, delta) beyond its cap; choose gdp, zcdp or ctcdp.")
     prices = {"gaussian": 1.0} if name == "gdp" else _RHO
     coefficients = {mechanism: jnp.float32(price) for mechanism, price in prices.items()}
-    return Accountant(name, coefficients, prices["gaussian"] * jnp.square(mu))
+    return Accountant(name, coefficients, prices["gaussian"] * jnp.square(mu), jnp.float32(jnp.inf))
 
 
-def default_accountant(mechanisms: Iterable[str]) -> str:
-    """The tightest accountant here that prices all of these mechanisms.
+def default_accountant(mechanisms: Iterable[str], sampler: Sampler = FullBatch()) -> str:  # noqa: B008 - frozen
+    """The tightest filter here that prices all of these mechanisms under this sampler.
 
     >>> default_accountant({"gaussian"}), default_accountant({"gaussian", "gumbel"})
     ('gdp', 'rdp')
     """
-    return "gdp" if set(mechanisms) <= {"gaussian", "none"} else "rdp"
+    return "gdp" if set(mechanisms) <= {"gaussian", "none"} and "gdp" in sampler.accountants else "rdp"
 
 
-def limit(name: str, budget: Budget) -> float:
-    """The cap of accountant `name` in float64, in its own unit.
+@functools.lru_cache(maxsize=256)
+def _order_for_steps(budget: Budget, rate: float, neighbours: Neighbours, num_steps: int) -> float:
+    """The order at which `num_steps` equal sampled Gaussian queries need the least noise for `budget`."""
 
-    >>> round(limit("gdp", Budget(0.1, 1e-8)), 7)
-    0.0004739
-    """
-    return _terms(name, budget)[1]
+    def log_noise(log_x: float) -> float:
+        order = 1 + math.exp(log_x)
+        cap = convert.rdp_budget(order, budget.epsilon, budget.delta)
+        if cap <= 0:
+            return 1e3 - log_x  # too small an order certifies nothing at this delta
+        low, high = math.log(1e-3), math.log(1e9)
+        for _ in range(40):
+            middle = (low + high) / 2
+            dear = num_steps * divergence_up(np.array([math.exp(middle)]), rate, order, neighbours)[0] > cap
+            low, high = (middle, high) if dear else (low, middle)
+        return high
 
-
-def spent(name: str, budget: Budget, events: Sequence[tuple[str, float]]) -> float:
-    """What (mechanism, noise multiplier) pairs cost together, in float64, each operation rounded up.
-
-    Infinite if any multiplier is NaN or not above 0, or any answer carried no noise.
-
-    >>> round(spent("gdp", Budget(0.1, 1e-8), [("gaussian", 100.0)] * 2), 9)
-    0.0002
-    """
-    coefficients, _ = _terms(name, budget)
-    total = 0.0
-    for mechanism, noise_multiplier in events:
-        if mechanism == "none":
-            return math.inf
-        coefficient = _coefficient(name, coefficients, mechanism)
-        multiplier = float(noise_multiplier)
-        square = math.nextafter(multiplier * multiplier, 0.0)
-        if not (multiplier > 0 and square > 0):
-            return math.inf
-        cost = math.nextafter(coefficient / square, math.inf)
-        total = math.nextafter(total + cost, math.inf)
-    return total
+    planned = math.log(convert.planned_order(budget.epsilon, budget.delta) - 1)
+    best = minimize_scalar(log_noise, bounds=(planned - 4, planned + 1), method="bounded", options={"xatol": 1e-3})
+    # Rounded to float32, so that a run and its certificate count at one and the same order.
+    return float(np.float32(1 + math.exp(best.x)))
 
 
-def epsilon(name: str, budget: Budget, spent: float) -> float:
-    """Epsilon at `budget.delta` of a run that cost `spent`, rounded up, if its noise was fixed in advance.
-
-    For noise that depended on earlier answers this is no guarantee: `certify` then reports the cap.
-
-    >>> round(epsilon("gdp", Budget(0.1, 1e-8), 0.0001), 3)
-    0.044
-    """
-    _terms(name, budget)  # refuses an unknown name
-    if spent == 0:
-        return 0.0  # no query was answered; the conversions at a fixed order would still charge for delta
-    delta = budget.delta
-    if name == "gdp":
-        return convert.gdp_epsilon(math.nextafter(math.sqrt(spent), math.inf), delta)
-    if name == "zcdp":
-        return convert.zcdp_epsilon(spent, delta)
-    if name == "rdp":
-        return max(convert.rdp_epsilon(spent, convert.planned_order(budget.epsilon, delta), delta), 0.0)
-    return convert.ctcdp_epsilon(spent, convert.ctcdp(budget.epsilon, delta).omega, delta)
-
-
-def certify(name: str, budget: Budget, events: Sequence[tuple[str, float]], adaptive: bool) -> float:
-    """The epsilon that a finished run may print at `budget.delta`; never above `budget.epsilon`.
-
-    Args:
-      name: the accountant that ran as the filter.
-      budget: the target it was planned for.
-      events: every granted (mechanism, noise multiplier), in order.
-      adaptive: whether any of them, or when the run stopped, depended on earlier answers; then the theorem covers the
-        cap and not "what was spent so far".
-
-    Raises:
-      RuntimeError: the events cost more than the cap, which a run of this library cannot reach.
-
-    >>> certify("gdp", Budget(0.1, 1e-8), [("gaussian", 100.0)], adaptive=True)
-    0.1
-    """
-    total, cap = spent(name, budget, events), limit(name, budget)
-    if not total <= cap:
-        raise RuntimeError(
-            f"the {name} accountant's float64 check finds {total!r} spent of {cap!r}, so {budget} does not hold; "
-            "withhold the result and report this as a bug."
-        )
-    if adaptive:
-        return budget.epsilon
-    # Staying within the cap proves budget.epsilon by itself, so an upward rounding beyond it may be dropped.
-    return min(epsilon(name, budget, total), budget.epsilon)
-
-
-def _terms(name: str, budget: Budget) -> tuple[dict[str, float], float]:
-    """Prices at noise multiplier 1 and the cap, in float64."""
-    target = budget.epsilon, budget.delta
-    if name == "gdp":
-        return {"gaussian": 1.0}, math.nextafter(convert.gdp_mu(*target) ** 2, 0.0)
-    if name == "zcdp":
-        return _RHO, convert.zcdp_rho(*target)
-    if name == "rdp":
-        order = convert.planned_order(*target)
-        return {mechanism: order * rho for mechanism, rho in _RHO.items()}, order * convert.zcdp_rho(*target)
-    if name == "ctcdp":
-        return _RHO, convert.ctcdp(*target).rho
-    if name == "paper_13":
-        raise InputError(
-            "accountant 'paper_13' prices Poisson subsampling under that theorem's preconditions, but this run uses "
-            "full batches, for which its price means nothing; use 'ctcdp', the same paper's measure, instead."
-        )
-    raise InputError(
-        f"accountant {name!r} is unknown, so no guarantee could be stated; choose one of {', '.join(NAMES)}."
-    )
-
-
-def _coefficient(name: str, coefficients: Mapping[str, Price], mechanism: str) -> Price:
-    """The price at noise multiplier 1, or a sentence that names the accountants that have one."""
-    if mechanism in coefficients:
-        return coefficients[mechanism]
-    able = "zcdp, rdp or ctcdp" if mechanism in _RHO else "no accountant here"
-    raise InputError(
-        f"accountant {name!r} cannot price mechanism {mechanism!r}, so a run that asks it would have no guarantee; "
-        f"{able} can: choose another accountant or another query."
-    )
-
-
-def _float32(value: float, toward: float) -> np.float32:
-    """The nearest float32 that does not lie on the other side of `value` from `toward`."""
-    rounded = np.float32(value)
-    exact = float(rounded)  # compared as such, `value` would be cast to float32 first
-    on_side = exact >= value if toward > value else exact <= value
-    return rounded if on_side else np.nextafter(rounded, np.float32(toward))
+def _per_epoch(steps: Sequence[int], costs: np.ndarray, steps_per_epoch: int) -> list[float]:
+    """The dearest step of each epoch, each step's queries added up, and before them what every row met in `init`."""
+    at_start = [cost for step, cost in zip(steps, costs, strict=True) if step == 0]
+    later = [(step, cost) for step, cost in zip(steps, costs, strict=True) if step > 0]
+    totals = {
+        step: math.nextafter(math.fsum(cost for _, cost in group), math.inf)
+        for step, group in itertools.groupby(later, key=lambda pair: pair[0])
+    }
+    dearest: dict[int, float] = {}
+    for step, total in totals.items():
+        epoch = (step - 1) // steps_per_epoch
+        dearest[epoch] = max(dearest.get(epoch, 0.0), total)
+    return [*at_start, *dearest.values()]

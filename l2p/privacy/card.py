@@ -2,44 +2,54 @@
 
 import dataclasses
 import importlib.metadata
+import importlib.resources
 import json
 import platform
-import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from l2p.errors import InputError
+from l2p.privacy import card_html, card_text, sampling
 from l2p.privacy.budget import Budget
-from l2p.privacy.events import Adjacency
+from l2p.privacy.card_events import decode_events
+from l2p.privacy.card_plots import Granted
+from l2p.privacy.events import Adjacency, Answered
 
-_NEIGHBOURS = {
-    Adjacency.ZERO_OUT: "Two tables are neighbours if one row of one is replaced by a null row that contributes "
-    "nothing in the other. The number of rows N is public.",
-    Adjacency.ADD_REMOVE: "Two tables are neighbours if one has a single row more than the other. The N that this "
-    "card states was declared public and is not protected.",
-    Adjacency.REPLACE_ONE: "Two tables are neighbours if one row of one is replaced by any other row in the other. "
-    "The number of rows N is public.",
-}
-_WIDTH = 100
+if TYPE_CHECKING:
+    from l2p.privacy.accountants import Filter
+
+#: What `Card.seed_policy` says, by whether the run is a private release.
+SEED_POLICY = {True: "no seed: operating system", False: "fixed seed: research only"}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Card:
-    """Everything a reader needs to judge one run; nothing in it costs budget.
+    """Everything a reader needs to judge one run; nothing in it costs budget. `schema` describes it as JSON.
 
     Attributes:
+      card_version: of this format.
       epsilon, delta, adjacency: the target the run was held to.
       epsilon_certified: the epsilon at `delta` that was certified after the run, at most `epsilon`.
       unit: what one neighbour differs in.
-      num_rows: N, public by declaration.
+      num_rows, num_features: N and the number of columns, public by declaration.
+      model: what was trained.
       private_release: False when the noise came from a seed that somebody may know.
       accountant, theorem: which filter stopped the run, and why its cap holds.
+      order: alpha at which divergences were counted; None for accountants without one.
       adaptive_noise: whether noise or stopping depended on earlier answers.
-      sampler: how rows were chosen for each query.
+      sampler: how rows were chosen for each query, as `Sampler.to_json` gives it.
       mechanisms: {query, mechanism, count, clip_norm [low, high], noise_multiplier [low, high]} per kind of query.
-      events: [mechanism, noise multiplier, count] in order, multipliers exactly as used: enough to price the run again.
+      events: every granted query exactly as it was asked (`encode_events`): enough to price the run again.
+      envelope: the noise below which no query would have been answered, in the same form; None unless `accountant` is
+        "pld", which certifies that and not the events.
       steps, max_steps, stop_reason: steps done and allowed; "budget" or "max_steps".
       randomness: where the noise came from.
+      seed_policy: one of `SEED_POLICY`.
+      float_mode: the arithmetic in which noise was added.
+      composition: {data_set, unit, reservation, spent_before, counted, limit}, the run's place in the ledger of all
+        runs on its data set, whose three numbers are in `unit`; None where no ledger was kept.
       not_private: sentences on what the guarantee does not cover.
       protector: {name, sha256, sources, range}; None where unknown or not applicable.
       warnings: sentences.
@@ -47,23 +57,31 @@ class Card:
       created: UTC, ISO 8601.
     """
 
+    card_version: int = 1
     epsilon: float
     delta: float
     epsilon_certified: float
     adjacency: str
     unit: str
     num_rows: int
+    num_features: int
+    model: str
     private_release: bool
     accountant: str
+    order: float | None
     theorem: str
     adaptive_noise: bool
-    sampler: str
+    sampler: dict[str, Any]
     mechanisms: list[dict[str, Any]]
-    events: list[list[Any]]
+    events: list[dict[str, Any]]
+    envelope: list[dict[str, Any]] | None = None
     steps: int
     max_steps: int
     stop_reason: str
     randomness: str
+    seed_policy: str
+    float_mode: str
+    composition: dict[str, Any] | None = None
     not_private: list[str]
     protector: dict[str, Any]
     warnings: list[str]
@@ -75,9 +93,21 @@ class Card:
         """The target as a `Budget`."""
         return Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
 
-    def answered(self) -> list[tuple[str, float]]:
-        """(mechanism, noise multiplier) of every granted query, in order: what accountants price."""
-        return [(mechanism, multiplier) for mechanism, multiplier, count in self.events for _ in range(count)]
+    def filter(self) -> "Filter":
+        """The filter that stopped the run, rebuilt: it prices `answered` again."""
+        from l2p.privacy.accountants import Filter
+
+        sampler = sampling.from_json(self.sampler)
+        if self.envelope is None:
+            return Filter(self.accountant, self.budget, sampler, self.max_steps)
+        from l2p.privacy.envelope import EnvelopeFilter
+
+        envelope = tuple(decode_events(self.envelope))
+        return EnvelopeFilter(self.accountant, self.budget, sampler, self.max_steps, envelope)
+
+    def answered(self) -> list[Answered]:
+        """Every granted query, in order: what accountants price."""
+        return decode_events(self.events)
 
     def to_json(self) -> str:
         """The card as JSON; `from_json` reads it back without loss."""
@@ -88,57 +118,41 @@ class Card:
         """The card in a file that `to_json` wrote.
 
         Raises:
-          InputError: the file is missing, is not JSON or is not a card.
+          InputError: the file is missing, is not JSON, does not keep to `schema`, or contradicts itself.
         """
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            content = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"the card {path} cannot be read as JSON ({error}); pass a run's card.json.") from error
-        names = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(content, dict) or set(content) != names or not _are_events(content["events"]):
-            raise InputError(
-                f"{path} does not hold the fields of a privacy card, so it cannot be priced; pass card.json."
-            )
-        return cls(**content)
+        if violation := _violation(content):
+            raise _broken(path, *violation)
+        card = cls(**content)
+        for field, problem in _contradictions(card):
+            raise _broken(path, field, problem)
+        return card
 
     def to_text(self) -> str:
         """The card for people: plain text, wrapped."""
-        sections = [_paragraph("", self._guarantee())]
-        if not self.private_release:
-            sections.insert(0, "NOT A PRIVATE RELEASE: the noise came from a user-given seed")
-        facts = {
-            "Certified": f"epsilon {self.epsilon_certified:g} of {self.epsilon:g}, by {self.accountant}",
-            "Theorem": self.theorem,
-            "Noise": "depended on earlier answers" if self.adaptive_noise else "fixed in advance",
-            "Sampler": self.sampler,
-            "Steps": f"{self.steps} of at most {self.max_steps}; stopped by: {self.stop_reason}",
-            "Randomness": self.randomness,
-            "Protector": self._protector(),
-            "Made with": ", ".join(f"{name} {version}" for name, version in self.versions.items()),
-            "Created": self.created,
-        }
-        sections.append("\n".join(_paragraph(f"{name:<12}", text) for name, text in facts.items()))
-        sections.append("\n".join(["Queries answered", *map(_mechanism, self.mechanisms)]))
-        sections.append("\n".join(["Not covered", *(_paragraph("- ", text) for text in self.not_private)]))
-        if self.warnings:
-            sections.append("\n".join(["Warnings", *(_paragraph("- ", text) for text in self.warnings)]))
-        return "\n\n".join(["PRIVACY CARD", *sections]) + "\n"
+        return card_text.render(self)
 
-    def _guarantee(self) -> str:
-        return (
-            f"(epsilon = {self.epsilon:g}, delta = {self.delta:g})-differential privacy for one {self.unit} of "
-            f"N = {self.num_rows}. {_NEIGHBOURS[Adjacency(self.adjacency)]} Whatever is released, the odds of seeing "
-            f"it differ between neighbours by a factor of at most e^epsilon, but for a probability of {self.delta:g}. "
-            "Somebody who appears in k rows has k epsilon, at delta times k e^((k - 1) epsilon)."
-        )
+    def to_html(self, trace: Sequence[Granted] | None = None, limit: float | None = None) -> str:
+        """The card for people: one HTML file that needs no script and no network.
 
-    def _protector(self) -> str:
-        known = {key: value for key, value in self.protector.items() if key != "name" and value is not None}
-        facts = [
-            f"{key} {', '.join(value) or 'none'}" if key == "sources" else f"{key} {value}"
-            for key, value in known.items()
-        ]
-        return "; ".join([self.protector["name"], *facts])
+        Args:
+          trace: granted queries in order, such as `Result.trace`; adds a figure of the noise.
+          limit: what the accountant caps the trace's `spent` at; with `trace`, adds a figure of the spending.
+        """
+        return card_html.render(self, trace or (), limit)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of `card.json`.
+
+    >>> schema()["title"]
+    'Privacy card of an l2p run'
+    """
+    file = importlib.resources.files("l2p.privacy") / "card_schema.json"
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def versions() -> dict[str, str]:
@@ -154,24 +168,76 @@ def _version(package: str) -> str:
         return "not installed"  # run from a checkout
 
 
-def _are_events(events: Any) -> bool:
-    def is_event(event: Any) -> bool:
-        types = str, (int, float), int
-        return isinstance(event, list) and len(event) == 3 and all(map(isinstance, event, types))
-
-    return isinstance(events, list) and all(map(is_event, events))
+def _refuse_constant(name: str) -> None:
+    # Python reads NaN and Infinity although JSON has neither; a NaN would pass every comparison below.
+    raise ValueError(f"{name} is not a JSON number")
 
 
-def _mechanism(kind: dict[str, Any]) -> str:
-    clip_norm, multiplier = (_range(kind[name]) for name in ("clip_norm", "noise_multiplier"))
-    count, query, mechanism = kind["count"], kind["query"], kind["mechanism"]
-    return f"- {query}: {count} times, {mechanism} noise, noise multiplier {multiplier}, clip norm {clip_norm}"
+def _broken(path: str | Path, field: str, problem: str) -> InputError:
+    """The sentence on what is wrong; `field` is a dotted path such as `events.0.steps`, empty for the card."""
+    published = schema()
+    described = published["properties"].get(field.partition(".")[0], published)["description"]
+    place = f"field '{field}' ({described})" if field else "it as a whole"
+    return InputError(
+        f"{path} does not hold the fields of a privacy card, so nothing on it can be relied on: in {place}, "
+        f"{problem}; pass the card.json that a run wrote, unchanged."
+    )
 
 
-def _range(ends: list[float]) -> str:
-    low, high = (f"{end:.4g}" for end in ends)
-    return low if low == high else f"{low} to {high}"
+def _violation(content: Any) -> tuple[str, str] | None:
+    """The field that breaks the schema and how; None if none does."""
+    from jsonschema import Draft202012Validator  # imported late: only reading a card needs it
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft202012Validator(schema()).iter_errors(content))
+    if error is None:
+        return None
+    return ".".join(map(_short, error.absolute_path)), _short(error.message)
 
 
-def _paragraph(label: str, text: str) -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False)
+def _short(text: object) -> str:
+    """On one line, and without its middle where it is long: messages quote what the file holds, and end in the rule."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= 160 else f"{line[:70]} ... {line[-70:]}"
+
+
+def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
+    """Field and problem for what no schema can say."""
+    if card.epsilon_certified > card.epsilon:
+        yield "epsilon_certified", f"{card.epsilon_certified!r} exceeds the target epsilon, {card.epsilon!r}"
+    if card.steps > card.max_steps:
+        yield "steps", f"{card.steps} steps exceed the {card.max_steps} that the run was allowed"
+    if card.composition is not None:
+        counted, limit = card.composition["spent_before"] + card.composition["counted"], card.composition["limit"]
+        if counted > limit * (1 + 1e-9):  # the sum may round up
+            yield "composition", f"runs count {counted!r} together, above the limit of {limit!r}"
+    try:
+        sampler = sampling.from_json(card.sampler)
+        sampler.check(Adjacency(card.adjacency), card.num_rows)
+    except InputError as error:
+        yield "sampler", str(error).rstrip(".")
+    else:
+        if card.accountant not in sampler.accountants:
+            yield "accountant", f"{card.accountant} cannot price {sampler}"
+    yield from _contradicting_events(card)
+
+
+def _contradicting_events(card: Card) -> Iterator[tuple[str, str]]:
+    last = -1
+    counts: Counter[str] = Counter()
+    for index, span in enumerate(card.events):
+        first, end = span["steps"]
+        if first > end:
+            yield f"events.{index}.steps", f"the first step, {first}, comes after the last, {end}"
+        if first <= last:
+            yield f"events.{index}.steps", f"step {first} comes after step {last}, but steps must increase"
+        last = end
+        for mechanism, *_ in span["queries"]:
+            counts[mechanism] += end - first + 1
+    if last > card.steps + 1:  # the step that saw a refusal may have been granted something before it
+        yield "events", f"step {last} was answered, although the run ended after {card.steps}"
+    listed: Counter[str] = Counter()
+    for kind in card.mechanisms:
+        listed[kind["mechanism"]] += kind["count"]
+    if listed != counts:
+        yield "mechanisms", f"{dict(listed)} answers are listed, although the events hold {dict(counts)}"

@@ -138,7 +138,19 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     0.0002088
     """
     order = planned_order(epsilon, delta)
-    return (epsilon - _conversion_cost(order - 1, delta)) / order * _DOWN
+    return rdp_budget(order, epsilon, delta) / order * _DOWN
+
+
+def rdp_budget(order: float, epsilon: float, delta: float) -> float:
+    """Largest Renyi divergence at one real `order` > 1 that implies (epsilon, delta)-DP (CKS, Proposition 12).
+
+    Not above 0 where that order certifies nothing.
+
+    >>> round(rdp_budget(249.6, 0.1, 1e-8) / 249.6, 7)
+    0.0002088
+    """
+    cost = _conversion_cost(order - 1, delta)
+    return epsilon - cost - 1e-12 * (epsilon + abs(cost))
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -180,6 +192,17 @@ def ctcdp_epsilon(rho: float, omega: float, delta: float) -> float:
     0.1
     """
     return (rho * omega - math.log(delta) / (omega - 1)) * _UP
+
+
+def tcdp_epsilon(rho: float, omega: float, delta: float) -> float:
+    """Epsilon at delta of (rho, omega)-tCDP with rho and omega fixed in advance (Bun et al. 2018, Lemma 6).
+
+    >>> round(tcdp_epsilon(1.353e-4, 1e6, 1e-8), 3)
+    0.1
+    """
+    if -math.log(delta) <= (omega - 1) ** 2 * rho:
+        return zcdp_epsilon_simple(rho, delta)
+    return ctcdp_epsilon(rho, omega, delta)
 
 
 def _conversion_cost(x: float, delta: float) -> float:

@@ -1,6 +1,8 @@
 """What a query costs, stated without reference to any accountant."""
 
 import enum
+import math
+from typing import NamedTuple
 
 import jax
 from flax import struct
@@ -24,21 +26,45 @@ class Adjacency(enum.StrEnum):
         return 2.0 if self is Adjacency.REPLACE_ONE else 1.0
 
 
-#: Noise distributions: `gaussian`; `gumbel` (report-noisy-min, an exponential mechanism: bounded range);
-#: `exponential` (report-noisy-min with one-sided exponential noise: pure differential privacy);
-#: `none` (an answer without noise: its price is infinite, so no finite budget grants it).
-MECHANISMS = ("gaussian", "gumbel", "exponential", "none")
+#: Mechanisms and what their noise multiplier m is. Sensitivities are L2 (L1 for `laplace`, per score for selections).
+#: An output perturbation is the `gaussian` or `gamma` mechanism on the output of a solve.
+MECHANISMS: dict[str, str] = {
+    "gaussian": "standard deviation over sensitivity",
+    "laplace": "scale over sensitivity: pure differential privacy with epsilon = 1 / m",
+    "gamma": "a uniform direction and a Gamma(dimension) length, mean length over (dimension x sensitivity): pure, "
+    "epsilon = 1 / m",
+    "exponential": "report-noisy-min, exponential noise, scale over sensitivity: pure, epsilon = 1 / m",
+    "gumbel": "report-noisy-min, Gumbel noise, an exponential mechanism, scale over sensitivity: bounded range, "
+    "epsilon = 1 / m",
+    "sinh_normal": "tail * arsinh(Gaussian / tail), standard deviation of the Gaussian over sensitivity: truncated CDP",
+    "none": "an answer without noise: its price is infinite, so no finite budget grants it",
+}
 
 
 @struct.dataclass
 class Event:
-    """One answered query.
+    """One query to be answered.
 
     Attributes:
       mechanism: one of `MECHANISMS`.
-      noise_multiplier: f32[], scale of the noise over the query's sensitivity under the stated adjacency
-        (standard deviation for `gaussian`; scale parameter otherwise, so that epsilon = 1 / noise_multiplier).
+      noise_multiplier: f32[], scale of the noise over the query's sensitivity under the stated adjacency.
+      tail: for `sinh_normal`, the scale A beyond which its tails are thin, over the sensitivity (static).
     """
 
     mechanism: str = struct.field(pytree_node=False)
     noise_multiplier: jax.Array
+    tail: float = struct.field(pytree_node=False, default=math.inf)
+
+
+class Answered(NamedTuple):
+    """One granted query, as float64 accounting sees it.
+
+    Attributes:
+      step: 0 in `init`, which reads every row; from 1 on the run's sampler draws the rows.
+      mechanism, noise_multiplier, tail: as in `Event`.
+    """
+
+    step: int
+    mechanism: str
+    noise_multiplier: float
+    tail: float = math.inf

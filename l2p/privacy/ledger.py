@@ -1,5 +1,7 @@
 """An additive price and a cap: the filter that decides, before a query is answered, whether it may be."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -22,6 +24,8 @@ class Ledger:
     Attributes:
       spent: f32[], sum of the granted costs, rounded up.
       budget: f32[], the cap; infinite in meta-training, which reads `spent` instead of obeying the cap.
+      covered, batch: f32[], for permutation epochs: what this epoch was charged, and what the queries on the present
+        batch cost so far.
 
     >>> ledger = Ledger(spent=jnp.float32(0), budget=jnp.float32(1))
     >>> granted, ledger = ledger.charge(0.75)
@@ -34,6 +38,8 @@ class Ledger:
 
     spent: jax.Array
     budget: jax.Array
+    covered: jax.Array = struct.field(default_factory=lambda: jnp.zeros((), jnp.float32))
+    batch: jax.Array = struct.field(default_factory=lambda: jnp.zeros((), jnp.float32))
 
     def charge(self, cost: jax.typing.ArrayLike) -> tuple[jax.Array, "Ledger"]:
         """Decide on one query before it is answered: whether it is granted, and the ledger afterwards.
@@ -45,18 +51,45 @@ class Ledger:
         valid = cost >= 0  # false for NaN
         total = (self.spent + jnp.maximum(jnp.where(valid, cost, 0.0), _LEAST_COST)) * _UP
         granted = valid & (total <= self.budget)
-        return granted, Ledger(jnp.where(granted, total, self.spent), self.budget)
+        return granted, dataclasses.replace(self, spent=jnp.where(granted, total, self.spent))
+
+    def open_batch(self, new_epoch: jax.Array) -> "Ledger":
+        """The ledger before the queries of a permutation epoch's next batch; `new_epoch` bool[]."""
+        zero = jnp.zeros_like(self.batch)
+        return dataclasses.replace(self, batch=zero, covered=jnp.where(new_epoch, zero, self.covered))
+
+    def charge_in_epoch(self, cost: jax.typing.ArrayLike) -> tuple[jax.Array, "Ledger"]:
+        """`charge` for one more query on a batch whose rows no other batch of the epoch holds.
+
+        A row meets one batch per epoch, so an epoch costs what its dearest batch costs, and only what a batch exceeds
+        the dearest before it by is due.
+        """
+        cost = jnp.asarray(cost, jnp.float32)
+        valid = cost >= 0  # false for NaN
+        # The sum and the difference each round once more than `charge` allows for.
+        batch = (self.batch + jnp.where(valid, cost, 0.0)) * _UP
+        due = jnp.maximum(batch - self.covered, 0.0) * _UP
+        granted, charged = self.charge(jnp.where(valid, due, jnp.nan))
+        # What is covered is granted, and even a charge of nothing would round the sum up once more.
+        granted = jnp.where(due > 0, granted, valid)
+        return granted, Ledger(
+            jnp.where(due > 0, charged.spent, self.spent),
+            self.budget,
+            jnp.where(granted, jnp.maximum(self.covered, batch), self.covered),
+            jnp.where(granted, batch, self.batch),
+        )
 
     @property
     def left(self) -> jax.Array:
         """f32[] in [0, 1]: share of the budget that may still be planned for; 1 for an infinite budget.
 
+        What this epoch's rows were charged already may be planned for again by its other batches.
         One part in 2^20 of the budget is held back, so that a charge of `left * budget` is always granted.
         """
         unlimited = self.budget == jnp.inf
         limited = (self.budget > 0) & ~unlimited
         # Both sides of a `where` are differentiated, so the division sees safe values only.
-        spent = jnp.where(limited, self.spent, 0.0)
+        spent = jnp.where(limited, self.spent - self.covered, 0.0)
         budget = jnp.where(limited, self.budget, 1.0)
         share = jnp.clip(1 - _RESERVE - spent / budget, 0.0, 1.0)
         return jnp.where(limited, share, jnp.where(unlimited, 1.0, 0.0))

@@ -1,4 +1,4 @@
-"""Where noise comes from: JAX keys for simulation, the operating system for a release.
+"""Where noise and random batches come from: JAX keys for simulation, the operating system for a release.
 
 A simulation may be reproduced from its key, so it protects nobody, and float32 Gaussian noise never leaves
 [-5.42, 5.22] standard deviations. A release therefore adds float64 noise drawn from the operating system's entropy
@@ -13,31 +13,76 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import struct
+
+from l2p.privacy.sampling import FixedSize, PermutationEpochs, Sampler
 
 #: Steps of the release grid per unit of a query's bound on one row's contribution.
 GRID_STEPS = 2.0**20
 
 
+@struct.dataclass
+class Batch:
+    """The rows of one query.
+
+    Attributes:
+      indices: i32[capacity], lines of the table.
+      mask: f32[capacity], 0 where there is no row.
+    """
+
+    indices: jax.Array
+    mask: jax.Array
+
+
 class Noise(abc.ABC):
-    """Adds noise to aggregates; each call uses fresh randomness."""
+    """Adds noise to aggregates and draws batches; each call uses fresh randomness."""
 
     @abc.abstractmethod
     def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
         """aggregate f[k] + scale f[] * standard noise of `distribution` (gaussian, gumbel or exponential)."""
 
+    @abc.abstractmethod
+    def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
+        """The rows, out of `num_rows` lines, that a query at `step` i32[] (from 0) reads."""
+
 
 class KeyNoise(Noise):
-    """Simulated noise from one JAX key; successive calls fold in a counter."""
+    """Simulated noise from one JAX key; successive calls fold in a counter.
 
-    def __init__(self, key: jax.Array):
+    Args:
+      key: of this step.
+      run_key: of the whole run; fixes the order of its permutation epochs.
+    """
+
+    def __init__(self, key: jax.Array, run_key: jax.Array | None = None):
         self._key = key
+        self._run_key = key if run_key is None else run_key
         self._calls = 0
 
-    def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
-        key = jax.random.fold_in(self._key, self._calls)
+    def _next_key(self) -> jax.Array:
         self._calls += 1
+        return jax.random.fold_in(self._key, self._calls - 1)
+
+    def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
+        key = self._next_key()
         sampler = {"gaussian": jax.random.normal, "gumbel": jax.random.gumbel, "exponential": jax.random.exponential}
         return aggregate + scale * sampler[distribution](key, aggregate.shape, jnp.float32)
+
+    def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
+        capacity = sampler.capacity(num_rows)
+        if isinstance(sampler, PermutationEpochs):
+            epoch, position = jnp.divmod(step, sampler.steps_per_charge)
+            # A step's own key folds in its number, which is never this one.
+            key = jax.random.fold_in(jax.random.fold_in(self._run_key, jnp.uint32(2**32 - 1)), epoch)
+            order = jax.random.permutation(key, num_rows)
+            indices = jax.lax.dynamic_slice(order, (position * capacity,), (capacity,))
+            return Batch(indices, jnp.ones(capacity, jnp.float32))
+        if isinstance(sampler, FixedSize):
+            indices = jax.random.choice(self._next_key(), num_rows, (capacity,), replace=False)
+            return Batch(indices, jnp.ones(capacity, jnp.float32))
+        member = jax.random.bernoulli(self._next_key(), sampler.rate(), (num_rows,))
+        indices = jnp.nonzero(member, size=capacity, fill_value=0)[0].astype(jnp.int32)
+        return Batch(indices, (jnp.arange(capacity) < member.sum()).astype(jnp.float32))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,25 +93,39 @@ class Draw:
     size: int
 
 
+@dataclasses.dataclass(frozen=True)
+class BatchDraw:
+    """What one call of `Noise.batch` needs."""
+
+    sampler: Sampler
+    num_rows: int
+
+
 class PlannedNoise(Noise):
     """Adds nothing and writes down what would have been drawn; used under `jax.eval_shape`."""
 
     def __init__(self):
-        self.draws: list[Draw] = []
+        self.draws: list[Draw | BatchDraw] = []
 
     def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
         self.draws.append(Draw(distribution, aggregate.size))
         return aggregate
 
+    def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
+        self.draws.append(BatchDraw(sampler, num_rows))
+        capacity = sampler.capacity(num_rows)
+        return Batch(jnp.zeros(capacity, jnp.int32), jnp.zeros(capacity, jnp.float32))
+
 
 class HostNoise(Noise):
-    """Noise drawn on the host before the step, as float64 bit patterns u32[size, 2], in the order of the calls.
+    """What was drawn on the host before the step, in the order of the calls.
 
-    Must be used inside `jax.enable_x64(True)`; a Gaussian answer is rounded to multiples of `grid`.
+    Noise comes as float64 bit patterns u32[size, 2], a batch as lines i32[capacity] of the table, -1 for none. `add`
+    must be used inside `jax.enable_x64(True)`; a Gaussian answer is rounded to multiples of `grid`.
     """
 
-    def __init__(self, bits: list[jax.Array], plan: Sequence[Draw]):
-        self._draws = zip(bits, plan, strict=True)
+    def __init__(self, drawn: list[jax.Array], plan: Sequence[Draw | BatchDraw]):
+        self._draws = zip(drawn, plan, strict=True)
         self.grid: jax.Array | float = 0.0
 
     def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
@@ -78,9 +137,15 @@ class HostNoise(Noise):
         # A selection's proof is about the noised scores themselves, of which only the index leaves.
         return jnp.rint(noised / self.grid) * self.grid if distribution == "gaussian" else noised
 
+    def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
+        lines, draw = next(self._draws)
+        if draw != BatchDraw(sampler, num_rows):
+            raise RuntimeError(f"{draw} was planned, but the step asked for a batch of {num_rows} rows by {sampler}.")
+        return Batch(jnp.maximum(lines, 0), (lines >= 0).astype(jnp.float32))
+
 
 class Entropy:
-    """Float64 standard noise for a release.
+    """Float64 standard noise and random batches for one release, in the order of its steps.
 
     Args:
       seed: None draws the generator's key, 128 bits, from the operating system. A number makes the noise
@@ -90,13 +155,37 @@ class Entropy:
     def __init__(self, seed: int | None = None):
         self.is_private = seed is None
         self._generator = np.random.Generator(np.random.Philox(secrets.randbits(128) if seed is None else seed))
+        self._epoch: np.ndarray = np.zeros(0, np.int32)
 
-    def draw(self, plan: Sequence[Draw], num_steps: int) -> list[np.ndarray]:
-        """Bit patterns u32[num_steps, size, 2] for each planned draw."""
+    def draw(self, plan: Sequence[Draw | BatchDraw], num_steps: int) -> list[np.ndarray]:
+        """For each draw, bit patterns u32[num_steps, size, 2] or lines of the table i32[num_steps, capacity]."""
+        return [
+            self._noise(draw, num_steps) if isinstance(draw, Draw) else self._batches(draw, num_steps) for draw in plan
+        ]
+
+    def _noise(self, draw: Draw, num_steps: int) -> np.ndarray:
         samplers = {
             "gaussian": self._generator.standard_normal,
             "gumbel": lambda shape: self._generator.gumbel(size=shape),
             "exponential": self._generator.standard_exponential,
         }
-        drawn = [samplers[draw.distribution]((num_steps, draw.size)) for draw in plan]
-        return [np.ascontiguousarray(values).view(np.uint32).reshape(*values.shape, 2) for values in drawn]
+        values = samplers[draw.distribution]((num_steps, draw.size))
+        return np.ascontiguousarray(values).view(np.uint32).reshape(*values.shape, 2)
+
+    def _batches(self, draw: BatchDraw, num_steps: int) -> np.ndarray:
+        batches = [self._batch(draw) for _ in range(num_steps)]
+        # Room for the largest: a batch that overflows the usual capacity is compiled for, never cut.
+        capacity = max([draw.sampler.capacity(draw.num_rows), *map(len, batches)])
+        return np.array([np.pad(batch, (0, capacity - len(batch)), constant_values=-1) for batch in batches], np.int32)
+
+    def _batch(self, draw: BatchDraw) -> np.ndarray:
+        sampler, num_rows = draw.sampler, draw.num_rows
+        if isinstance(sampler, PermutationEpochs):
+            if len(self._epoch) < sampler.batch_size:
+                self._epoch = self._generator.permutation(num_rows).astype(np.int32)
+            batch, self._epoch = np.split(self._epoch, [sampler.batch_size])
+            return batch
+        # Independent coin flips are a binomial number of rows, all sets of that size being equally likely.
+        fixed = isinstance(sampler, FixedSize)
+        size = sampler.batch_size if fixed else self._generator.binomial(num_rows, sampler.rate())
+        return self._generator.choice(num_rows, size, replace=False, shuffle=False)

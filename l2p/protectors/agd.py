@@ -82,11 +82,11 @@ class AGD(Protector):
         return jnp.exp(value(coefficients, setup.log_signal))
 
     def step(self, params: jax.Array, state: AGDState, oracle: Oracle) -> tuple[jax.Array, AGDState]:
-        setup, accountant = oracle.setup, oracle.setup.accountant
+        setup = oracle.setup
         identity = FeatureMap.identity(params.shape[0] - 1)
         # After a rejection only the difference is bought; independent estimates are averaged by inverse variance,
         # and for Gaussian noise inverse variance is price.
-        topup = accountant.noise_multiplier(state.price - state.bought)
+        topup = oracle.noise_multiplier(state.price - state.bought)
         fresh = oracle.ask(
             ClippedGradient(setup.model, params, identity, self._at(self.log_gradient_clip, setup), topup)
         )
@@ -95,8 +95,8 @@ class AGD(Protector):
         direction = gradient / optax.safe_norm(gradient, 1e-12) + self._at(self.log_regularization, setup) * params
         sizes = state.max_step * jnp.arange(NUM_CANDIDATES + 1) / NUM_CANDIDATES
         candidates = params[None, :] - sizes[:, None] * direction[None, :]
-        choice = accountant.noise_multiplier(
-            self._at(self.log_selection_share, setup) * accountant.budget, self.selection
+        choice = oracle.noise_multiplier(
+            self._at(self.log_selection_share, setup) * setup.accountant.budget, self.selection
         )
         loss_clip = self._at(self.log_loss_clip, setup)
         index = oracle.ask(NoisyMinimum(setup.model, candidates, loss_clip, choice, mechanism=self.selection))

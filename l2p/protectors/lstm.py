@@ -47,8 +47,9 @@ class LSTMScheduler(Scheduler):
         progress = 2.0 * oracle.step / num_steps - 1.0
         inputs = jnp.stack([jnp.log(norm + 1e-3), progress, standardize(oracle.setup.log_signal)])
         state, output = apply_lstm(self.network, state, inputs[None, :])
-        accountant = oracle.setup.accountant
-        even = accountant.noise_multiplier(accountant.budget * (1.0 - SLACK) / num_steps)
+        even = oracle.noise_multiplier(
+            oracle.setup.accountant.budget * (1.0 - SLACK) / oracle.setup.num_charges(num_steps)
+        )
         return Plan(_or_what_is_left(even * jnp.exp(output[0, 0]), oracle), clip_norm), state
 
 

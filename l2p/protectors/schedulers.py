@@ -57,7 +57,7 @@ def noise_for_share(oracle: Oracle, share: jax.Array) -> jax.Array:
     """The noise multiplier f32[] of a Gaussian query that costs `share` of what is left."""
     budget = oracle.setup.accountant.budget
     # A spent ledger would ask for infinite noise; the floor keeps the number finite and the ledger refuses it.
-    return oracle.setup.accountant.noise_multiplier(jnp.maximum(share * oracle.left, 1e-9) * (1.0 - SLACK) * budget)
+    return oracle.noise_multiplier(jnp.maximum(share * oracle.left, 1e-9) * (1.0 - SLACK) * budget)
 
 
 def tail_share(log_weights: jax.Array, step: jax.Array) -> jax.Array:
@@ -81,8 +81,9 @@ class Decaying(Scheduler):
 
     def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
         log_signal = oracle.setup.log_signal
-        log_weights = value(self.rate, log_signal) * jnp.arange(num_steps) / num_steps
-        share = tail_share(log_weights, oracle.step)
+        charge, num_charges = oracle.charge, oracle.setup.num_charges(num_steps)
+        log_weights = value(self.rate, log_signal) * jnp.arange(num_charges) / num_charges
+        share = tail_share(log_weights, charge)
         return Plan(noise_for_share(oracle, share), jnp.exp(value(self.log_clip_norm, log_signal))), state
 
 
@@ -106,14 +107,15 @@ class ShareScheduler(Scheduler):
 
     def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
         log_signal = oracle.setup.log_signal
-        progress = oracle.step / num_steps
+        charge, num_charges = oracle.charge, oracle.setup.num_charges(num_steps)
+        progress = charge / num_charges
         line = jnp.stack([jnp.ones(()), progress])
         logit = value(self.share, log_signal) @ line
         log_clip_norm = value(self.log_clip_norm, log_signal) @ line
         if self.network is not None:
             extra = apply_mlp(self.network, jnp.stack([2 * progress - 1, standardize(log_signal)]))
             logit, log_clip_norm = logit + extra[0], log_clip_norm + extra[1]
-        steps_left = jnp.maximum(num_steps - oracle.step, 1)
-        # logit(1 / n) = -log(n - 1), and the last step takes all that is left whatever the network says.
-        share = jnp.where(steps_left > 1, jax.nn.sigmoid(logit - jnp.log(jnp.maximum(steps_left - 1, 1))), 1.0)
+        charges_left = jnp.maximum(num_charges - charge, 1)
+        # logit(1 / n) = -log(n - 1), and the last charge takes all that is left whatever the network says.
+        share = jnp.where(charges_left > 1, jax.nn.sigmoid(logit - jnp.log(jnp.maximum(charges_left - 1, 1))), 1.0)
         return Plan(noise_for_share(oracle, share), jnp.exp(log_clip_norm)), state

@@ -8,6 +8,7 @@ from flax import struct
 
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle, Setup
+from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.projectors import Projector
@@ -40,7 +41,7 @@ class Centering:
     def __call__(self, num_features: int, oracle: Oracle) -> FeatureMap:
         setup = oracle.setup
         share = jax.nn.sigmoid(value(self.logit_share, setup.log_signal))
-        multiplier = setup.accountant.noise_multiplier(share * (1.0 - SLACK) * setup.accountant.budget)
+        multiplier = oracle.noise_multiplier(share * (1.0 - SLACK) * setup.accountant.budget)
         clip_norm = self.row_norm * num_features**0.5
         mean = oracle.ask(FeatureSum(num_features, clip_norm, multiplier)) / setup.num_rows
         noise_std = multiplier * clip_norm * setup.adjacency.sensitivity_factor / setup.num_rows
@@ -77,6 +78,7 @@ class Stepwise(Protector):
       averaging: f32[k], log of the inverse horizon of an exponential average of the iterates, as a polynomial in
         log(mu N); the released params are that average. None releases the last iterate.
       num_steps: T (static).
+      sampler: which rows a step's gradient is summed over (static).
     """
 
     scheduler: Scheduler
@@ -84,6 +86,7 @@ class Stepwise(Protector):
     centering: Centering | None = None
     averaging: jax.Array | None = None
     num_steps: int = struct.field(pytree_node=False, default=50)
+    sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
 
     @property
     def adaptive_noise(self) -> bool:  # type: ignore[override]
@@ -101,8 +104,8 @@ class Stepwise(Protector):
         setup = oracle.setup
         plan, scheduler = self.scheduler(state.scheduler, state.seen, oracle, self.num_steps)
         query = ClippedGradient(setup.model, params, state.features, plan.clip_norm, plan.noise_multiplier)
-        gradient = oracle.ask(query) / setup.num_rows
-        noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.num_rows
+        gradient = oracle.ask(query) / setup.batch_rows
+        noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
         seen = Observation(gradient, noise_std)
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from l2p.privacy import Budget, Event, Ledger, certify, limit, plan, spent
+from l2p.privacy import Answered, Budget, Event, Filter, Ledger
 
 BUDGETS = {target: Budget(target, 1e-8) for target in (0.0125, 0.1, 1.6)}
 SCHEDULES, STEPS = 2048, 64
@@ -66,21 +66,21 @@ def schedules(random, kind, scale):
 )
 def test_no_schedule_passes_the_float64_cap(seed, kind, priced, target):
     (name, mechanism), budget = priced, BUDGETS[target]
-    accountant = plan(name, budget)
+    accountant = Filter(name, budget).accountant()
     scale = float(accountant.noise_multiplier(accountant.budget / STEPS, mechanism))
     noise = schedules(np.random.default_rng(seed), kind, scale)
     granted, recorded = (np.asarray(array) for array in grants(accountant, jnp.asarray(noise), mechanism))
 
-    unit = spent(name, budget, [(mechanism, 1.0)])
+    unit = Filter(name, budget).spent([Answered(1, mechanism, 1.0)])
     with np.errstate(all="ignore"):
         costs = unit / noise.astype(np.float64) ** 2
     totals = np.where(granted, costs, 0.0).sum(axis=1)
     assert not np.any(granted & ~(noise > 0))
     assert np.all(totals * (1 - 1e-12) <= recorded)
-    assert np.all(recorded <= limit(name, budget))
+    assert np.all(recorded <= Filter(name, budget).limit)
     worst = int(np.argmax(totals))
-    events = [(mechanism, float(value)) for value in noise[worst][granted[worst]]]
-    assert certify(name, budget, events, adaptive=True) == target
+    events = [Answered(1, mechanism, float(value)) for value in noise[worst][granted[worst]]]
+    assert Filter(name, budget).certify(events, adaptive=True) == target
 
 
 @settings(max_examples=20, deadline=None)
@@ -112,21 +112,22 @@ def test_planning_with_shares_of_what_is_left_gets_every_query():
         return jax.lax.scan(step, Ledger(jnp.float32(0), accountant.budget), jnp.arange(most))
 
     for name in ("gdp", "rdp"):
-        plans = [plan(name, budget) for budget in BUDGETS.values()]
+        plans = [Filter(name, budget).accountant() for budget in BUDGETS.values()]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *plans)
         over_steps = jax.vmap(run, in_axes=(None, 0))
         final, (granted, noise) = jax.jit(jax.vmap(over_steps, in_axes=(0, None)))(stacked, jnp.arange(1, most + 1))
         assert bool(jnp.all(granted))
         assert bool(jnp.all(final.spent >= 0.9999 * final.budget))
         for index, budget in enumerate(BUDGETS.values()):
-            events = [("gaussian", float(value)) for value in noise[index, most - 1]]
-            assert certify(name, budget, events, adaptive=True) == budget.epsilon
+            events = [Answered(1, "gaussian", float(value)) for value in noise[index, most - 1]]
+            assert Filter(name, budget).certify(events, adaptive=True) == budget.epsilon
 
 
 def test_charging_all_that_is_left_is_granted_from_any_state():
     random = np.random.default_rng(0)
     budgets = np.exp(random.uniform(-14, 10, 100_000)).astype(np.float32)
-    states = Ledger(jnp.asarray(budgets * random.random(100_000), jnp.float32), jnp.asarray(budgets))
+    spent = jnp.asarray(budgets * random.random(100_000), jnp.float32)
+    states = Ledger(spent, jnp.asarray(budgets), jnp.zeros(100_000), jnp.zeros(100_000))
     granted, after = jax.vmap(lambda state: state.charge(state.left * state.budget))(states)
     assert bool(jnp.all(granted))
     assert bool(jnp.all(after.left <= 2**-20))
@@ -170,7 +171,7 @@ def test_left_is_a_share():
 @pytest.mark.parametrize("cap", [0.0, 1.0, math.inf])
 @pytest.mark.parametrize("noise", [math.nan, 0.0, -1.0, 1e-30, 0.5, 2.0, 1e30, math.inf])
 def test_gradients_are_finite_through_refusals_and_exhaustion(cap, noise):
-    accountant = plan("gdp", BUDGETS[0.1]).replace(budget=jnp.float32(cap))
+    accountant = Filter("gdp", BUDGETS[0.1]).accountant().replace(budget=jnp.float32(cap))
 
     def objective(value, budget):
         state = ledger(0.0).replace(budget=budget)

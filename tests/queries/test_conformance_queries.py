@@ -17,7 +17,7 @@ from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import INTERCEPT_COLUMN, Logistic
 from l2p.oracle import exact_sum
-from l2p.privacy import NAMES, Adjacency, Budget, convert, plan
+from l2p.privacy import Adjacency, Budget, Filter, FullBatch, convert
 from l2p.privacy.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise, Noise
 from l2p.protectors.agd import NUM_CANDIDATES
 from l2p.queries import ClippedGradient, FeatureSum, GradientNorm, Minimizer, NoisyMinimum
@@ -63,6 +63,9 @@ ADJACENCIES = pytest.mark.parametrize("adjacency", Adjacency)
 class NoNoise(Noise):
     def add(self, distribution, aggregate, scale):
         return aggregate
+
+    def batch(self, sampler, num_rows, step):
+        raise AssertionError("a query never draws its own rows")
 
 
 def table(seed=0, count=N, pad=PAD):
@@ -462,20 +465,20 @@ def test_event_prices_the_noise_as_in_float64(query, noise):
     rho = {"gaussian": 1 / 2, "gumbel": 1 / 8, "exponential": 1 / 2}[mechanism] / exact_noise**2
     order = convert.planned_order(BUDGET.epsilon, BUDGET.delta)
     truths = {"gdp": 1 / exact_noise**2, "zcdp": rho, "ctcdp": rho, "rdp": order * rho}
-    assert set(truths) == set(NAMES)
+    assert set(truths) == set(FullBatch.accountants)
     for name, truth in truths.items():
         if name == "gdp" and mechanism != "gaussian":
             with pytest.raises(InputError, match="gdp"):
-                plan(name, BUDGET).price(event)
+                Filter(name, BUDGET).accountant().price(event)
         else:
-            price = float(plan(name, BUDGET).price(event))
+            price = float(Filter(name, BUDGET).accountant().price(event))
             assert truth <= price <= truth * (1 + 3e-6)
 
 
 @ADDITIVE
 def test_more_noise_is_cheaper_and_its_gradient_says_so(query):
     name = "gdp" if query.mechanism == "gaussian" else "rdp"
-    accountant = plan(name, BUDGET)
+    accountant = Filter(name, BUDGET).accountant()
     price = lambda noise: accountant.price(query.replace(noise_multiplier=noise).event())  # noqa: E731
     check_grads(price, (f32(1.7),), order=1, modes=["rev"], rtol=2e-2)
     assert float(jax.grad(price)(f32(1.7))) < 0
@@ -483,8 +486,8 @@ def test_more_noise_is_cheaper_and_its_gradient_says_so(query):
 
 def test_minimizer_costs_infinity_finds_the_minimum_and_is_no_sum():
     query = Minimizer(MODEL, jnp.zeros(D + 1), jnp.zeros(()))
-    for name in NAMES:
-        assert float(plan(name, BUDGET).price(query.event())) == math.inf
+    for name in FullBatch.accountants:
+        assert float(Filter(name, BUDGET).accountant().price(query.event())) == math.inf
     rows = table(count=120)
     found = np.asarray(jax.jit(lambda rows: query.add(query.empty(), rows))(rows), float)
     assert np.array_equal(query.release(jnp.asarray(found), NoNoise(), Adjacency.ZERO_OUT), f32(found))

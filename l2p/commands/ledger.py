@@ -1,0 +1,149 @@
+"""`l2p ledger`: what all runs on one data set have spent together."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from l2p.errors import InputError
+
+if TYPE_CHECKING:
+    from l2p.privacy.book import Book, Cost, Entry
+
+
+@dataclasses.dataclass(frozen=True)
+class Create:
+    """Declare a data set and what all runs on it may spend together."""
+
+    file: tyro.conf.Positional[Path]
+    """The ledger to write; must be new. Keep it where every run finds it, and never restore an older copy."""
+    name: str
+    """What people call the data set."""
+    epsilon: float
+    """Budget of all runs together, in nats."""
+    delta: float
+    """Budget of all runs together, a probability below one over the number of rows."""
+    adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
+    """Which tables are neighbours; the same for every run."""
+    unit: Literal["gdp", "zcdp", "rdp", "basic"] = "gdp"
+    """What is added up: mu^2, rho or a Renyi divergence of every query, or (epsilon, delta) of every run."""
+
+    def run(self) -> int:
+        """Write it."""
+        from l2p.privacy.book import Book
+        from l2p.privacy.budget import Budget
+        from l2p.privacy.events import Adjacency
+        from l2p.privacy.reservation import limit_of
+
+        budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
+        book = Book.create(self.file, self.name, budget, self.unit, limit_of(self.unit, budget))
+        print(f"written to {book.path}: {book.name} has {book.budget} for all runs together, in {book.unit}")
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Show:
+    """Show what was spent, what runs hold that have not settled, and what is left."""
+
+    file: tyro.conf.Positional[Path]
+    """A ledger."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def run(self) -> int:
+        """Print it."""
+        from l2p.privacy.book import AMOUNTS, Book, Cost
+
+        book = Book.open(self.file)
+        entries = book.entries()
+        shown = _facts(book, entries)
+        if self.json:
+            import json
+
+            print(json.dumps(shown, indent=1, allow_nan=False))
+            return 0
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Column, Table
+
+        print(f"data set   {book.name}, since {book.created}")
+        print(f"target     {book.budget}")
+        print(f"unit       {book.unit}: {AMOUNTS[book.unit]}")
+        print(f"limit      {_amount(book.limit)}")
+        print(f"spent      {_amount(Cost(**shown['spent']))}")
+        print(f"reserved   {_amount(Cost(**shown['reserved']))} of it, by runs that have not settled")
+        print(f"left       {_amount(Cost(**shown['left']))}")
+        whole = (Column(name, no_wrap=True) for name in ("id", "state"))  # people copy ids
+        rest = (Column(name, overflow="fold") for name in ("counts as", "reserved", "run", "process", "since"))
+        table = Table(*whole, *rest, box=None)
+        for run in entries:
+            what = f"{run.what} (released: {run.reason})" if run.reason else run.what
+            process = f"{run.process} on {run.host}"
+            row = run.id, run.state, _amount(run.counted), _amount(run.reserved), what, process, run.changed
+            table.add_row(*map(escape, row))
+        Console().print(table)
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """Give back what a run reserved that ended before its first query was answered."""
+
+    file: tyro.conf.Positional[Path]
+    """A ledger."""
+    id: tyro.conf.Positional[str]
+    """The run, as `l2p ledger show` lists it."""
+    reason: str
+    """How you know, in one line; it stays in the ledger."""
+    no_query_was_answered: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Your assertion that no query of this run was answered or will be; if it is wrong, the guarantee is void."""
+
+    def run(self) -> int:
+        """Release it."""
+        if not self.no_query_was_answered:
+            raise InputError(
+                f"releasing run {self.id} asserts that none of its queries was answered, and voids the guarantee if "
+                "one was; if you know that none was, add --no-query-was-answered."
+            )
+        from l2p.privacy.book import Book
+
+        book = Book.open(self.file)
+        book.release(self.id, self.reason)
+        print(f"released {self.id}: {book.name} has {_amount(book.left())} left, in {book.unit}")
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Ledger:
+    """Keep what all runs on one data set have spent together: create, show or release."""
+
+    action: tyro.conf.OmitSubcommandPrefixes[
+        tyro.conf.OmitArgPrefixes[
+            Annotated[Create, tyro.conf.subcommand("create")]
+            | Annotated[Show, tyro.conf.subcommand("show")]
+            | Annotated[Release, tyro.conf.subcommand("release")]
+        ]
+    ]
+
+    def run(self) -> int:
+        """Do it."""
+        return self.action.run()
+
+
+def _facts(book: "Book", entries: "list[Entry]") -> dict[str, Any]:
+    from l2p.privacy.book import total
+
+    counted = [entry.counted for entry in entries]
+    held = [entry.counted for entry in entries if entry.state == "reserved"]
+    costs = {"limit": book.limit, "spent": total(counted), "reserved": total(held), "left": book.left()}
+    runs = [
+        entry._asdict() | {"reserved": entry.reserved._asdict(), "counted": entry.counted._asdict()}
+        for entry in entries
+    ]
+    terms = {"name": book.name, **dataclasses.asdict(book.budget), "unit": book.unit, "created": book.created}
+    return terms | {name: cost._asdict() for name, cost in costs.items()} | {"runs": runs}
+
+
+def _amount(cost: "Cost") -> str:
+    return f"{cost.amount:.6g}" + (f", delta {cost.delta:.6g}" if cost.delta else "")

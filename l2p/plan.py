@@ -1,0 +1,294 @@
+"""What a budget buys on a table of public shape, by the meta-tests on checkpoints' cards: no private row is read.
+
+log(mu N / sensitivity_factor) says how well a budget resolves a table (`Setup.log_signal`); a meta-test says what a
+protector achieved at each value of it, on public tasks.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from scipy.optimize import brentq
+
+from l2p import checkpoint
+from l2p.errors import InputError
+from l2p.models import MODELS
+from l2p.privacy import convert
+from l2p.privacy.budget import Budget
+
+#: A protector beats the trivial model at a budget if it was more accurate on this share of meta-test tasks.
+RULE = 0.9
+#: Where the smallest sufficient epsilon is looked for.
+EPSILONS = (1e-6, 1e4)
+#: Median gains closer than this are level: so much comes from which tasks were drawn.
+NEAR = 0.005
+
+_MU: dict[str, Callable[[float, float], float]] = {
+    "gdp": convert.gdp_mu,
+    "zcdp": lambda epsilon, delta: math.sqrt(2 * convert.zcdp_rho(epsilon, delta)),
+    "rdp": lambda epsilon, delta: math.sqrt(2 * convert.zcdp_rho(epsilon, delta)),
+    "ctcdp": lambda epsilon, delta: math.sqrt(2 * convert.ctcdp(epsilon, delta).rho),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """What is known of one protector at one budget; accuracies are shares, triples are 10, 50 and 90 % quantiles.
+
+    Attributes:
+      name: of the checkpoint.
+      accountant: that a run uses unless told otherwise.
+      log_signal: log(mu N / sensitivity_factor).
+      noise: standard deviation of the noise on a mean over the table, were the whole budget spent on it, for rows of
+        norm at most 1.
+      accuracy: on the meta-test's test rows; None where nothing was measured.
+      gain: accuracy over that of the majority class; None likewise.
+      beat_trivial: share of meta-test tasks with a gain above 0; None likewise.
+      least_epsilon: from here on it beats the trivial model by `RULE`, for this table and delta; None if never.
+      least_rows: from here on it does at this budget; None if never, or where delta would not be below 1/N.
+      most_epsilon: reaches the upper end of the trained range; None without one.
+      fits_features: whether the number of features is in the trained range.
+      in_range: whether log_signal is, too.
+      warnings: sentences.
+    """
+
+    name: str
+    accountant: str
+    log_signal: float
+    noise: float
+    accuracy: tuple[float, ...] | None
+    gain: tuple[float, ...] | None
+    beat_trivial: float | None
+    least_epsilon: float | None
+    least_rows: int | None
+    most_epsilon: float | None
+    fits_features: bool
+    in_range: bool
+    warnings: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Every protector for one table and budget, the one to take (None if none will do), why, and how to read it."""
+
+    rows: int
+    features: int
+    model: str
+    budget: Budget
+    forecasts: tuple[Forecast, ...]
+    recommended: str | None
+    advice: str
+    notes: tuple[str, ...]
+
+
+def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> Plan:
+    """What each shipped protector may be expected to achieve, from cards alone.
+
+    Args:
+      rows: N, public.
+      features: number of them, public.
+      budget: what would be spent.
+      model: name of the model.
+
+    Raises:
+      InputError: a table without rows or features, a delta that is vacuous for it, or an unknown model.
+
+    >>> found = plan(30_000, 100, Budget(1.0, 1e-6))
+    >>> [forecast.name for forecast in found.forecasts if forecast.name == found.recommended] == [found.recommended]
+    True
+    """
+    budget.check_rows(rows)
+    if features < 1:
+        raise InputError(f"features is {features}, but a model learns from at least one; count the table's columns.")
+    if model not in MODELS:
+        raise InputError(f"model {model!r} is unknown; choose one of {', '.join(MODELS)}.")
+    loaded = {name: checkpoint.load(name) for name in checkpoint.names()}
+    found = {name: one for name, one in loaded.items() if model in one.card["models"]}
+    forecasts = []
+    for name, one in found.items():
+        accountant = checkpoint.describe(one.protector, name, model, one.card.get("accountant")).accountant
+        forecasts.append(forecast(name, one.card, accountant, rows, features, budget))
+    meta_tests = [one.card["meta_test"] for one in found.values() if "meta_test" in one.card]
+    notes = dict.fromkeys(note for figures in meta_tests for note in _notes(figures, rows))
+    recommended, advice = _advise(forecasts, rows, features, budget)
+    return Plan(rows, features, model, budget, tuple(forecasts), recommended, advice, tuple(notes))
+
+
+def log_signal(accountant: str, budget: Budget, rows: int) -> float:
+    """log(mu N / sensitivity_factor) in float64, as `Setup.log_signal` has it in float32.
+
+    >>> round(log_signal("gdp", Budget(0.1, 1e-8), 30_400), 2)
+    6.49
+    """
+    return math.log(_mu(accountant, budget.epsilon, budget.delta) * rows / budget.adjacency.sensitivity_factor)
+
+
+def epsilon_for(target: float, accountant: str, budget: Budget, rows: int) -> float | None:
+    """Smallest epsilon in `EPSILONS` at which log_signal reaches `target`, all else as in `budget`; None if none does.
+
+    >>> round(epsilon_for(6.4945, "gdp", Budget(3.0, 1e-8), 30_400), 3)
+    0.1
+    """
+
+    def missing(log_epsilon: float) -> float:
+        return target - log_signal(accountant, dataclasses.replace(budget, epsilon=math.exp(log_epsilon)), rows)
+
+    low, high = map(math.log, EPSILONS)
+    if missing(low) <= 0:
+        return EPSILONS[0]
+    return math.exp(cast(float, brentq(missing, low, high, xtol=1e-12))) if missing(high) <= 0 else None
+
+
+def rows_for(target: float, accountant: str, budget: Budget) -> int | None:
+    """Fewest rows at which log_signal reaches `target`; None if `budget.delta` would not be below 1/N there."""
+    mu = _mu(accountant, budget.epsilon, budget.delta)
+    least = math.ceil(math.exp(target) * budget.adjacency.sensitivity_factor / mu)
+    return least if budget.delta * least < 1 else None
+
+
+def at(figures: Mapping[str, Any], signal: float, name: str) -> list[float] | None:
+    """A meta-test's figure at log_signal `signal`, linear between the centres of bands; None outside all bands.
+
+    >>> bands = [{"log_signal": [0, 2], "gain": [0.0, 0.1]}, {"log_signal": [2, 4], "gain": [0.2, 0.3]}]
+    >>> at({"bands": bands}, 1.5, "gain"), at({"bands": bands}, 4.5, "gain")
+    ([0.05, 0.15], None)
+    """
+    centres, bands = _centres(figures), figures["bands"]
+    if not bands[0]["log_signal"][0] <= signal <= bands[-1]["log_signal"][1]:
+        return None
+    columns = np.array([np.atleast_1d(band[name]) for band in bands]).T
+    return [float(np.interp(signal, centres, column)) for column in columns]
+
+
+def crossing(figures: Mapping[str, Any]) -> float | None:
+    """The log_signal from which on `beat_trivial` stays at `RULE` or above; None if it ends below.
+
+    >>> ends = [[0, 2], [2, 4], [4, 6]]
+    >>> shares = [0.2, 0.8, 1.0]
+    >>> bands = [{"log_signal": end, "beat_trivial": share} for end, share in zip(ends, shares, strict=True)]
+    >>> round(crossing({"bands": bands}), 6)
+    4.0
+    """
+    centres = _centres(figures)
+    shares = [band["beat_trivial"] for band in figures["bands"]]
+    short = [index for index, share in enumerate(shares) if share < RULE]
+    if not short:
+        return float(centres[0])
+    last = short[-1]
+    if last + 1 == len(shares):
+        return None
+    return float(np.interp(RULE, shares[last : last + 2], centres[last : last + 2]))
+
+
+def forecast(name: str, card: Mapping[str, Any], accountant: str, rows: int, features: int, budget: Budget) -> Forecast:
+    """One protector's forecast from its card; without a `meta_test` on it, nothing but how far the budget reaches."""
+    signal, figures, trained = log_signal(accountant, budget, rows), card.get("meta_test"), card.get("range") or {}
+    accuracy, gain, beat = (figures and at(figures, signal, key) for key in ("accuracy", "gain", "beat_trivial"))
+    target = crossing(figures) if figures else None
+    signals, sizes = (trained.get(key, (-math.inf, math.inf)) for key in ("log_signal", "num_features"))
+    fits, reaches = sizes[0] <= features <= sizes[1], signals[0] <= signal <= signals[1]
+    return Forecast(
+        name,
+        accountant,
+        signal,
+        math.exp(-signal),
+        tuple(accuracy) if accuracy else None,
+        tuple(gain) if gain else None,
+        beat[0] if beat else None,
+        None if target is None else epsilon_for(target, accountant, budget, rows),
+        None if target is None else rows_for(target, accountant, budget),
+        epsilon_for(signals[1], accountant, budget, rows) if math.isfinite(signals[1]) else None,
+        fits,
+        fits and reaches,
+        tuple(_warnings(signal, features, signals, sizes, figures is not None)),
+    )
+
+
+def rounded(value: float, up: bool) -> str:
+    """Three digits, never on the wrong side of `value`.
+
+    >>> rounded(0.081234, up=True), rounded(0.081234, up=False)
+    ('0.0813', '0.0812')
+    """
+    scale = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}"
+
+
+def _mu(accountant: str, epsilon: float, delta: float) -> float:
+    """The Gaussian-DP parameter of one Gaussian query that spends all that `accountant` makes of the budget."""
+    if accountant not in _MU:
+        known = ", ".join(_MU)
+        raise InputError(f"accountant {accountant!r} caps no sum of Gaussian queries, so it cannot plan; use {known}.")
+    return _MU[accountant](epsilon, delta)
+
+
+def _centres(figures: Mapping[str, Any]) -> list[float]:
+    return [sum(band["log_signal"]) / 2 for band in figures["bands"]]
+
+
+def _warnings(
+    signal: float, features: int, signals: Sequence[float], sizes: Sequence[float], tested: bool
+) -> Iterator[str]:
+    if not tested:
+        yield "its card holds no meta-test, so nothing is known of its accuracy; run python -m meta_train.meta_test."
+    if not signals[0] <= signal <= signals[1]:
+        side = "below" if signal < signals[0] else "above"
+        yield (
+            f"log(mu N) is {signal:.2f}, {side} the {signals[0]:g} to {signals[1]:g} that it was made for; the "
+            "guarantee would hold all the same, but accuracy may be poor."
+        )
+    if not sizes[0] <= features <= sizes[1]:
+        yield f"{features} features are outside the {sizes[0]:g} to {sizes[1]:g} that it was made for."
+
+
+def _notes(figures: Mapping[str, Any], rows: int) -> Iterator[str]:
+    """How to read a forecast made from this meta-test."""
+    yield (
+        f"Accuracy (%) and gain (points) are median and 10 to 90 % range over the {figures['tasks']} tasks of the "
+        f"meta-test: binary tasks made from {figures['data']}, on each of which a model fitted without privacy beats "
+        f"the trivial one (the majority class) by more than {100 * figures['least_gain']:g} points. Other data can "
+        "give more or less: this is no promise."
+    )
+    yield f"A protector beats the trivial model where it was more accurate on at least {100 * RULE:g} % of these tasks."
+    if rows < figures["train_rows"]:
+        yield (
+            f"These tasks have {figures['train_rows']} rows to learn from; with {rows}, chance in the table itself "
+            "adds to the noise, so expect less."
+        )
+
+
+def _advise(forecasts: Sequence[Forecast], rows: int, features: int, budget: Budget) -> tuple[str | None, str]:
+    """The protector with the best median gain among those in range that beat the trivial model, and a sentence."""
+    able = [one for one in forecasts if one.in_range and one.least_epsilon and one.least_epsilon <= budget.epsilon]
+    gains = {one.name: one.gain[1] for one in able if one.gain is not None}
+    if gains:
+        best = max(gains, key=lambda name: gains[name])
+        level = [name for name, gain in gains.items() if name != best and gain >= gains[best] - NEAR]
+        also = f"; within {100 * NEAR:g} points of it: {', '.join(level)}" if level else ""
+        return best, f"Recommended: {best}, with the best median gain of those in their range{also}."
+    fitting = [one for one in forecasts if one.fits_features]
+    if not fitting:
+        return None, (
+            f"None recommended: no protector for this model was made for {features} features; keep the most telling "
+            "ones, chosen without these rows, or meta-train one with l2p meta-train."
+        )
+    enough = [one.most_epsilon for one in fitting if one.most_epsilon is not None]
+    if len(enough) == len(fitting) and budget.epsilon > max(enough):
+        return None, (
+            "None recommended: this budget resolves the table better than any task that a protector was made for; "
+            f"epsilon {rounded(min(enough), up=False)} reaches the end of what was measured, and spends less."
+        )
+    return None, f"None recommended: no protector beats the trivial model here. {_help(fitting, rows, budget)}"
+
+
+def _help(fitting: Sequence[Forecast], rows: int, budget: Budget) -> str:
+    """What it would take for the least demanding protector."""
+    helps = [one for one in fitting if one.least_epsilon is not None]
+    if not helps:
+        return "None of them does so at any budget that was measured."
+    first = min(helps, key=lambda one: cast(float, one.least_epsilon))
+    more = f", or at least {first.least_rows:,} rows at epsilon {budget.epsilon:g}" if first.least_rows else ""
+    least = rounded(cast(float, first.least_epsilon), up=True)
+    return f"What would help: epsilon >= {least} on these {rows:,} rows{more} ({first.name})."

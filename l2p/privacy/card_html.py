@@ -1,0 +1,117 @@
+"""A privacy card as one HTML file: no scripts, no network, readable on a phone, on paper, and by a screen reader."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from l2p.privacy import card_plots, card_text
+from l2p.privacy.card_plots import Granted
+from l2p.privacy.events import MECHANISMS
+
+if TYPE_CHECKING:
+    from l2p.privacy.card import Card
+
+_STYLE = """
+:root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #59636e; --line: #d5dae0; --wash: #f4f6f8;
+  --stop: #b3201b; --cap: #b3201b; --c0: #0b63b6; --c1: #b4530a; --c2: #18794e; --c3: #7a3db8; }
+@media (prefers-color-scheme: dark) { :root { --page: #14171b; --text: #e6e9ec; --soft: #9ba6b2; --line: #363d45;
+  --wash: #1d2126; --stop: #a51d18; --cap: #ff8f85; --c0: #6db3f8; --c1: #f0a35c; --c2: #5fc992; --c3: #c49af0; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--text); font: 16px/1.55 system-ui, sans-serif;
+  overflow-wrap: anywhere; }
+main { max-width: 46rem; margin: 0 auto; padding: 2rem 1.1rem 3rem; }
+.kind { margin: 0; color: var(--soft); letter-spacing: .08em; text-transform: uppercase; font-size: .8rem; }
+h1 { margin: .3rem 0 1rem; font-size: clamp(1.4rem, 5vw, 2rem); line-height: 1.25; }
+h2 { margin: 2.2rem 0 .6rem; font-size: 1.15rem; }
+p { margin: .5rem 0; }
+.banner { margin: 1rem 0; padding: .9rem 1.1rem; border-radius: .5rem; background: var(--stop); color: #fff;
+  font-weight: 600; }
+.wide { overflow-x: auto; }
+table { width: 100%; border-collapse: collapse; font-size: .94rem; }
+caption { padding: 0 0 .4rem; color: var(--soft); text-align: left; font-size: .88rem; }
+th, td { padding: .4rem .7rem .4rem 0; border-top: 1px solid var(--line); text-align: left; vertical-align: top; }
+.facts th { width: 8.5rem; color: var(--soft); font-weight: 500; }
+.queries { min-width: 34rem; }
+.queries :is(th, td) { overflow-wrap: normal; }
+li { margin: .25rem 0; }
+ul { margin: .5rem 0; padding-left: 1.2rem; }
+figure { margin: 1.2rem 0; padding: .8rem; border-radius: .5rem; background: var(--wash); break-inside: avoid; }
+figcaption { color: var(--soft); font-size: .85rem; }
+svg { display: block; width: 100%; height: auto; fill: none; font: 12px system-ui, sans-serif; }
+svg text { fill: var(--soft); }
+.end { text-anchor: end; } .middle { text-anchor: middle; }
+.axis { stroke: var(--soft); } .grid { stroke: var(--line); } .budget { stroke: var(--cap); stroke-width: 2; }
+.line { stroke-width: 1.5; } .dot { stroke-width: 5; stroke-linecap: round; }
+.paid { fill: var(--line); } .bar { fill: var(--c0); stroke: var(--c0); }
+.c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
+.line.c1 { stroke-dasharray: 6 3; } .line.c2 { stroke-dasharray: 2 3; } .line.c3 { stroke-dasharray: 8 3 2 3; }
+svg text.key { stroke: none; font-weight: 600; }
+.key.c0 { fill: var(--c0); } .key.c1 { fill: var(--c1); } .key.c2 { fill: var(--c2); } .key.c3 { fill: var(--c3); }
+@media print { :root { --page: #fff; --text: #000; --soft: #444; --line: #bbb; --wash: #fff; --stop: #b3201b;
+  --cap: #b3201b; --c0: #0b63b6; --c1: #b4530a; --c2: #18794e; --c3: #7a3db8; color-scheme: light; }
+  main { max-width: none; padding: 0; } .banner, .bar { print-color-adjust: exact; }
+  section, tr, figure { break-inside: avoid; } }
+"""
+
+
+def render(card: "Card", trace: Sequence[Granted], limit: float | None) -> str:
+    """The page; figures are left out where `trace` or `limit` is missing."""
+    figures = card_plots.noise(trace) + ("" if limit is None else card_plots.spending(trace, limit))
+    sections = [
+        _section("What it means", "".join(f"<p>{escape(text)}</p>" for text in card_text.meaning(card))),
+        _section("What was not private", _list(card.not_private)),
+        _section("Warnings", _list(card.warnings)),
+        _section("What it rests on", _table("How the guarantee was reached", card_text.facts(card))),
+        _section("Queries answered", _queries(card.mechanisms)),
+        _section("Noise and spending", figures),
+        _section("Provenance", _table("What the run was made with", card_text.provenance(card))),
+    ]
+    banner = "" if card.private_release else f'<p class="banner" role="note">{escape(card_text.BANNER)}</p>\n'
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>Privacy card: {escape(card.protector['name'])}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n{banner}<h1>{escape(card_text.headline(card))}</h1>\n'
+        f"</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
+    )
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>\n" if content else ""
+
+
+def _list(sentences: Iterable[str]) -> str:
+    items = "".join(f"<li>{escape(sentence)}</li>\n" for sentence in sentences)
+    return f"<ul>\n{items}</ul>" if items else ""
+
+
+def _table(caption: str, facts: Mapping[str, str]) -> str:
+    rows = "".join(
+        f'<tr><th scope="row">{escape(label)}</th><td>{escape(text)}</td></tr>\n' for label, text in facts.items()
+    )
+    return f'<table class="facts">\n<caption>{escape(caption)}</caption>\n{rows}</table>'
+
+
+def _queries(mechanisms: Sequence[Mapping[str, Any]]) -> str:
+    if not mechanisms:
+        return "<p>None.</p>"
+    titles = ("Query", "Times", "Noise", "Noise multiplier", "Clip norm")
+    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(kind["query"])}</th>'
+        + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(kind))
+        + "</tr>\n"
+        for kind in mechanisms
+    )
+    used = dict.fromkeys(kind["mechanism"] for kind in mechanisms)
+    legend = _list(f"Noise multiplier of {mechanism}: {MECHANISMS[mechanism]}." for mechanism in used)
+    return (
+        '<div class="wide" role="region" aria-label="Table of queries" tabindex="0">\n<table class="queries">\n'
+        f"<caption>Every kind of query that read the rows; card.json lists each one</caption>\n<tr>{head}</tr>\n{rows}"
+        f"</table>\n</div>\n{legend}"
+    )
+
+
+def _cells(kind: Mapping[str, Any]) -> tuple[str, ...]:
+    spans = (card_text.span(kind[name]) for name in ("noise_multiplier", "clip_norm"))
+    return (str(kind["count"]), kind["mechanism"], *spans)

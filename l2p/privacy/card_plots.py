@@ -1,0 +1,164 @@
+"""Two small figures of a run as inline SVG, without scripts or styles of their own: noise and spending by step."""
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Protocol
+
+_WIDTH, _HEIGHT = 640, 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 628, 30, 216
+#: Points or bars in a figure; a longer run is thinned, so that a card stays small.
+_MOST = 300
+_COLOURS = 4
+Point = tuple[float, float]
+
+
+class Granted(Protocol):
+    """The part of `l2p.run.TraceRow` that is drawn; `spent` adds up, in the accountant's own unit."""
+
+    @property
+    def step(self) -> int:
+        """0 in `init`."""
+        ...
+
+    @property
+    def query(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Scale of the noise over the query's sensitivity."""
+        ...
+
+    @property
+    def spent(self) -> float:
+        """What the run had spent once this was answered."""
+        ...
+
+
+def noise(trace: Sequence[Granted]) -> str:
+    """A figure of each query's noise multiplier by step, on a logarithmic axis; empty if there is none to draw."""
+    series: dict[str, list[Point]] = {}
+    for row in trace:
+        if 0 < row.noise_multiplier < math.inf:
+            series.setdefault(row.query, []).append((row.step, row.noise_multiplier))
+    if not series:
+        return ""
+    everything = [point for points in series.values() for point in points]
+    low, high = min(value for _, value in everything), max(value for _, value in everything)
+    bottom, top = math.log(low) - 0.05, math.log(high) + 0.05
+    x, across = _steps(everything)
+
+    def y(multiplier: float) -> float:
+        return _BOTTOM - (_BOTTOM - _TOP) * (math.log(multiplier) - bottom) / (top - bottom)
+
+    parts = [_across(y(tick), f"{tick:.4g}") for tick in _log_ticks(low, high)]
+    offset = float(_LEFT)
+    for index, (name, points) in enumerate(series.items()):
+        places = [f"{x(step):.1f},{y(value):.1f}" for step, value in _thin(points)]
+        colour = index % _COLOURS
+        dots = "".join(f"M{place}h0" for place in places) if len(places) <= 60 else ""
+        parts.append(f'<path class="line c{colour}" d="M{"L".join(places)}"/><path class="dot c{colour}" d="{dots}"/>')
+        parts.append(f'<text class="key c{colour}" x="{offset:.0f}" y="18">{escape(name)}</text>')
+        offset += 8 * len(name) + 24
+    heights = {name: sorted(value for _, value in points) for name, points in series.items()}
+    ranges = "; ".join(f"{name}: {values[0]:.4g} to {values[-1]:.4g}" for name, values in heights.items())
+    return _figure("noise", "Noise multiplier by step (log scale)", f"{ranges}.", across + parts)
+
+
+def spending(trace: Sequence[Granted], limit: float) -> str:
+    """A figure of the share of the budget that each step took, stacked up to the budget; empty if there is none.
+
+    Args:
+      trace: granted queries in order.
+      limit: what `spent` is capped at.
+    """
+    after = {row.step: row.spent / limit for row in trace if math.isfinite(row.spent)} if 0 < limit < math.inf else {}
+    if not after:
+        return ""
+    steps = list(after.items())
+    x, across = _steps(steps)
+    top = 1.08 * max(1.0, *after.values())
+
+    def y(share: float) -> float:
+        return _BOTTOM - (_BOTTOM - _TOP) * share / top
+
+    paid, bars = [], []
+    size = math.ceil(len(steps) / _MOST)
+    before = 0.0
+    for start in range(0, len(steps), size):
+        group = steps[start : start + size]
+        left, right, share = x(group[0][0] - 0.5), x(group[-1][0] + 0.5), group[-1][1]
+        paid.append(_bar(left, right, y(0), y(before)))
+        bars.append(_bar(left, right, y(before), y(share)))
+        before = share
+    largest = max(share - earlier for share, earlier in zip(after.values(), [0.0, *after.values()], strict=False))
+    parts = [_across(y(share), f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75)]
+    parts += [f'<path class="paid" d="{"".join(paid)}"/><path class="bar" d="{"".join(bars)}"/>']
+    parts += [f'<path class="budget" d="M{_LEFT},{y(1):.1f}H{_RIGHT}"/>']
+    parts += [f'<text class="end" x="{_LEFT - 8}" y="{y(1) + 4:.1f}">budget</text>']
+    description = (
+        f"{before:.4%} of the budget was spent after step {steps[-1][0]}; no step took more than {largest:.4%}."
+    )
+    return _figure("spending", "Share of the budget spent, stacked by step", description, across + parts)
+
+
+def _figure(name: str, title: str, description: str, parts: list[str]) -> str:
+    axis = f'<path class="axis" d="M{_LEFT},{_TOP}V{_BOTTOM}H{_RIGHT}"/>'
+    return (
+        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-labelledby="{name}-title {name}-text">'
+        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-text">{escape(description)}</desc>'
+        f"{''.join(parts)}{axis}</svg><figcaption><strong>{escape(title)}.</strong> {escape(description)}"
+        "</figcaption></figure>"
+    )
+
+
+def _steps(points: Sequence[Point]) -> tuple[Callable[[float], float], list[str]]:
+    """The horizontal scale, and the marks that name it."""
+    first, last = min(step for step, _ in points), max(step for step, _ in points)
+
+    def x(step: float) -> float:
+        return _LEFT + (_RIGHT - _LEFT) * (step - first + 0.5) / (last - first + 1)
+
+    stride = next(n * 10**k for k in range(20) for n in (1, 2, 5) if n * 10**k >= (last - first) / 7)
+    shown = range(math.ceil(first / stride) * stride, int(last) + 1, stride)
+    marks = [f'<text class="middle" x="{x(step):.1f}" y="{_BOTTOM + 18}">{step}</text>' for step in shown]
+    label = f'<text class="middle" x="{(_LEFT + _RIGHT) / 2:.0f}" y="{_BOTTOM + 38}">step</text>'
+    return x, [*marks, label]
+
+
+def _across(height: float, label: str) -> str:
+    return (
+        f'<path class="grid" d="M{_LEFT},{height:.1f}H{_RIGHT}"/>'
+        f'<text class="end" x="{_LEFT - 8}" y="{height + 4:.1f}">{label}</text>'
+    )
+
+
+def _bar(left: float, right: float, low: float, high: float) -> str:
+    return f"M{left:.1f},{low:.1f}V{high:.1f}H{right:.1f}V{low:.1f}Z"
+
+
+def _thin(points: list[Point]) -> list[Point]:
+    """The points, or the lowest and the highest of each stretch where there are too many to tell apart."""
+    if len(points) <= _MOST:
+        return points
+    size = math.ceil(2 * len(points) / _MOST)
+    stretches = [points[start : start + size] for start in range(0, len(points), size)]
+    lowest_and_highest = ({min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])} for part in stretches)
+    return [point for pair in lowest_and_highest for point in sorted(pair)]
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Round values for a logarithmic axis, or the two ends where fewer than two round values lie between them.
+
+    >>> _log_ticks(3.0, 120.0)
+    [5.0, 10.0, 20.0, 50.0, 100.0]
+    """
+    decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(decades) <= 3 else (1,)
+    # Read as decimals: a product such as 3 * 10**-1 would not be the nearest float.
+    round_values = [float(f"{step}e{decade}") for decade in decades for step in steps]
+    inside = [value for value in round_values if low <= value <= high]
+    thinned = inside[:: max(1, math.ceil(len(inside) / 7))]
+    return thinned if len(thinned) >= 2 else sorted({low, high})

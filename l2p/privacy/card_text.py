@@ -1,0 +1,129 @@
+"""A privacy card in words: what its text and its HTML form both say, and the text form."""
+
+import math
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from l2p.privacy import sampling
+from l2p.privacy.events import Adjacency
+
+if TYPE_CHECKING:
+    from l2p.privacy.card import Card
+
+_NEIGHBOURS = {
+    Adjacency.ZERO_OUT: "Two tables are neighbours if one row of one is replaced by a null row that contributes "
+    "nothing in the other. The number of rows N is public.",
+    Adjacency.ADD_REMOVE: "Two tables are neighbours if one has a single row more than the other. The N that this "
+    "card states was declared public and is not protected.",
+    Adjacency.REPLACE_ONE: "Two tables are neighbours if one row of one is replaced by any other row in the other. "
+    "The number of rows N is public.",
+}
+#: What a simulation's card says first.
+BANNER = (
+    "NOT A PRIVATE RELEASE: the noise came from a user-given seed. Whoever knows the seed can subtract it, so what "
+    "follows describes a release with the same settings and protects nobody here."
+)
+_WIDTH = 100
+
+
+def headline(card: "Card") -> str:
+    """The guarantee in one sentence."""
+    return (
+        f"(epsilon = {card.epsilon:g}, delta = {card.delta:g})-differential privacy for one {card.unit} of "
+        f"N = {card.num_rows}, under {card.adjacency} adjacency."
+    )
+
+
+def meaning(card: "Card") -> list[str]:
+    """What the headline means, a thought each: neighbours, odds, groups."""
+    # Rounded up; beyond this the factor bounds nothing that matters.
+    factor = f" = {math.ceil(math.exp(card.epsilon) * 1000) / 1000:g}" if card.epsilon < 7 else ""
+    return [
+        _NEIGHBOURS[Adjacency(card.adjacency)],
+        "Whatever is released, the odds of seeing it differ between neighbours by a factor of at most "
+        f"e^epsilon{factor}, but for a probability of {card.delta:g}.",
+        "Somebody who appears in k rows has k epsilon, at delta times k e^((k - 1) epsilon).",
+    ]
+
+
+def facts(card: "Card") -> dict[str, str]:
+    """What the guarantee rests on, by label."""
+    order = "" if card.order is None else f" at order {card.order:g}"
+    return {
+        "Certified": f"epsilon {card.epsilon_certified:g} of {card.epsilon:g}, by {card.accountant}{order}",
+        "Theorem": card.theorem,
+        "Composition": _composition(card.composition),
+        "Noise": "depended on earlier answers" if card.adaptive_noise else "fixed in advance",
+        "Sampler": str(sampling.from_json(card.sampler)),
+        "Model": f"{card.model}, {card.num_features} features",
+        "Steps": f"{card.steps} of at most {card.max_steps}; stopped by: {card.stop_reason}",
+        "Randomness": card.randomness,
+        "Seed": card.seed_policy,
+        "Arithmetic": card.float_mode,
+    }
+
+
+def provenance(card: "Card") -> dict[str, str]:
+    """What the run was made with, by label."""
+    return {
+        "Protector": _protector(card.protector),
+        "Made with": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
+        "Created": f"{card.created}, card version {card.card_version}",
+    }
+
+
+def span(ends: list[float]) -> str:
+    """A least and a largest value.
+
+    >>> span([1.0, 1.0]), span([0.5, 90.123456])
+    ('1', '0.5 to 90.12')
+    """
+    low, high = (f"{end:.4g}" for end in ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def render(card: "Card") -> str:
+    """The text form."""
+    sections = [] if card.private_release else [_paragraph("", BANNER)]
+    sections.append(_paragraph("", " ".join([headline(card), *meaning(card)])))
+    labelled = (facts(card) | provenance(card)).items()
+    sections.append("\n".join(_paragraph(f"{label:<12}", text) for label, text in labelled))
+    sections.append("\n".join(["Queries answered", *map(_mechanism, card.mechanisms)]))
+    for title, sentences in (("Not covered", card.not_private), ("Warnings", card.warnings)):
+        if sentences:
+            sections.append("\n".join([title, *(_paragraph("- ", text) for text in sentences)]))
+    return "\n\n".join(["PRIVACY CARD", *sections]) + "\n"
+
+
+def _composition(entry: dict[str, Any] | None) -> str:
+    if entry is None:
+        return "this run alone: whatever other runs on these rows spend adds to it"
+    spent, counted, limit = (f"{entry[name]:g}" for name in ("spent_before", "counted", "limit"))
+    return (
+        f"ledger of {entry['data_set']} (unit {entry['unit']}): {spent} before this run, {counted} for it, {limit} "
+        f"allowed; reservation {entry['reservation']}. Runs outside this ledger add to it"
+    )
+
+
+def _protector(protector: dict[str, Any]) -> str:
+    sources, trained = protector["sources"], protector["range"]
+    facts = [protector["name"]]
+    if protector["sha256"] is not None:
+        facts.append(f"sha256 {protector['sha256']}")
+    if sources is not None:
+        facts.append(f"public sources: {', '.join(sources) or 'none'}")
+    if trained is not None:
+        facts.append("made for " + ", ".join(f"{name} {span(ends)}" for name, ends in trained.items()))
+    return "; ".join(facts)
+
+
+def _mechanism(kind: dict[str, Any]) -> str:
+    multiplier, clip_norm = span(kind["noise_multiplier"]), span(kind["clip_norm"])
+    return (
+        f"- {kind['query']}: {kind['count']} times, {kind['mechanism']} noise, noise multiplier {multiplier}, clip "
+        f"norm {clip_norm}"
+    )
+
+
+def _paragraph(label: str, text: str) -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False)

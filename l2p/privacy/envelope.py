@@ -1,0 +1,144 @@
+"""Privacy loss distributions for schedules that are known, or bounded from below, before the run.
+
+A PLD is tighter than any filter, but no stopping rule for noise that depends on earlier answers (arXiv 2602.06756 and
+2602.15815 show what goes wrong). It holds where a lower envelope of the noise is fixed beforehand: a noisier query is
+its envelope's answer with more noise added, which is post-processing, and so is stopping early. Budget that a run saves
+by more noise is not given back.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.errors import InputError
+from l2p.privacy import losses
+from l2p.privacy.accountants import Filter
+from l2p.privacy.events import Answered
+from l2p.privacy.prices import Accountant, EnvelopeAccountant, float32_down, float32_up
+
+# An envelope lies on a grid of this ratio: a float32 run differs from its rehearsal in the last bits, and the fewer
+# different distributions there are to compose, the less their discretisation adds up to.
+_GRID = 1.0005
+# The ledger of such a run only spreads a schedule's shares: the envelope is what is enforced.
+_ROOM = 1 + 1e-3
+_REHEARSALS, _TIGHT, _MOST_RAISE = 12, 0.999, 64.0
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvelopeFilter(Filter):
+    """A public lower envelope of a run's noise, whose privacy loss distribution certifies the run.
+
+    Attributes:
+      envelope: the least noise of every query of the run, in order; all Gaussian.
+      cap: what the ledger counts up to, for a schedule of shares of it; default what the envelope costs.
+
+    Raises:
+      InputError: the envelope alone exceeds the budget, or dp-accounting cannot compose it.
+
+    >>> from l2p.privacy.budget import Budget
+    >>> from l2p.privacy.sampling import Poisson
+    >>> queries = tuple(Answered(step, "gaussian", 12.0) for step in range(1, 51))
+    >>> round(EnvelopeFilter("pld", Budget(0.1, 1e-8), Poisson(1000 / 30400), 50, queries).limit_epsilon, 4)
+    0.0911
+    """
+
+    envelope: tuple[Answered, ...] = ()
+    cap: float | None = None
+
+    def __post_init__(self) -> None:
+        """Price the envelope."""
+        super().__post_init__()
+        if self.name != "pld" or not self.envelope:
+            raise InputError("an envelope belongs to accountant 'pld' and has at least one query; check both.")
+        if not self.limit_epsilon <= self.budget.epsilon:
+            raise InputError(
+                f"the envelope costs epsilon {self.limit_epsilon:.6g} at delta {self.budget.delta:g}, which is above "
+                f"the target {self.budget.epsilon:g}; choose more noise or fewer steps."
+            )
+
+    @functools.cached_property
+    def limit_epsilon(self) -> float:
+        """Epsilon at `budget.delta` of the whole envelope, by dp-accounting, discretised upward."""
+        return losses.pld(self.envelope, self.sampler, self.budget.adjacency, self.budget.delta)
+
+    @functools.cached_property
+    def limit(self) -> float:  # type: ignore[override]
+        """What the ledger counts up to, in its own unit; the envelope's own cost unless `cap` says otherwise."""
+        return super().spent(self.envelope) * _ROOM if self.cap is None else self.cap
+
+    def spent(self, answered: Iterable[Answered]) -> float:
+        """What a trace cost in the ledger's unit; infinite if a query was less noisy than its envelope, or had none."""
+        trace, least = list(answered), dict(_slots(self.envelope))
+        held = all(
+            query.mechanism == "gaussian" and slot in least and query.noise_multiplier >= least[slot].noise_multiplier
+            for slot, query in _slots(trace)
+        )
+        return super().spent(trace) if held else math.inf
+
+    def epsilon(self, spent: float) -> float:
+        """The envelope's epsilon, whatever was spent: what a run saves is not given back."""
+        return self.limit_epsilon if spent <= self.limit else math.inf
+
+    def accountant(self) -> EnvelopeAccountant:
+        base = super().accountant()
+        fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
+        start = [query for query in self.envelope if query.step == 0]
+        steps = [query for query in self.envelope if query.step > 0]
+        return EnvelopeAccountant(**fields, at_start=_least(start, 1)[0], at_steps=_least(steps, self.num_steps or 1))
+
+
+def rehearsed(filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered]]) -> EnvelopeFilter:
+    """The envelope of a schedule that is fixed beforehand, scaled so that it uses the budget up.
+
+    Args:
+      filter: `Filter("pld", ...)`, whose cap is that of the Renyi filter and so leaves something over.
+      rehearse: the queries that a run would ask under an accountant; must not touch private rows.
+
+    Raises:
+      InputError: the schedule asks something that has no privacy loss distribution here.
+    """
+    low, high = 0.0, math.log(_MOST_RAISE)  # of how far the Renyi filter's cap is raised
+    best = _enveloped(filter, rehearse, low)
+    for _ in range(_REHEARSALS):
+        if best.limit_epsilon > _TIGHT * filter.budget.epsilon:
+            break
+        middle = (low + high) / 2
+        try:
+            best, low = _enveloped(filter, rehearse, middle), middle
+        except InputError:
+            high = middle  # over the budget
+    return best
+
+
+def _enveloped(filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered]], raised: float) -> EnvelopeFilter:
+    cap = filter.limit * math.exp(raised)
+    asked = rehearse(dataclasses.replace(filter.accountant(), budget=jnp.asarray(float32_down(cap))))
+    envelope = tuple(query._replace(noise_multiplier=_below(query.noise_multiplier)) for query in asked)
+    return EnvelopeFilter(filter.name, filter.budget, filter.sampler, filter.num_steps, envelope, cap)
+
+
+def _below(noise_multiplier: float) -> float:
+    """The last point of the grid that lies well below."""
+    return _GRID ** math.floor(math.log(noise_multiplier * (1 - 1e-5)) / math.log(_GRID))
+
+
+def _slots(answered: Iterable[Answered]) -> Iterator[tuple[tuple[int, int], Answered]]:
+    """Each query with its step and its place among that step's queries."""
+    for step, group in itertools.groupby(answered, key=lambda query: query.step):
+        for place, query in enumerate(group):
+            yield (step, place), query
+
+
+def _least(queries: Sequence[Answered], num_steps: int) -> jax.Array:
+    """Least noise multipliers f32[num_steps, places], rounded up; infinite where nothing was planned."""
+    places = [(max(step - 1, 0), place, query.noise_multiplier) for (step, place), query in _slots(queries)]
+    least = np.full((num_steps, 1 + max((place for _, place, _ in places), default=-1)), np.inf, np.float32)
+    for step, place, noise_multiplier in places:
+        least[step, place] = float32_up(noise_multiplier)
+    return jnp.asarray(least)

@@ -1,0 +1,130 @@
+"""The price of a trace by dp-accounting, a library that shares no formula with the filters here."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from l2p.errors import InputError
+from l2p.privacy import convert
+from l2p.privacy.accountants import Filter
+from l2p.privacy.events import Adjacency, Answered
+from l2p.privacy.losses import pld
+from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
+
+if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
+
+# zCDP of mechanisms that dp-accounting does not know, as rho times the squared noise multiplier: pure differential
+# privacy (Bun & Steinke 2016) and bounded range (Cesar & Rogers 2021).
+_RHO = {"exponential": 0.5, "laplace": 0.5, "gamma": 0.5, "gumbel": 0.125}
+
+
+class Independent(NamedTuple):
+    """What dp-accounting makes of a trace.
+
+    Attributes:
+      epsilon: in nats, at the budget's delta.
+      method: how it was found.
+      exact: whether it is as sharp as the filter; otherwise it only bounds, and may exceed the target of a good run.
+    """
+
+    epsilon: float
+    method: str
+    exact: bool
+
+
+def compose(filter: Filter, answered: Sequence[Answered], adaptive: bool) -> Independent:
+    """Epsilon of a trace by dp-accounting, as sharply as adaptivity, sampler and adjacency allow.
+
+    Privacy loss distributions where the noise was fixed or the trace is one Gaussian query together, Renyi divergences
+    at the filter's own order otherwise.
+
+    Raises:
+      InputError: dp-accounting has no price for this trace.
+
+    >>> from l2p.privacy.budget import Budget
+    >>> found = compose(Filter("gdp", Budget(0.1, 1e-8)), [Answered(1, "gaussian", 50.0)], adaptive=True)
+    >>> round(found.epsilon, 4), found.method
+    (0.0917, 'privacy loss distribution')
+    """
+    if not answered:
+        return Independent(0.0, "nothing to compose", True)
+    sampler, budget = filter.sampler, filter.budget
+    gaussian = all(query.mechanism == "gaussian" for query in answered)
+    if isinstance(sampler, Poisson) and budget.adjacency is Adjacency.REPLACE_ONE:
+        raise InputError(
+            "dp-accounting has no proved price for Poisson batches under replace_one, so this card cannot be verified "
+            "with it; leave out --verify."
+        )
+    if filter.name == "gdp":
+        return Independent(_one_gaussian(filter, answered), "privacy loss distribution", True)
+    if isinstance(sampler, Poisson) and gaussian and not adaptive:
+        epsilon = pld(answered, sampler, budget.adjacency, budget.delta)
+        return Independent(epsilon, "privacy loss distribution, for noise fixed in advance", True)
+    epsilon, order = _renyi(filter, answered)
+    exact = not isinstance(sampler, FixedSize) and (gaussian or not isinstance(sampler, Poisson))
+    return Independent(epsilon, f"Renyi divergence at order {order:.6g}", exact)
+
+
+def _one_gaussian(filter: Filter, answered: Sequence[Answered]) -> float:
+    """Gaussian mechanisms compose to one Gaussian mechanism: the squares of their mu add up."""
+    from dp_accounting import dp_event
+    from dp_accounting.pld import PLDAccountant
+
+    mu = math.sqrt(math.fsum(query.noise_multiplier**-2 for query in _met(filter, answered)))
+    # Losses on a grid that is fine in comparison to mu, their root mean square.
+    accountant = PLDAccountant(value_discretization_interval=min(1e-4, mu / 500))
+    accountant.compose(dp_event.GaussianDpEvent(1 / mu))
+    return float(accountant.get_epsilon(filter.budget.delta))
+
+
+def _renyi(filter: Filter, answered: Sequence[Answered]) -> tuple[float, float]:
+    """Epsilon and the order, which was fixed before the run: the filter's, or its budget's where it has none."""
+    from dp_accounting.privacy_accountant import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    budget = filter.budget
+    order = filter.order if math.isfinite(filter.order) else convert.planned_order(budget.epsilon, budget.delta)
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    if isinstance(filter.sampler, FixedSize):
+        relation = NeighboringRelation.REPLACE_ONE
+        order = float(math.ceil(order))  # its bound is made for whole orders
+    accountant = RdpAccountant(orders=[order], neighboring_relation=relation)
+    asked = [(query.step > 0, query.mechanism, query.noise_multiplier) for query in _met(filter, answered)]
+    for (sampled, mechanism, multiplier), count in Counter(asked).items():
+        accountant.compose(_event(filter, sampled, mechanism, multiplier), count)
+    return float(accountant.get_epsilon(budget.delta)), order
+
+
+def _event(filter: Filter, sampled: bool, mechanism: str, multiplier: float) -> "DpEvent":
+    """In dp-accounting's terms. Its multipliers are over the sensitivity too, under replacement that of 2 norms."""
+    from dp_accounting import dp_event
+
+    if mechanism in _RHO:
+        return dp_event.ZCDpEvent(_RHO[mechanism] / multiplier**2)  # not amplified: a bound
+    if mechanism != "gaussian":
+        raise InputError(
+            f"dp-accounting has no price for mechanism {mechanism!r}, so this card cannot be verified with it; leave "
+            "out --verify."
+        )
+    gaussian, sampler = dp_event.GaussianDpEvent(multiplier), filter.sampler
+    if sampled and isinstance(sampler, Poisson):
+        return dp_event.PoissonSampledDpEvent(sampler.rate(), gaussian)
+    if sampled and isinstance(sampler, FixedSize):
+        return dp_event.SampledWithoutReplacementDpEvent(sampler.num_rows, sampler.batch_size, gaussian)
+    return gaussian
+
+
+def _met(filter: Filter, answered: Sequence[Answered]) -> list[Answered]:
+    """What a row meets: everything, or with permutation epochs what every row met and each epoch's dearest step."""
+    if not isinstance(filter.sampler, PermutationEpochs):
+        return list(answered)
+    steps: dict[int, list[Answered]] = {}
+    for query in answered:
+        steps.setdefault(query.step, []).append(query)
+    dearest: dict[int, list[Answered]] = {}
+    for step, queries in steps.items():
+        epoch = 0 if step == 0 else 1 + (step - 1) // filter.sampler.steps_per_charge
+        dearest[epoch] = max(dearest.get(epoch, []), queries, key=filter.spent)
+    return [query for queries in dearest.values() for query in queries]

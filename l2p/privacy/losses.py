@@ -1,0 +1,169 @@
+"""Privacy loss distributions (PLD) of a trace whose noise was fixed beforehand, composed by dp-accounting.
+
+Which pair of distributions stands for a mechanism at noise multiplier m, on all rows or in Poisson batches:
+
+- gaussian: N(0, m^2) against N(1, m^2), the exact worst case (Zhu, Dong & Wang 2022).
+- laplace, gamma: Laplace(m) against its shift by 1. While an answer of any dimension moves by 1 in the mechanism's
+  norm, the logarithm of every event's probability, and of its complement's, moves at rate 1 / m at most; a threshold
+  on a Laplace variable moves at exactly that rate, so no other test tells the two ends apart better.
+- exponential, gumbel: randomized response at epsilon = 1 / m, the worst of all pure mechanisms (Kairouz, Oh &
+  Viswanath 2015); in Poisson batches at ln(1 + q (e^epsilon - 1)) (Balle, Barthe & Gaboardi 2018).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from l2p.errors import InputError
+from l2p.privacy import convert
+from l2p.privacy.accountants import Filter
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Adjacency, Answered
+from l2p.privacy.sampling import FullBatch, PermutationEpochs, Poisson, Sampler
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+_PURE = ("exponential", "gumbel")
+# Losses are rounded to multiples of an interval h so that their mean and mean exponential are kept ("connect the
+# dots"), which adds at most h^2 / 4 to the variance of each. This share of their root mean square keeps epsilon within
+# 1e-3; above `_COARSEST` rounding shows although the losses are large.
+_SHARE, _COARSEST = 0.05, 1e-3
+# No query's losses take more than about this many points: where they are long, they are not small either.
+_MOST_POINTS = 2e5
+# Noise multipliers are rounded down to this relative grid, so that nearly equal queries are composed together.
+_GRID = 1e-6
+# Of delta, what truncating tails may add over all compositions.
+_TRUNCATED = 1e-4
+# Probabilities pass through Fourier transforms in float64, which round either way: by up to 5e-17 in delta for each
+# query, as compared with the exact Gaussian curve for 10 to 1e5 queries. Twice that is set aside.
+_ROUNDING_BASE, _ROUNDING = 2e-15, 1e-16
+
+
+class _Kind(NamedTuple):
+    mechanism: str
+    sampled: bool
+    noise_multiplier: float
+
+
+def pld(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency, delta: float) -> float:
+    """Epsilon at delta by privacy loss distributions, in nats: the sharpest there is. Losses are rounded up.
+
+    Gaussian queries on all rows, or by epochs, are one Gaussian query together, which is exact without any grid.
+
+    Poisson batches are priced under zero_out and add_remove only. Under replace_one, dp-accounting composes the pair
+    (1 - q) N(0, m^2) + q N(-+1, m^2), which is believed but not proved to be the worst case (Lebeda, Regehr, Kamath &
+    Steinke 2024), and measures m by the clipping norm, not by the sensitivity of 2 clipping norms.
+
+    Raises:
+      InputError: no pair of distributions is proved for this sampler, adjacency or mechanism; or delta is so small
+        that float64 cannot tell it from rounding (4e-15, and 2e-16 for each query).
+
+    >>> round(pld([Answered(1, "gaussian", 20.0)] * 50, Poisson(1000 / 30400), Adjacency.ZERO_OUT, 1e-8), 4)
+    0.0528
+    """
+    budget = Budget(1.0, delta, adjacency)
+    sampler.check(budget.adjacency)
+    if any(query.mechanism == "none" or not query.noise_multiplier > 0 for query in answered):
+        return math.inf
+    if not isinstance(sampler, Poisson) and all(query.mechanism == "gaussian" for query in answered):
+        return _one_gaussian(answered, sampler, budget)
+    kinds = _kinds(answered, sampler, budget)
+    if not kinds:
+        return 0.0
+    rounding = _ROUNDING_BASE + _ROUNDING * kinds.total()
+    if rounding > delta / 2:
+        raise InputError(
+            f"losses of {kinds.total()} queries are composed in float64, whose rounding drowns a delta of {delta:g}; "
+            f"choose accountant rdp, or delta of at least {2 * rounding:.2g}."
+        )
+    interval = _interval(kinds, sampler.rate())
+    tail = min(1e-15, _TRUNCATED * delta / (2 * len(kinds)))
+    parts = [
+        _losses(kind, sampler.rate(), interval).self_compose(count, tail_mass_truncation=tail)
+        for kind, count in kinds.items()
+    ]
+    # Short ones first: the cost of a composition is that of its longer part.
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        odd = parts[-1:] if len(parts) % 2 else []
+        parts = [one.compose(other, tail_mass_truncation=tail) for one, other in pairs] + odd
+    return float(parts[0].get_epsilon_for_delta(delta - rounding))
+
+
+def _one_gaussian(answered: Sequence[Answered], sampler: Sampler, budget: Budget) -> float:
+    """Also of a fixed-size sampler's trace, if only to be refused by the filter."""
+    if isinstance(sampler, (FullBatch, PermutationEpochs)):
+        spent = Filter("gdp", budget, sampler).spent(answered)
+        return convert.gdp_epsilon(math.nextafter(math.sqrt(spent), math.inf), budget.delta) if spent else 0.0
+    raise InputError(
+        f"no privacy loss distribution is proved for {sampler}, so none can be composed; choose accountant rdp, or "
+        "Poisson sampling."
+    )
+
+
+def _kinds(answered: Sequence[Answered], sampler: Sampler, budget: Budget) -> Counter[_Kind]:
+    """How often each query was asked; Gaussian queries on all rows as one."""
+    if not isinstance(sampler, (FullBatch, Poisson)):
+        raise InputError(
+            f"no privacy loss distribution of these mechanisms is proved for {sampler}; choose accountant rdp or zcdp."
+        )
+    amplified = isinstance(sampler, Poisson)
+    if amplified and budget.adjacency is Adjacency.REPLACE_ONE:
+        raise InputError(
+            "the pair of distributions that dp-accounting composes for Poisson batches under replace_one is not proved "
+            "to be the worst, so its epsilon might be too low; choose accountant rdp, or adjacency zero_out."
+        )
+    kinds: Counter[_Kind] = Counter()
+    whole = 0.0
+    for query in answered:
+        sampled = amplified and query.step > 0
+        if query.mechanism == "sinh_normal":
+            raise InputError(
+                "mechanism 'sinh_normal' has no pair of distributions here, so its losses cannot be composed; choose "
+                "accountant rdp."
+            )
+        if query.mechanism == "gaussian" and not sampled:
+            whole += query.noise_multiplier**-2
+        else:
+            kinds[_Kind(query.mechanism, sampled, _rounded_down(query.noise_multiplier))] += 1
+    if whole:
+        kinds[_Kind("gaussian", False, _rounded_down(whole**-0.5))] += 1
+    return kinds
+
+
+def _rounded_down(noise_multiplier: float) -> float:
+    """The next multiplier below on the grid: less noise, the safe side."""
+    return math.exp(math.floor(math.log(noise_multiplier) / _GRID) * _GRID) * (1 - 1e-12)
+
+
+def _interval(kinds: Counter[_Kind], rate: float) -> float:
+    """Distance of the points at which losses are kept."""
+    squares, longest = 0.0, 0.0
+    for (_, sampled, noise_multiplier), count in kinds.items():
+        mu, share = 1 / noise_multiplier, rate if sampled else 1.0
+        # Root mean square of ln(1 - q + q e^(mu z - mu^2 / 2)) for small mu; too little for large ones, but then
+        # `_COARSEST` or `_MOST_POINTS` decides.
+        squares += count * (share * min(mu, 1.0)) ** 2
+        # dp-accounting keeps normal variables up to 10 standard deviations.
+        longest = max(longest, 10 * mu if share == 1 else math.log1p(share * math.expm1(min(10 * mu, 500.0))))
+    return max(min(_SHARE * math.sqrt(squares / kinds.total()), _COARSEST), longest / _MOST_POINTS)
+
+
+def _losses(kind: _Kind, rate: float, interval: float) -> "PrivacyLossDistribution":
+    from dp_accounting.pld import common, privacy_loss_distribution
+
+    mechanism, sampled, noise_multiplier = kind
+    share = rate if sampled else 1.0
+    if mechanism in _PURE:
+        epsilon = math.log1p(share * math.expm1(1 / noise_multiplier))
+        pure = common.DifferentialPrivacyParameters(epsilon, 0.0)
+        return privacy_loss_distribution.from_privacy_parameters(pure, value_discretization_interval=interval)
+    if mechanism == "gaussian":
+        return privacy_loss_distribution.from_gaussian_mechanism(
+            noise_multiplier, value_discretization_interval=interval, sampling_prob=share
+        )
+    return privacy_loss_distribution.from_laplace_mechanism(
+        noise_multiplier, value_discretization_interval=interval, sampling_prob=share
+    )

@@ -1,0 +1,113 @@
+"""One run's place in the ledger of all runs on a data set: what to set aside before it, and what it counts as after it.
+
+A ledger adds up every query of every run in one unit, so it is one filter over all of them, whatever was seen in
+between: a finished run counts what its answered queries cost, adaptive or not.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from l2p.errors import InputError
+from l2p.privacy.accountants import Filter
+from l2p.privacy.book import AMOUNTS, Book, Cost
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Answered
+
+# Of the conversion between two units.
+_UP = 1 + 1e-12
+
+
+def limit_of(unit: str, budget: Budget) -> Cost:
+    """What `budget` comes to in a ledger's unit, rounded down.
+
+    >>> limit_of("basic", Budget(1.0, 1e-6))
+    Cost(amount=1.0, delta=1e-06)
+    """
+    return Cost(budget.epsilon, budget.delta) if unit == "basic" else Cost(Filter(unit, budget).limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reservation:
+    """What one run holds of a ledger until it settles.
+
+    Attributes:
+      book: the ledger.
+      id: of its entry.
+      filter: what stops the run.
+      cost: what was reserved.
+      spent_before: what runs had spent or reserved before.
+    """
+
+    book: Book
+    id: str
+    filter: Filter
+    cost: Cost
+    spent_before: Cost
+
+    @classmethod
+    def make(cls, book: Book, filter: Filter, mechanisms: Iterable[str], what: str) -> "Reservation":
+        """Reserve the most that a run can cost, before it reads a row.
+
+        Raises:
+          InputError: the ledger counts other neighbours, cannot price this run, or has too little left.
+        """
+        if book.budget.adjacency is not filter.budget.adjacency:
+            raise InputError(
+                f"the ledger of {book.name} counts {book.budget.adjacency} neighbours, but this run is planned for "
+                f"{filter.budget.adjacency}, and the two do not add up; choose the ledger's adjacency."
+            )
+        before, cost = book.spent(), most_cost(book, filter, mechanisms)
+        return cls(book, book.reserve(cost, what), filter, cost, before)
+
+    def settle(self, answered: Sequence[Answered], epsilon: float, adaptive: bool) -> tuple[dict[str, Any], list[str]]:
+        """Count a finished run, and say so: the card's `composition`, and warnings.
+
+        Args:
+          answered: its granted queries.
+          epsilon: certified for it.
+          adaptive: whether its noise or its end depended on earlier answers; then what was spent is no guarantee by
+            itself, and only a ledger that adds up queries gives back what was not spent.
+        """
+        counted, warnings = self.cost, []
+        if self.book.unit != "basic":
+            spent = _pricer(self.book, self.filter).spent(answered)
+            counted = Cost(min(spent, self.cost.amount))
+        elif not adaptive:
+            counted = Cost(min(epsilon, self.cost.amount), self.cost.delta)
+        try:
+            self.book.settle(self.id, counted)
+        except RuntimeError as error:
+            counted = self.cost
+            warnings.append(f"The ledger could not be settled ({error}); the run counts in full there.")
+        composition = {
+            "data_set": self.book.name,
+            "unit": f"{self.book.unit}: {AMOUNTS[self.book.unit]}",
+            "reservation": self.id,
+            "spent_before": self.spent_before.amount,
+            "counted": counted.amount,
+            "limit": self.book.limit.amount,
+        }
+        return composition, warnings
+
+
+def most_cost(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
+    """The most that a run can cost in the ledger's unit while its own filter holds."""
+    if book.unit == "basic":
+        return Cost(filter.budget.epsilon, filter.budget.delta)
+    if filter.neighbours is not None:
+        raise InputError(
+            f"the ledger of {book.name} adds up {AMOUNTS[book.unit]}, which {filter.sampler} does not convert to; "
+            "read every row with full batches, or keep a ledger with unit basic."
+        )
+    if book.unit == filter.name and book.budget == filter.budget:
+        return Cost(filter.limit)
+    # Both prices are a coefficient over the squared noise multiplier, so their ratio is that of the coefficients.
+    pricer = _pricer(book, filter)
+    ratios = [pricer.prices(name, 1.0, False) / filter.coefficients[name] for name in mechanisms]
+    return Cost(float(max(ratios)) * filter.limit * _UP)
+
+
+def _pricer(book: Book, filter: Filter) -> Filter:
+    """The filter over all runs, pricing what this run's sampler read."""
+    return Filter(book.unit, book.budget, filter.sampler)

@@ -1,0 +1,219 @@
+"""Meta-test: what a finished protector achieves on held-out public tasks, by band of log(mu N), kept on its card.
+
+    python -m meta_train.meta_test checkpoints/census.safetensors checkpoints/control.safetensors
+
+Tasks come from the rows that meta-training set aside, half of them to train on and half to test on, so that a task's
+test rows are in none of its training rows. Only tasks with something to learn count: on the others nobody can beat the
+trivial model, which predicts the majority class. Every protector from one source meets the same tasks and the same
+noise, and so does every band: bands differ in the budget and in nothing else.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from flax import struct
+
+from l2p import checkpoint
+from l2p.errors import InputError
+from l2p.models import Logistic
+from l2p.oracle import Setup
+from l2p.protector import Protector
+from l2p.queries.solve import newton
+from l2p.run import run
+from l2p.task import Rows
+from meta_train.config import BANDS
+from meta_train.family import REFERENCE_RIDGE, TaskFamily, families
+from meta_train.objective import simulated_setup
+
+MODEL = Logistic()
+#: Tasks per feature count, and rows in each, to train on and as many to test on.
+TASKS, ROWS = 32, 2048
+#: Tasks drawn for each one wanted: with 8 features only a quarter of Adult's have something to learn.
+DRAWS = 5
+#: By how much the non-private optimum must beat the trivial model, in accuracy, where there is something to learn.
+LEAST_GAIN = 0.02
+QUANTILES = (0.1, 0.5, 0.9)
+#: Neither the tasks that early stopping looks at nor those of benchmarks/held_out_tasks.py.
+SEED = 30_000
+
+
+@struct.dataclass
+class Tasks:
+    """B tasks with the same number of features.
+
+    Attributes:
+      train: Rows with leading axis [B].
+      test: other rows of the same tasks, [B].
+      trivial: f32[B], test accuracy of the majority class of the test rows.
+      optimum: f32[B], test accuracy of the non-private minimiser.
+    """
+
+    train: Rows
+    test: Rows
+    trivial: jax.Array
+    optimum: jax.Array
+
+
+@functools.cache
+def draw(source: str, num_features: int, num_tasks: int = TASKS, num_rows: int = ROWS, seed: int = SEED) -> Tasks:
+    """The first `num_tasks` tasks with something to learn, or as many as there are among `DRAWS` times as many.
+
+    Raises:
+      InputError: unknown source, or one that is not binary.
+    """
+    _, held_out = families(source)
+    cut, key = held_out.x.shape[0] // 2, jax.random.fold_in(jax.random.key(seed), num_features)
+    sizes = {"num_tasks": DRAWS * num_tasks, "num_rows": num_rows, "num_features": num_features}
+
+    def sample(part: slice) -> Rows:
+        # One key: what makes a task (columns, label, teacher, noise rates) does not hang on which rows it is given.
+        family: TaskFamily = dataclasses.replace(held_out, x=held_out.x[part], y=held_out.y[part])
+        return jax.jit(lambda key: family.sample(key, MODEL, log_signal=(0.0, 1.0), **sizes).rows)(key)
+
+    train, test = sample(slice(cut)), sample(slice(cut, None))
+    ones = test.y.mean(1)
+    tasks = Tasks(train, test, jnp.maximum(ones, 1.0 - ones), _optimum(train, test))
+    kept = np.flatnonzero(tasks.optimum - tasks.trivial > LEAST_GAIN)[:num_tasks]
+    return jax.tree.map(lambda leaf: leaf[kept], tasks)
+
+
+def accuracies(protector: Protector, accountant: str, tasks: Tasks, log_signal: jax.Array, seed: int) -> jax.Array:
+    """Test accuracy f32[B] of one whole run per task at log_signal f32[B], as deployed, with the budget as a cap."""
+    num_tasks, num_rows, _ = tasks.train.x.shape
+    setups = jax.vmap(lambda signal: simulated_setup(MODEL, accountant, signal, num_rows, capped=True))(log_signal)
+    return _run(protector, tasks.train, tasks.test, setups, jax.random.split(jax.random.key(seed), num_tasks))
+
+
+def meta_test(
+    found: checkpoint.Checkpoint, num_tasks: int = TASKS, num_rows: int = ROWS, seed: int = SEED
+) -> dict[str, Any]:
+    """Figures of a meta-trained protector on held-out tasks, as JSON.
+
+    Args:
+      found: its card must hold `config` and `range`, as `meta_train.train` writes them.
+      num_tasks: per feature count, at most.
+      num_rows: per task, to train on; each stands for N / num_rows rows of the simulated table.
+      seed: of tasks and noise.
+
+    Returns:
+      What the tasks are (`data`, `seed`, `num_features`, `train_rows`, `least_gain`, `tasks`, and quantiles of
+      `trivial` and `optimum` accuracy), and `bands`, lowest first: one below the trained range, then `BANDS` that cover
+      it. Each has its range of `log_signal`; `quantiles` of test `accuracy`, of `gain` over the trivial model and of
+      `share_of_gap`, that gain over the optimum's; and `beat_trivial`, on which share of tasks gain was above 0.
+
+    Raises:
+      InputError: the card does not say what to test, or no task has anything to learn.
+    """
+    card = found.card
+    if not {"config", "range"} <= card.keys():
+        raise InputError(
+            f"the card of {card['name']} holds no `config` and `range`, so there is no telling which tasks were held "
+            "out from it; pass a checkpoint that l2p meta-train wrote."
+        )
+    config, (low, high) = card["config"], card["range"]["log_signal"]
+    drawn = [draw(config["source"], size, num_tasks, num_rows, seed) for size in config["num_features"]]
+    trivial, optimum = (np.concatenate([getattr(tasks, name) for tasks in drawn]) for name in ("trivial", "optimum"))
+    if not trivial.size:
+        raise InputError(f"no task drawn from {config['source']} has anything to learn; draw more tasks, or more rows.")
+
+    def band(lowest: float, highest: float) -> dict[str, Any]:
+        parts = []
+        for tasks in drawn:
+            signal = _spread(lowest, highest, tasks.trivial.size)
+            parts.append(accuracies(found.protector, config["accountant"], tasks, signal, seed))
+        accuracy = np.concatenate(parts)
+        gain = accuracy - trivial
+        return {
+            "log_signal": [lowest, highest],
+            "accuracy": _quantiles(accuracy),
+            "gain": _quantiles(gain),
+            "share_of_gap": _quantiles(gain / (optimum - trivial)),
+            "beat_trivial": _rounded((gain > 0).mean()),
+        }
+
+    edges = [_rounded(edge) for edge in low + (high - low) / BANDS * np.arange(-1, BANDS + 1)]
+    return {
+        "data": config["source"],
+        "seed": seed,
+        "num_features": list(config["num_features"]),
+        "train_rows": num_rows,
+        "least_gain": LEAST_GAIN,
+        "tasks": trivial.size,
+        "quantiles": list(QUANTILES),
+        "trivial": _quantiles(trivial),
+        "optimum": _quantiles(optimum),
+        "bands": [band(*ends) for ends in itertools.pairwise(edges)],
+    }
+
+
+def update(path: Path, num_tasks: int = TASKS, num_rows: int = ROWS, seed: int = SEED) -> dict[str, Any]:
+    """Meta-test the checkpoint at `path`, write the figures onto its card, and return them; all else stays as it is."""
+    found = checkpoint.load(path)
+    figures = meta_test(found, num_tasks, num_rows, seed)
+    checkpoint.save(found.protector, path, found.card | {"meta_test": figures})
+    return figures
+
+
+def main(paths: tyro.conf.Positional[tuple[Path, ...]], /, tasks: int = TASKS, seed: int = SEED) -> None:
+    """Meta-test checkpoints and write the figures onto their cards.
+
+    Args:
+      paths: files of checkpoints.
+      tasks: per feature count, at most.
+      seed: of tasks and noise.
+    """
+    for path in paths:
+        print(path)
+        for band in update(path, tasks, seed=seed)["bands"]:
+            print(json.dumps(band))
+
+
+@jax.jit
+def _run(protector: Protector, train: Rows, test: Rows, setups: Setup, keys: jax.Array) -> jax.Array:
+    """Test accuracy f32[B] of whole runs; everything but the protector has a leading axis [B]."""
+
+    def one(train: Rows, test: Rows, setup: Setup, key: jax.Array) -> jax.Array:
+        params, *_ = run(protector, MODEL.init(train.x.shape[1]), train, setup, key)
+        return _accuracy(params, test)
+
+    return jax.vmap(one)(train, test, setups, keys)
+
+
+@jax.jit
+def _optimum(train: Rows, test: Rows) -> jax.Array:
+    """Test accuracy f32[B] of the non-private minimiser; mapped, since Newton's method copies the table."""
+
+    def one(parts: tuple[Rows, Rows]) -> jax.Array:
+        start = MODEL.init(parts[0].x.shape[1])
+        return _accuracy(newton(MODEL, start, parts[0], 10, REFERENCE_RIDGE), parts[1])
+
+    return jax.lax.map(one, (train, test))
+
+
+def _accuracy(params: jax.Array, rows: Rows) -> jax.Array:
+    return (MODEL.predict(params, rows.x) == rows.y).mean()
+
+
+def _spread(lowest: float, highest: float, count: int) -> jax.Array:
+    """f32[count], evenly inside the range."""
+    return lowest + (highest - lowest) * (jnp.arange(count) + 0.5) / count
+
+
+def _quantiles(values: np.ndarray) -> list[float]:
+    return [_rounded(value) for value in np.quantile(values, QUANTILES)]
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 4)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,322 @@
+"""Accountants of fixed noise: published digits, their order, an independent library, and extreme budgets."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.privacy_accountant import NeighboringRelation
+from dp_accounting.rdp import RdpAccountant
+
+from l2p.errors import InputError
+from l2p.privacy import convert, fixed, published
+from l2p.privacy.events import Adjacency, Answered
+from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
+
+DELTA = 1e-8
+RATE = 1000 / 30400
+POISSON, FULL = Poisson(RATE), FullBatch()
+STEPS = (20, 50, 200, 1000)
+
+
+def trace(noise_multiplier, num_steps, mechanism="gaussian"):
+    return [Answered(step, mechanism, float(noise_multiplier)) for step in range(1, num_steps + 1)]
+
+
+def price(name, answered, sampler=POISSON, adjacency=Adjacency.ZERO_OUT, delta=DELTA):
+    return fixed.ACCOUNTANTS[name](answered, sampler, adjacency, delta)
+
+
+def agrees(value, printed):
+    """Within half a unit of the last digit of a number as printed, or 1e-3."""
+    digits = len(printed.partition(".")[2])
+    return abs(value - float(printed)) <= max(0.5 * 10**-digits * (1 + 1e-6), 1e-3 * float(printed))
+
+
+# Epsilon of 20, 50, 200 and 1,000 steps at delta 1e-8, as printed.
+POISSON_TABLE = {
+    ("tcdp", 5): ".682 1.03 2.09 4.83",
+    ("tcdp", 20): ".161 .255 .513 1.156",
+    ("tcdp", 50): ".0645 .102 .204 .458",
+    ("ctcdp", 5): ".220 .313 .600 1.32",
+    ("ctcdp", 20): ".0462 .0722 .143 .319",
+    ("ctcdp", 50): ".0181 .0285 .0568 .127",
+    ("rdp_planned", 5): ".168 .258 .510 1.16",
+    ("rdp_planned", 20): ".0354 .0566 .116 .266",
+    ("rdp_planned", 50): ".0134 .0215 .0442 .102",
+    ("rdp_all_orders", 5): ".167 .257 .510 1.16",
+    ("rdp_all_orders", 20): ".0354 .0566 .116 .266",
+    ("rdp_all_orders", 50): ".0134 .0215 .0442 .102",
+    ("pld", 5): ".154 .240 .478 1.09",
+    ("pld", 20): ".0329 .0528 .108 .250",
+    ("pld", 50): ".0124 .0200 .0412 .0955",
+    ("rdp_all_orders", 1): "3.1 3.7 5.2 9.9",
+    ("pld", 1): "2.6 3.1 4.6 9.2",
+    ("rdp_planned", 1): "5.1 5.6 6.5 10.3",
+    ("rdp_planned", 2): "1.10 1.14 1.53 3.37",
+    ("rdp_all_orders", 2): ".68 .85 1.52 3.36",
+    ("pld", 2): ".53 .76 1.42 3.16",
+}
+FULL_TABLE = {
+    ("tcdp", 100): ".272 .432 .868 1.97",
+    ("tcdp", 500): ".0543 .0859 .172 .386",
+    ("tcdp", 1000): ".0272 .0429 .0859 .192",
+    ("ctcdp", 100): ".272 .432 .868 1.97",
+    ("ctcdp", 500): ".0543 .0859 .172 .386",
+    ("ctcdp", 1000): ".0272 .0429 .0859 .192",
+    ("rdp_planned", 100): ".226 .365 .752 1.76",
+    ("rdp_planned", 500): ".0422 .0681 .140 .325",
+    ("rdp_planned", 1000): ".0205 .0331 .0681 .158",
+    ("rdp_all_orders", 100): ".226 .365 .752 1.76",
+    ("rdp_all_orders", 500): ".0422 .0681 .140 .325",
+    ("zcdp", 100): ".226 .365 .752 1.76",
+    ("gdp", 100): ".212 .343 .709 1.66",
+    ("gdp", 500): ".0394 .0637 .132 .305",
+    ("pld", 1000): ".0190 .0308 .0637 .148",
+}
+
+
+@pytest.mark.parametrize(
+    ("sampler", "name", "noise", "printed"),
+    [(POISSON, *key, row) for key, row in POISSON_TABLE.items()]
+    + [(FULL, *key, row) for key, row in FULL_TABLE.items()],
+)
+def test_epsilon_is_the_published_one(sampler, name, noise, printed):
+    found = [price(name, trace(noise, steps), sampler) for steps in STEPS]
+    wrong = {
+        steps: (value, cell)
+        for steps, value, cell in zip(STEPS, found, printed.split(), strict=True)
+        if not agrees(value, cell)
+    }
+    assert not wrong
+
+
+# epsilon: rho simple, rho CKS, order, rho exact.
+BUDGETS = {
+    0.0125: "2.120e-6 3.897e-6 1680.6 4.492e-6",
+    0.05: "3.388e-5 5.526e-5 472.1 6.301e-5",
+    0.1: "1.353e-4 2.088e-4 249.6 2.369e-4",
+    0.2: "5.399e-4 7.899e-4 131.9 8.921e-4",
+    0.4: "2.148e-3 2.986e-3 69.90 3.357e-3",
+    0.8: "8.502e-3 1.124e-2 37.28 1.258e-2",
+    1.6: "3.331e-2 4.198e-2 20.16 4.672e-2",
+}
+
+
+@pytest.mark.parametrize("epsilon", BUDGETS)
+def test_budgets_are_the_published_ones(epsilon):
+    found = (
+        convert.zcdp_rho_simple(epsilon, DELTA),
+        convert.zcdp_rho(epsilon, DELTA),
+        convert.planned_order(epsilon, DELTA),
+        convert.gdp_mu(epsilon, DELTA) ** 2 / 2,
+    )
+    np.testing.assert_allclose(found, [float(cell) for cell in BUDGETS[epsilon].split()], rtol=1e-3)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.01, RATE, 0.1])
+@pytest.mark.parametrize("noise", [3.0, 8.0, 60.0, 1000.0])
+@pytest.mark.parametrize("steps", [1, 30, 3000])
+def test_sharper_accountants_certify_less(rate, noise, steps):
+    answered, sampler = trace(noise, steps), Poisson(rate)
+    names = ("pld", "rdp_all_orders", "rdp_planned", "ctcdp", "tcdp")
+    found = [price(name, answered, sampler) for name in names]
+    assert all(low <= high * (1 + 1e-6) for low, high in zip(found, found[1:], strict=False)), found
+    assert 0 <= found[0] < math.inf
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0, 10.0, 200.0])
+@pytest.mark.parametrize("sampler", [POISSON, FULL])
+def test_agrees_with_dp_accountings_renyi_accountant(sampler, noise):
+    orders = [1 + math.exp(log_x) for log_x in np.linspace(-3, 9 if sampler is FULL else 6, 120)]
+    accountant = RdpAccountant(orders, neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE)
+    gaussian = dp_event.GaussianDpEvent(noise)
+    accountant.compose(gaussian if sampler is FULL else dp_event.PoissonSampledDpEvent(RATE, gaussian), 100)
+    ours = price("rdp_all_orders", trace(noise, 100), sampler)
+    assert ours == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-2)
+    assert ours <= accountant.get_epsilon(DELTA) * (1 + 1e-6)  # more orders to choose from
+    assert ours >= price("pld", trace(noise, 100), sampler) * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("steps", [10, 1000, 100_000])
+@pytest.mark.parametrize("mu", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("delta", [1e-5, 1e-9])
+def test_composed_losses_stay_above_the_exact_curve(steps, mu, delta):
+    # The Laplace query is negligible; it forces the Gaussian ones, which are taken together, onto a grid.
+    answered = [*trace(math.sqrt(steps) / mu, steps), Answered(1, "laplace", 1e9)]
+    exact = convert.gdp_epsilon(mu, delta)
+    assert exact <= price("pld", answered, FULL, delta=delta) <= exact * (1 + 2e-3)
+
+
+def test_rounding_of_a_small_delta_stays_on_the_safe_side():
+    for delta in (1e-11, 1e-12):
+        assert price("pld", trace(20, 1000), delta=delta) >= price("pld", trace(20, 1000), delta=2 * delta)
+    with pytest.raises(InputError, match="drowns"):
+        price("pld", trace(20, 1000), delta=1e-13)
+
+
+def laplace_delta(noise, epsilon):
+    """Exact: 1 - e^((epsilon - 1 / m) / 2) for epsilon up to 1 / m."""
+    return max(0.0, -math.expm1((epsilon - 1 / noise) / 2))
+
+
+@pytest.mark.parametrize("noise", [0.7, 5.0])
+def test_one_laplace_query_costs_what_its_formula_says(noise):
+    found = price("pld", trace(noise, 1, "laplace"), FULL, delta=1e-3)
+    assert laplace_delta(noise, found * (1 + 1e-6)) <= 1e-3 <= laplace_delta(noise, found * (1 - 1e-2)) + 1e-9
+
+
+def test_answers_over_two_coordinates_cost_no_more_than_one_laplace_variable():
+    # The proof in l2p.privacy.losses, on a grid: a shift of 1 spread over two coordinates, or a Gamma-length noise.
+    side = np.linspace(-14, 14, 1401)
+    x, y = np.meshgrid(side, side, indexing="ij")
+    norms = {
+        "l1": (abs(x) + abs(y), abs(x - 0.5) + abs(y - 0.5)),
+        "l1 uneven": (abs(x) + abs(y), abs(x - 0.9) + abs(y - 0.1)),
+        "l2": (np.hypot(x, y), np.hypot(x - 0.6, y - 0.8)),
+    }
+    for near, far in norms.values():
+        density, shifted = (np.exp(-norm) / np.exp(-near).sum() for norm in (near, far))
+        for epsilon in (0.0, 0.2, 0.5, 0.9):
+            delta = np.maximum(density - math.exp(epsilon) * shifted, 0).sum()
+            assert delta <= laplace_delta(1.0, epsilon) + 2e-3
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gamma", "exponential", "gumbel"])
+@pytest.mark.parametrize("sampler", [FULL, POISSON])
+def test_pure_mechanisms_cost_no_more_than_basic_composition(mechanism, sampler):
+    answered = trace(10.0, 5, mechanism)
+    amplified = math.log1p(sampler.rate() * math.expm1(0.1))
+    assert 0 < price("pld", answered, sampler) <= 5 * amplified * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("name", ["gdp", "pld", "rdp_all_orders", "rdp_planned", "ctcdp", "tcdp", "moments"])
+@pytest.mark.parametrize("delta", [1e-12, 1e-5])
+def test_extreme_noise_gives_neither_overflow_nor_nan(name, delta):
+    for noise in (0.05, 0.3, 1.0, 50.0, 1e4, 1e6):
+        for sampler in (FULL, POISSON):
+            if name == "gdp" and sampler is POISSON:
+                continue
+            found = price(name, trace(noise, 10), sampler, delta=delta)
+            assert found >= 0
+            assert found < math.inf or name == "tcdp"
+
+
+@pytest.mark.parametrize("name", ["pld", "rdp_all_orders", "rdp_planned", "ctcdp", "tcdp", "moments"])
+def test_monotone_in_steps_noise_and_delta(name):
+    def costs(values):
+        assert all(low <= high * (1 + 1e-4) for low, high in zip(values, values[1:], strict=False)), values
+
+    costs([price(name, trace(10, steps)) for steps in (1, 3, 30, 300)])
+    costs([price(name, trace(noise, 30)) for noise in (100, 30, 10, 4)])
+    costs([price(name, trace(10, 30), delta=delta) for delta in (1e-3, 1e-6, 1e-9, 1e-12)])
+
+
+@pytest.mark.parametrize("name", fixed.ACCOUNTANTS)
+def test_no_query_costs_nothing(name):
+    assert price(name, [], FULL) == 0
+
+
+@pytest.mark.parametrize("name", ["gdp", "rdp_all_orders", "rdp_planned", "zcdp", "ctcdp", "pld"])
+def test_an_answer_without_noise_costs_everything(name):
+    if name == "gdp":
+        answered = [Answered(1, "none", 1.0)]
+    else:
+        answered = [*trace(10, 3), Answered(4, "none", 1.0)]
+    assert price(name, answered, FULL) == math.inf
+
+
+def test_nothing_certifies_less_than_its_own_grid():
+    answered = trace(3.0, 40)
+    grid = [
+        convert.rdp_epsilon(fixed._AtOrder("rdp", fixed.Budget(1, DELTA), POISSON, order=order).spent(answered), order, DELTA)
+        for order in np.geomspace(1.05, 500, 60)
+    ]
+    assert price("rdp_all_orders", answered) <= min(grid)
+
+
+def test_side_queries_of_the_start_read_every_row():
+    steps = trace(20, 50)
+    start = [Answered(0, "gaussian", 500.0)]
+    for name in ("pld", "rdp_all_orders", "ctcdp", "moments", "tcdp", "strong_composition"):
+        both, alone = price(name, start + steps), price(name, steps)
+        assert alone < both < alone + price(name, start, FULL) + (1 if name in ("moments", "strong_composition") else 0.3)
+
+
+def test_permutation_epochs_cost_their_dearest_steps():
+    sampler = PermutationEpochs(1000, 30400)
+    answered = [query._replace(noise_multiplier=40.0 if query.step % 30 else 20.0) for query in trace(20, 150)]
+    for name in ("gdp", "zcdp", "ctcdp", "pld", "rdp_all_orders"):
+        assert price(name, answered, sampler) == pytest.approx(price(name, trace(20, 5), FULL), rel=1e-6)
+    assert price("tcdp", answered, sampler) == pytest.approx(price("tcdp", trace(20, 5), FULL))
+    assert price("gdp", answered, sampler) == pytest.approx(0.554, abs=5e-4)
+    assert price("gdp", trace(10, 150), sampler) == pytest.approx(1.149, abs=5e-4)  # replace_one halves the multiplier
+    assert price("pld", trace(20, 150)) == pytest.approx(0.0940, abs=5e-4)
+
+
+def test_tcdp_says_which_precondition_fails():
+    assert published.tcdp_preconditions(trace(20, 5), POISSON) is None
+    for noise, rate, phrase in ((1.0, 0.01, "rho"), (20.0, 0.2, "sampling rate"), (2.3, 0.09, r"ln(1/q)")):
+        assert phrase in (published.tcdp_preconditions(trace(noise, 5), Poisson(rate)) or "")
+        assert price("tcdp", trace(noise, 5), Poisson(rate)) == math.inf
+
+
+def test_moments_cannot_certify_small_budgets():
+    assert price("moments", trace(1e6, 1)) == pytest.approx(-math.log(DELTA) / 32, rel=1e-6)
+    # Away from that floor, the old conversion and whole orders cost something but not much.
+    assert price("rdp_all_orders", trace(2, 1000)) < price("moments", trace(2, 1000)) < 1.2 * 3.36
+
+
+@pytest.mark.parametrize("steps", [1, 50])
+def test_strong_composition_is_valid_and_loose(steps):
+    for sampler, noise in ((FULL, 50.0), (POISSON, 20.0)):
+        found, sharp = price("strong_composition", trace(noise, steps), sampler), price("pld", trace(noise, steps), sampler)
+        assert sharp < found < 30 * sharp
+
+
+REFUSED = {
+    "gdp under sampling": ("gdp", POISSON, Adjacency.ZERO_OUT, "gaussian", "no theorem"),
+    "gdp for selections": ("gdp", FULL, Adjacency.ZERO_OUT, "gumbel", "cannot price"),
+    "pld under replacement": ("pld", POISSON, Adjacency.REPLACE_ONE, "gaussian", "replace_one"),
+    "pld for fixed-size batches": ("pld", FixedSize(10, 100), Adjacency.REPLACE_ONE, "gaussian", "fixed-size"),
+    "pld for sinh-normal": ("pld", FULL, Adjacency.ZERO_OUT, "sinh_normal", "sinh_normal"),
+    "pld of selections by epochs": ("pld", PermutationEpochs(10, 100), Adjacency.ZERO_OUT, "gumbel", "permutation"),
+    "fixed-size under zero_out": ("tcdp", FixedSize(10, 100), Adjacency.ZERO_OUT, "gaussian", "adjacency"),
+    "tcdp for Laplace": ("tcdp", FULL, Adjacency.ZERO_OUT, "laplace", "Gaussian queries only"),
+    "moments under replacement": ("moments", POISSON, Adjacency.REPLACE_ONE, "gaussian", "moments"),
+    "moments by epochs": ("moments", PermutationEpochs(10, 100), Adjacency.ZERO_OUT, "gaussian", "moments"),
+    "strong composition by epochs": (
+        "strong_composition",
+        PermutationEpochs(10, 100),
+        Adjacency.ZERO_OUT,
+        "gaussian",
+        "permutation",
+    ),
+    "strong composition of little noise": ("strong_composition", FULL, Adjacency.ZERO_OUT, "gaussian", "up to 1"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_has_no_theorem_is_refused(case):
+    name, sampler, adjacency, mechanism, phrase = REFUSED[case]
+    with pytest.raises(InputError, match=phrase):
+        price(name, trace(2.0, 3, mechanism), sampler, adjacency)
+
+
+def test_replacement_is_priced_for_poisson_and_fixed_size_batches():
+    for sampler in (POISSON, FixedSize(1000, 30400)):
+        dear = price("rdp_all_orders", trace(20, 50), sampler, Adjacency.REPLACE_ONE)
+        assert 0.0566 <= dear <= price("ctcdp", trace(20, 50), sampler, Adjacency.REPLACE_ONE)
+
+
+def test_the_table_has_every_accountant_and_its_reasons():
+    rows = {row.name: row for row in fixed.table(trace(20, 50), POISSON, Adjacency.ZERO_OUT, DELTA)}
+    assert set(rows) == set(fixed.ACCOUNTANTS)
+    assert all(row.seconds < 1 for row in rows.values())
+    assert rows["gdp"].epsilon is None
+    assert "no theorem" in rows["gdp"].note
+    assert "not proved for Poisson" in rows["tcdp"].note
+    assert {name for name, row in rows.items() if row.valid_for_adaptive} == {"gdp", "rdp_planned", "zcdp", "ctcdp"}
+    failing = {row.name: row for row in fixed.table(trace(1, 50), POISSON, Adjacency.ZERO_OUT, DELTA)}["tcdp"]
+    assert failing.epsilon is None
+    assert "rho" in failing.note

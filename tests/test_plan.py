@@ -1,0 +1,257 @@
+"""`l2p plan`: what cards say of a budget, read between their bands, and bad input that costs one sentence."""
+
+import itertools
+import json
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from l2p import checkpoint
+from l2p.commands.plan import Plan as Command
+from l2p.errors import InputError
+from l2p.models import Logistic
+from l2p.oracle import Setup
+from l2p.plan import RULE, at, crossing, epsilon_for, log_signal, plan, rounded, rows_for
+from l2p.privacy.accountants import Filter
+from l2p.privacy.budget import Budget
+from meta_train.builders import BUILDERS
+
+BUDGET = Budget(0.1, 1e-6)
+CARD = {"sources": ["adult"], "range": {"log_signal": [1.0, 9.0], "num_features": [8, 104]}}
+ACCOUNTANTS = ("gdp", "zcdp", "rdp", "ctcdp")
+
+
+def meta_test(gain=0.1, shares=(0.1, 0.4, 0.8, 1.0, 1.0)):
+    """A made-up meta-test whose gain rises by bands of width 2 from -1 to 9, up to `gain`."""
+    gains = gain * np.linspace(0.0, 1.0, len(shares))
+    bands = [
+        {
+            "log_signal": [2.0 * i - 1, 2.0 * i + 1],
+            "accuracy": [0.6 + g / 2, 0.7 + g, 0.8 + g],
+            "gain": [g / 2, g, 2 * g],
+            "beat_trivial": share,
+        }
+        for i, (g, share) in enumerate(zip(gains.tolist(), shares, strict=True))
+    ]
+    return {"data": "adult", "tasks": 128, "train_rows": 2048, "least_gain": 0.02, "bands": bands}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The only folder of checkpoints, with a good and a better one."""
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    put(tmp_path, "good", meta_test=meta_test(0.1))
+    put(tmp_path, "better", meta_test=meta_test(0.2))
+    return tmp_path
+
+
+def put(folder, name, **card):
+    checkpoint.save(BUILDERS["control"](jax.random.key(0)), folder / f"{name}.safetensors", CARD | card)
+
+
+def forecasts(*args):
+    return {one.name: one for one in plan(*args).forecasts}
+
+
+def rows_at(signal, accountant="gdp", budget=BUDGET):
+    """As many rows as put log_signal at `signal`, to the next whole one."""
+    return round(math.exp(signal - log_signal(accountant, budget, 1)))
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+def test_log_signal_is_the_one_that_a_run_sees(accountant, adjacency):
+    budget = Budget(0.3, 1e-7, adjacency)
+    setup = Setup.create(Logistic(), budget.adjacency, Filter(accountant, budget).accountant(), 12_345)
+    assert log_signal(accountant, budget, 12_345) == pytest.approx(float(setup.log_signal), abs=1e-4)
+
+
+def test_at_a_band_s_centre_the_forecast_is_what_the_card_says(folder):
+    band = meta_test(0.2)["bands"][3]
+    found = forecasts(rows_at(6.0), 20, BUDGET)["better"]
+    assert found.log_signal == pytest.approx(6.0, abs=1e-4)
+    assert found.noise == pytest.approx(math.exp(-found.log_signal))
+    assert found.accuracy == pytest.approx(band["accuracy"], abs=1e-4)
+    assert found.gain == pytest.approx(band["gain"], abs=1e-4)
+    assert found.beat_trivial == pytest.approx(1.0, abs=1e-4)
+
+
+def test_between_centres_it_is_linear_and_outside_all_bands_nothing_is_said():
+    figures = meta_test(0.1)
+    assert at(figures, 5.0, "gain") == pytest.approx([0.03125, 0.0625, 0.125])
+    assert at(figures, 8.9, "gain") == at(figures, 8.0, "gain")  # the half of the last band beyond its centre
+    assert at(figures, -1.01, "gain") is None
+    assert at(figures, 9.01, "gain") is None
+
+
+def test_more_rows_and_more_epsilon_are_never_worse(folder):
+    by_rows = [forecasts(rows, 20, BUDGET)["good"] for rows in (100, 400, 3_000, 20_000, 90_000)]
+    by_epsilon = [forecasts(20_000, 20, Budget(epsilon, 1e-6))["good"] for epsilon in (0.001, 0.01, 0.05, 0.1, 0.4)]
+    for found in (by_rows, by_epsilon):
+        assert all(a.log_signal < b.log_signal for a, b in itertools.pairwise(found))
+        for name in ("accuracy", "gain"):
+            values = np.array([getattr(one, name) for one in found])
+            assert (np.diff(values, axis=0) >= 0).all()
+            assert values[-1, 1] > values[0, 1]
+    epsilons = np.array([one.least_epsilon for one in by_rows])
+    assert (np.diff(epsilons) < 0).all()
+    assert (np.diff([one.least_rows for one in by_epsilon]) < 0).all()
+
+
+def test_the_smallest_epsilon_is_where_the_interpolated_rule_crosses(folder):
+    figures = meta_test(0.1)
+    assert crossing(figures) == pytest.approx(5.0)  # halfway between 0.8 at 4 and 1.0 at 6
+    least = forecasts(20_000, 20, BUDGET)["good"].least_epsilon
+    for epsilon, holds in ((least * 1.001, True), (least * 0.999, False)):
+        found = forecasts(20_000, 20, Budget(epsilon, 1e-6))["good"]
+        assert (found.beat_trivial >= RULE) == holds
+        assert (plan(20_000, 20, Budget(epsilon, 1e-6)).recommended is not None) == holds
+    rows = forecasts(1_000, 20, BUDGET)["good"].least_rows
+    assert [forecasts(n, 20, BUDGET)["good"].beat_trivial >= RULE for n in (rows, rows - 1)] == [True, False]
+
+
+def test_the_rule_must_hold_from_there_on():
+    assert crossing(meta_test(shares=(0.1, 0.95, 0.8, 1.0, 1.0))) == pytest.approx(5.0)
+    assert crossing(meta_test(shares=(0.1, 0.95, 0.95, 0.95, 0.8))) is None
+    assert crossing(meta_test(shares=(0.9, 1.0, 1.0, 1.0, 1.0))) == 0.0  # the lowest centre: below, nothing is known
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS)
+def test_epsilon_and_rows_for_a_target_invert_log_signal(accountant):
+    epsilon = epsilon_for(4.0, accountant, BUDGET, 5_000)
+    assert log_signal(accountant, Budget(epsilon, 1e-6), 5_000) == pytest.approx(4.0, abs=1e-8)
+    rows = rows_for(4.0, accountant, BUDGET)
+    assert log_signal(accountant, BUDGET, rows - 1) < 4.0 <= log_signal(accountant, BUDGET, rows)
+
+
+def test_targets_out_of_reach_have_no_epsilon_and_no_rows():
+    assert epsilon_for(20.0, "gdp", Budget(1.0, 1e-6), 10) is None
+    assert rows_for(8.0, "gdp", Budget(0.01, 1e-4)) is None  # delta would not be below 1/N
+
+
+def test_the_best_gain_in_range_is_recommended_and_what_is_level_with_it_named(folder):
+    found = plan(rows_at(7.0), 20, BUDGET)
+    assert found.recommended == "better"
+    assert "within" not in found.advice
+    put(folder, "equal", meta_test=meta_test(0.199))
+    assert "within 0.5 points of it: equal" in plan(rows_at(7.0), 20, BUDGET).advice
+    put(folder, "better", meta_test=meta_test(0.2), range=CARD["range"] | {"num_features": [30, 104]})
+    assert plan(rows_at(7.0), 20, BUDGET).recommended == "equal"
+
+
+def test_too_little_signal_is_warned_of_with_what_would_help(folder):
+    found = plan(rows_at(0.5), 20, BUDGET)
+    assert found.recommended is None
+    (warning,) = found.forecasts[0].warnings
+    assert "log(mu N) is 0.5" in warning
+    assert "below the 1 to 9" in warning
+    least = found.forecasts[0]
+    assert f"epsilon >= {rounded(least.least_epsilon, up=True)}" in found.advice
+    assert f"{least.least_rows:,} rows" in found.advice
+    helped = Budget(float(rounded(least.least_epsilon, up=True)), 1e-6)
+    assert plan(rows_at(0.5), 20, helped).recommended is not None
+    assert plan(least.least_rows, 20, BUDGET).recommended is not None
+    assert any("chance in the table" in note for note in found.notes)
+
+
+def test_more_signal_than_was_measured_says_what_is_enough(folder):
+    found = plan(300_000, 20, Budget(2.0, 1e-6))
+    assert found.recommended is None
+    assert all("above the 1 to 9" in one.warnings[0] and one.gain is None for one in found.forecasts)
+    enough = float(rounded(found.forecasts[0].most_epsilon, up=False))
+    assert f"epsilon {enough:g} reaches" in found.advice
+    assert plan(300_000, 20, Budget(enough, 1e-6)).recommended == "better"
+
+
+@pytest.mark.parametrize("features", [7, 105])
+def test_features_outside_the_trained_range_are_warned_of(folder, features):
+    found = plan(rows_at(7.0), features, BUDGET)
+    assert found.recommended is None
+    assert f"made for {features} features" in found.advice
+    assert all(f"{features} features are outside the 8 to 104" in one.warnings[0] for one in found.forecasts)
+    assert all(not one.in_range and one.gain is not None for one in found.forecasts)
+
+
+def test_a_card_without_a_meta_test_promises_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    put(tmp_path, "fresh")
+    found = plan(20_000, 20, BUDGET)
+    assert (found.recommended, found.notes) == (None, ())
+    assert "holds no meta-test" in found.forecasts[0].warnings[0]
+    assert (found.forecasts[0].accuracy, found.forecasts[0].least_epsilon) == (None, None)
+    assert "None of them does so at any budget" in found.advice
+
+
+def test_protectors_for_other_models_are_left_out(folder):
+    put(folder, "other", models=["mlp"], meta_test=meta_test())
+    assert {one.name for one in plan(20_000, 20, BUDGET).forecasts} == {"good", "better"}
+
+
+@pytest.mark.parametrize(
+    ("change", "phrase"),
+    [
+        ({"rows": 0}, "0 rows"),
+        ({"features": 0}, "features is 0"),
+        ({"rows": 2_000_000}, "not below 1/N"),
+        ({"delta": 0.1}, "not below 1/N"),
+        ({"epsilon": 0.0}, "epsilon is 0.0"),
+        ({"epsilon": -1.0}, "epsilon is -1.0"),
+        ({"model": "forest"}, "model 'forest' is unknown"),
+        ({"adjacency": "friends"}, "friends"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(change, phrase, capsys):
+    options = {"rows": 30_000, "features": 100, "epsilon": 0.1, "delta": 1e-6} | change
+    with pytest.raises(InputError, match=phrase) as caught:
+        Command(**options).run()
+    assert "\n" not in str(caught.value)
+    assert capsys.readouterr().out == ""
+
+
+def test_the_command_prints_json_and_a_table(folder, capsys):
+    put(folder, "fresh")
+    assert Command(20_000, 20, 0.1, 1e-6, json=True).run() == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["recommended"] == "better"
+    assert found["budget"] == {"epsilon": 0.1, "delta": 1e-6, "adjacency": "zero_out"}
+    assert {one["name"]: one["gain"] is None for one in found["forecasts"]} == {
+        "better": False,
+        "fresh": True,
+        "good": False,
+    }
+    assert Command(20_000, 20, 0.1, 1e-6).run() == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for said in (*found["notes"], found["advice"], "Warning for fresh", "measured"):
+        assert said in printed
+
+
+@pytest.mark.parametrize("name", checkpoint.names())
+def test_shipped_meta_tests_are_sane(name):
+    figures = checkpoint.load(name).card["meta_test"]
+    low, high = checkpoint.load(name).card["range"]["log_signal"]
+    bands = figures["bands"]
+    assert figures["data"] == "adult"
+    assert figures["tasks"] >= 64
+    assert bands[1]["log_signal"][0] == low
+    assert bands[-1]["log_signal"][1] == high
+    assert all(a["log_signal"][1] == b["log_signal"][0] for a, b in itertools.pairwise(bands))
+    for band in bands:
+        assert 0.0 <= band["accuracy"][0] <= band["accuracy"][1] <= band["accuracy"][2] <= 1.0
+        assert band["gain"] == sorted(band["gain"])
+        assert 0.0 <= band["beat_trivial"] <= 1.0
+    # The same tasks in every band: only the noise differs, by less than a point in the median.
+    assert (np.diff([band["gain"][1] for band in bands]) > -0.01).all()
+    assert bands[0]["gain"][1] <= 0.0  # below the trained range there is nothing to be had,
+    assert bands[0]["beat_trivial"] < 0.5
+    assert bands[-1]["share_of_gap"][1] > 0.9  # and at its end almost all there is.
+    assert 1.0 < crossing(figures) < high
+
+
+def test_shipped_protectors_are_planned_for(capsys):
+    assert Command(30_000, 100, 0.1, 1e-6, json=True).run() == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {one["name"] for one in found["forecasts"]} == set(checkpoint.names())
+    assert found["recommended"] in checkpoint.names()
+    assert all(one["in_range"] and one["least_epsilon"] < 0.1 for one in found["forecasts"])
