@@ -19,7 +19,6 @@ import numpy as np
 from l2p.checkpoint import resolve
 from l2p.models import MODELS
 from l2p.oracle import Setup
-from l2p.privacy import accountants
 from l2p.privacy.budget import Budget
 from l2p.run import run
 from l2p.task import Rows

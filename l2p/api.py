@@ -19,13 +19,13 @@ from l2p.privacy.accountants import Filter
 from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import SEED_POLICY, Card, versions
-from l2p.privacy.card_events import encode_events
-from l2p.privacy.envelope import EnvelopeFilter, rehearsed
-from l2p.privacy.events import Adjacency, Answered
+from l2p.privacy.card.events import encode_events
+from l2p.privacy.envelope import EnvelopeFilter
+from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Entropy
-from l2p.privacy.prices import Accountant
 from l2p.privacy.reservation import Reservation
 from l2p.protector import Protector
+from l2p.rehearsal import filter_for
 from l2p.result import Result, answered, mechanisms
 from l2p.run import (
     Records,
@@ -101,10 +101,9 @@ def private_train(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
         )
 
-    filter = resolved.filter(budget)
-    filter.sampler.check(budget.adjacency, lines)
-    if filter.name == "pld":
-        filter = _enveloped(filter, resolved, params, task, model, num_rows)
+    filter = filter_for(resolved, budget, MODELS[model], _num_features(task.private), num_rows, task.public)
+    for size in (lines, num_rows):  # the card states N, and prices by it
+        filter.sampler.check(budget.adjacency, size)
     setup = Setup.create(MODELS[model], budget.adjacency, filter.accountant(), num_rows)
     reservation = None if ledger is None else _reserve(ledger, filter, resolved, key)
     run, trace = _train(resolved.protector, params, task, setup, key)
@@ -189,24 +188,6 @@ def _reserve(ledger: Book | str | Path, filter: Filter, resolved: Resolved, key:
     book = ledger if isinstance(ledger, Book) else Book.open(ledger)
     what = f"{resolved.name}, {filter.budget}, accountant {filter.name}"
     return Reservation.make(book, filter, resolved.protector.mechanisms, what)
-
-
-def _enveloped(
-    filter: Filter, resolved: Resolved, params: jax.Array, task: Task, model: str, num_rows: int
-) -> EnvelopeFilter:
-    """The filter of a schedule that is the same on every table, found by rehearsing it on one that holds nothing."""
-    if resolved.protector.adaptive_noise:
-        raise InputError(
-            f"accountant 'pld' certifies noise that is fixed beforehand, but that of protector {resolved.name!r} "
-            "depends on earlier answers, for which it proves nothing; choose 'rdp'."
-        )
-    nothing = Task(Rows(jnp.zeros((1, _num_features(task.private))), jnp.zeros(1), jnp.zeros(1)), public=task.public)
-
-    def rehearse(accountant: Accountant) -> list[Answered]:
-        setup = Setup.create(MODELS[model], filter.budget.adjacency, accountant, num_rows)
-        return answered(_train(resolved.protector, params, nothing, setup, jax.random.key(0))[1])
-
-    return rehearsed(filter, rehearse)
 
 
 def _starting_point(rows: Rows | RowSource, model: str, params: jax.Array | None) -> jax.Array:

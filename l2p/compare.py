@@ -23,6 +23,7 @@ from l2p.privacy.accountants import NAMES, Filter, default_accountant
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency, Answered
 from l2p.protector import Protector
+from l2p.rehearsal import filter_for
 from l2p.simulate import mean_loss, simulate, split, train_size
 from l2p.task import Rows
 
@@ -45,22 +46,16 @@ class Method:
         """False for one that asks for answers without noise, which only an unlimited ledger grants."""
         return self.accountant != "none"
 
-    def setup(self, budget: Budget, model: Model, num_rows: int) -> Setup:
-        """The public facts of a run; `InputError` if the accountant cannot certify this budget or price a query."""
+    def setup(self, budget: Budget, model: Model, num_rows: int, num_features: int) -> tuple[Setup, Filter | None]:
+        """The public facts of a run and what stops it; `InputError` if no theorem covers it at this budget."""
         if not self.is_private:
             priced = Filter(default_accountant(("none",)), budget).accountant()
-            return dataclasses.replace(Setup.create(model, budget.adjacency, priced, num_rows), cap=jnp.array(jnp.inf))
-        return Setup.create(model, budget.adjacency, self.filter(budget).accountant(), num_rows)
-
-    def filter(self, budget: Budget) -> Filter:
-        """What stops its runs."""
-        return Resolved(self.name, self.protectors[budget], self.accountant).filter(budget)
-
-    def certify(self, budget: Budget, answered: Sequence[Answered]) -> float:
-        """Epsilon of one run in float64, from the queries that it was granted."""
-        if not self.is_private:
-            return math.inf
-        return self.filter(budget).certify(answered, self.protectors[budget].adaptive_noise)
+            setup = Setup.create(model, budget.adjacency, priced, num_rows)
+            return dataclasses.replace(setup, cap=jnp.array(jnp.inf)), None
+        resolved = Resolved(self.name, self.protectors[budget], self.accountant)
+        filter = filter_for(resolved, budget, model, num_features, num_rows)
+        filter.sampler.check(budget.adjacency, num_rows)
+        return Setup.create(model, budget.adjacency, filter.accountant(), num_rows), filter
 
 
 def main(config: CompareConfig) -> None:
@@ -169,7 +164,7 @@ def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray]
     for method in resolve_methods(dataclasses.replace(config, epsilon=(epsilon,)), rows):
         if method.is_private:
             ((budget, protector),) = method.protectors.items()
-            setup = method.setup(budget, MODELS[config.model], train_size(rows))
+            setup, _ = method.setup(budget, MODELS[config.model], train_size(rows), rows.x.shape[1])
             outcome = simulate([protector], [setup], rows, range(config.seeds), observe=mean_loss)
             losses[method.name] = outcome.seen[:, 0]
             shares[method.name] = outcome.cost_per_step()[:, 0] / float(setup.cap)
@@ -186,10 +181,10 @@ def _run(
         names = {"method": method.name, "epsilon": budget.epsilon, "accountant": method.accountant, "seed": seed}
         return dict.fromkeys(results.COLUMNS) | common | names | metrics | {"note": note}
 
-    setups, done = {}, []
+    setups, filters, done = {}, {}, []
     for budget in budgets:
         try:
-            setups[budget] = method.setup(budget, model, num_rows)
+            setups[budget], filters[budget] = method.setup(budget, model, num_rows, rows.x.shape[1])
         except InputError as error:
             done += [row(budget, seed, {}, str(error)) for seed in seeds]
     if not setups:
@@ -205,7 +200,7 @@ def _run(
         for budget in setups:
             j = run.index(budget) if method.is_private else 0
             try:
-                certified = method.certify(budget, outcome.answered(i, j))
+                certified = _certified(filters[budget], outcome.answered(i, j), method.protectors[budget])
             except RuntimeError as error:
                 done.append(row(budget, seed, {}, str(error)))
                 continue
@@ -213,6 +208,11 @@ def _run(
             note = " ".join(range_warnings(method.range, setups[budget], rows.x.shape[1]))
             done.append(row(budget, seed, {name: float(values[j]) for name, values in scores.items()} | facts, note))
     return done
+
+
+def _certified(filter: Filter | None, answered: Sequence[Answered], protector: Protector) -> float:
+    """Epsilon of one run in float64, from the queries that it was granted; infinite without a filter."""
+    return math.inf if filter is None else filter.certify(answered, protector.adaptive_noise)
 
 
 @partial(jax.jit, static_argnames="model")

@@ -9,6 +9,7 @@ import numpy as np
 from flax import struct
 from jax.extend.core import get_opaque_trace_state
 
+from l2p.errors import InputError
 from l2p.models import Model
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.ledger import Ledger
@@ -47,7 +48,17 @@ class Setup:
 
     @classmethod
     def create(cls, model: Model, adjacency: Adjacency, accountant: Accountant, num_rows) -> "Setup":
-        """A setup whose ledger stops at the accountant's budget."""
+        """A setup whose ledger stops at the accountant's budget.
+
+        Raises:
+          InputError: the accountant's prices of sampled queries are for other neighbours.
+        """
+        accountant.sampler.check(adjacency)
+        if accountant.neighbours is not accountant.sampler.neighbours(adjacency):
+            raise InputError(
+                f"accountant {accountant.name!r} was planned for other neighbours than {adjacency}, so its prices of "
+                f"{accountant.sampler} would be wrong; plan it with a budget of this adjacency."
+            )
         return cls(model, adjacency, accountant, jnp.asarray(num_rows, jnp.float32), accountant.budget)
 
     @property
@@ -230,6 +241,7 @@ class Oracle:
     def _draw(self, num_rows: int) -> Batch:
         sampler = self.setup.accountant.sampler
         if self._batch is None or not isinstance(sampler, PermutationEpochs):
+            sampler.check(self.setup.adjacency, num_rows)
             self._batch = self._noise.batch(sampler, num_rows, self.step)
         return self._batch
 

@@ -17,8 +17,9 @@ from safetensors.numpy import load_file
 
 from l2p import api, checkpoint
 from l2p.cli import COMMANDS, main
-from l2p.privacy import NAMES, Adjacency
+from l2p.privacy import Adjacency
 from l2p.privacy.card import Card
+from l2p.privacy.sampling import FullBatch
 from meta_train.builders import BUILDERS
 
 NUM_ROWS = 1500
@@ -101,7 +102,7 @@ def test_apply_writes_a_model_its_card_and_its_trace(options, tmp_path, capsys):
     write_table(tmp_path / "test.csv")
     assert apply(options | {"--test": str(tmp_path / "test.csv")}) == 0
     out = Path(options["--out"])
-    names = ["card.json", "card.txt", "metrics.json", "model.safetensors", "trace.csv"]
+    names = ["card.html", "card.json", "card.txt", "metrics.json", "model.safetensors", "trace.csv"]
     assert sorted(path.name for path in out.iterdir()) == names
     card = Card.from_json(out / "card.json")
     assert card.private_release
@@ -124,6 +125,18 @@ def test_a_seed_reproduces_a_run_that_is_no_release(options, tmp_path, capsys):
         assert "NOT A PRIVATE RELEASE" in capsys.readouterr().out
     chex.assert_trees_all_equal(*(load_file(tmp_path / name / "model.safetensors") for name in ("a", "b")))
     assert not Card.from_json(tmp_path / "a" / "card.json").private_release
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_apply_trains_on_batches(options, accountant):
+    assert apply(options | {"--protector": "dpsgd", "--accountant": accountant}) == 0
+    out = Path(options["--out"])
+    card = Card.from_json(out / "card.json")
+    assert (card.accountant, card.sampler) == (accountant, {"name": "Poisson", "sampling_rate": 0.05})
+    assert (card.envelope is not None) is (accountant == "pld")
+    assert card.filter().certify(card.answered(), card.adaptive_noise) == card.epsilon_certified <= 2.0
+    with (out / "trace.csv").open() as file:
+        assert [line["sampling_rate"] for line in csv.DictReader(file)] == ["0.05"] * 200
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
@@ -176,7 +189,15 @@ BAD_INPUTS = {
     "no noise": ({"--protector": "nonprivate"}, "without noise"),
     "unknown model": ({"--model": "forest"}, "model 'forest' is unknown"),
     "accountant that cannot price": ({"--protector": "agd", "--accountant": "gdp"}, "cannot price"),
-    "accountant for other runs": ({"--accountant": "paper_13"}, "Poisson"),
+    "accountant for other runs": ({"--accountant": "paper_13"}, "no theorem for full batch"),
+    "accountant for batches": ({"--accountant": "pld"}, "no theorem for full batch"),
+    "accountant for full batches": ({"--protector": "dpsgd", "--accountant": "gdp"}, "no theorem for Poisson"),
+    "noise of no known loss": ({"--protector": "agd", "--accountant": "pld"}, "no theorem for full batch"),
+    "batches under replace_one": (
+        {"--protector": "dpsgd", "--accountant": "pld", "--adjacency": "replace_one"},
+        "not proved",
+    ),
+    "missing ledger": ({"--ledger": MISSING + ".book"}, "there is no ledger"),
     "unknown accountant": ({"--accountant": "moments"}, "--accountant"),
     "unknown adjacency": ({"--adjacency": "friends"}, "--adjacency"),
     "missing table": ({"--data": MISSING + ".csv"}, "is not there"),
@@ -248,14 +269,14 @@ def test_protectors_are_listed_for_machines_and_people(tmp_path, monkeypatch, ca
     checkpoint.save(BUILDERS["control"](jax.random.key(0)), tmp_path / "census.safetensors", card)
     assert main(["protectors", "--json"]) == 0
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
-    assert {"noisygd", "agd", "nonprivate", "census"} == set(listed)
+    assert {"noisygd", "dpsgd", "agd", "nonprivate", "census"} == set(listed)
     assert listed["census"]["sources"] == ["adult"]
     assert all(entry["models"] == ["logistic"] for entry in listed.values())
     assert main(["protectors"]) == 0
     assert "0.7 to 8.7" in capsys.readouterr().out
 
 
-RUNS = [("noisygd", name) for name in NAMES] + [("agd", name) for name in NAMES if name != "gdp"]
+RUNS = [("noisygd", name) for name in FullBatch.accountants] + [("agd", "rdp"), ("agd", "zcdp"), ("agd", "ctcdp")]
 
 
 @pytest.mark.parametrize(("protector", "accountant"), RUNS)
@@ -292,6 +313,84 @@ def test_account_exits_with_1_when_the_events_cost_more(options, tmp_path, capsy
 
 def test_account_refuses_what_is_no_card(options, refused):
     assert "does not hold the fields of a privacy card" in refused(main, ["account", "--card", options["--bounds"]])
+
+
+def shown(path, capsys):
+    """What `l2p ledger show` says."""
+    capsys.readouterr()
+    assert main(["ledger", "show", str(path), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, capsys, monkeypatch):
+    path = str(tmp_path / "ward.book")
+    create = ["ledger", "create", path, "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]
+    assert main(create) == 0
+    assert "ward has" in capsys.readouterr().out
+    assert "a ledger that forgets" in refused(main, create)
+
+    first = options | {"--ledger": path, "--out": str(tmp_path / "first")}
+    assert apply(first) == 0
+    card = Card.from_json(tmp_path / "first" / "card.json")
+    assert card.composition["data_set"] == "ward"
+    facts = shown(path, capsys)
+    (run,) = facts["runs"]
+    assert (run["state"], run["id"]) == ("settled", card.composition["reservation"])
+    assert facts["spent"]["amount"] == card.composition["counted"] > 0
+    assert facts["left"]["amount"] == pytest.approx(facts["limit"]["amount"] - facts["spent"]["amount"])
+
+    second = options | {"--ledger": path, "--out": str(tmp_path / "second")}
+    assert "must not start" in refused(apply, second | {"--epsilon": "3"})
+    assert "counts zero_out neighbours" in refused(
+        apply, second | {"--adjacency": "add_remove", "--out": str(tmp_path / "b")}
+    )
+    assert "a ledger cannot count it" in refused(apply, second | {"--seed": "3", "--out": str(tmp_path / "c")})
+    assert "no theorem" not in refused(
+        apply, second | {"--protector": "dpsgd", "--out": str(tmp_path / "d")}
+    )  # has one, but none that adds up to mu^2
+    assert shown(path, capsys) == facts
+
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "_train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            apply(second | {"--out": str(tmp_path / "e")})
+    killed = shown(path, capsys)["runs"][1]
+    assert killed["state"] == "reserved"
+    release = ["ledger", "release", path, killed["id"], "--reason", "stopped before its first query"]
+    assert "--no-query-was-answered" in refused(main, release)
+    assert main([*release, "--no-query-was-answered"]) == 0
+    assert shown(path, capsys)["spent"] == facts["spent"]
+    assert "is released" in refused(main, [*release, "--no-query-was-answered"])
+    assert main(["ledger", "show", path]) == 0
+    assert killed["id"] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "phrase"),
+    [
+        (["ledger"], "subcommand"),
+        (["ledger", "show", "nowhere.book"], "there is no ledger"),
+        (["ledger", "create", "new.book", "--name", "ward", "--epsilon", "0", "--delta", "1e-5"], "epsilon is 0.0"),
+        (["ledger", "create", "new.book", "--name", "ward", "--epsilon", "1"], "--delta"),
+        (["ledger", "release", "nowhere.book", "a1", "--reason", "none"], "--no-query-was-answered"),
+        (["plan", "--rows", "1000", "--features", "10", "--epsilon", "1"], "--delta"),
+        (["plan", "--rows", "1000", "--features", "10", "--epsilon", "-1", "--delta", "1e-6"], "epsilon is -1.0"),
+        (["plan", "--rows", "1000", "--features", "10", "--epsilon", "1", "--delta", "1e-2"], "below 1/N"),
+        (["plan", "--rows", "0", "--features", "10", "--epsilon", "1", "--delta", "1e-6"], "rows"),
+    ],
+)
+def test_ledger_and_plan_refuse_with_one_sentence(refused, tmp_path, monkeypatch, args, phrase):
+    monkeypatch.chdir(tmp_path)
+    assert phrase in refused(main, args)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_plan_prints_what_a_budget_buys(capsys):
+    words = ["plan", "--rows", "30000", "--features", "100", "--epsilon", "0.5", "--delta", "1e-6"]
+    assert main(words) == 0
+    assert "census" in capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    assert {"census", "control"} <= {entry["name"] for entry in json.loads(capsys.readouterr().out)["forecasts"]}
 
 
 def stand_in(monkeypatch, name, recorded):

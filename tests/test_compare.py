@@ -8,6 +8,7 @@ from l2p import checkpoint, results
 from l2p.compare import compare, load_rows, main
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
+from l2p.privacy import sampling
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 
@@ -68,6 +69,31 @@ def test_a_method_that_cannot_certify_gives_empty_cells(config):
     assert "cannot price" in agd["note"]
     assert agd["test_accuracy"] is agd["epsilon_certified"] is None
     assert results.against_first([noisygd, agd], "test_accuracy") == {"agd": {2.0: None}}
+
+
+def test_dpsgd_is_compared_where_its_accountant_has_a_theorem_and_noted_where_not(config, tmp_path):
+    config = dataclasses.replace(config, methods=("noisygd", "dpsgd"), epsilon=(2.0,), seeds=1)
+    noisygd, dpsgd = compare(config)
+    assert results.is_scored(noisygd)
+    assert (dpsgd["accountant"], dpsgd["steps"], dpsgd["note"]) == ("rdp", 200, "")
+    assert dpsgd["test_accuracy"] > 0.8
+    assert 0.98 * 2.0 < dpsgd["epsilon_certified"] <= 2.0
+    by_gdp = dataclasses.replace(config, out=tmp_path / "gdp", accountant="gdp")
+    noisygd, dpsgd = compare(by_gdp)
+    assert results.is_scored(noisygd)
+    assert "no theorem for Poisson sampling" in dpsgd["note"]
+    assert dpsgd["test_accuracy"] is dpsgd["epsilon_certified"] is None
+
+
+def test_batches_set_up_for_another_table_are_not_scored(config, tmp_path):
+    protector = dataclasses.replace(
+        HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5)), sampler=sampling.FixedSize(50, 999), num_steps=5
+    )
+    checkpoint.save(protector, tmp_path / "batches.safetensors", {"sources": []})
+    methods = (str(tmp_path / "batches.safetensors"),)
+    with pytest.raises(InputError, match="set up for 999 rows, but the table has"):
+        compare(dataclasses.replace(config, methods=methods, epsilon=(2.0,), adjacency="replace_one"))
+    assert not (config.out / "results.csv").exists()
 
 
 def test_a_protector_made_from_the_data_is_refused(config, tmp_path):

@@ -67,11 +67,10 @@ class Account:
         if self.json:
             print(json.dumps(found, indent=1, allow_nan=False))
             return 0
+        what = found["what"].replace("_", " ")
         for line in found["accountants"]:
             value = "-" if line["value"] is None else f"{line['value']:.6g}"
-            print(
-                f"{line['accountant']:<20}{found['what'].replace('_', ' ')} {value:<12}{line['seconds']:8.3f} s  {line['note']}".rstrip()
-            )
+            print(f"{line['accountant']:<20}{what} {value:<12}{line['seconds']:8.3f} s  {line['note']}".rstrip())
         return 0
 
     def _check_only_card(self) -> None:
@@ -210,8 +209,9 @@ def _verified(card: "Card") -> dict[str, Any]:
     from l2p.privacy.independent import compose
 
     found = compose(card.filter(), card.answered(), card.adaptive_noise)
-    report: dict[str, Any] = {"independent": found._asdict()}
-    if found.exact and found.epsilon > card.epsilon * (1 + TOLERANCE):
+    bounds = math.isinf(found.error)
+    report: dict[str, Any] = {"independent": found._asdict() | {"error": None if bounds else found.error}}
+    if found.epsilon > card.epsilon * (1 + found.error):
         report["fails"] = "dp-accounting finds more than the target"
     return report
 
@@ -234,7 +234,7 @@ def _print_report(card: "Card", report: dict[str, Any]) -> None:
         print(f"epsilon      {report['certified']:.9g} certified at delta {card.delta:g}, target {card.epsilon:g}")
     if "independent" in report:
         found = report["independent"]
-        bound = "" if found["exact"] else "; it only bounds this sampler, so it may exceed the target"
+        bound = "" if found["error"] else "; it only bounds this sampler, so it may exceed the target"
         print(f"dp-accounting: epsilon {found['epsilon']:.9g} by {found['method']}{bound}")
     if "table" in report:
         _print_table(card, report["table"])

@@ -14,19 +14,18 @@ Gaboardi 2018); nothing costs more than on all rows. Permutation epochs amplify 
 
 import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from l2p.errors import InputError
 from l2p.privacy import convert
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
+from l2p.privacy.orders import order_for_steps
 from l2p.privacy.prices import (
     DIVERGENCES,
     PAPER_FACTOR,
@@ -130,7 +129,7 @@ class Filter:
             return math.inf
         if self.neighbours is None or self.num_steps is None:
             return convert.planned_order(self.budget.epsilon, self.budget.delta)
-        return _order_for_steps(self.budget, self.sampler.rate(), self.neighbours, self.num_steps)
+        return order_for_steps(self.budget, self.sampler.rate(), self.neighbours, self.num_steps)
 
     @functools.cached_property
     def limit(self) -> float:
@@ -292,38 +291,14 @@ def default_accountant(mechanisms: Iterable[str], sampler: Sampler = FullBatch()
     return "gdp" if set(mechanisms) <= {"gaussian", "none"} and "gdp" in sampler.accountants else "rdp"
 
 
-@functools.lru_cache(maxsize=256)
-def _order_for_steps(budget: Budget, rate: float, neighbours: Neighbours, num_steps: int) -> float:
-    """The order at which `num_steps` equal sampled Gaussian queries need the least noise for `budget`."""
-
-    def log_noise(log_x: float) -> float:
-        order = 1 + math.exp(log_x)
-        cap = convert.rdp_budget(order, budget.epsilon, budget.delta)
-        if cap <= 0:
-            return 1e3 - log_x  # too small an order certifies nothing at this delta
-        low, high = math.log(1e-3), math.log(1e9)
-        for _ in range(40):
-            middle = (low + high) / 2
-            dear = num_steps * divergence_up(np.array([math.exp(middle)]), rate, order, neighbours)[0] > cap
-            low, high = (middle, high) if dear else (low, middle)
-        return high
-
-    planned = math.log(convert.planned_order(budget.epsilon, budget.delta) - 1)
-    best = minimize_scalar(log_noise, bounds=(planned - 4, planned + 1), method="bounded", options={"xatol": 1e-3})
-    # Rounded to float32, so that a run and its certificate count at one and the same order.
-    return float(np.float32(1 + math.exp(best.x)))
-
-
 def _per_epoch(steps: Sequence[int], costs: np.ndarray, steps_per_epoch: int) -> list[float]:
     """The dearest step of each epoch, each step's queries added up, and before them what every row met in `init`."""
-    at_start = [cost for step, cost in zip(steps, costs, strict=True) if step == 0]
-    later = [(step, cost) for step, cost in zip(steps, costs, strict=True) if step > 0]
-    totals = {
-        step: math.nextafter(math.fsum(cost for _, cost in group), math.inf)
-        for step, group in itertools.groupby(later, key=lambda pair: pair[0])
-    }
+    of_step: dict[int, list[float]] = {}
+    for step, cost in zip(steps, costs, strict=True):
+        of_step.setdefault(step, []).append(cost)
+    at_start = of_step.pop(0, [])
     dearest: dict[int, float] = {}
-    for step, total in totals.items():
+    for step, queries in of_step.items():
         epoch = (step - 1) // steps_per_epoch
-        dearest[epoch] = max(dearest.get(epoch, 0.0), total)
+        dearest[epoch] = max(dearest.get(epoch, 0.0), math.nextafter(math.fsum(queries), math.inf))
     return [*at_start, *dearest.values()]

@@ -8,8 +8,8 @@ by more noise is not given back.
 
 import dataclasses
 import functools
-import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import jax
@@ -45,7 +45,7 @@ class EnvelopeFilter(Filter):
     >>> from l2p.privacy.sampling import Poisson
     >>> queries = tuple(Answered(step, "gaussian", 12.0) for step in range(1, 51))
     >>> round(EnvelopeFilter("pld", Budget(0.1, 1e-8), Poisson(1000 / 30400), 50, queries).limit_epsilon, 4)
-    0.0911
+    0.0912
     """
 
     envelope: tuple[Answered, ...] = ()
@@ -130,9 +130,10 @@ def _below(noise_multiplier: float) -> float:
 
 def _slots(answered: Iterable[Answered]) -> Iterator[tuple[tuple[int, int], Answered]]:
     """Each query with its step and its place among that step's queries."""
-    for step, group in itertools.groupby(answered, key=lambda query: query.step):
-        for place, query in enumerate(group):
-            yield (step, place), query
+    places: Counter[int] = Counter()
+    for query in answered:
+        yield (query.step, places[query.step]), query
+        places[query.step] += 1
 
 
 def _least(queries: Sequence[Answered], num_steps: int) -> jax.Array:

@@ -25,9 +25,8 @@ from l2p.privacy.sampling import Poisson, Sampler
 
 Accountant = Callable[[Sequence[Answered], Sampler, Adjacency, float], float]
 
-# Renyi orders are searched from 1 + 1e-3 (epsilon in the thousands) to 1 + 1e5 (epsilon about 1e-4 at delta 1e-8).
-_LEAST_ORDER, _MOST_ORDER = 1e-3, 1e5
-_GRID = 16
+# Renyi orders are searched from 1 + 1e-3, which serves epsilon in the thousands.
+_LEAST_ORDER, _GRID = 1e-3, 16
 # Targets among which `ctcdp` and `rdp_planned` look; beyond them a guarantee is empty.
 _TARGETS = (1e-9, 1e6)
 
@@ -95,11 +94,12 @@ def rdp_all_orders(answered: Sequence[Answered], sampler: Sampler, adjacency: Ad
 
     if not answered:
         return 0.0
-    # Divergence over order grows with the order, so beyond the best order for its least value nothing is gained.
+    # Divergence over order grows with the order, so beyond the best order for its least value nothing is gained. The
+    # best order never exceeds 1 / delta, where CKS has nothing left to convert.
     slope = _AtOrder("rdp", budget, sampler, order=1.01).spent(answered) / 1.01
     if math.isinf(slope):
         return math.inf
-    most = min(max(1.1 * math.sqrt(-math.log(delta) / slope), 0.1), _MOST_ORDER)
+    most = min(max(1.1 * math.sqrt(-math.log(delta) / slope), 0.1), 1 / delta)
     grid = np.linspace(math.log(_LEAST_ORDER), math.log(most), _GRID)
     found = [epsilon(float(log_x)) for log_x in grid]
     best = int(np.argmin(found))
@@ -154,18 +154,17 @@ def least_target(
     if not answered:
         Filter(name, Budget(1.0, delta, adjacency), sampler)  # refuses what has no theorem
         return 0.0
-    low, high = map(math.log, _TARGETS)
-    if excess(high) > 0:
-        return math.inf
-    # From the middle outwards: the root finder should not meet orders in the billions.
-    middle = 0.0
-    while middle > low and excess(middle) <= 0:
-        high, middle = middle, middle - math.log(10)
-    while middle < high and excess(middle) > 0:
-        low, middle = middle, middle + math.log(10)
-    high = min(middle, high) if excess(min(middle, high)) <= 0 else high
-    if excess(low) <= 0:
-        return math.exp(low)
+    least, most = map(math.log, _TARGETS)
+    high = 0.0
+    while excess(high) > 0:
+        if high >= most:
+            return math.inf
+        high = min(high + math.log(10), most)
+    low = high - math.log(10)
+    while excess(low) <= 0:
+        if low < least:
+            return math.exp(low)
+        low, high = low - math.log(10), low
     root = float(cast(float, brentq(excess, low, high, xtol=1e-9)))
     step = 1e-9
     while excess(root) > 0:

@@ -20,18 +20,24 @@ if TYPE_CHECKING:
 _RHO = {"exponential": 0.5, "laplace": 0.5, "gamma": 0.5, "gumbel": 0.125}
 
 
+# Rounding alone; and beside it that of losses to a grid, or of an order to a whole number.
+_EXACT, _CLOSE = 1e-6, 1e-3
+# Beyond this order dp-accounting's series for fractional orders soon fail to converge.
+_WHOLE = 1000
+
+
 class Independent(NamedTuple):
     """What dp-accounting makes of a trace.
 
     Attributes:
       epsilon: in nats, at the budget's delta.
       method: how it was found.
-      exact: whether it is as sharp as the filter; otherwise it only bounds, and may exceed the target of a good run.
+      error: how far above a good run's target it may lie, relative to it; infinite where it only bounds.
     """
 
     epsilon: float
     method: str
-    exact: bool
+    error: float
 
 
 def compose(filter: Filter, answered: Sequence[Answered], adaptive: bool) -> Independent:
@@ -46,10 +52,10 @@ def compose(filter: Filter, answered: Sequence[Answered], adaptive: bool) -> Ind
     >>> from l2p.privacy.budget import Budget
     >>> found = compose(Filter("gdp", Budget(0.1, 1e-8)), [Answered(1, "gaussian", 50.0)], adaptive=True)
     >>> round(found.epsilon, 4), found.method
-    (0.0917, 'privacy loss distribution')
+    (0.0915, 'privacy loss distribution')
     """
     if not answered:
-        return Independent(0.0, "nothing to compose", True)
+        return Independent(0.0, "nothing to compose", _EXACT)
     sampler, budget = filter.sampler, filter.budget
     gaussian = all(query.mechanism == "gaussian" for query in answered)
     if isinstance(sampler, Poisson) and budget.adjacency is Adjacency.REPLACE_ONE:
@@ -58,13 +64,14 @@ def compose(filter: Filter, answered: Sequence[Answered], adaptive: bool) -> Ind
             "with it; leave out --verify."
         )
     if filter.name == "gdp":
-        return Independent(_one_gaussian(filter, answered), "privacy loss distribution", True)
+        return Independent(_one_gaussian(filter, answered), "privacy loss distribution", _EXACT)
     if isinstance(sampler, Poisson) and gaussian and not adaptive:
         epsilon = pld(answered, sampler, budget.adjacency, budget.delta)
-        return Independent(epsilon, "privacy loss distribution, for noise fixed in advance", True)
+        return Independent(epsilon, "privacy loss distribution, for noise fixed in advance", _CLOSE)
     epsilon, order = _renyi(filter, answered)
-    exact = not isinstance(sampler, FixedSize) and (gaussian or not isinstance(sampler, Poisson))
-    return Independent(epsilon, f"Renyi divergence at order {order:.6g}", exact)
+    bounds = isinstance(sampler, FixedSize) or (isinstance(sampler, Poisson) and not gaussian)
+    error = math.inf if bounds else _EXACT if order <= _WHOLE else _CLOSE
+    return Independent(epsilon, f"Renyi divergence at order {order:.6g}", error)
 
 
 def _one_gaussian(filter: Filter, answered: Sequence[Answered]) -> float:
@@ -74,7 +81,7 @@ def _one_gaussian(filter: Filter, answered: Sequence[Answered]) -> float:
 
     mu = math.sqrt(math.fsum(query.noise_multiplier**-2 for query in _met(filter, answered)))
     # Losses on a grid that is fine in comparison to mu, their root mean square.
-    accountant = PLDAccountant(value_discretization_interval=min(1e-4, mu / 500))
+    accountant = PLDAccountant(value_discretization_interval=mu / 2000)
     accountant.compose(dp_event.GaussianDpEvent(1 / mu))
     return float(accountant.get_epsilon(filter.budget.delta))
 
@@ -89,7 +96,8 @@ def _renyi(filter: Filter, answered: Sequence[Answered]) -> tuple[float, float]:
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE
     if isinstance(filter.sampler, FixedSize):
         relation = NeighboringRelation.REPLACE_ONE
-        order = float(math.ceil(order))  # its bound is made for whole orders
+    if order > _WHOLE or isinstance(filter.sampler, FixedSize):
+        order = float(math.ceil(order))  # its bound for fixed-size batches is made for whole orders
     accountant = RdpAccountant(orders=[order], neighboring_relation=relation)
     asked = [(query.step > 0, query.mechanism, query.noise_multiplier) for query in _met(filter, answered)]
     for (sampled, mechanism, multiplier), count in Counter(asked).items():

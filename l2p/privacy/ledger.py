@@ -83,13 +83,14 @@ class Ledger:
     def left(self) -> jax.Array:
         """f32[] in [0, 1]: share of the budget that may still be planned for; 1 for an infinite budget.
 
-        What this epoch's rows were charged already may be planned for again by its other batches.
-        One part in 2^20 of the budget is held back, so that a charge of `left * budget` is always granted.
+        What this epoch's rows were charged already may be planned for again by its other batches, less what the
+        present one has used of it.
+        One part in 2^20 of the budget is held back, so that a `charge` of `left * budget` is always granted.
         """
         unlimited = self.budget == jnp.inf
         limited = (self.budget > 0) & ~unlimited
         # Both sides of a `where` are differentiated, so the division sees safe values only.
-        spent = jnp.where(limited, self.spent - self.covered, 0.0)
+        spent = jnp.where(limited, self.spent - self.covered + self.batch, 0.0)
         budget = jnp.where(limited, self.budget, 1.0)
         share = jnp.clip(1 - _RESERVE - spent / budget, 0.0, 1.0)
         return jnp.where(limited, share, jnp.where(unlimited, 1.0, 0.0))

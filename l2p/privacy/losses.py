@@ -3,11 +3,9 @@
 Which pair of distributions stands for a mechanism at noise multiplier m, on all rows or in Poisson batches:
 
 - gaussian: N(0, m^2) against N(1, m^2), the exact worst case (Zhu, Dong & Wang 2022).
-- laplace, gamma: Laplace(m) against its shift by 1. While an answer of any dimension moves by 1 in the mechanism's
-  norm, the logarithm of every event's probability, and of its complement's, moves at rate 1 / m at most; a threshold
-  on a Laplace variable moves at exactly that rate, so no other test tells the two ends apart better.
-- exponential, gumbel: randomized response at epsilon = 1 / m, the worst of all pure mechanisms (Kairouz, Oh &
-  Viswanath 2015); in Poisson batches at ln(1 + q (e^epsilon - 1)) (Balle, Barthe & Gaboardi 2018).
+- laplace, gamma, exponential, gumbel: Laplace(m) against its shift by 1. While the true answer, or the scores, move by
+  1 along a straight line, the logarithm of the probability of any event, and of its complement, moves at rate 1 / m at
+  most; that of a threshold on a Laplace variable moves at exactly that rate, so no test tells the ends better apart.
 """
 
 import math
@@ -25,7 +23,6 @@ from l2p.privacy.sampling import FullBatch, PermutationEpochs, Poisson, Sampler
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-_PURE = ("exponential", "gumbel")
 # Losses are rounded to multiples of an interval h so that their mean and mean exponential are kept ("connect the
 # dots"), which adds at most h^2 / 4 to the variance of each. This share of their root mean square keeps epsilon within
 # 1e-3; above `_COARSEST` rounding shows although the losses are large.
@@ -53,8 +50,8 @@ def pld(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency, de
     Gaussian queries on all rows, or by epochs, are one Gaussian query together, which is exact without any grid.
 
     Poisson batches are priced under zero_out and add_remove only. Under replace_one, dp-accounting composes the pair
-    (1 - q) N(0, m^2) + q N(-+1, m^2), which is believed but not proved to be the worst case (Lebeda, Regehr, Kamath &
-    Steinke 2024), and measures m by the clipping norm, not by the sensitivity of 2 clipping norms.
+    (1 - q) N(0, m^2) + q N(-+1, m^2), of which we know no proof that it is the worst one (Lebeda, Regehr, Kamath &
+    Steinke 2024 on such traps), and measures m by the clipping norm, not by the sensitivity of 2 clipping norms.
 
     Raises:
       InputError: no pair of distributions is proved for this sampler, adjacency or mechanism; or delta is so small
@@ -152,18 +149,13 @@ def _interval(kinds: Counter[_Kind], rate: float) -> float:
 
 
 def _losses(kind: _Kind, rate: float, interval: float) -> "PrivacyLossDistribution":
-    from dp_accounting.pld import common, privacy_loss_distribution
+    from dp_accounting.pld import privacy_loss_distribution
 
-    mechanism, sampled, noise_multiplier = kind
-    share = rate if sampled else 1.0
-    if mechanism in _PURE:
-        epsilon = math.log1p(share * math.expm1(1 / noise_multiplier))
-        pure = common.DifferentialPrivacyParameters(epsilon, 0.0)
-        return privacy_loss_distribution.from_privacy_parameters(pure, value_discretization_interval=interval)
-    if mechanism == "gaussian":
+    share = rate if kind.sampled else 1.0
+    if kind.mechanism == "gaussian":
         return privacy_loss_distribution.from_gaussian_mechanism(
-            noise_multiplier, value_discretization_interval=interval, sampling_prob=share
+            kind.noise_multiplier, value_discretization_interval=interval, sampling_prob=share
         )
     return privacy_loss_distribution.from_laplace_mechanism(
-        noise_multiplier, value_discretization_interval=interval, sampling_prob=share
+        kind.noise_multiplier, value_discretization_interval=interval, sampling_prob=share
     )

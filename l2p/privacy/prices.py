@@ -109,10 +109,10 @@ class Accountant:
     def noise_multiplier(
         self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian", sampled: bool = False
     ) -> jax.Array:
-        """f32[], the least noise that `cost` pays for: its price is at most `cost`, and close to it.
+        """f32[], the least noise that `cost` pays for: its price is at most `cost`.
 
-        Within 1e-5 of it unsampled, 3e-4 sampled, unless the multiplier would leave [2^-25, 2^40], whose ends then
-        stand for it.
+        Within 1e-5 of the least unsampled, 3e-4 sampled, unless the multiplier would leave [2^-25, 2^40], whose ends
+        then stand for it, or a sampled Gaussian's would lie below order / 40, where its price is a full batch's.
         """
         coefficient = coefficient_of(self.name, self.coefficients, mechanism)
         cost = jnp.clip(jnp.asarray(cost, jnp.float32), coefficient * _LEAST_NOISE**2, coefficient * _MOST_NOISE**2)

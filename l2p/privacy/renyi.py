@@ -24,9 +24,10 @@ import numpy as np
 # Composite Gauss-Legendre with 8 points on each panel, of at most one standard deviation.
 _POINTS = 8
 #: Panels inside jit. Where they do not reach, order / noise_multiplier above 40, the price is that of a full batch:
-#: within ln(1/q) order / (order - 1) of the truth, and far above any budget that a sampled run would have.
+#: within ln(1/q) order / (order - 1) of the truth, and far above what a run of more than a few steps spends on one.
 PANELS = 64
 _MANY_PANELS = 2048
+_MOST_NOISE = 2.0**40  # as inside jit
 # Standard deviations beyond which the integrand's Gaussian factor is below 1e-31 of its peak.
 _TAIL = 12.0
 # r^order - 1 - order (r - 1) in powers of l: the terms left out are below 1e-16 of the first while order * l <= 0.5.
@@ -71,7 +72,7 @@ def divergence(
         returned.
 
     >>> round(float(divergence(np.array(21.0), 1000 / 30400, 472.0, Neighbours.ONE_SIDED)), 6)
-    0.000595
+    0.0006
     """
     widest = panels - 2 * _TAIL
     mu = xp.minimum(1 / noise_multiplier, widest / order)[..., None]
@@ -97,9 +98,9 @@ def divergence(
 def divergence_up(noise_multiplier: np.ndarray, rate: float, order: float, neighbours: Neighbours) -> np.ndarray:
     """`divergence` in float64, rounded up: f64[n]; infinite where the multiplier is NaN or not above 0."""
     noise_multiplier = np.asarray(noise_multiplier, np.float64)
-    usable = (noise_multiplier > 1e-100) & (noise_multiplier <= 1e9)
-    # Less noise costs infinity, more noise is charged as 1e9: both err on the safe side.
-    safe = np.where(usable, noise_multiplier, np.where(noise_multiplier > 1, 1e9, 1.0))
+    usable = (noise_multiplier > 1e-100) & (noise_multiplier <= _MOST_NOISE)
+    # Less noise costs infinity, more noise is charged as the most: both err on the safe side.
+    safe = np.where(usable, noise_multiplier, np.where(noise_multiplier > 1, _MOST_NOISE, 1.0))
     distinct, index = np.unique(safe, return_inverse=True)
     price = np.empty_like(distinct)
     near = order <= (PANELS - 2 * _TAIL) * distinct

@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from l2p.errors import InputError
 from l2p.privacy.accountants import Filter
 from l2p.privacy.book import AMOUNTS, Book, Cost
@@ -103,8 +105,13 @@ def most_cost(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
     if book.unit == filter.name and book.budget == filter.budget:
         return Cost(filter.limit)
     # Both prices are a coefficient over the squared noise multiplier, so their ratio is that of the coefficients.
-    pricer = _pricer(book, filter)
-    ratios = [pricer.prices(name, 1.0, False) / filter.coefficients[name] for name in mechanisms]
+    pricer, mechanisms = _pricer(book, filter), tuple(mechanisms)
+    if "sinh_normal" in mechanisms and pricer.order > filter.order:
+        raise InputError(
+            f"the ledger of {book.name} counts at order {pricer.order:.4g}, but the tails of this run's sinh_normal "
+            f"queries are checked up to order {filter.order:.4g} only; keep a ledger with unit basic."
+        )
+    ratios = [pricer.prices(name, np.ones(()), False) / filter.coefficients[name] for name in mechanisms]
     return Cost(float(max(ratios)) * filter.limit * _UP)
 
 

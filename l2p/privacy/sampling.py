@@ -98,7 +98,7 @@ class Poisson(Sampler):
     >>> print(Poisson(0.03))
     Poisson sampling (sampling_rate 0.03)
     >>> Poisson(0.03).capacity(30_400)
-    1123
+    1130
     """
 
     sampling_rate: float

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from l2p.errors import InputError
-from l2p.privacy import MECHANISMS, THEOREM, Adjacency, Budget, card_plots, sampling
-from l2p.privacy.card import SEED_POLICY, Card, schema
-from l2p.privacy.card_events import decode_events, encode_events
+from l2p.privacy import MECHANISMS, THEOREM, Adjacency, Budget, sampling
+from l2p.privacy.card import SEED_POLICY, Card, plots, schema
+from l2p.privacy.card.events import decode_events, encode_events
 from l2p.privacy.events import Answered
 
 FIELDS = {
@@ -463,7 +463,7 @@ def test_figures_need_a_trace_and_a_limit():
 
 
 def test_the_figure_of_spending_stacks_steps_up_to_what_was_spent():
-    text = card_plots.spending(rows(4), limit=2.0)
+    text = plots.spending(rows(4), limit=2.0)
     assert "50.0000% of the budget was spent after step 4; no step took more than 12.5000%." in text
     bars = re.search(r'class="bar" d="([^"]+)"', text).group(1)
     ends = [(float(low), float(high)) for low, high in re.findall(r",([\d.]+)V([\d.]+)H", bars)]
@@ -476,7 +476,7 @@ def test_the_figure_of_spending_stacks_steps_up_to_what_was_spent():
 def test_the_figure_of_noise_is_logarithmic_and_keeps_extremes():
     def heights(multipliers):
         trace = [SimpleNamespace(step=i, query="q", noise_multiplier=m, spent=0.0) for i, m in enumerate(multipliers)]
-        path = re.search(r'class="line c0" d="([^"]+)"', card_plots.noise(trace)).group(1)
+        path = re.search(r'class="line c0" d="([^"]+)"', plots.noise(trace)).group(1)
         return [float(height) for height in re.findall(r",([\d.]+)", path)]
 
     first, second, third = heights([1.0, 10.0, 100.0])
@@ -489,11 +489,11 @@ def test_the_figure_of_noise_is_logarithmic_and_keeps_extremes():
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0])
 def test_a_figure_leaves_out_what_has_no_place_on_it(bad):
     trace = [SimpleNamespace(step=1, query="q", noise_multiplier=bad, spent=math.nan)]
-    assert card_plots.noise(trace) == ""
-    assert card_plots.spending(trace, 1.0) == ""
-    assert card_plots.spending(rows(), bad) == ""
+    assert plots.noise(trace) == ""
+    assert plots.spending(trace, 1.0) == ""
+    assert plots.spending(rows(), bad) == ""
 
 
 @pytest.mark.parametrize("multiplier", [5e-324, 1.0, 1.7e308])
 def test_the_figure_of_noise_takes_every_noise(multiplier):
-    assert "nan" not in card_plots.noise([SimpleNamespace(step=1, query="q", noise_multiplier=multiplier, spent=0.0)])
+    assert "nan" not in plots.noise([SimpleNamespace(step=1, query="q", noise_multiplier=multiplier, spent=0.0)])

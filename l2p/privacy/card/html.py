@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from l2p.privacy import card_plots, card_text
-from l2p.privacy.card_plots import Granted
+from l2p.privacy.card import plots
+from l2p.privacy.card import text as wording
+from l2p.privacy.card.plots import Granted
 from l2p.privacy.events import MECHANISMS
 
 if TYPE_CHECKING:
@@ -56,22 +57,22 @@ svg text.key { stroke: none; font-weight: 600; }
 
 def render(card: "Card", trace: Sequence[Granted], limit: float | None) -> str:
     """The page; figures are left out where `trace` or `limit` is missing."""
-    figures = card_plots.noise(trace) + ("" if limit is None else card_plots.spending(trace, limit))
+    figures = plots.noise(trace) + ("" if limit is None else plots.spending(trace, limit))
     sections = [
-        _section("What it means", "".join(f"<p>{escape(text)}</p>" for text in card_text.meaning(card))),
+        _section("What it means", "".join(f"<p>{escape(text)}</p>" for text in wording.meaning(card))),
         _section("What was not private", _list(card.not_private)),
         _section("Warnings", _list(card.warnings)),
-        _section("What it rests on", _table("How the guarantee was reached", card_text.facts(card))),
+        _section("What it rests on", _table("How the guarantee was reached", wording.facts(card))),
         _section("Queries answered", _queries(card.mechanisms)),
         _section("Noise and spending", figures),
-        _section("Provenance", _table("What the run was made with", card_text.provenance(card))),
+        _section("Provenance", _table("What the run was made with", wording.provenance(card))),
     ]
-    banner = "" if card.private_release else f'<p class="banner" role="note">{escape(card_text.BANNER)}</p>\n'
+    banner = "" if card.private_release else f'<p class="banner" role="note">{escape(wording.BANNER)}</p>\n'
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Privacy card: {escape(card.protector['name'])}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n{banner}<h1>{escape(card_text.headline(card))}</h1>\n'
+        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n{banner}<h1>{escape(wording.headline(card))}</h1>\n'
         f"</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )
 
@@ -113,5 +114,5 @@ def _queries(mechanisms: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cells(kind: Mapping[str, Any]) -> tuple[str, ...]:
-    spans = (card_text.span(kind[name]) for name in ("noise_multiplier", "clip_norm"))
+    spans = (wording.span(kind[name]) for name in ("noise_multiplier", "clip_norm"))
     return (str(kind["count"]), kind["mechanism"], *spans)

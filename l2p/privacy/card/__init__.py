@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from l2p.errors import InputError
-from l2p.privacy import card_html, card_text, sampling
+from l2p.privacy import sampling
 from l2p.privacy.budget import Budget
-from l2p.privacy.card_events import decode_events
-from l2p.privacy.card_plots import Granted
+from l2p.privacy.card import html, text
+from l2p.privacy.card.events import decode_events
+from l2p.privacy.card.plots import Granted
 from l2p.privacy.events import Adjacency, Answered
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Card:
 
     def to_text(self) -> str:
         """The card for people: plain text, wrapped."""
-        return card_text.render(self)
+        return text.render(self)
 
     def to_html(self, trace: Sequence[Granted] | None = None, limit: float | None = None) -> str:
         """The card for people: one HTML file that needs no script and no network.
@@ -142,7 +143,7 @@ class Card:
           trace: granted queries in order, such as `Result.trace`; adds a figure of the noise.
           limit: what the accountant caps the trace's `spent` at; with `trace`, adds a figure of the spending.
         """
-        return card_html.render(self, trace or (), limit)
+        return html.render(self, trace or (), limit)
 
 
 def schema() -> dict[str, Any]:
@@ -151,7 +152,7 @@ def schema() -> dict[str, Any]:
     >>> schema()["title"]
     'Privacy card of an l2p run'
     """
-    file = importlib.resources.files("l2p.privacy") / "card_schema.json"
+    file = importlib.resources.files("l2p.privacy.card") / "schema.json"
     return json.loads(file.read_text(encoding="utf-8"))
 
 

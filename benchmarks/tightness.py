@@ -1,0 +1,69 @@
+"""What each accountant certifies for the same noise, and how long it takes (the appendix figure of the L2P paper).
+
+    python benchmarks/tightness.py [FOLDER]
+
+Writes tightness.csv and tightness.png into FOLDER, runs/tightness by default. Noise is constant and fixed
+beforehand, for only then may all of these be used; adjacency zero_out, delta 1e-8.
+"""
+
+import csv
+import sys
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from l2p.privacy import Adjacency, FullBatch, Poisson, Sampler
+from l2p.privacy.fixed import ACCOUNTANTS, table
+from l2p.privacy.planning import equal_steps
+
+DELTA, STEPS = 1e-8, (10, 20, 50, 100, 200, 500, 1000)
+SETTINGS: dict[str, tuple[Sampler, float]] = {
+    "full batch, noise multiplier 500": (FullBatch(), 500.0),
+    "Poisson, q = 1000/30400, noise multiplier 20": (Poisson(1000 / 30_400), 20.0),
+}
+
+
+def measure() -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for setting, (sampler, noise_multiplier) in SETTINGS.items():
+        for steps in STEPS:
+            for row in table(equal_steps(steps, noise_multiplier), sampler, Adjacency.ZERO_OUT, DELTA):
+                found = {"epsilon": row.epsilon, "seconds": round(row.seconds, 6), "note": row.note}
+                rows.append({"setting": setting, "steps": steps, "accountant": row.name, **found})
+    return rows
+
+
+def draw(rows: list[dict[str, object]]) -> Figure:
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    for column, setting in enumerate(SETTINGS):
+        for line, quantity in enumerate(("epsilon", "seconds")):
+            axis = figure.add_subplot(2, 2, 1 + column + 2 * line)
+            for index, name in enumerate(ACCOUNTANTS):
+                found = [row for row in rows if (row["setting"], row["accountant"]) == (setting, name)]
+                points = [(row["steps"], row[quantity]) for row in found if row["epsilon"] is not None]
+                if points:
+                    axis.plot(*zip(*points, strict=True), color=f"C{index}", marker="o", markersize=3, label=name)
+            axis.set(xscale="log", yscale="log", xlabel="steps", ylabel=quantity)
+            axis.grid(alpha=0.3)
+            if line == 0:
+                axis.set_title(setting, fontsize=9)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=5)
+    return figure
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = measure()
+    with (folder / "tightness.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    draw(rows).savefig(folder / "tightness.png", dpi=120)
+    for row in rows:
+        epsilon = "-" if row["epsilon"] is None else f"{row['epsilon']:.4g}"
+        print(f"{row['setting']:<46} T={row['steps']:<5} {row['accountant']:<20} {epsilon:>8}   {row['seconds']} s")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("runs", "tightness"))
