@@ -105,8 +105,10 @@ def private_train(
     for size in (lines, num_rows):  # the card states N, and prices by it
         filter.sampler.check(budget.adjacency, size)
     setup = Setup.create(MODELS[model], budget.adjacency, filter.accountant(), num_rows)
-    reservation = None if ledger is None else _reserve(ledger, filter, resolved, key)
-    run, trace = _train(resolved.protector, params, task, setup, key)
+    # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
+    noise = _noise(resolved.protector, params, (lines, _num_features(task.private)), task.public, setup, key)
+    reservation = None if ledger is None else _reserve(ledger, filter, resolved, num_rows, key)
+    run, trace = _train(resolved.protector, params, task, setup, noise, key is None)
     adaptive = bool(resolved.protector.adaptive_noise)
     answers = answered(trace)
     certified = filter.certify(answers, adaptive)
@@ -123,7 +125,8 @@ def private_train(
         model=model,
         private_release=key is None,
         accountant=resolved.accountant,
-        order=filter.order if math.isfinite(filter.order) else None,
+        # An envelope is composed at no order; the one its ledger counts at only spreads the schedule.
+        order=filter.order if math.isfinite(filter.order) and not isinstance(filter, EnvelopeFilter) else None,
         theorem=filter.theorem,
         adaptive_noise=adaptive,
         sampler=filter.sampler.to_json(),
@@ -179,13 +182,16 @@ def check(protector: Protector | str | Path, budget: Budget, model: str, account
     return resolved
 
 
-def _reserve(ledger: Book | str | Path, filter: Filter, resolved: Resolved, key: jax.Array | None) -> Reservation:
+def _reserve(
+    ledger: Book | str | Path, filter: Filter, resolved: Resolved, num_rows: int, key: jax.Array | None
+) -> Reservation:
     if key is not None:
         raise InputError(
             "a simulation's noise is known to whoever has its key, so a ledger cannot count it as private; leave out "
             "the ledger, or the key."
         )
     book = ledger if isinstance(ledger, Book) else Book.open(ledger)
+    book.budget.check_rows(num_rows)
     what = f"{resolved.name}, {filter.budget}, accountant {filter.name}"
     return Reservation.make(book, filter, resolved.protector.mechanisms, what)
 
@@ -225,15 +231,19 @@ def _check_mask(rows: Rows | RowSource) -> None:
 
 
 def _train(
-    protector: Protector, params: jax.Array, task: Task, setup: Setup, key: jax.Array | None
+    protector: Protector,
+    params: jax.Array,
+    task: Task,
+    setup: Setup,
+    noise: Callable[[int], Simulation | Release],
+    releases: bool,
 ) -> tuple[Run, list[TraceRow]]:
     """Start and advance until the budget or the steps end: the final run and what was granted."""
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
     rows = single(task.private) if isinstance(task.private, Rows) else task.private
     public = single(task.public)
-    noise = _noise(protector, params, (_num_lines(rows), _num_features(rows)), public, setup, key)
     # A release adds and rounds in float64; `start` and `advance` keep everything else in float32.
-    with jax.enable_x64(key is None):
+    with jax.enable_x64(releases):
         begin = _start if isinstance(rows, Rows) else start
         run, first = begin(protector, params, rows, setup, noise(0), public)
         chunks = []

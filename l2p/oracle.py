@@ -1,7 +1,8 @@
 """The oracle: the only door to private rows. It charges before it answers."""
 
 import dataclasses
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from jax.extend.core import get_opaque_trace_state
 
 from l2p.errors import InputError
 from l2p.models import Model
-from l2p.privacy.events import Adjacency, Event
+from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
 from l2p.privacy.prices import Accountant
@@ -91,6 +92,7 @@ class Record:
     cost: jax.Array
     spent: jax.Array
     granted: jax.Array
+    tail: float = struct.field(pytree_node=False, default=math.inf)
 
 
 class Oracle:
@@ -118,8 +120,10 @@ class Oracle:
         step: jax.Array,
         public: Rows | None = None,
         sampled: bool = False,
+        mechanisms: Sequence[str] | None = None,
     ):
         self.setup = setup
+        self._mechanisms = mechanisms
         self.sampled = sampled and not isinstance(setup.accountant.sampler, FullBatch)
         self.public = public
         self.step = step
@@ -150,6 +154,7 @@ class Oracle:
         """Price, charge, aggregate, release: the noised answer in float32, or zeros if the budget does not cover it.
 
         Raises:
+          TypeError: at trace time, for a mechanism that the protector does not declare.
           RuntimeError: at trace time, inside `vmap`, `grad`, `cond`, `scan` or `jit` within a step. There a query
             would be answered more often than it is charged. Also once the step is over.
         """
@@ -161,11 +166,16 @@ class Oracle:
                 "answered more often than it is charged, so ask outside vmap, grad, cond, scan and jit."
             )
         event = query.event()
+        if self._mechanisms is not None and event.mechanism not in self._mechanisms:
+            raise TypeError(
+                f"ask({query.name}) uses mechanism {event.mechanism!r}, which its protector does not declare, but "
+                f"checks and ledgers rely on `Protector.mechanisms`, here {', '.join(self._mechanisms)}; add it there."
+            )
         valid = jnp.isfinite(event.noise_multiplier) & (event.noise_multiplier >= 0) & ~self.refused
         if event.mechanism != "none":
             valid &= (query.bound >= LEAST_BOUND) & (query.bound <= MOST_BOUND)  # false for NaN
         # Below, a multiplier of 1 stands in for an invalid one, so that no gradient meets its NaN.
-        priced = Event(event.mechanism, jnp.where(valid, event.noise_multiplier, 1.0))
+        priced = dataclasses.replace(event, noise_multiplier=jnp.where(valid, event.noise_multiplier, 1.0))
         price = self.setup.accountant.price(priced, self.sampled, self.step, len(self.records))
         cost = jnp.where(valid, price, jnp.nan)
         granted = self._charge(cost)
@@ -181,6 +191,7 @@ class Oracle:
                 jnp.where(granted, cost, 0.0).astype(jnp.float32),
                 self.ledger.spent,
                 granted,
+                event.tail,
             )
         )
         return answer

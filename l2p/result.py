@@ -92,7 +92,7 @@ class Result:
     def _write_trace(self, path: Path, cap: float) -> None:
         rate = sampling.from_json(self.card.sampler).rate()
         with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, TRACE_COLUMNS)
+            writer = csv.DictWriter(file, TRACE_COLUMNS, extrasaction="ignore")
             writer.writeheader()
             for row in self.trace:
                 # Side queries, before the first step, read every row.
@@ -106,7 +106,7 @@ def answered(trace: Sequence[TraceRow]) -> list[Answered]:
     >>> answered([TraceRow(1, "sum", "gaussian", 8.0, 1.0, 0.1, 0.1)])
     [Answered(step=1, mechanism='gaussian', noise_multiplier=8.0, tail=inf)]
     """
-    return [Answered(row.step, row.mechanism, row.noise_multiplier) for row in trace]
+    return [Answered(row.step, row.mechanism, row.noise_multiplier, row.tail) for row in trace]
 
 
 def mechanisms(trace: Sequence[TraceRow]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ protector computes the same whether it is meta-trained or deployed.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -95,7 +96,7 @@ def start(
     ledger = Ledger(jnp.zeros((), jnp.float32), jnp.asarray(setup.cap, jnp.float32))
     step = jnp.zeros((), jnp.int32)
     rows = null_invalid(rows) if isinstance(rows, Rows) else rows
-    oracle = Oracle(rows, setup, ledger, noise.init_noise(), step, public)
+    oracle = Oracle(rows, setup, ledger, noise.init_noise(), step, public, mechanisms=protector.mechanisms)
     params, state = protector.init(params, oracle)
     oracle.close()
     return Run(params, state, oracle.ledger, step, ~oracle.refused), oracle.records
@@ -142,7 +143,7 @@ def take_step(
     sampler, ledger = setup.accountant.sampler, run.ledger
     if isinstance(sampler, PermutationEpochs):
         ledger = ledger.open_batch(run.step % sampler.steps_per_charge == 0)
-    oracle = Oracle(rows, setup, ledger, noise, run.step, public, sampled=True)
+    oracle = Oracle(rows, setup, ledger, noise, run.step, public, sampled=True, mechanisms=protector.mechanisms)
     # Once refused, always refused: a dead run asks, is answered with zeros, and pays nothing.
     oracle.refused = ~run.alive
     params, state = protector.step(run.params, run.state, oracle)
@@ -208,8 +209,9 @@ def plan_noise(
     def trace(params: jax.Array, setup: Setup) -> None:
         rows = Rows(jnp.zeros((num_rows, num_features)), jnp.zeros(num_rows), jnp.zeros(num_rows))
         ledger, step = Ledger(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
-        moved, state = protector.init(params, Oracle(rows, setup, ledger, plans[0], step, public))
-        protector.step(moved, state, Oracle(rows, setup, ledger, plans[1], step, public, sampled=True))
+        asked = protector.mechanisms
+        moved, state = protector.init(params, Oracle(rows, setup, ledger, plans[0], step, public, False, asked))
+        protector.step(moved, state, Oracle(rows, setup, ledger, plans[1], step, public, True, asked))
 
     jax.eval_shape(trace, params, setup)
     return tuple(plans[0].draws), tuple(plans[1].draws)
@@ -226,6 +228,7 @@ class TraceRow:
     clip_norm: float
     cost: float
     spent: float
+    tail: float = math.inf
 
 
 def trace_rows(first: Records, later: Sequence[Records]) -> list[TraceRow]:
@@ -251,4 +254,5 @@ def _trace_row(step: int, record: Record) -> TraceRow:
         float(record.clip_norm),
         float(record.cost),
         float(record.spent),
+        record.tail,
     )

@@ -53,7 +53,7 @@ class Outcome:
         num_steps = self.later[0].granted.shape[-1] if self.later else 0
         asked = [(0, record) for record in first]
         asked += [(t + 1, jax.tree.map(lambda leaf: leaf[t], r)) for t in range(num_steps) for r in later]  # noqa: B023
-        return [Answered(step, r.mechanism, float(r.noise_multiplier)) for step, r in asked if r.granted]
+        return [Answered(step, r.mechanism, float(r.noise_multiplier), r.tail) for step, r in asked if r.granted]
 
     def cost_per_step(self) -> np.ndarray:
         """f32[S, E, T], what each step cost, in the accountant's unit."""

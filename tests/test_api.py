@@ -490,6 +490,26 @@ def test_a_ledger_refuses_what_it_cannot_count_before_rows_are_read(tmp_path, op
     assert book.entries() == []
 
 
+def test_a_ledger_s_delta_must_mean_something_for_the_rows_of_its_runs(tmp_path):
+    book = book_at(tmp_path, delta=1e-3)
+    with pytest.raises(InputError, match="below 1/N"):
+        l2p.private_train(Unread(), "noisygd", BUDGET, ledger=book)
+    assert book.entries() == []
+
+
+def test_what_cannot_be_traced_is_refused_before_anything_is_reserved(tmp_path):
+    @struct.dataclass
+    class Undeclared(Echo):
+        mechanisms = ("exponential",)
+
+    book = book_at(tmp_path, "rdp")
+    with pytest.raises(TypeError, match="does not declare"):
+        l2p.private_train(
+            Unread(), Undeclared(jnp.float32(9.0), jnp.float32(1.0)), BUDGET, accountant="rdp", ledger=book
+        )
+    assert book.entries() == []
+
+
 def test_every_public_name_is_there():
     assert all(getattr(l2p, name) is not None for name in l2p.__all__)
     with pytest.raises(AttributeError, match="no attribute 'privat_train'"):

@@ -127,6 +127,33 @@ def test_a_seed_reproduces_a_run_that_is_no_release(options, tmp_path, capsys):
     assert not Card.from_json(tmp_path / "a" / "card.json").private_release
 
 
+def test_a_result_that_is_paid_for_is_written_elsewhere_if_its_folder_is_gone(options, tmp_path, capsys, monkeypatch):
+    release = api.private_train
+
+    def then_spoil(*args, **kwargs):
+        result = release(*args, **kwargs)
+        Path(options["--out"]).rmdir()
+        Path(options["--out"]).write_text("in the way")
+        return result
+
+    monkeypatch.setattr(api, "private_train", then_spoil)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert apply(options) == 0
+    out, err = capsys.readouterr()
+    assert f"{options['--out']} cannot be written" in err
+    (rescue,) = tmp_path.glob("l2p-*")
+    assert str(rescue) in err
+    assert str(rescue) in out
+    assert Card.from_json(rescue / "card.json").private_release
+
+
+def test_a_test_table_without_a_valid_row_is_refused(options, refused, tmp_path):
+    write_table(tmp_path / "test.csv", label=(8, 9))
+    changes = {"--test": str(tmp_path / "test.csv"), "--classes": "0 1", "--on-invalid": "null"}
+    assert "test.csv has no valid row, so there is no score" in refused(apply, options | changes)
+
+
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_apply_trains_on_batches(options, accountant):
     assert apply(options | {"--protector": "dpsgd", "--accountant": accountant}) == 0
@@ -182,6 +209,8 @@ BAD_INPUTS = {
     "negative epsilon": ({"--epsilon": "-1"}, "epsilon is -1.0"),
     "epsilon that is no number": ({"--epsilon": "lots"}, "--epsilon"),
     "delta above 1/N": ({"--delta": "1e-3"}, "not below 1/N"),
+    "epsilon that says nothing": ({"--epsilon": "1e9"}, "outside [1e-12, 1e+06]"),
+    "epsilon that allows nothing": ({"--epsilon": "1e-13"}, "outside [1e-12, 1e+06]"),
     "delta of zero": ({"--delta": "0"}, "delta is 0.0"),
     "wrong target": ({"--target": "readmitted"}, "no column 'readmitted'"),
     "unknown protector": ({"--protector": "censos"}, "protector 'censos' is unknown"),
@@ -372,6 +401,10 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
         (["ledger", "show", "nowhere.book"], "there is no ledger"),
         (["ledger", "create", "new.book", "--name", "ward", "--epsilon", "0", "--delta", "1e-5"], "epsilon is 0.0"),
         (["ledger", "create", "new.book", "--name", "ward", "--epsilon", "1"], "--delta"),
+        (
+            ["ledger", "create", "no/new.book", "--name", "ward", "--epsilon", "1", "--delta", "1e-5"],
+            "/no to hold a ledger",
+        ),
         (["ledger", "release", "nowhere.book", "a1", "--reason", "none"], "--no-query-was-answered"),
         (["plan", "--rows", "1000", "--features", "10", "--epsilon", "1"], "--delta"),
         (["plan", "--rows", "1000", "--features", "10", "--epsilon", "-1", "--delta", "1e-6"], "epsilon is -1.0"),

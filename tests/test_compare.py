@@ -71,6 +71,12 @@ def test_a_method_that_cannot_certify_gives_empty_cells(config):
     assert results.against_first([noisygd, agd], "test_accuracy") == {"agd": {2.0: None}}
 
 
+def test_an_accountant_without_a_theorem_for_a_method_gives_empty_cells(config):
+    (agd,) = compare(dataclasses.replace(config, methods=("agd",), epsilon=(2.0,), accountant="pld", seeds=1))
+    assert "no theorem for full batch" in agd["note"]
+    assert agd["test_accuracy"] is agd["epsilon_certified"] is None
+
+
 def test_dpsgd_is_compared_where_its_accountant_has_a_theorem_and_noted_where_not(config, tmp_path):
     config = dataclasses.replace(config, methods=("noisygd", "dpsgd"), epsilon=(2.0,), seeds=1)
     noisygd, dpsgd = compare(config)
@@ -91,9 +97,9 @@ def test_batches_set_up_for_another_table_are_not_scored(config, tmp_path):
     )
     checkpoint.save(protector, tmp_path / "batches.safetensors", {"sources": []})
     methods = (str(tmp_path / "batches.safetensors"),)
-    with pytest.raises(InputError, match="set up for 999 rows, but the table has"):
-        compare(dataclasses.replace(config, methods=methods, epsilon=(2.0,), adjacency="replace_one"))
-    assert not (config.out / "results.csv").exists()
+    rows = compare(dataclasses.replace(config, methods=methods, epsilon=(2.0,), adjacency="replace_one"))
+    assert all(row["test_accuracy"] is row["epsilon_certified"] is None for row in rows)
+    assert all("set up for 999 rows, but the table has" in row["note"] for row in rows)
 
 
 def test_a_protector_made_from_the_data_is_refused(config, tmp_path):

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import chex
 import jax
@@ -20,6 +20,7 @@ from l2p.privacy.noise import Entropy, KeyNoise
 from l2p.protector import Protector
 from l2p.protectors import AGD, CLASSES, HAND_DESIGNED
 from l2p.queries import ClippedGradient, FeatureSum, NoisyMinimum
+from l2p.result import answered
 from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
 from l2p.task import Rows
 
@@ -348,6 +349,47 @@ def test_a_mechanism_without_a_theorem_is_refused_while_tracing(traced):
         else:
             opened().ask(NoisyMinimum(MODEL, jnp.ones((4, D + 1)), f32(1), f32(1e3), "exponential"))
     jax.eval_shape(run, protector, ZERO, ROWS, setup("rdp"), KEY)
+
+
+@struct.dataclass
+class Undeclared(Script):
+    """Asks for Gaussian sums, but declares selections only."""
+
+    mechanisms: ClassVar[tuple[str, ...]] = ("exponential",)
+
+
+def test_a_mechanism_that_is_not_declared_is_refused_while_tracing():
+    with pytest.raises(TypeError, match=r"'gaussian', which its protector does not declare.* here exponential"):
+        jax.eval_shape(run, Undeclared(f32([[9.0]])), ZERO, ROWS, setup("rdp"), KEY)
+    with pytest.raises(TypeError, match="add it there"):
+        plan_noise(Undeclared(f32([[9.0]])), ZERO, N, D, setup("rdp"))
+
+
+@struct.dataclass
+class Thin(FeatureSum):
+    """A mean whose noise is sinh-normal, in name: how its tail travels."""
+
+    tail: float = struct.field(pytree_node=False, default=math.inf)
+
+    def event(self):
+        return Event("sinh_normal", self.noise_multiplier, self.tail)
+
+
+def test_the_tail_of_a_noise_is_priced_and_recorded():
+    def asked(tail):
+        oracle = opened(name="ctcdp")
+        oracle.ask(Thin(D, f32(1), f32(50.0), tail))
+        return oracle
+
+    tail = 8.1 * Filter("ctcdp", BUDGET).order
+    (record,) = asked(tail).records
+    assert bool(record.granted)
+    row = trace_rows([record], [])[0]
+    assert row.tail == tail
+    assert answered([row]) == [Answered(0, "sinh_normal", 50.0, tail)]
+    spent = Filter("ctcdp", BUDGET).spent(answered([row]))
+    assert float(asked(tail).ledger.spent) == pytest.approx(spent, rel=2e-6)
+    assert not bool(asked(tail / 2).records[0].granted)  # no theorem at the order counted at
 
 
 def test_an_oracle_that_outlives_its_step_answers_nothing():

@@ -127,6 +127,8 @@ class Account:
         budget = Budget(1.0 if self.epsilon is None else self.epsilon, cast(float, self.delta), adjacency)
         sampler = self._sampler()
         sampler.check(adjacency, self.rows)
+        if self.rows is not None:
+            budget.check_rows(self.rows)
         numbers = {"epsilon": self.epsilon, "steps": self.steps, "noise_multiplier": self.noise_multiplier}
         what = next(name for name, value in numbers.items() if value is None)
         given = {name: value for name, value in numbers.items() if value is not None}
@@ -211,7 +213,7 @@ def _verified(card: "Card") -> dict[str, Any]:
     found = compose(card.filter(), card.answered(), card.adaptive_noise)
     bounds = math.isinf(found.error)
     report: dict[str, Any] = {"independent": found._asdict() | {"error": None if bounds else found.error}}
-    if found.epsilon > card.epsilon * (1 + found.error):
+    if not found.epsilon <= card.epsilon * (1 + found.error):
         report["fails"] = "dp-accounting finds more than the target"
     return report
 

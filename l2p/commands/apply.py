@@ -2,9 +2,10 @@
 
 import dataclasses
 import json
+import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from l2p.errors import InputError
 
@@ -44,7 +45,8 @@ class Apply:
     test: Path | None = None
     """A table to score the model on, outside the guarantee."""
     on_invalid: Literal["refuse", "null"] = "refuse"
-    """What to do with empty, NaN or infinite cells and undeclared labels: stop, or count their rows as null."""
+    """What to do with empty, NaN or infinite cells and undeclared labels: stop, or count their rows as null. How many
+    were, nothing says, so a typo in --classes trains on nothing."""
     model: str = "logistic"
     """The model to train."""
 
@@ -70,6 +72,8 @@ class Apply:
         test = None
         if self.test is not None:
             test = prepare(read_table(self.test), self.target, bounds, self.classes, self.on_invalid, columns)
+            if not test.mask.any():
+                raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
         result = api.private_train(
             rows,
             self.protector,
@@ -79,11 +83,11 @@ class Apply:
             accountant=self.accountant,
             ledger=self.ledger,
         )
-        result.save(self.out, columns, bounds, self.classes, self.target)
+        out = _save(result, self.out, columns, bounds, self.classes, self.target)
         if test is not None:
-            (self.out / "metrics.json").write_text(json.dumps(_score(result, test), indent=1) + "\n", encoding="utf-8")
+            (out / "metrics.json").write_text(json.dumps(_score(result, test), indent=1) + "\n", encoding="utf-8")
         print(result.card.to_text())
-        print(f"written to {self.out}: {', '.join(sorted(path.name for path in self.out.iterdir()))}")
+        print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
 
 
@@ -99,6 +103,18 @@ def _claim(folder: Path) -> None:
         raise InputError(
             f"the folder {folder} is not empty, and a result is never overwritten; name a new one in --out."
         )
+
+
+def _save(result: "Result", folder: Path, *about: Any) -> Path:
+    """Write the result, which is paid for: elsewhere, if the folder cannot be written any more."""
+    try:
+        result.save(folder, *about)
+    except OSError as error:
+        rescue = Path(tempfile.mkdtemp(prefix="l2p-"))
+        print(f"{folder} cannot be written ({error.strerror}), so the result goes to {rescue}", file=sys.stderr)
+        result.save(rescue, *about)
+        return rescue
+    return folder
 
 
 def _score(result: "Result", rows: "Rows") -> dict[str, object]:

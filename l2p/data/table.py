@@ -60,7 +60,7 @@ def read_table(path: str | Path) -> Table:
         raise InputError(f"the table {path} is not there, or not a .csv or .parquet file")
     table = read(path)
     if len(table.values) == 0:
-        raise InputError(f"the table {path} has no rows")
+        raise InputError(f"the table {path} has no rows to learn from; check the file and its filters.")
     return table
 
 

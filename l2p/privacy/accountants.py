@@ -72,6 +72,7 @@ class Filter:
       budget: the target, with its adjacency.
       sampler: which rows the queries of a step read.
       num_steps: T, public; plans the Renyi order of sampled runs, which T equal steps then make best use of.
+      fixed_order: the Renyi order itself, where it was planned before, as a card says.
 
     Raises:
       InputError: there is no theorem for this combination.
@@ -85,6 +86,7 @@ class Filter:
     budget: Budget
     sampler: Sampler = FullBatch()  # noqa: RUF009 - frozen
     num_steps: int | None = None
+    fixed_order: float | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what has no theorem."""
@@ -127,6 +129,8 @@ class Filter:
             return convert.ctcdp(self.budget.epsilon, self.budget.delta).omega
         if self.name not in DIVERGENCES:
             return math.inf
+        if self.fixed_order is not None:
+            return self.fixed_order
         if self.neighbours is None or self.num_steps is None:
             return convert.planned_order(self.budget.epsilon, self.budget.delta)
         return order_for_steps(self.budget, self.sampler.rate(), self.neighbours, self.num_steps)

@@ -116,6 +116,8 @@ class Book:
             )
         book = cls(path, _line("a data set's name", name), budget, unit, limit, _now())
         terms = book.name, *dataclasses.astuple(budget), unit, *limit, book.created
+        if not path.parent.is_dir():
+            raise InputError(f"there is no folder {path.parent} to hold a ledger; make it, or name another.")
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
             with _connection(part, "rwc") as connection:

@@ -120,7 +120,7 @@ def _enveloped(filter: Filter, rehearse: Callable[[Accountant], Sequence[Answere
     cap = filter.limit * math.exp(raised)
     asked = rehearse(dataclasses.replace(filter.accountant(), budget=jnp.asarray(float32_down(cap))))
     envelope = tuple(query._replace(noise_multiplier=_below(query.noise_multiplier)) for query in asked)
-    return EnvelopeFilter(filter.name, filter.budget, filter.sampler, filter.num_steps, envelope, cap)
+    return EnvelopeFilter(filter.name, filter.budget, filter.sampler, filter.num_steps, envelope=envelope, cap=cap)
 
 
 def _below(noise_multiplier: float) -> float:

@@ -86,7 +86,8 @@ def pld(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency, de
         pairs = zip(parts[::2], parts[1::2], strict=False)
         odd = parts[-1:] if len(parts) % 2 else []
         parts = [one.compose(other, tail_mass_truncation=tail) for one, other in pairs] + odd
-    return float(parts[0].get_epsilon_for_delta(delta - rounding))
+    epsilon = float(parts[0].get_epsilon_for_delta(delta - rounding))
+    return math.inf if math.isnan(epsilon) else epsilon  # a loss too large for a float
 
 
 def _one_gaussian(answered: Sequence[Answered], sampler: Sampler, budget: Budget) -> float:

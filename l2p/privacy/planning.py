@@ -120,11 +120,9 @@ def epsilon(
     >>> round(epsilon(FullBatch(), Adjacency.ZERO_OUT, 1e-8, 50, 630.0, "gdp"), 4)
     0.05
     """
-    _check_steps(num_steps)
-    _check_noise(noise_multiplier)
-    if accountant in ("gdp", "zcdp") or accountant not in FILTERS:
-        return _fixed(accountant)(equal_steps(num_steps, noise_multiplier), sampler, adjacency, delta)
     answered = equal_steps(num_steps, noise_multiplier)
+    if accountant in ("gdp", "zcdp") or accountant not in FILTERS:
+        return _fixed(accountant)(answered, sampler, adjacency, delta)
     return fixed.least_target(accountant, answered, sampler, adjacency, delta, num_steps)
 
 
@@ -134,6 +132,13 @@ def equal_steps(num_steps: int, noise_multiplier: float) -> list[Answered]:
     >>> equal_steps(1, 20.0)
     [Answered(step=1, mechanism='gaussian', noise_multiplier=20.0, tail=inf)]
     """
+    _check_steps(num_steps)
+    _check_noise(noise_multiplier)
+    if num_steps > _MOST_LISTED:
+        raise InputError(
+            f"{num_steps} steps are too many to list one by one; choose at most {_MOST_LISTED}, or ask for a noise "
+            "multiplier by one of the filters, which need no list."
+        )
     return [Answered(step, "gaussian", noise_multiplier) for step in range(1, num_steps + 1)]
 
 
@@ -155,7 +160,7 @@ def _excess(accountant: str, budget: Budget, sampler: Sampler, num_steps: int) -
 
 
 def _log(value: float) -> float:
-    return math.log(value) if value > 0 else -1e3
+    return math.log(value) if value > 0 else -1e3 if value == 0 else math.inf  # a NaN fits nowhere
 
 
 def _fixed(accountant: str) -> fixed.Accountant:

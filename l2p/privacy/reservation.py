@@ -18,6 +18,8 @@ from l2p.privacy.events import Answered
 
 # Of the conversion between two units.
 _UP = 1 + 1e-12
+# Between two ways to add up one trace.
+_ROUNDING = 1 + 1e-9
 
 
 def limit_of(unit: str, budget: Budget) -> Cost:
@@ -74,6 +76,11 @@ class Reservation:
         counted, warnings = self.cost, []
         if self.book.unit != "basic":
             spent = _pricer(self.book, self.filter).spent(answered)
+            if not spent <= self.cost.amount * _ROUNDING:
+                raise RuntimeError(
+                    f"the run spent {spent!r} of the ledger's {self.book.unit}, above the {self.cost.amount!r} that it "
+                    "had reserved, so its guarantee does not hold; withhold the result and report this as a bug."
+                )
             counted = Cost(min(spent, self.cost.amount))
         elif not adaptive:
             counted = Cost(min(epsilon, self.cost.amount), self.cost.delta)
@@ -81,7 +88,7 @@ class Reservation:
             self.book.settle(self.id, counted)
         except RuntimeError as error:
             counted = self.cost
-            warnings.append(f"The ledger could not be settled ({error}); the run counts in full there.")
+            warnings.append(f"The ledger could not be settled ({error}); it says what this run counts as there.")
         composition = {
             "data_set": self.book.name,
             "unit": f"{self.book.unit}: {AMOUNTS[self.book.unit]}",

@@ -1,5 +1,6 @@
 """Prices, caps and the float64 certificate."""
 
+import dataclasses
 import itertools
 import math
 import re
@@ -226,6 +227,8 @@ def test_float32_is_rounded_to_the_asked_side():
         ((-1.0, 1e-8), "finite epsilon"),
         ((math.inf, 1e-8), "finite epsilon"),
         ((math.nan, 1e-8), "finite epsilon"),
+        ((0.9e-12, 1e-8), "outside"),
+        ((1.1e6, 1e-8), "outside"),
         (("much", 1e-8), "give a number"),
         ((None, 1e-8), "give a number"),
         ((1.0, 0.0), "probability"),
@@ -479,6 +482,15 @@ def test_an_order_planned_for_the_steps_needs_no_more_noise(adjacency):
         gains.append(noises[0] / noises[1])
     assert min(gains) > 1 - 1e-4
     assert max(gains) > 1.3
+
+
+def test_an_order_planned_before_prices_as_it_did():
+    """A card's, whatever later versions would plan."""
+    planned = Filter("rdp", Budget(0.8, 1e-6), Poisson(0.05), 200)
+    other = Filter("rdp", Budget(0.8, 1e-6), Poisson(0.05), 7, fixed_order=planned.order)
+    trace = [Answered(1, "gaussian", 9.0)]
+    assert other.spent(trace) == planned.spent(trace)
+    assert dataclasses.replace(other, fixed_order=None).spent(trace) != planned.spent(trace)
 
 
 def test_steps_plan_no_order_where_nothing_is_amplified():

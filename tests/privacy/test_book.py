@@ -196,7 +196,7 @@ def test_an_existing_file_is_never_replaced(book):
 
 
 def test_a_folder_that_is_missing_is_refused(tmp_path):
-    with sentence("cannot be used"):
+    with sentence("there is no folder"):
         Book.create(tmp_path / "no" / "ward.book", "ward", BUDGET, "gdp", Cost(1.0))
 
 

@@ -131,6 +131,8 @@ def test_no_step_fits_too_little_noise():
         (lambda: planning.num_steps(Budget(0.1, 1e-8), FullBatch(), float("nan"), "gdp"), "finite noise"),
         (lambda: planning.num_steps(Budget(0.1, 1e-8), FIXED, 20.0, "rdp"), "adjacency"),
         (lambda: planning.epsilon(FullBatch(), Adjacency.ZERO_OUT, 1e-8, 5, -1.0, "gdp"), "noise multiplier is -1.0"),
+        (lambda: planning.equal_steps(5, float("inf")), "noise multiplier is inf"),
+        (lambda: planning.epsilon(FullBatch(), Adjacency.ZERO_OUT, 1e-8, 2**21, 9.0, "pld"), "too many to list"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(call, phrase):

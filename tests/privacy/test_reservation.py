@@ -156,6 +156,18 @@ def test_a_run_that_cannot_be_settled_counts_in_full(tmp_path):
     assert composition["counted"] == reservation.cost.amount
 
 
+def test_a_run_that_spent_above_its_reservation_is_withheld_and_stays_reserved(tmp_path):
+    book = new_ledger(tmp_path, "gdp")
+    filter = Filter("gdp", RUNS[1])
+    reservation = Reservation.make(book, filter, ["gaussian"], "a run")
+    (last,) = fill(filter, "gaussian")
+    above = last._replace(noise_multiplier=0.999 * last.noise_multiplier)
+    with pytest.raises(RuntimeError, match="withhold the result"):
+        reservation.settle([above], RUNS[1].epsilon, True)
+    (entry,) = book.entries()
+    assert (entry.state, entry.counted) == ("reserved", reservation.cost)
+
+
 def test_runs_that_a_ledger_cannot_add_up_are_refused(tmp_path):
     book = new_ledger(tmp_path, "zcdp")
     for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE):

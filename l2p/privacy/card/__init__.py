@@ -100,11 +100,11 @@ class Card:
 
         sampler = sampling.from_json(self.sampler)
         if self.envelope is None:
-            return Filter(self.accountant, self.budget, sampler, self.max_steps)
+            return Filter(self.accountant, self.budget, sampler, self.max_steps, fixed_order=self.order)
         from l2p.privacy.envelope import EnvelopeFilter
 
         envelope = tuple(decode_events(self.envelope))
-        return EnvelopeFilter(self.accountant, self.budget, sampler, self.max_steps, envelope)
+        return EnvelopeFilter(self.accountant, self.budget, sampler, self.max_steps, envelope=envelope)
 
     def answered(self) -> list[Answered]:
         """Every granted query, in order: what accountants price."""
