@@ -88,10 +88,10 @@ def private_train(
     >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
     True
     """
-    resolved = check(protector, budget, model, accountant)
     task = data if isinstance(data, Task) else Task(private=data)
     lines = _num_lines(task.private)
     num_rows = lines if num_rows is None else int(num_rows)
+    resolved = check(protector, budget, model, accountant, num_rows)
     budget.check_rows(num_rows)
     params = _starting_point(task.private, model, params)
     if key is None:
@@ -168,14 +168,20 @@ def load(name: str | Path, budget: Budget | None = None, model: str = "logistic"
     return checkpoint.resolve(str(name), budget, model).protector
 
 
-def check(protector: Protector | str | Path, budget: Budget, model: str, accountant: str | None = None) -> Resolved:
+def check(
+    protector: Protector | str | Path,
+    budget: Budget,
+    model: str,
+    accountant: str | None = None,
+    num_rows: int | None = None,
+) -> Resolved:
     """Everything that can be refused before a row is read: the protector, its model, its accountant and their prices.
 
     Raises:
       InputError: anything does not fit.
     """
     if isinstance(protector, (str, Path)):
-        resolved = checkpoint.resolve(str(protector), budget, model, accountant)
+        resolved = checkpoint.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
     else:
         resolved = checkpoint.describe(protector, type(protector).__name__, model, accountant)
     resolved.filter(budget)

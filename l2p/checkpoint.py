@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import hashlib
-import inspect
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -56,9 +55,9 @@ def save(protector: Protector, path: str | Path, card: Mapping[str, Any]) -> Non
 
     >>> import tempfile
     >>> from l2p.privacy.budget import Budget
-    >>> from l2p.protectors import noisygd
+    >>> from l2p.protectors import HAND_DESIGNED
     >>> path = Path(tempfile.mkdtemp(), "mine.safetensors")
-    >>> save(noisygd(Budget(1.0, 1e-5)), path, {"sources": ["adult"]})
+    >>> save(HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5)), path, {"sources": ["adult"]})
     >>> load(path).protector.num_steps, load(path).card["name"]
     (50, 'mine')
     """
@@ -188,6 +187,7 @@ def resolve(
     accountant: str | None = None,
     aux: str | None = None,
     avoid: Sequence[str] = (),
+    num_rows: int | None = None,
 ) -> Resolved:
     """The protector that `name` stands for, checked to train `model`.
 
@@ -198,6 +198,7 @@ def resolve(
       accountant: overrides the protector's own.
       aux: for METHOD:tuned, the public data set that it was tuned on; None takes any that is not in `avoid`.
       avoid: data sets that it must not be made from, because it is to be scored on them.
+      num_rows: N, for hand-designed methods that set up batches; None to check names and options only.
 
     Raises:
       InputError: unknown name or model, no checkpoint tuned on such a set, or a protector that does not fit.
@@ -206,8 +207,10 @@ def resolve(
     'rdp'
     """
     if name in HAND_DESIGNED:
-        protector = _hand_designed(name, budget, accountant)
-        return describe(protector, name, model, accountant, sources=())
+        method = HAND_DESIGNED[name]
+        method.check(name, budget, accountant)
+        protector = method(budget, model, num_rows, accountant)
+        return describe(protector, name, model, accountant or method.accountant, sources=())
     loaded = load(_tuned(name, model, aux, avoid) if name.endswith(_TUNED) else name)
     card = loaded.card
     if shared := [source for source in card["sources"] if _overlaps(source, avoid)]:
@@ -229,13 +232,6 @@ def describe(
         raise _misfit(name, protector.models, model)
     chosen = accountant or default_accountant(protector.mechanisms, protector.sampler)
     return Resolved(name, protector, chosen, sources)
-
-
-def _hand_designed(name: str, budget: Budget, accountant: str | None) -> Protector:
-    make = HAND_DESIGNED[name]
-    # AGD's settings are prices, so they hang on whose prices; the others' do not.
-    asks = accountant is not None and "accountant" in inspect.signature(make).parameters
-    return make(budget, **({"accountant": accountant} if asks else {}))
 
 
 def _tuned(name: str, model: str, aux: str | None, avoid: Sequence[str]) -> str:

@@ -186,7 +186,7 @@ def test_hand_designed_names_resolve_without_files(folder):
 def test_agd_sets_its_shares_in_the_unit_of_the_accountant_asked_for(folder):
     found = checkpoint.resolve("agd", BUDGET, "logistic", accountant="ctcdp")
     assert found.accountant == "ctcdp"
-    chex.assert_trees_all_equal(found.protector, HAND_DESIGNED["agd"](BUDGET, "ctcdp"))
+    chex.assert_trees_all_equal(found.protector, HAND_DESIGNED["agd"](BUDGET, accountant="ctcdp"))
 
 
 def test_a_checkpoint_resolves_with_what_its_card_says(folder):

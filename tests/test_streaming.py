@@ -13,7 +13,7 @@ from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.noise import Entropy
-from l2p.protectors import agd, noisygd, nonprivate
+from l2p.protectors import HAND_DESIGNED
 from l2p.run import Release, Simulation, advance, advance_streaming, plan_noise, start, trace_rows
 from l2p.task import ArraySource, Rows, RowSource
 from meta_train.builders import control
@@ -21,9 +21,9 @@ from meta_train.builders import control
 MODEL, N, D, STEPS = Logistic(), 150, 3, 6
 BUDGET = Budget(1.0, 1e-4)
 METHODS = {
-    "noisygd": ("gdp", dataclasses.replace(noisygd(BUDGET), num_steps=STEPS)),
+    "noisygd": ("gdp", dataclasses.replace(HAND_DESIGNED["noisygd"](BUDGET), num_steps=STEPS)),
     "control": ("gdp", dataclasses.replace(control(jax.random.key(0)), num_steps=STEPS)),
-    "agd": ("rdp", dataclasses.replace(agd(BUDGET), num_steps=STEPS)),
+    "agd": ("rdp", dataclasses.replace(HAND_DESIGNED["agd"](BUDGET), num_steps=STEPS)),
 }
 jit_start, jit_advance = jax.jit(start), jax.jit(advance, static_argnames="num_steps")
 
@@ -101,6 +101,6 @@ def test_private_train_takes_a_source():
 def test_what_is_not_a_sum_cannot_be_streamed():
     source: RowSource = ArraySource(table(), 64)
     here = dataclasses.replace(setup("gdp"), cap=jnp.array(jnp.inf))
-    run, _ = start(nonprivate(BUDGET), MODEL.init(D), source, here, Simulation(jax.random.key(0)))
+    run, _ = start(HAND_DESIGNED["nonprivate"](BUDGET), MODEL.init(D), source, here, Simulation(jax.random.key(0)))
     with pytest.raises(TypeError, match="not a sum"):
-        advance_streaming(nonprivate(BUDGET), run, source, here, Simulation(jax.random.key(0)), 1)
+        advance_streaming(HAND_DESIGNED["nonprivate"](BUDGET), run, source, here, Simulation(jax.random.key(0)), 1)

@@ -35,8 +35,8 @@ def _protectors() -> list[dict[str, Any]]:
     from l2p.privacy.budget import Budget
     from l2p.protectors import HAND_DESIGNED
 
-    any_budget = Budget(1.0, 1e-6)
-    models = {name: list(make(any_budget).models) for name, make in HAND_DESIGNED.items()}
+    anything = {"budget": Budget(1.0, 1e-6), "num_rows": 10_000}
+    models = {name: list(make(**anything).models) for name, make in HAND_DESIGNED.items()}
     made = [{"name": name, "kind": "hand-designed", "models": models[name], "sources": []} for name in models]
     frozen = [{**card, "kind": "checkpoint"} for card in checkpoint.available()]
     # A structure is for machines that load the checkpoint, and longer than all the rest.

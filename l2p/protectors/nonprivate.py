@@ -8,6 +8,7 @@ from l2p.errors import InputError
 from l2p.models import GeneralizedLinear
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
+from l2p.protectors.hand_designed import Problem
 from l2p.queries.solve import Minimizer
 
 
@@ -29,3 +30,9 @@ class NonPrivate(Protector):
 
     def finish(self, params: jax.Array, state: tuple, setup: Setup) -> jax.Array:
         return params
+
+
+def nonprivate(problem: Problem) -> NonPrivate:
+    """The exact minimiser, outside any budget."""
+    del problem
+    return NonPrivate()

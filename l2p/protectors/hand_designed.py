@@ -1,0 +1,77 @@
+"""What a hand-designed method is: how it sets itself up from public facts, and what its proof insists on."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from l2p.errors import InputError
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Adjacency
+from l2p.protector import Protector
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """The public facts that a method sets itself up for.
+
+    Attributes:
+      budget: what may be spent.
+      model: name of the model.
+      num_rows: N, public by declaration; None where it is not known yet, when names and options are checked.
+      accountant: the one asked for, or None.
+    """
+
+    budget: Budget
+    model: str = "logistic"
+    num_rows: int | None = None
+    accountant: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class HandDesigned:
+    """A method that needs no checkpoint.
+
+    Attributes:
+      make: sets it up.
+      accountant: for a method as its paper calibrates it, the only accountant it is run with; else None.
+      adjacency: for such a method, the neighbours of its proof; else None, and it takes those asked for.
+
+    >>> from l2p.protectors import HAND_DESIGNED
+    >>> HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5)).num_steps
+    50
+    """
+
+    make: Callable[[Problem], Protector]
+    accountant: str | None = None
+    adjacency: Adjacency | None = None
+
+    def __call__(
+        self, budget: Budget, model: str = "logistic", num_rows: int | None = None, accountant: str | None = None
+    ) -> Protector:
+        """The protector for these facts."""
+        return self.make(Problem(budget, model, num_rows, accountant))
+
+    def budget(self, budget: Budget) -> Budget:
+        """`budget` with the neighbours of this method's proof."""
+        return budget if self.adjacency is None else dataclasses.replace(budget, adjacency=self.adjacency)
+
+    def check(self, name: str, budget: Budget, accountant: str | None) -> None:
+        """Refuse other neighbours or another accountant than the paper's."""
+        if self.adjacency not in (None, budget.adjacency):
+            raise InputError(
+                f"{name} is calibrated and proved for {self.adjacency} neighbours, not for {budget.adjacency}; ask for "
+                f"--adjacency {self.adjacency}, or choose its fair form."
+            )
+        if self.accountant is not None and accountant not in (None, self.accountant):
+            raise InputError(
+                f"{name} is its paper's method, calibrated by accountant {self.accountant!r} and not by "
+                f"{accountant!r}; leave out the accountant, or choose its fair form."
+            )
+
+
+def log_constant(constant: float) -> jax.Array:
+    """A constant polynomial f32[1] whose exponential is `constant`."""
+    return jnp.array([math.log(constant)], jnp.float32)
