@@ -19,6 +19,7 @@ from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter, default_accountant
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import versions
+from l2p.privacy.prices import FIXED_SCHEDULES
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.structure import decode, encode
@@ -171,6 +172,11 @@ class Resolved:
     def filter(self, budget: Budget) -> Filter:
         """What will stop its runs within `budget`; `InputError` if no theorem covers it, or it asks without noise."""
         filter = Filter(self.accountant, budget, self.protector.sampler, self.protector.num_steps)
+        if self.accountant in FIXED_SCHEDULES and self.protector.adaptive_noise:
+            raise InputError(
+                f"accountant {self.accountant!r} certifies noise that is fixed beforehand, but that of protector "
+                f"{self.name!r} depends on earlier answers, for which it proves nothing; choose 'rdp'."
+            )
         for mechanism in self.protector.mechanisms:
             filter.prices(mechanism, np.ones(1), sampled=True)
         if "none" in self.protector.mechanisms:

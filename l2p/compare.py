@@ -28,6 +28,9 @@ from l2p.rehearsal import filter_for
 from l2p.simulate import mean_loss, simulate, split, train_size
 from l2p.task import Rows
 
+#: Of papers' own forms.
+_ADJACENCIES = {name: str(made.adjacency) for name, made in HAND_DESIGNED.items() if made.adjacency is not None}
+
 
 @dataclasses.dataclass(frozen=True)
 class Method:
@@ -87,7 +90,7 @@ def compare(config: CompareConfig) -> list[results.Row]:
     path = config.out / "results.csv"
     results.claim(config.out / "inputs.json", _inputs(config, rows), {m.name: m.sha256 for m in methods})
     common = {"data": config.data, "model": config.model, "delta": config.delta, "adjacency": config.adjacency}
-    found = results.read(path, common, {method.name: method.accountant for method in methods})
+    found = results.read(path, common, {method.name: method.accountant for method in methods}, _ADJACENCIES)
     wanted = []
     for method in methods:
         cells = [(method.name, epsilon, seed) for epsilon in config.epsilon for seed in range(config.seeds)]
@@ -95,12 +98,21 @@ def compare(config: CompareConfig) -> list[results.Row]:
         if missing:
             budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
             seeds = sorted({seed for *_, seed in missing})
-            fresh = {results.cell(row): row for row in _run(method, budgets, seeds, rows, common)}
+            alike = _alike(method, budgets)
+            fresh = {results.cell(row): row for group in alike for row in _run(method, group, seeds, rows, common)}
             # A whole rectangle was run; what had been found before stays as it was.
             found |= {cell: fresh[cell] for cell in missing}
             results.write(path, found.values())
         wanted += cells
     return [found[cell] for cell in wanted]
+
+
+def _alike(method: Method, budgets: Sequence[Budget]) -> list[list[Budget]]:
+    """Budgets whose protectors are of one structure, which are simulated together: some set their steps by epsilon."""
+    groups: dict[jax.tree_util.PyTreeDef, list[Budget]] = {}
+    for budget in budgets:
+        groups.setdefault(jax.tree.structure(method.protectors[budget]), []).append(budget)
+    return list(groups.values())
 
 
 def _inputs(config: CompareConfig, rows: Rows) -> results.Row:
@@ -144,12 +156,14 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
     adjacency = cast(Adjacency, config.adjacency)
     budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
     budgets[0].check_rows(train_size(rows))
-    asked = {"model": config.model, "accountant": config.accountant, "aux": config.aux, "num_rows": train_size(rows)}
+    asked = {"model": config.model, "aux": config.aux, "num_rows": train_size(rows), "avoid": (config.data,)}
     methods = []
     for name in config.methods:
-        # A paper's own form keeps to the neighbours of its proof.
-        mine = [HAND_DESIGNED[name].budget(budget) if name in HAND_DESIGNED else budget for budget in budgets]
-        found = [resolve(name, budget, avoid=(config.data,), **asked) for budget in mine]
+        # A paper's own form keeps to the neighbours and the accountant of its proof.
+        paper = HAND_DESIGNED.get(name)
+        mine = budgets if paper is None else [paper.budget(budget) for budget in budgets]
+        accountant = config.accountant if paper is None or paper.accountant is None else paper.accountant
+        found = [resolve(name, budget, accountant=accountant, **asked) for budget in mine]
         protectors = {budget: one.protector for budget, one in zip(mine, found, strict=True)}
         is_private = "none" not in found[0].protector.mechanisms
         methods.append(

@@ -19,8 +19,9 @@ class CompareConfig:
       epsilon: budgets, in nats.
       delta: probability, below one over the number of training rows.
       seeds: how many; seed s fixes split and noise, the same for every method.
-      adjacency: which tables are neighbours.
-      accountant: for every method; else the one a checkpoint was trained with, else the tightest that applies.
+      adjacency: which tables are neighbours; a paper's own form keeps those of its proof, and is marked.
+      accountant: for every method but such forms; else the one a checkpoint was trained with, else the tightest that
+        applies.
       aux: the auxiliary public set of methods that end in `:tuned`.
 
     >>> CompareConfig("digits:odd", out=Path("cmp"), methods=("census", "agd")).seeds

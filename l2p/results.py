@@ -35,13 +35,16 @@ def is_scored(row: Row) -> bool:
     return row["test_accuracy"] is not None
 
 
-def read(path: Path, common: Row, accountants: Mapping[str, str]) -> dict[Cell, Row]:
+def read(
+    path: Path, common: Row, accountants: Mapping[str, str], adjacencies: Mapping[str, str] | None = None
+) -> dict[Cell, Row]:
     """Scored rows of an earlier comparison; none if there is no such file.
 
     Args:
       path: of results.csv.
       common: columns and values that every row must share, such as {"data": "adult"}.
       accountants: of each method now compared.
+      adjacencies: of methods that have their own whatever was asked for.
 
     Raises:
       InputError: the file is not ours, or holds another comparison.
@@ -57,6 +60,8 @@ def read(path: Path, common: Row, accountants: Mapping[str, str]) -> dict[Cell, 
         ) from None
     for row in rows:
         expected = common | {"accountant": accountants.get(row["method"], row["accountant"])}
+        if own := (adjacencies or {}).get(row["method"]):
+            expected |= {"adjacency": own}
         for column, value in expected.items():
             if row[column] != value:
                 raise InputError(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from l2p import results
 from l2p.compare_config import CompareConfig
@@ -17,7 +17,8 @@ Cells = Mapping[str, Mapping[float, Estimate | None]]
 
 def report(rows: list[results.Row], config: CompareConfig) -> None:
     """Print the tables, and write them to `config.out` as summary.md beside figure.png."""
-    first = config.methods[0]
+    rows = [row | {"method": _marked(row, config)} for row in rows]
+    first = rows[0]["method"]
     tables = {f"{label} (mean ± standard error)": results.by_method(rows, metric) for metric, label in _LABELS.items()}
     if len(config.methods) > 1:
         title = f"Test accuracy minus that of {first}, by seed (mean ± standard error)"
@@ -33,6 +34,11 @@ def report(rows: list[results.Row], config: CompareConfig) -> None:
     against_epsilon(accuracy, loss, dashed=reference).savefig(config.out / "figure.png", dpi=150)
 
 
+def _marked(row: results.Row, config: CompareConfig) -> str:
+    """A method's name, with its neighbours where they are its own and not those asked for."""
+    return row["method"] if row["adjacency"] == config.adjacency else f"{row['method']} ({row['adjacency']})"
+
+
 def _lines(cells: Cells) -> tuple[list[str], list[list[str]]]:
     """Header and lines of a table: epsilons down, methods across."""
     epsilons = sorted({epsilon for found in cells.values() for epsilon in found})
@@ -42,7 +48,7 @@ def _lines(cells: Cells) -> tuple[list[str], list[list[str]]]:
 
 def _rich(title: str, cells: Cells) -> Table:
     header, lines = _lines(cells)
-    table = Table(*header, title=title)
+    table = Table(*(Column(name, overflow="fold") for name in header), title=title)
     for line in lines:
         table.add_row(*line)
     return table

@@ -11,7 +11,7 @@ from l2p.privacy.card import Card
 from l2p.privacy.card.events import encode_events
 from l2p.privacy.envelope import EnvelopeFilter
 from l2p.privacy.events import Adjacency
-from l2p.privacy.planning import equal_steps
+from l2p.privacy.planning import equal_steps, noise_multiplier
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 
 ZERO_OUT, REPLACE_ONE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
@@ -70,8 +70,6 @@ SAMPLERS = {
 
 def run_of(name, epsilon=0.4, steps=60):
     """A filter, and 60 steps that use up to about its cap."""
-    from l2p.privacy.planning import noise_multiplier
-
     accountant, sampler, adjacency = SAMPLERS[name]
     budget = Budget(epsilon, 1e-8, adjacency)
     noise = noise_multiplier(budget, sampler, steps, accountant)
@@ -141,6 +139,29 @@ def test_an_envelope_is_checked_against_its_events_and_its_target(account):
     assert "DOES NOT HOLD" in out
 
 
+FIXED_SCHEDULES = {
+    "SGD-MA": ("moments", Poisson(165 / ROWS), Budget(0.8, 1e-8, Adjacency.ADD_REMOVE)),
+    "SGD-Adv": ("strong_composition", FixedSize(165, ROWS), Budget(0.2, 1e-8, REPLACE_ONE)),
+    "strong composition, Poisson": ("strong_composition", Poisson(165 / ROWS), Budget(0.2, 1e-8)),
+    "moments, full batch": ("moments", FullBatch(), Budget(0.8, 1e-8)),
+}
+
+
+@pytest.mark.parametrize("name", FIXED_SCHEDULES)
+def test_a_papers_card_holds_and_an_independent_library_finds_less(account, name):
+    accountant, sampler, budget = FIXED_SCHEDULES[name]
+    noise = noise_multiplier(budget, sampler, 30, accountant)
+    answered = equal_steps(30, noise * (1 + 1e-6))
+    filter = EnvelopeFilter(accountant, budget, sampler, 30, tuple(equal_steps(30, noise)))
+    code, out = account("--card", card_of(filter, answered), "--verify", "--json")
+    report = json.loads(out)
+    assert (code, report["holds"]) == (0, True)
+    assert 0.999 * budget.epsilon < report["certified"] <= budget.epsilon
+    assert report["independent"]["epsilon"] < budget.epsilon
+    less = encode_events(equal_steps(30, noise * 0.99))
+    assert account("--card", card_of(filter, answered, events=less))[0] == 1
+
+
 def test_small_budgets_are_verified_too(account):
     # The order is in the thousands, where dp-accounting has whole ones only.
     filter, answered = run_of("Poisson", epsilon=0.01)
@@ -177,7 +198,7 @@ def test_a_plan_names_every_accountant_and_why_some_have_no_answer(account):
     sizes = ("--batch-size", "1000", "--rows", str(ROWS), "--adjacency", "replace_one")
     code, out = account("--epsilon", "1", "--delta", "1e-8", "--steps", "50", *sizes)
     assert code == 0
-    for name in ("gdp", "zcdp", "rdp", "ctcdp", "paper_13", "pld", "moments", "rdp_all_orders"):
+    for name in ("gdp", "zcdp", "rdp", "ctcdp", "paper_13", "pld", "moments", "strong_composition", "rdp_all_orders"):
         assert any(line.startswith(name) for line in out.splitlines())
     assert "no theorem" in out
 

@@ -102,6 +102,23 @@ def test_batches_set_up_for_another_table_are_not_scored(config, tmp_path):
     assert all("set up for 999 rows, but the table has" in row["note"] for row in rows)
 
 
+def test_papers_forms_keep_their_neighbours_and_accountants_and_are_marked(config, capsys):
+    config = dataclasses.replace(config, methods=("sgd_adv", "sgd_ma"), epsilon=(0.05, 2.0), delta=1e-8)
+    config = dataclasses.replace(config, accountant="rdp", seeds=1)
+    main(config)
+    printed, summary = capsys.readouterr().out, (config.out / "summary.md").read_text()
+    rows = compare(config)  # resumed: what is there agrees with what was asked for
+    adv, ma = rows[:2], rows[2:]
+    assert {(row["adjacency"], row["accountant"]) for row in adv} == {("replace_one", "strong_composition")}
+    assert {(row["adjacency"], row["accountant"]) for row in ma} == {("add_remove", "moments")}
+    assert [row["steps"] for row in adv] == [1, 2]  # N epsilon / 500
+    assert all(results.is_scored(row) and row["epsilon_certified"] <= row["epsilon"] for row in [*adv, ma[1]])
+    assert ma[0]["test_accuracy"] is ma[0]["epsilon_certified"] is None
+    assert "no amount of noise (it cannot certify below ln(1/delta) / 32 = 0.576)" in ma[0]["note"]
+    assert "| ε | sgd_adv (replace_one) | sgd_ma (add_remove) |" in summary
+    assert "sgd_ma (add_remove) at epsilon 0.05: accountant 'moments' certifies" in printed
+
+
 def test_a_protector_made_from_the_data_is_refused(config, tmp_path):
     path = tmp_path / "mine.safetensors"
     protector = HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5))

@@ -132,6 +132,8 @@ class Case:
     slack: float = 1e-4
 
 
+#: Accountants of fixed noise spread their schedule by a Renyi ledger, which holds by itself and is tested here; their
+#: envelopes are in privacy/test_envelope.py.
 #: Each property below holds for sampled protectors as for others, but for two. What a sampled query costs is no
 #: multiple of 1 / m^2, so constant noise is checked by its price; and a batch of drawn rows is no full gradient, so
 #: their limits without privacy are in test_samplers.py.
@@ -140,6 +142,18 @@ CASES = {
     "noisygd, adam": Case(Stepwise(EVEN, ADAGRAD_LIKE)),
     "agd, exponential": Case(GREEDY, each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
     "agd, gumbel": Case(GREEDY.replace(selection="gumbel"), each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
+    "sgd_adv": Case(
+        HAND_DESIGNED["sgd_adv"](BUDGETS[MIDDLE], num_rows=N),
+        accountant="strong_composition",
+        adjacency=Adjacency.REPLACE_ONE,
+        slack=2e-3,
+    ),
+    "sgd_ma": Case(
+        HAND_DESIGNED["sgd_ma"](BUDGETS[MIDDLE], num_rows=N),
+        accountant="moments",
+        adjacency=Adjacency.ADD_REMOVE,
+        slack=2e-3,
+    ),
     "control": Case(CONTROL, first=(MEAN,)),
     "census": Case(CENSUS, first=(MEAN,)),
     "paper": Case(Stepwise(spender(3.0), LSTM), exhausts=True),
@@ -500,6 +514,10 @@ WIDE = Decaying(jnp.log(f32([30.0])), f32([0.0]))
 LIMITS = {
     "gradient descent": (Stepwise(WIDE, sgd(2.0, 0.0)), lambda: plain_descent(2.0)),
     "momentum": (Stepwise(WIDE, sgd(1.0, 0.5)), lambda: plain_descent(1.0, 0.5)),
+    "sgd_adv": (
+        HAND_DESIGNED["sgd_adv"](BUDGETS[0], num_rows=N).replace(scheduler=WIDE, sampler=FullBatch()),
+        lambda: plain_descent(0.1),
+    ),
     "adam": (Stepwise(WIDE, ADAGRAD_LIKE), plain_adam),
     "agd": (
         GREEDY.replace(
@@ -525,7 +543,7 @@ def test_with_a_huge_budget_and_clip_norm_it_is_the_method_without_privacy(limit
     params, ended, _, _ = jax.jit(run)(protector.replace(num_steps=STEPS), ZERO, ROWS, unlimited(accountant), KEY)
     assert int(ended.step) == STEPS
     np.testing.assert_allclose(params, reference(), rtol=3e-4, atol=2e-4)
-    assert np.abs(params).max() > 0.3
+    assert np.abs(params).max() > 0.1
 
 
 def test_the_averaged_iterate_is_their_mean_until_the_horizon():

@@ -28,6 +28,7 @@ from l2p.privacy.events import Answered
 from l2p.privacy.orders import order_for_steps
 from l2p.privacy.prices import (
     DIVERGENCES,
+    FIXED_SCHEDULES,
     PAPER_FACTOR,
     PAPER_MOST,
     SINH_ORDERS,
@@ -38,6 +39,9 @@ from l2p.privacy.prices import (
 )
 from l2p.privacy.renyi import Neighbours, divergence_up
 from l2p.privacy.sampling import FullBatch, PermutationEpochs, Sampler
+
+_ENVELOPE = "of a public lower envelope of the noise, fixed beforehand for the whole run: noisier queries are a "
+_ENVELOPE += "post-processing of it"
 
 _RHO = {"gaussian": 1 / 2, "gumbel": 1 / 8, "exponential": 1 / 2, "laplace": 1 / 2, "gamma": 1 / 2}
 _SINH_RHO = {"sinh_normal": 8.0}
@@ -55,12 +59,15 @@ THEOREM = {
     "paper_13": "Truncated CDP with its order bound fixed beforehand, each query priced at 13 q^2 rho by the "
     "subsampling theorem for fixed-size batches, whose preconditions every query met (Bun, Dwork, Rothblum & Steinke "
     "2018, Theorem 11), composed by the Renyi filter (Feldman & Zrnic 2021) at the order bound.",
-    "pld": "Privacy loss distribution of a public lower envelope of the noise, fixed beforehand for the whole run: "
-    "noisier queries are a post-processing of it (composition by dp-accounting; Koskela, Jalko & Honkela 2020).",
+    "pld": f"Privacy loss distribution {_ENVELOPE} (composition by dp-accounting; Koskela, Jalko & Honkela 2020).",
+    "moments": f"Moments accountant, of moments 1 to 32 (Abadi et al. 2016), {_ENVELOPE}.",
+    "strong_composition": f"Strong composition (Dwork, Rothblum & Vadhan 2010; Bassily, Smith & Thakurta 2014) "
+    f"{_ENVELOPE}.",
 }
 NAMES = tuple(THEOREM)
 
-_UNITS = {"gdp": "mu^2", "zcdp": "rho", "rdp": "divergence", "ctcdp": "rho", "paper_13": "rho", "pld": "divergence"}
+_UNITS = {"gdp": "mu^2", "zcdp": "rho", "rdp": "divergence", "ctcdp": "rho", "paper_13": "rho"}
+_UNITS |= dict.fromkeys(FIXED_SCHEDULES, "divergence")
 
 
 @dataclasses.dataclass(frozen=True)

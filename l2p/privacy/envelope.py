@@ -1,9 +1,9 @@
-"""Privacy loss distributions for schedules that are known, or bounded from below, before the run.
+"""Accountants of fixed noise, for schedules that are known, or bounded from below, before the run.
 
-A PLD is tighter than any filter, but no stopping rule for noise that depends on earlier answers (arXiv 2602.06756 and
-2602.15815 show what goes wrong). It holds where a lower envelope of the noise is fixed beforehand: a noisier query is
-its envelope's answer with more noise added, which is post-processing, and so is stopping early. Budget that a run saves
-by more noise is not given back.
+A privacy loss distribution is tighter than any filter, but no stopping rule for noise that depends on earlier answers
+(arXiv 2602.06756 and 2602.15815 show what goes wrong); nor are the accountants that papers published. They hold where a
+lower envelope of the noise is fixed beforehand: a noisier query is its envelope's answer with more noise added, which
+is post-processing, and so is stopping early. Budget that a run saves by more noise is not given back.
 """
 
 import dataclasses
@@ -17,29 +17,36 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.errors import InputError
-from l2p.privacy import losses
+from l2p.privacy import fixed, published
 from l2p.privacy.accountants import Filter
 from l2p.privacy.events import Answered
-from l2p.privacy.prices import Accountant, EnvelopeAccountant, float32_down, float32_up
+from l2p.privacy.prices import FIXED_SCHEDULES, Accountant, EnvelopeAccountant, float32_down, float32_up
 
 # An envelope lies on a grid of this ratio: a float32 run differs from its rehearsal in the last bits, and the fewer
 # different distributions there are to compose, the less their discretisation adds up to.
 _GRID = 1.0005
 # The ledger of such a run only spreads a schedule's shares: the envelope is what is enforced.
 _ROOM = 1 + 1e-3
-_REHEARSALS, _TIGHT, _MOST_RAISE = 12, 0.999, 64.0
+# How far that ledger's cap is raised or lowered, in logarithms: beyond `_LEAST`, 3000 times the noise gains nothing.
+_MOST, _LEAST = math.log(64.0), -16.0
+# To which the cap is found: half of it in the noise.
+_PRECISION = 2e-3
+
+
+class _OverBudget(InputError):
+    """An envelope that costs more than the target."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvelopeFilter(Filter):
-    """A public lower envelope of a run's noise, whose privacy loss distribution certifies the run.
+    """A public lower envelope of a run's noise, whose price by an accountant of fixed noise certifies the run.
 
     Attributes:
       envelope: the least noise of every query of the run, in order; all Gaussian.
       cap: what the ledger counts up to, for a schedule of shares of it; default what the envelope costs.
 
     Raises:
-      InputError: the envelope alone exceeds the budget, or dp-accounting cannot compose it.
+      InputError: the envelope alone exceeds the budget, or its accountant has no theorem for it.
 
     >>> from l2p.privacy.budget import Budget
     >>> from l2p.privacy.sampling import Poisson
@@ -54,18 +61,21 @@ class EnvelopeFilter(Filter):
     def __post_init__(self) -> None:
         """Price the envelope."""
         super().__post_init__()
-        if self.name != "pld" or not self.envelope:
-            raise InputError("an envelope belongs to accountant 'pld' and has at least one query; check both.")
-        if not self.limit_epsilon <= self.budget.epsilon:
+        if self.name not in FIXED_SCHEDULES or not self.envelope:
             raise InputError(
+                f"an envelope belongs to accountant {' or '.join(map(repr, FIXED_SCHEDULES))}, and has at least one "
+                "query; check both."
+            )
+        if not self.limit_epsilon <= self.budget.epsilon:
+            raise _OverBudget(
                 f"the envelope costs epsilon {self.limit_epsilon:.6g} at delta {self.budget.delta:g}, which is above "
                 f"the target {self.budget.epsilon:g}; choose more noise or fewer steps."
             )
 
     @functools.cached_property
     def limit_epsilon(self) -> float:
-        """Epsilon at `budget.delta` of the whole envelope, by dp-accounting, discretised upward."""
-        return losses.pld(self.envelope, self.sampler, self.budget.adjacency, self.budget.delta)
+        """Epsilon at `budget.delta` of the whole envelope, rounded up."""
+        return fixed.ACCOUNTANTS[self.name](self.envelope, self.sampler, self.budget.adjacency, self.budget.delta)
 
     @functools.cached_property
     def limit(self) -> float:  # type: ignore[override]
@@ -97,23 +107,41 @@ def rehearsed(filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered
     """The envelope of a schedule that is fixed beforehand, scaled so that it uses the budget up.
 
     Args:
-      filter: `Filter("pld", ...)`, whose cap is that of the Renyi filter and so leaves something over.
+      filter: without an envelope; its cap is that of the Renyi filter, which a sharper accountant has something left
+        of, and a looser one exceeds.
       rehearse: the queries that a run would ask under an accountant; must not touch private rows.
 
     Raises:
-      InputError: the schedule asks something that has no privacy loss distribution here.
+      InputError: the accountant has no theorem for what the schedule asks, or certifies the budget at no noise.
     """
-    low, high = 0.0, math.log(_MOST_RAISE)  # of how far the Renyi filter's cap is raised
-    best = _enveloped(filter, rehearse, low)
-    for _ in range(_REHEARSALS):
-        if best.limit_epsilon > _TIGHT * filter.budget.epsilon:
-            break
+    best, low, high = _first_within(filter, rehearse)
+    while high - low > _PRECISION:
         middle = (low + high) / 2
         try:
             best, low = _enveloped(filter, rehearse, middle), middle
-        except InputError:
-            high = middle  # over the budget
+        except _OverBudget:
+            high = middle
     return best
+
+
+def _first_within(
+    filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered]]
+) -> tuple[EnvelopeFilter, float, float]:
+    """An envelope within the budget, how far the cap was raised for it, and how far is known or taken to be too far."""
+    low, high = 0.0, _MOST
+    while low >= _LEAST:
+        try:
+            return _enveloped(filter, rehearse, low), low, high
+        except _OverBudget:
+            low, high = min(2 * low, -1.0), low
+    floor = ""
+    if filter.name == "moments":
+        least = -math.log(filter.budget.delta) / published.MOST_MOMENT
+        floor = f" (it cannot certify below ln(1/delta) / {published.MOST_MOMENT} = {least:.3g})"
+    raise InputError(
+        f"accountant {filter.name!r} certifies {filter.budget} at no amount of noise{floor}, so nothing can be asked; "
+        "choose a larger epsilon or delta, or accountant 'rdp'."
+    )
 
 
 def _enveloped(filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered]], raised: float) -> EnvelopeFilter:

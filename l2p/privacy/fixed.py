@@ -219,4 +219,6 @@ def _note(name: str, answered: Sequence[Answered], sampler: Sampler, delta: floa
         return published.tcdp_preconditions(answered, sampler) or ""
     if name == "moments":
         return f"cannot certify below ln(1/delta) / {published.MOST_MOMENT} = {-math.log(delta) / 32:.3g}."
+    if name == "strong_composition":
+        return "proved for queries whose textbook epsilon before sampling is at most 1."
     return ""

@@ -19,7 +19,7 @@ from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.sampling import Sampler
 
 FILTERS = ("gdp", "zcdp", "rdp", "ctcdp", "paper_13")
-ACCOUNTANTS = (*FILTERS, "pld", "moments", "rdp_all_orders")
+ACCOUNTANTS = (*FILTERS, "pld", "moments", "strong_composition", "rdp_all_orders")
 
 # Noise multipliers that are searched, and how closely. Results are on the safe side whatever the tolerance.
 _LEAST, _MOST = 1e-2, 1e9
@@ -78,7 +78,7 @@ def noise_multiplier(budget: Budget, sampler: Sampler, num_steps: int, accountan
 def num_steps(budget: Budget, sampler: Sampler, noise_multiplier: float, accountant: str) -> int:
     """The most equal Gaussian steps at `noise_multiplier` (over the sensitivity) that stay within `budget`; 0 if none.
 
-    An accountant that lists every query (pld, moments, rdp_all_orders) is asked for at most 2^20 steps, others for
+    An accountant that lists every query (those that are not in `FILTERS`) is asked for at most 2^20 steps, others for
     2^30; more are not reported.
 
     Raises:
@@ -154,7 +154,7 @@ def _excess(accountant: str, budget: Budget, sampler: Sampler, num_steps: int) -
 
     def excess(noise: float) -> float:
         reached = certified(equal_steps(num_steps, noise), sampler, budget.adjacency, budget.delta)
-        return _log(reached) - math.log(budget.epsilon)
+        return _log(reached) - math.log(budget.epsilon * (1 - 1e-12))  # logarithms round
 
     return excess
 

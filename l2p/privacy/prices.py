@@ -30,8 +30,11 @@ _UNIT_ERROR = 2.0**-24
 # Within this range prices, noise multipliers and their derivatives (third powers) are normal float32 numbers.
 # Less noise costs infinity, more noise is charged as the upper end: both err on the safe side.
 _LEAST_NOISE, _MOST_NOISE = 2.0**-25, 2.0**40
+#: Accountants of noise that is fixed beforehand. They price an envelope of it as a whole (`l2p.privacy.envelope`);
+#: inside a run their ledger counts divergences, and only spreads the schedule.
+FIXED_SCHEDULES = ("pld", "moments", "strong_composition")
 #: Accountants that count in divergences; the others, where they count at an order, in divergence over order.
-DIVERGENCES = ("rdp", "pld")
+DIVERGENCES = ("rdp", *FIXED_SCHEDULES)
 #: Bun et al. 2018: sinh-normal is (16 rho, tail / 8)-tCDP with rho = 1 / (2 m^2), if 1 < 1 / sqrt(rho) <= tail.
 SINH_ORDERS = 8.0
 #: Bun et al. 2018, Theorem 11: price and preconditions of a fixed-size sample.

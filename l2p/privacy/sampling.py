@@ -85,7 +85,7 @@ class FullBatch(Sampler):
     """
 
     name: ClassVar[str] = "full batch"
-    accountants: ClassVar[tuple[str, ...]] = ("gdp", "zcdp", "rdp", "ctcdp")
+    accountants: ClassVar[tuple[str, ...]] = ("gdp", "zcdp", "rdp", "ctcdp", "moments", "strong_composition")
 
     def rate(self) -> float:
         return 1.0
@@ -103,7 +103,7 @@ class Poisson(Sampler):
 
     sampling_rate: float
     name: ClassVar[str] = "Poisson"
-    accountants: ClassVar[tuple[str, ...]] = ("rdp", "ctcdp", "pld")
+    accountants: ClassVar[tuple[str, ...]] = ("rdp", "ctcdp", "pld", "moments", "strong_composition")
 
     def __post_init__(self) -> None:
         """Check the rate."""
@@ -138,7 +138,7 @@ class FixedSize(Sampler):
     num_rows: int
     name: ClassVar[str] = "fixed-size"
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.REPLACE_ONE,)
-    accountants: ClassVar[tuple[str, ...]] = ("rdp", "ctcdp", "paper_13")
+    accountants: ClassVar[tuple[str, ...]] = ("rdp", "ctcdp", "paper_13", "strong_composition")
 
     def __post_init__(self) -> None:
         """Check the sizes."""

@@ -1,10 +1,12 @@
 """Methods by name. Hand-designed ones are listed here; tuned and learned ones are loaded from checkpoints."""
 
-from l2p.protectors.agd import AGD, agd
+from l2p.privacy.events import Adjacency
+from l2p.protectors.agd import AGD, agd, agd_gumbel
 from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.nonprivate import nonprivate
+from l2p.protectors.paper_sgd import sgd_adv, sgd_ma
 from l2p.protectors.projectors import MixProjector, Optax
 from l2p.protectors.schedulers import Decaying, ShareScheduler
 from l2p.protectors.stepwise import Centering, Stepwise
@@ -13,7 +15,10 @@ from l2p.protectors.stepwise import Centering, Stepwise
 HAND_DESIGNED: dict[str, HandDesigned] = {
     "noisygd": HandDesigned(noisygd),
     "dpsgd": HandDesigned(dpsgd),
+    "sgd_adv": HandDesigned(sgd_adv, "strong_composition", Adjacency.REPLACE_ONE),
+    "sgd_ma": HandDesigned(sgd_ma, "moments", Adjacency.ADD_REMOVE),
     "agd": HandDesigned(agd),
+    "agd_gumbel": HandDesigned(agd_gumbel),
     "nonprivate": HandDesigned(nonprivate),
 }
 

@@ -259,15 +259,20 @@ POISSON, FIXED, EPOCHS = Poisson(1000 / 30400), FixedSize(1000, 30400), Permutat
 ZERO_OUT, ADD_REMOVE, REPLACE_ONE = Adjacency
 #: Every combination that has a theorem: sampler, its accountants, its neighbours. All others are refused.
 ALLOWED = [
-    (FullBatch(), ("gdp", "zcdp", "rdp", "ctcdp"), (ZERO_OUT, ADD_REMOVE, REPLACE_ONE)),
-    (POISSON, ("rdp", "ctcdp", "pld"), (ZERO_OUT, ADD_REMOVE, REPLACE_ONE)),
-    (FIXED, ("rdp", "ctcdp", "paper_13"), (REPLACE_ONE,)),
+    (FullBatch(), ("gdp", "zcdp", "rdp", "ctcdp", "moments", "strong_composition"), tuple(Adjacency)),
+    (POISSON, ("rdp", "ctcdp", "pld", "moments", "strong_composition"), (ZERO_OUT, ADD_REMOVE, REPLACE_ONE)),
+    (FIXED, ("rdp", "ctcdp", "paper_13", "strong_composition"), (REPLACE_ONE,)),
     (EPOCHS, ("gdp", "zcdp", "rdp", "ctcdp"), (ZERO_OUT, REPLACE_ONE)),
 ]
 COMBINATIONS = [
     (name, sampler, adjacency) for sampler, names, adjacencies in ALLOWED for name in names for adjacency in adjacencies
 ]
-AMPLIFIED = [(name, sampler, adjacency) for name, sampler, adjacency in COMBINATIONS if sampler in (POISSON, FIXED)]
+#: Ledgers of fixed schedules all count as that of "pld" does.
+AMPLIFIED = [
+    (name, sampler, adjacency)
+    for name, sampler, adjacency in COMBINATIONS
+    if sampler in (POISSON, FIXED) and name not in ("moments", "strong_composition")
+]
 PRICES_OF = {
     "gdp": ("gaussian",),
     "zcdp": ("gaussian", *PURE),
@@ -275,6 +280,8 @@ PRICES_OF = {
     "ctcdp": ("gaussian", *PURE, "sinh_normal"),
     "paper_13": ("gaussian", *PURE),
     "pld": ("gaussian", *PURE),
+    "moments": ("gaussian", *PURE),
+    "strong_composition": ("gaussian", *PURE),
 }
 
 

@@ -237,6 +237,8 @@ BROKEN = {
     "sampler field": ({"sampler": {"name": "Poisson", "rate": 0.1}}, "field 'sampler'", "cannot be set up"),
     "other table": ({"sampler": EPOCHS | {"num_rows": 90}}, "field 'sampler'", "set up for 90 rows"),
     "no theorem": ({"sampler": EPOCHS, "adjacency": "add_remove"}, "field 'sampler'", "under adjacency add_remove"),
+    "no envelope": ({"accountant": "moments"}, "field 'envelope'", "moments lacks the envelope"),
+    "envelope of a filter": ({"envelope": FIELDS["events"]}, "field 'envelope'", "certifies no envelope"),
     "other accountant": ({"accountant": "pld"}, "field 'accountant'", "pld cannot price full batch"),
     "answer without noise": (event([["none", 1.0]]), "field 'events.0.queries.0.0'", "'none' is not one of"),
     "noise in words": (event([["gaussian", "much"]]), "field 'events.0.queries.0.1'", "'much' is not of type"),

@@ -13,6 +13,7 @@ from l2p.errors import InputError
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Ledger, Poisson
 from l2p.privacy.envelope import EnvelopeFilter, rehearsed
 from l2p.privacy.planning import noise_multiplier
+from l2p.privacy.sampling import FixedSize, FullBatch
 
 BUDGET, SAMPLER, STEPS = Budget(0.8, 1e-6), Poisson(0.05), 20
 
@@ -139,7 +140,7 @@ def test_float32_and_float64_decide_alike_next_to_the_envelope():
 def test_an_envelope_beyond_the_budget_or_without_a_proof_is_refused():
     with pytest.raises(InputError, match=r"above the target 0.1; choose more noise"):
         EnvelopeFilter("pld", Budget(0.1, 1e-6), SAMPLER, STEPS, QUERIES)
-    with pytest.raises(InputError, match="accountant 'pld' and has at least one query"):
+    with pytest.raises(InputError, match=r"accountant 'pld' or .* and has at least one query"):
         EnvelopeFilter("pld", BUDGET, SAMPLER, STEPS)
     with pytest.raises(InputError, match="accountant 'pld'"):
         EnvelopeFilter("rdp", BUDGET, SAMPLER, STEPS, QUERIES)
@@ -186,3 +187,69 @@ def test_a_rehearsed_schedule_uses_the_budget_up_and_beats_the_renyi_filter(deca
         assert granted
     trace = [Answered(step + 1, "gaussian", float(noise)) for step, noise in enumerate(noises)]
     assert filter.certify(trace, adaptive=False) == pytest.approx(filter.limit_epsilon)
+
+
+def even(steps, accountant):
+    """A rehearsal of equal prices."""
+    noise = float(_noise(accountant, (1 - 1e-3) / steps))
+    return [Answered(step + 1, "gaussian", noise) for step in range(steps)]
+
+
+@jax.jit
+def _noise(accountant, share):
+    return accountant.noise_multiplier(accountant.budget * share, sampled=True)
+
+
+REPLACED = Budget(0.8, 1e-6, Adjacency.REPLACE_ONE)
+LOOSER = {
+    "moments, Poisson": (Filter("moments", BUDGET, Poisson(0.05), 20), 1.02),
+    "moments, next to its floor": (Filter("moments", Budget(0.44, 1e-6), Poisson(0.05), 20), 2.0),
+    "moments, full batch": (Filter("moments", BUDGET, FullBatch(), 20), 1.02),
+    "strong composition, fixed size": (Filter("strong_composition", REPLACED, FixedSize(50, 1000), 20), 3.0),
+    "strong composition, Poisson": (Filter("strong_composition", BUDGET, Poisson(0.05), 20), 3.0),
+    "strong composition, full batch": (Filter("strong_composition", BUDGET, FullBatch(), 20), 2.0),
+}
+
+
+@pytest.mark.parametrize("case", LOOSER)
+def test_looser_accountants_are_given_the_noise_that_they_need_and_no_more(case):
+    filter, times = LOOSER[case]
+    planned = rehearsed(filter, lambda accountant: even(20, accountant))
+    assert planned.limit_epsilon <= filter.budget.epsilon
+    noise = planned.envelope[0].noise_multiplier
+    assert noise == pytest.approx(noise_multiplier(filter.budget, filter.sampler, 20, filter.name), rel=2e-3)
+    renyi = noise_multiplier(filter.budget, filter.sampler, 20, "rdp")
+    assert noise > times * renyi
+    # What the Renyi filter would have certified is no more, and a query with less noise has no certificate at all.
+    trace = even(20, planned.accountant())
+    assert planned.certify(trace, adaptive=True) == filter.budget.epsilon
+    assert planned.certify(trace, adaptive=False) == pytest.approx(planned.limit_epsilon)
+    assert planned.spent([query._replace(noise_multiplier=0.999 * noise) for query in trace]) == math.inf
+
+
+def test_an_accountant_that_certifies_nothing_here_says_so_in_a_sentence():
+    rehearsals = []
+
+    def rehearse(accountant):
+        rehearsals.append(accountant)
+        return even(20, accountant)
+
+    with pytest.raises(
+        InputError, match=r"'moments' certifies .* no amount of noise .*below ln\(1/delta\) / 32 = 0.576.*"
+    ):
+        rehearsed(Filter("moments", Budget(0.5, 1e-8), Poisson(0.05), 20), rehearse)
+    assert len(rehearsals) < 10
+    del rehearsals[:]
+    with pytest.raises(InputError, match="moments accountant is proved for full batches"):
+        rehearsed(Filter("moments", REPLACED, Poisson(0.05), 20), rehearse)
+    assert len(rehearsals) == 1  # no theorem: more noise would not help
+
+
+def test_a_textbook_mechanism_is_never_given_less_noise_than_its_theorem_needs():
+    """At a large epsilon the precondition decides and not the budget, part of which is then left."""
+    filter = Filter("strong_composition", Budget(30.0, 1e-6), Poisson(0.05), 20)
+    planned = rehearsed(filter, lambda accountant: even(20, accountant))
+    least = math.sqrt(2 * math.log(1.25 * 2 * 20 / 1e-6))
+    assert planned.envelope[0].noise_multiplier == pytest.approx(least, rel=2e-3)
+    assert planned.envelope[0].noise_multiplier >= least
+    assert planned.limit_epsilon < 15

@@ -1,5 +1,7 @@
 """Planning is the inverse of accounting, and gives the published noise."""
 
+import math
+
 import pytest
 
 from l2p.errors import InputError
@@ -75,7 +77,11 @@ def test_full_batch_noise_is_the_published_one(epsilon):
 COMBINATIONS = [
     *[(FullBatch(), name, Adjacency.ZERO_OUT) for name in planning.ACCOUNTANTS if name != "paper_13"],
     *[(Poisson(0.02), name, Adjacency.ADD_REMOVE) for name in ("rdp", "ctcdp", "pld", "moments", "rdp_all_orders")],
-    *[(FIXED, name, Adjacency.REPLACE_ONE) for name in ("rdp", "ctcdp", "paper_13", "rdp_all_orders")],
+    (Poisson(0.02), "strong_composition", Adjacency.ZERO_OUT),
+    *[
+        (FIXED, name, Adjacency.REPLACE_ONE)
+        for name in ("rdp", "ctcdp", "paper_13", "strong_composition", "rdp_all_orders")
+    ],
     *[(PermutationEpochs(1000, 30400), name, Adjacency.ZERO_OUT) for name in ("gdp", "zcdp", "rdp", "ctcdp")],
 ]
 
@@ -103,6 +109,29 @@ def test_extreme_budgets(accountant, epsilon):
         noise = planning.noise_multiplier(budget, sampler, 3, accountant)
         reached = planning.epsilon(sampler, budget.adjacency, budget.delta, 3, noise, accountant)
         assert 0.99 * epsilon < reached <= epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "steps", "batch", "rows", "delta", "sigma"),
+    [
+        (0.05, 3, 184, 30400, 1e-8, 66.3),
+        (0.8, 49, 184, 30400, 1e-8, 17.9),
+        (0.8, 39, 165, 24320, 1e-8, 17.8),
+        (1.0, 200, 500, 100_000, 1e-6, 19.29),
+    ],
+)
+def test_strong_composition_asks_for_the_noise_of_sgd_adv(epsilon, steps, batch, rows, delta, sigma):
+    """Lee & Kifer 2018's closed form; sigma in clipping norms, of which the sensitivity is two."""
+    rate = batch / rows
+    each = epsilon / (2 * math.sqrt(2 * steps * math.log(2 / delta))) / (2 * rate)
+    assert each <= 1
+    closed = 2 * math.sqrt(2 * math.log(1.25 / (delta / (2 * steps)))) / each
+    assert closed == pytest.approx(sigma, rel=5e-3)
+    budget, sampler = Budget(epsilon, delta, Adjacency.REPLACE_ONE), FixedSize(batch, rows)
+    found = 2 * planning.noise_multiplier(budget, sampler, steps, "strong_composition")
+    assert found == pytest.approx(closed, rel=1e-6)
+    fair = 2 * planning.noise_multiplier(budget, sampler, steps, "rdp")
+    assert 5 * fair < found < 9 * fair
 
 
 def test_golatkar_et_al():

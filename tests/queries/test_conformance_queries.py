@@ -1,6 +1,7 @@
 """Every query against one table of properties: its value, its sensitivity, its noise and its price."""
 
 import functools
+import itertools
 import math
 
 import jax
@@ -572,6 +573,21 @@ def test_exponential_minimum_has_its_exact_frequencies(size, adjacency):
         assert fit_p_value(counts, one_sided(-scores / wrong)) < LEVEL
     if size == 21:  # between two candidates the sign cannot be seen: the difference of two exponentials is symmetric
         assert fit_p_value(counts, wrong_sign(-scores / scale)) < LEVEL
+
+
+@TABLES
+def test_gumbel_minimum_has_the_bounded_range_that_its_price_rests_on(size):
+    """Cesar & Rogers 2021: epsilon^2 / 8 where log ratios of all candidates lie within epsilon of each other."""
+    epsilon, random, scores = 1 / NOISE, np.random.default_rng(6), SCORES[size]
+    vertices = [*random.integers(0, 2, (50, size)).astype(float), *random.random((50, size)), np.eye(size)[0]]
+    worst = {1: 0.0, 2: 0.0}
+    for sides in worst:  # one row more: scores rise; one row replaced: some rise and some fall
+        for vertex, other in itertools.pairwise(vertices):
+            moved = CLIP * (vertex - (sides - 1) * other)
+            before, after = (special.log_softmax(-table_ / NOISE / CLIP) for table_ in (scores, scores + moved))
+            worst[sides] = max(worst[sides], np.ptp(after - before))
+    assert 0.99 * epsilon < worst[1] <= epsilon * (1 + 1e-9)
+    assert 1.99 * epsilon < worst[2] <= 2 * epsilon * (1 + 1e-9)  # hence twice the noise
 
 
 @TABLES

@@ -17,6 +17,7 @@ from l2p.privacy.card import html, text
 from l2p.privacy.card.events import decode_events
 from l2p.privacy.card.plots import Granted
 from l2p.privacy.events import Adjacency, Answered
+from l2p.privacy.prices import FIXED_SCHEDULES
 
 if TYPE_CHECKING:
     from l2p.privacy.accountants import Filter
@@ -44,7 +45,7 @@ class Card:
       mechanisms: {query, mechanism, count, clip_norm [low, high], noise_multiplier [low, high]} per kind of query.
       events: every granted query exactly as it was asked (`encode_events`): enough to price the run again.
       envelope: the noise below which no query would have been answered, in the same form; None unless `accountant` is
-        "pld", which certifies that and not the events.
+        one of fixed noise (`prices.FIXED_SCHEDULES`), which certifies that and not the events.
       steps, max_steps, stop_reason: steps done and allowed; "budget" or "max_steps".
       randomness: where the noise came from.
       seed_policy: one of `SEED_POLICY`.
@@ -220,6 +221,9 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
     else:
         if card.accountant not in sampler.accountants:
             yield "accountant", f"{card.accountant} cannot price {sampler}"
+    if (card.envelope is None) is (card.accountant in FIXED_SCHEDULES):
+        belongs = "lacks the envelope that it certifies" if card.envelope is None else "certifies no envelope"
+        yield "envelope", f"accountant {card.accountant} {belongs}"
     yield from _contradicting_events(card)
 
 
