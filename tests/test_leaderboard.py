@@ -13,6 +13,7 @@ from l2p.compare import compare
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
 from l2p.leaderboard import command, page, read_all, read_comparison
+from l2p.summary import report
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 COMMITTED = DOCS / "results" / "ipums_br"
@@ -121,3 +122,14 @@ def test_what_compare_writes_can_be_submitted(tmp_path):
     text = page(tmp_path)
     assert "δ = 1e-05" in text
     assert "δ = 1e-06" in text
+
+
+def test_committed_summaries_are_what_the_command_makes_of_their_results(tmp_path):
+    for one in read_all(DOCS / "results"):
+        methods = tuple(dict.fromkeys(row["method"] for row in one.rows))
+        asked = {name: one.inputs[name] for name in ("data", "model", "delta", "adjacency")}
+        seeds = 1 + max(row["seed"] for row in one.rows)
+        report(one.rows, CompareConfig(**asked, out=tmp_path, methods=methods, seeds=seeds))
+        for name in ("summary.md", "figure.png"):
+            assert (one.folder / name).exists()
+        assert (tmp_path / "summary.md").read_bytes() == (one.folder / "summary.md").read_bytes()
