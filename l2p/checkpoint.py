@@ -219,7 +219,7 @@ def resolve(
         return describe(protector, name, model, accountant or method.accountant, sources=())
     loaded = load(_tuned(name, model, aux, avoid) if name.endswith(_TUNED) else name)
     card = loaded.card
-    if shared := [source for source in card["sources"] if _overlaps(source, avoid)]:
+    if shared := [source for source in card["sources"] if overlaps(source, avoid)]:
         raise InputError(f"protector {name!r} was made from {', '.join(shared)}, so its score there would flatter it.")
     if model not in card["models"]:
         raise _misfit(name, card["models"], model)
@@ -246,7 +246,7 @@ def _tuned(name: str, model: str, aux: str | None, avoid: Sequence[str]) -> str:
     shipped = [found for found in names() if found.startswith(prefix)]
     for found in shipped if aux is None else [prefix + aux]:
         path = find(found)
-        if path is not None and not any(_overlaps(source, avoid) for source in read_card(path)["sources"]):
+        if path is not None and not any(overlaps(source, avoid) for source in read_card(path)["sources"]):
             return found
     wanted = ("" if aux is None else f" on {aux}") + (f" without {', '.join(avoid)}" if avoid else "")
     raise InputError(
@@ -255,10 +255,21 @@ def _tuned(name: str, model: str, aux: str | None, avoid: Sequence[str]) -> str:
     )
 
 
-def _overlaps(source: str, avoid: Sequence[str]) -> bool:
-    """Whether `source` shares rows with a set to avoid: the same one, or a set against a pair of its classes."""
-    whole = source.split(":")[0]
-    return any(source == other or other == whole or other.split(":")[0] == source for other in avoid)
+def overlaps(source: str, avoid: Sequence[str]) -> bool:
+    """Whether `source` shares rows with a set to avoid: the same one, a set and a pair of its classes, or two pairs.
+
+    >>> overlaps("mnist:4,6", ["mnist:3,5"]), overlaps("mnist:3,8", ["mnist:3,5"]), overlaps("mnist:odd", ["mnist:3,5"])
+    (False, True, True)
+    """
+    name, classes = _classes(source)
+    return any(name == other and not classes.isdisjoint(some) for other, some in map(_classes, avoid))
+
+
+def _classes(name: str) -> tuple[str, set[str]]:
+    """A data set's name and which of its classes are meant; :odd labels all of them anew."""
+    base, _, variant = name.partition(":")
+    pair = variant.split(",")
+    return (base, set(pair)) if len(pair) == 2 else (base, set("0123456789"))
 
 
 def _misfit(name: str, models: Sequence[str], model: str) -> InputError:

@@ -16,24 +16,12 @@ import tyro
 
 from l2p.commands.account import Account
 from l2p.commands.apply import Apply
+from l2p.commands.compare import Compare, with_config
+from l2p.commands.leaderboard import Leaderboard
 from l2p.commands.ledger import Ledger
 from l2p.commands.plan import Plan
 from l2p.commands.protectors import Protectors
-from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
-
-
-@dataclasses.dataclass(frozen=True)
-class Compare(CompareConfig):
-    """Run methods x budgets x seeds on one data set, and write a table and a figure."""
-
-    def run(self) -> int:
-        """Compare; methods may be given in one word, `a,b,c`."""
-        from l2p.compare import main
-
-        methods = tuple(name for word in self.methods for name in word.split(",") if name)
-        main(dataclasses.replace(self, methods=methods))
-        return 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +68,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "account": Account,
     "ledger": Ledger,
     "compare": Compare,
+    "leaderboard": Leaderboard,
     "demo": Demo,
     "meta-train": MetaTrain,
 }
@@ -94,17 +83,24 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     errors = io.StringIO()
     try:
+        args = with_config(sys.argv[1:] if args is None else args)
         with contextlib.redirect_stderr(errors):
             command = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="l2p", description=DESCRIPTION, args=args)
     except SystemExit as stop:
         if stop.code:
             print(_sentence(errors.getvalue()), file=sys.stderr)
         return int(stop.code or 0)
+    except InputError as error:
+        return _refused(error)
     try:
         return command.run()
     except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
+        return _refused(error)
+
+
+def _refused(error: InputError) -> int:
+    print(error, file=sys.stderr)
+    return 2
 
 
 def _sentence(box: str) -> str:

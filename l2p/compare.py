@@ -4,76 +4,63 @@ import dataclasses
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import data, results
-from l2p.checkpoint import Resolved, range_warnings, resolve
-from l2p.compare_config import CompareConfig
+from l2p import cells, data, results
+from l2p.checkpoint import overlaps
+from l2p.compare_config import PRETRAINED, CompareConfig, split_name
 from l2p.errors import InputError
+from l2p.methods import Method, Ready, find_method, public_solution
 from l2p.models import MODELS, Model
-from l2p.oracle import Setup
-from l2p.privacy.accountants import NAMES, Filter, default_accountant
+from l2p.privacy.accountants import NAMES, Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.card import versions
 from l2p.privacy.events import Adjacency, Answered
 from l2p.protector import Protector
-from l2p.protectors import HAND_DESIGNED
-from l2p.rehearsal import filter_for
-from l2p.simulate import mean_loss, simulate, split, train_size
+from l2p.simulate import Outcome, mean_loss, simulate, split, splits_digest, train_size
 from l2p.task import Rows
 
-#: Of papers' own forms.
-_ADJACENCIES = {name: str(made.adjacency) for name, made in HAND_DESIGNED.items() if made.adjacency is not None}
 
+def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: Sequence[Path] | None = None) -> None:
+    """Compare, then print tables and write results.csv, summary.md and figure.png into `config.out`.
 
-@dataclasses.dataclass(frozen=True)
-class Method:
-    """A method, with its protector for each budget of a comparison; `accountant` is "none" for no privacy at all.
-
-    `range` is what a checkpoint was made for, if it says; `sha256` that of its file.
+    Args:
+      config: what to compare.
+      shard: (i, n) to run the i-th of n shares of the cells alone, and write nothing else.
+      folders: to run nothing, and gather the cells of these folders and of `config.out`.
     """
-
-    name: str
-    accountant: str
-    protectors: dict[Budget, Protector]
-    range: dict[str, list[float]] | None = None
-    sha256: str | None = None
-
-    @property
-    def is_private(self) -> bool:
-        """False for one that asks for answers without noise, which only an unlimited ledger grants."""
-        return self.accountant != "none"
-
-    def setup(self, budget: Budget, model: Model, num_rows: int, num_features: int) -> tuple[Setup, Filter | None]:
-        """The public facts of a run and what stops it; `InputError` if no theorem covers it at this budget."""
-        if not self.is_private:
-            priced = Filter(default_accountant(("none",)), budget).accountant()
-            setup = Setup.create(model, budget.adjacency, priced, num_rows)
-            return dataclasses.replace(setup, cap=jnp.array(jnp.inf)), None
-        resolved = Resolved(self.name, self.protectors[budget], self.accountant)
-        filter = filter_for(resolved, budget, model, num_features, num_rows)
-        filter.sampler.check(budget.adjacency, num_rows)
-        return Setup.create(model, budget.adjacency, filter.accountant(), num_rows), filter
-
-
-def main(config: CompareConfig) -> None:
-    """Compare, then print tables and write results.csv, summary.md and figure.png into `config.out`."""
     from l2p.summary import report
 
-    report(compare(config), config)
+    if folders is not None:
+        rows = gather(config, folders)
+        report(rows, config, cells.missing_sentence(config, map(results.cell, rows)))
+    elif shard is not None:
+        rows = compare(config, shard)
+        print(
+            f"{len(rows)} of {len(cells.wanted(config))} cells are shard {shard[0]}/{shard[1]}, and lie in "
+            f"{config.out}; once all shards have run, the same command with --merge makes tables of them."
+        )
+    else:
+        report(compare(config), config)
 
 
-def compare(config: CompareConfig) -> list[results.Row]:
+def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list[results.Row]:
     """Rows of results.csv, one per method, budget and seed; in an empty cell metrics are None and the note says why.
 
-    Scored rows that `config.out` already holds are kept, not run again. `seconds` is a method's time, compilation
-    included, over its runs.
+    Cells that `config.out` already holds are kept, not run again, empty ones excepted. `seconds` is a method's time,
+    compilation included, over its runs.
+
+    Args:
+      config: what to compare.
+      shard: (i, n) for the i-th of n shares of the cells: only these are run and returned, and results.csv is left to
+        `gather`.
 
     Raises:
       InputError: before anything runs, for input that cannot be compared or a folder with another comparison.
@@ -87,38 +74,73 @@ def compare(config: CompareConfig) -> list[results.Row]:
     _check(config)
     rows = load_rows(config)
     methods = resolve_methods(config, rows)
-    path = config.out / "results.csv"
-    results.claim(config.out / "inputs.json", _inputs(config, rows), {m.name: m.sha256 for m in methods})
-    common = {"data": config.data, "model": config.model, "delta": config.delta, "adjacency": config.adjacency}
-    found = results.read(path, common, {method.name: method.accountant for method in methods}, _ADJACENCIES)
-    wanted = []
+    facts = _facts(config, rows)
+    found = _resume(config, facts, methods)
+    mine = cells.share(config, shard)
     for method in methods:
-        cells = [(method.name, epsilon, seed) for epsilon in config.epsilon for seed in range(config.seeds)]
-        missing = [cell for cell in cells if cell not in found]
+        asked = [(name, epsilon, seed) for name, epsilon in mine for seed in range(config.seeds) if name == method.name]
+        missing = [cell for cell in asked if cell not in found or not results.is_scored(found[cell].row)]
         if missing:
             budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
             seeds = sorted({seed for *_, seed in missing})
-            alike = _alike(method, budgets)
-            fresh = {results.cell(row): row for group in alike for row in _run(method, group, seeds, rows, common)}
+            fresh = {results.cell(row): row for row in _run(method, budgets, seeds, rows, config)}
             # A whole rectangle was run; what had been found before stays as it was.
-            found |= {cell: fresh[cell] for cell in missing}
-            results.write(path, found.values())
-        wanted += cells
-    return [found[cell] for cell in wanted]
+            for cell in missing:
+                found[cell] = cells.Kept(fresh[cell], facts, method.sha256)
+                cells.write(config.out, found[cell])
+    if shard is None:
+        return cells.finish(config, cells.read(config.out))
+    pairs = set(mine)
+    return [found[cell].row for cell in cells.wanted(config) if cell[:2] in pairs]
 
 
-def _alike(method: Method, budgets: Sequence[Budget]) -> list[list[Budget]]:
-    """Budgets whose protectors are of one structure, which are simulated together: some set their steps by epsilon."""
-    groups: dict[jax.tree_util.PyTreeDef, list[Budget]] = {}
-    for budget in budgets:
-        groups.setdefault(jax.tree.structure(method.protectors[budget]), []).append(budget)
-    return list(groups.values())
+def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.Row]:
+    """The rows that `config` asks for, without those not yet there, from cells that were run before.
+
+    The cells are brought together in `config.out`, which gets results.csv.
+
+    Args:
+      config: the comparison that the cells are of.
+      folders: of cells; those that `config.out` holds are always among them.
+
+    Raises:
+      InputError: a folder without cells, of another comparison, or with other numbers in a cell of the others'.
+    """
+    _check(config)
+    found = cells.merge(folders, config.out)
+    facts = next(iter(found.values())).facts
+    for name, value in _asked(config).items():
+        if facts[name] != value:
+            raise InputError(
+                f"these cells are of a comparison with {name} {facts[name]!r}, not {value!r}; ask for theirs, or name "
+                "other folders."
+            )
+    return cells.finish(config, found)
 
 
-def _inputs(config: CompareConfig, rows: Rows) -> results.Row:
-    """What decides a comparison's numbers beyond the columns of results.csv."""
+def _resume(config: CompareConfig, facts: results.Row, methods: Sequence[Method]) -> dict[results.Cell, cells.Kept]:
+    """The cells that the folder holds, checked to be of this comparison and these methods."""
+    found = cells.read(config.out)
+    cells.claim(config.out, facts, versions())
+    known = {method.name: method for method in methods}
+    for cell, kept in found.items():
+        if cell[0] in known and results.is_scored(kept.row):
+            cells.check(config.out, kept, known[cell[0]].sha256, known[cell[0]].accountant)
+        if not cells.path_of(config.out, cell).is_file():
+            cells.write(config.out, kept)
+    return found
+
+
+def _asked(config: CompareConfig) -> results.Row:
+    """The part of `cells.FACTS` that is asked for by name."""
+    return {name: getattr(config, name) for name in ("data", "model", "delta", "adjacency", "accountant", "aux")}
+
+
+def _facts(config: CompareConfig, rows: Rows) -> results.Row:
+    """`cells.FACTS`: what decides every number of a comparison but the methods themselves."""
     table = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in (rows.x, rows.y, rows.mask)))
-    return {"table_sha256": table.hexdigest(), "aux": config.aux}
+    digests = {"table_sha256": table.hexdigest(), "splits_sha256": splits_digest(len(rows.y))}
+    return {**_asked(config), **digests, "l2p": versions()["l2p"]}
 
 
 def _check(config: CompareConfig) -> None:
@@ -156,20 +178,29 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
     adjacency = cast(Adjacency, config.adjacency)
     budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
     budgets[0].check_rows(train_size(rows))
-    asked = {"model": config.model, "aux": config.aux, "num_rows": train_size(rows), "avoid": (config.data,)}
-    methods = []
-    for name in config.methods:
-        # A paper's own form keeps to the neighbours and the accountant of its proof.
-        paper = HAND_DESIGNED.get(name)
-        mine = budgets if paper is None else [paper.budget(budget) for budget in budgets]
-        accountant = config.accountant if paper is None or paper.accountant is None else paper.accountant
-        found = [resolve(name, budget, accountant=accountant, **asked) for budget in mine]
-        protectors = {budget: one.protector for budget, one in zip(mine, found, strict=True)}
-        is_private = "none" not in found[0].protector.mechanisms
-        methods.append(
-            Method(name, found[0].accountant if is_private else "none", protectors, found[0].range, found[0].sha256)
+    start = None
+    if any(PRETRAINED in split_name(name)[1] for name in config.methods):
+        start = _public_start(config)
+    asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (config.data,), "start": start}
+    return [find_method(name, budgets, config.model, train_size(rows), **asked) for name in config.methods]
+
+
+def _public_start(config: CompareConfig) -> np.ndarray | str:
+    """The non-private solution on the auxiliary set, where METHOD:pretrained starts, or why there is none."""
+    if config.aux is None:
+        raise InputError(
+            f"METHOD{PRETRAINED} starts from a public solution, but no auxiliary set is named; name it in --aux."
         )
-    return methods
+    if overlaps(config.aux, (config.data,)):
+        raise InputError(
+            f"the auxiliary set {config.aux} shares rows with {config.data}, so a start from it would flatter every "
+            "method; choose another set."
+        )
+    rows = load_rows(dataclasses.replace(config, data=config.aux))
+    try:
+        return public_solution(MODELS[config.model], rows)
+    except InputError as error:
+        return str(error)
 
 
 def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -177,56 +208,88 @@ def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray]
 
     Simulated anew with the comparison's own seeds; `figures.against_step` draws both.
     """
-    rows = load_rows(config)
+    rows, model = load_rows(config), MODELS[config.model]
     losses, shares = {}, {}
     for method in resolve_methods(dataclasses.replace(config, epsilon=(epsilon,)), rows):
         if method.is_private:
-            ((budget, protector),) = method.protectors.items()
-            setup, _ = method.setup(budget, MODELS[config.model], train_size(rows), rows.x.shape[1])
-            outcome = simulate([protector], [setup], rows, range(config.seeds), observe=mean_loss)
+            (budget,) = method.protectors
+            ready = method.ready(budget, model, rows)
+            start = method.starting_point(model, rows.x.shape[1])
+            seeds = range(config.seeds)
+            outcome = simulate([ready.protector], [ready.setup], rows, seeds, observe=mean_loss, start=start)
             losses[method.name] = outcome.seen[:, 0]
-            shares[method.name] = outcome.cost_per_step()[:, 0] / float(setup.cap)
+            shares[method.name] = outcome.cost_per_step()[:, 0] / float(ready.setup.cap)
     return losses, shares
 
 
 def _run(
-    method: Method, budgets: Sequence[Budget], seeds: Sequence[int], rows: Rows, common: results.Row
+    method: Method, budgets: Sequence[Budget], seeds: Sequence[int], rows: Rows, config: CompareConfig
 ) -> list[results.Row]:
     """A row for every budget and seed; budgets that cannot be run or certified give empty cells."""
-    model, num_rows = MODELS[common["model"]], train_size(rows)
-
-    def row(budget: Budget, seed: int, metrics: results.Row, note: str = "") -> results.Row:
-        names = {"method": method.name, "epsilon": budget.epsilon, "accountant": method.accountant, "seed": seed}
-        names["adjacency"] = str(budget.adjacency)
-        return dict.fromkeys(results.COLUMNS) | common | names | metrics | {"note": note}
-
-    setups, filters, done = {}, {}, []
+    model = MODELS[config.model]
+    begun, ready, done = time.perf_counter(), {}, []
     for budget in budgets:
         try:
-            setups[budget], filters[budget] = method.setup(budget, model, num_rows, rows.x.shape[1])
+            ready[budget] = method.ready(budget, model, rows)
         except InputError as error:
-            done += [row(budget, seed, {}, str(error)) for seed in seeds]
-    if not setups:
-        return done
-    # Without privacy the budget makes no difference, so one run serves all.
-    run = list(setups) if method.is_private else list(setups)[:1]
-    begun = time.perf_counter()
-    outcome = simulate([method.protectors[budget] for budget in run], [setups[budget] for budget in run], rows, seeds)
-    seconds = (time.perf_counter() - begun) / outcome.steps.size
-    for i, seed in enumerate(seeds):
-        task = split(rows, seed)
-        scores = _scores(outcome.params[i], model, task.private, task.test)
-        for budget in setups:
-            j = run.index(budget) if method.is_private else 0
-            try:
-                certified = _certified(filters[budget], outcome.answered(i, j), method.protectors[budget])
-            except RuntimeError as error:
-                done.append(row(budget, seed, {}, str(error)))
-                continue
-            facts = {"steps": int(outcome.steps[i, j]), "epsilon_certified": certified, "seconds": round(seconds, 4)}
-            note = " ".join(range_warnings(method.range, setups[budget], rows.x.shape[1]))
-            done.append(row(budget, seed, {name: float(values[j]) for name, values in scores.items()} | facts, note))
+            done += [_row(config, method, budget, seed, {}, str(error)) for seed in seeds]
+    for group in _alike(ready):
+        # Without privacy the budget makes no difference, so one run serves all.
+        run = [ready[budget] for budget in (group if method.is_private else group[:1])]
+        start = method.starting_point(model, rows.x.shape[1])
+        try:
+            outcome = simulate([one.protector for one in run], [one.setup for one in run], rows, seeds, start=start)
+        except InputError as error:
+            done += [_row(config, method, budget, seed, {}, str(error)) for budget in group for seed in seeds]
+            continue
+        seconds = {"seconds": round((time.perf_counter() - begun) / outcome.steps.size, 4)}
+        for i, seed in enumerate(seeds):
+            task = split(rows, seed)
+            scores = _scores(outcome.params[i], model, task.private, task.test)
+            for k, budget in enumerate(group):
+                j = k if method.is_private else 0
+                metrics = {name: float(values[j]) for name, values in scores.items()} | seconds
+                done.append(_scored(config, method, budget, seed, metrics, ready[budget], outcome, (i, j)))
+        begun = time.perf_counter()
     return done
+
+
+def _alike(ready: Mapping[Budget, Ready]) -> list[list[Budget]]:
+    """The budgets whose runs are of one structure (a method may take more steps at a larger budget), and so compile as
+    one."""
+    groups: dict[Any, list[Budget]] = {}
+    for budget, one in ready.items():
+        leaves, tree = jax.tree.flatten((one.protector, one.setup))
+        groups.setdefault((tree, tuple(jnp.shape(leaf) for leaf in leaves)), []).append(budget)
+    return list(groups.values())
+
+
+def _scored(
+    config: CompareConfig,
+    method: Method,
+    budget: Budget,
+    seed: int,
+    metrics: results.Row,
+    ready: Ready,
+    outcome: Outcome,
+    place: tuple[int, int],
+) -> results.Row:
+    """The row of one run, at `place` in its outcome; without metrics if it cannot be certified."""
+    try:
+        certified = _certified(ready.filter, outcome.answered(*place), ready.protector)
+    except RuntimeError as error:
+        return _row(config, method, budget, seed, {}, str(error))
+    # What was searched on the private rows themselves is certified by nothing.
+    facts = {"steps": int(outcome.steps[place]), "epsilon_certified": math.inf if method.in_hindsight else certified}
+    return _row(config, method, budget, seed, metrics | facts, ready.note)
+
+
+def _row(
+    config: CompareConfig, method: Method, budget: Budget, seed: int, metrics: results.Row, note: str
+) -> results.Row:
+    facts = {"data": config.data, "model": config.model, "delta": config.delta, "epsilon": budget.epsilon}
+    names = {"method": method.name, "adjacency": str(budget.adjacency), "accountant": method.accountant, "seed": seed}
+    return dict.fromkeys(results.COLUMNS) | facts | names | metrics | {"note": note}
 
 
 def _certified(filter: Filter | None, answered: Sequence[Answered], protector: Protector) -> float:

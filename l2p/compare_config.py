@@ -1,7 +1,17 @@
 """What `l2p compare` is asked for. Free of JAX, so that the command line can print its help at once."""
 
 import dataclasses
+import json
+import re
+import types
+import typing
 from pathlib import Path
+from typing import Any
+
+from l2p.errors import InputError
+
+#: What may follow a method's name: its start, or its settings, come from elsewhere.
+PRETRAINED, ORACLE = ":pretrained", ":oracle"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -10,7 +20,7 @@ class CompareConfig:
 
     Attributes:
       data: a public data set's name, or a `.csv` or `.parquet` file.
-      out: the folder for results.csv, summary.md and figure.png; a comparison found there is resumed.
+      out: the folder for cells, results.csv, summary.md and figure.png; a comparison found there is resumed.
       target: for a file, its column of labels.
       bounds: for a file, JSON {column: [low, high]} for every feature.
       classes: for a file, (A, B): labels A become 0 and B become 1.
@@ -22,7 +32,7 @@ class CompareConfig:
       adjacency: which tables are neighbours; a paper's own form keeps those of its proof, and is marked.
       accountant: for every method but such forms; else the one a checkpoint was trained with, else the tightest that
         applies.
-      aux: the auxiliary public set of methods that end in `:tuned`.
+      aux: the auxiliary public set of methods that end in `:tuned` or `:pretrained`.
 
     >>> CompareConfig("digits:odd", out=Path("cmp"), methods=("census", "agd")).seeds
     10
@@ -41,3 +51,86 @@ class CompareConfig:
     adjacency: str = "zero_out"
     accountant: str | None = None
     aux: str | None = None
+
+
+def split_name(method: str) -> tuple[str, frozenset[str]]:
+    """A method's name without the variants asked for, and these.
+
+    >>> split_name("noisygd:tuned:pretrained")
+    ('noisygd:tuned', frozenset({':pretrained'}))
+    """
+    variants: set[str] = set()
+    while found := [end for end in (PRETRAINED, ORACLE) if method.endswith(end) and end not in variants]:
+        variants.add(found[0])
+        method = method.removesuffix(found[0])
+    return method, frozenset(variants)
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """(i, n) of "i/n", the i-th of n shares, counted from 1.
+
+    >>> parse_shard("2/3")
+    (2, 3)
+    """
+    parts = re.fullmatch(r"(\d+)/(\d+)", text)
+    if parts is None or not 1 <= int(parts[1]) <= int(parts[2]):
+        raise InputError(f"shard {text!r} is none of n shares of the cells; give i/n with i from 1 to n, such as 1/4.")
+    return int(parts[1]), int(parts[2])
+
+
+def read_config(path: Path, **changes: Any) -> CompareConfig:
+    """A comparison from a JSON file of `CompareConfig`'s fields; `changes` win over what the file says.
+
+    Raises:
+      InputError: the file cannot be read, names another field, or a field lacks a value or has one of another kind.
+    """
+    values = read_fields(path) | changes
+    missing = [name for name in ("data", "out") if name not in values]
+    if missing:
+        raise InputError(f"{path} lacks {' and '.join(missing)}, without which nothing can be compared; name it.")
+    return CompareConfig(**values)
+
+
+def read_fields(path: Path) -> dict[str, Any]:
+    """The fields that a JSON file of a comparison gives, checked by kind."""
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"the comparison {path} cannot be read ({error}); give a JSON file of its options.") from None
+    if not isinstance(given, dict):
+        raise InputError(f"{path} holds no JSON object, so its options have no names; write {{name: value, ...}}.")
+    kinds = {field.name: field.type for field in dataclasses.fields(CompareConfig)}
+    if unknown := [name for name in given if name not in kinds]:
+        raise InputError(f"{path} names {', '.join(unknown)}, which is no option; choose among {', '.join(kinds)}.")
+    for name, value in given.items():
+        if not _fits(value, kinds[name]):
+            raise InputError(f"in {path}, {name} is {json.dumps(value)}, but it has to be {_said(kinds[name])}.")
+    return {name: _typed(value, kinds[name]) for name, value in given.items()}
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    arguments = typing.get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return any(_fits(value, one) for one in arguments)
+    if typing.get_origin(kind) is tuple:
+        is_long = arguments[-1] is ... or (isinstance(value, list) and len(value) == len(arguments))
+        return isinstance(value, list) and is_long and all(_fits(item, arguments[0]) for item in value)
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    return value is None if kind is types.NoneType else isinstance(value, str)
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return Path(value) if isinstance(value, str) and Path in (kind, *typing.get_args(kind)) else value
+
+
+def _said(kind: Any) -> str:
+    arguments = typing.get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return " or ".join(_said(one) for one in arguments)
+    if typing.get_origin(kind) is tuple:
+        number = "" if arguments[-1] is ... else f"{len(arguments)} "
+        return f"a list of {number}{'texts' if arguments[0] is str else 'numbers'}"
+    return {int: "a whole number", float: "a number", types.NoneType: "null"}.get(kind, "a text")

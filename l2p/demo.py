@@ -1,5 +1,6 @@
 """`l2p demo`: methods side by side on packaged data, one real release with its privacy card, and figures. Offline."""
 
+import shutil
 from pathlib import Path
 
 from rich.console import Console
@@ -30,6 +31,7 @@ def main(out: Path | None = None) -> None:
     out = Path("l2p-demo") if out is None else out
     for name in ("results.csv", "inputs.json"):  # a demo shows this installation, not an earlier run
         (out / name).unlink(missing_ok=True)
+    shutil.rmtree(out / "cells", ignore_errors=True)
     config = CompareConfig(DATA, out, methods=METHODS, epsilon=(EPSILON,), delta=DELTA, seeds=SEEDS)
     report(compare(config), config)
     against_step(*curves(config, EPSILON)).savefig(out / "steps.png", dpi=150)

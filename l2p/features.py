@@ -37,3 +37,13 @@ class FeatureMap:
         weights = params[..., :-1] * self.scale
         shift = (weights @ self.center)[..., None]
         return jnp.concatenate([weights, params[..., -1:] - shift / INTERCEPT_COLUMN], -1)
+
+    def params_for_mapped_rows(self, params: jax.Array) -> jax.Array:
+        """The inverse of `params_for_raw_rows`: params for raw rows, rewritten for mapped ones.
+
+        >>> features = FeatureMap(jnp.array([0.5, 0.25]), jnp.float32(2.0))
+        >>> features.params_for_raw_rows(features.params_for_mapped_rows(jnp.array([1.0, 2.0, 3.0]))).tolist()
+        [1.0, 2.0, 3.0]
+        """
+        shift = (params[..., :-1] @ self.center)[..., None]
+        return jnp.concatenate([params[..., :-1] / self.scale, params[..., -1:] + shift / INTERCEPT_COLUMN], -1)

@@ -2,9 +2,9 @@
 
 import csv
 import dataclasses
-import json
 import math
 import os
+import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,41 @@ from l2p.errors import InputError
 
 COLUMNS = (
     *("data", "model", "method", "epsilon", "delta", "adjacency", "accountant", "seed"),
-    *("test_accuracy", "train_loss", "test_loss", "steps", "epsilon_certified", "seconds", "note"),
+    *("test_accuracy", "test_mse", "train_loss", "test_loss", "steps", "epsilon_certified", "seconds", "note"),
 )
-METRICS = ("test_accuracy", "train_loss", "test_loss")
+METRICS = ("test_accuracy", "test_mse", "train_loss", "test_loss")
 _INTEGERS = ("seed", "steps")
 _NUMBERS = ("epsilon", "delta", *METRICS, "epsilon_certified", "seconds")
+#: Columns that files written before they were added lack.
+_LATER = ("test_mse",)
 
 Row = dict[str, Any]
 Cell = tuple[str, float, int]  # method, epsilon, seed
+BySeed = dict[str, dict[float, dict[int, float]]]  # method, epsilon, seed
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """What methods are judged by.
+
+    Attributes:
+      column: of results.csv.
+      label: in tables and figures.
+      sign: 1 if higher is better, -1 if lower is.
+    """
+
+    column: str
+    label: str
+    sign: int
+
+
+ACCURACY = Metric("test_accuracy", "test accuracy", 1)
+ERROR = Metric("test_mse", "test mean squared error", -1)
+
+
+def metric_of(rows: Iterable[Row]) -> Metric:
+    """The metric of a comparison: the error of a regression, else accuracy."""
+    return ERROR if any(row["test_mse"] is not None for row in rows) else ACCURACY
 
 
 def cell(row: Row) -> Cell:
@@ -32,87 +59,51 @@ def cell(row: Row) -> Cell:
 
 def is_scored(row: Row) -> bool:
     """Whether a run stands behind the row; otherwise its note says why not."""
-    return row["test_accuracy"] is not None
+    return row["train_loss"] is not None
 
 
-def read(
-    path: Path, common: Row, accountants: Mapping[str, str], adjacencies: Mapping[str, str] | None = None
-) -> dict[Cell, Row]:
-    """Scored rows of an earlier comparison; none if there is no such file.
-
-    Args:
-      path: of results.csv.
-      common: columns and values that every row must share, such as {"data": "adult"}.
-      accountants: of each method now compared.
-      adjacencies: of methods that have their own whatever was asked for.
+def read(path: Path) -> list[Row]:
+    """Rows of a results.csv.
 
     Raises:
-      InputError: the file is not ours, or holds another comparison.
+      InputError: the file is not ours.
     """
-    if not path.is_file():
-        return {}
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = [_typed(row) for row in csv.DictReader(file, strict=True)]
-    except (OSError, ValueError, csv.Error):
+            return [typed(row) for row in csv.DictReader(file, strict=True)]
+    except (OSError, ValueError, TypeError, csv.Error):
         raise InputError(
-            f"{path} is not a comparison's results, so it cannot be resumed; choose another folder."
+            f"{path} is not a comparison's results, so it cannot be resumed or shown; choose another folder."
         ) from None
-    for row in rows:
-        expected = common | {"accountant": accountants.get(row["method"], row["accountant"])}
-        if own := (adjacencies or {}).get(row["method"]):
-            expected |= {"adjacency": own}
-        for column, value in expected.items():
-            if row[column] != value:
-                raise InputError(
-                    f"{path} holds a comparison with {column} {row[column]!r}, not {value!r}, and one table must not "
-                    "mix the two; choose another folder."
-                )
-    return {cell(row): row for row in rows if is_scored(row)}
 
 
-def claim(path: Path, inputs: Row, protectors: Mapping[str, str | None]) -> None:
-    """Write down what a comparison's numbers depend on, or check that it is what they depended on before.
-
-    Args:
-      path: of inputs.json, beside results.csv.
-      inputs: facts that must not change between two calls.
-      protectors: SHA-256 of each method's checkpoint, None without one; methods may be added, not changed.
-
-    Raises:
-      InputError: the folder holds numbers from other inputs.
-    """
-    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"protectors": {}} | inputs
-    known = found["protectors"]
-    changed = [name for name, value in inputs.items() if found.get(name) != value]
-    changed += [name for name, sha256 in protectors.items() if known.get(name, sha256) != sha256]
-    if changed:
-        raise InputError(
-            f"{path.parent} holds a comparison in which {', '.join(changed)} differed, and one table must not mix the "
-            "two; choose another folder."
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(inputs | {"protectors": known | dict(protectors)}, indent=1) + "\n", encoding="utf-8")
-
-
-def _typed(row: Row) -> Row:
-    if tuple(row) != COLUMNS:
+def typed(row: Mapping[str, Any]) -> Row:
+    """A row from texts, or from the values of a cell's file; `ValueError` if its columns are others."""
+    full = dict.fromkeys(_LATER, "") | dict(row)
+    if set(full) != set(COLUMNS):
         raise ValueError("other columns")
     kinds = dict.fromkeys(_INTEGERS, int) | dict.fromkeys(_NUMBERS, float)
-    return {
-        column: (kinds[column](text) if text else None) if column in kinds else text for column, text in row.items()
-    }
+    if not all(isinstance(full[column], str) for column in COLUMNS if column not in kinds):
+        raise ValueError("a line was cut short")
+    for column, kind in kinds.items():
+        full[column] = None if full[column] in ("", None) else kind(full[column])
+    return {column: full[column] for column in COLUMNS}
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:
     """Write results.csv, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = part_of(path)
     with part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
     part.replace(path)
+
+
+def part_of(path: Path) -> Path:
+    """Where to write `path` until it is whole: beside it, under a name that no other process uses."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,28 +128,39 @@ class Estimate:
         return f"{self.mean:.4f}" + ("" if math.isnan(self.error) else f" ± {self.error:.4f}")
 
 
+def by_seed(rows: Iterable[Row], metric: str) -> BySeed:
+    """A metric by method, epsilon and seed; an empty cell has its place but no seeds."""
+    values: BySeed = {}
+    for row in rows:
+        found = values.setdefault(row["method"], {}).setdefault(row["epsilon"], {})
+        if row[metric] is not None:
+            found[row["seed"]] = row[metric]
+    return values
+
+
 def by_method(rows: Iterable[Row], metric: str) -> dict[str, dict[float, Estimate | None]]:
     """Mean of a metric over seeds, by method and epsilon; None for an empty cell."""
-    values: dict[str, dict[float, list[float]]] = {}
-    for row in rows:
-        found = values.setdefault(row["method"], {}).setdefault(row["epsilon"], [])
-        if is_scored(row):
-            found.append(row[metric])
-    return {
-        method: {epsilon: Estimate.of(sample) if sample else None for epsilon, sample in cells.items()}
-        for method, cells in values.items()
-    }
+    return _estimates(by_seed(rows, metric))
 
 
 def against_first(rows: list[Row], metric: str) -> dict[str, dict[float, Estimate | None]]:
     """Mean over seeds of each method's metric minus the first method's at the same seed, by method and epsilon."""
-    first = {(row["epsilon"], row["seed"]): row[metric] for row in rows if row["method"] == rows[0]["method"]}
-    differences = []
-    for row in rows:
-        base = first.get((row["epsilon"], row["seed"]))
-        if row["method"] != rows[0]["method"]:
-            known = is_scored(row) and base is not None
-            differences.append(
-                row | {"test_accuracy": 0.0 if known else None, metric: row[metric] - base if known else None}
-            )
-    return by_method(differences, metric)
+    values = by_seed(rows, metric)
+    first, *others = values
+    return _estimates({method: _minus(values[method], values[first]) for method in others})
+
+
+def _minus(cells: dict[float, dict[int, float]], first: dict[float, dict[int, float]]) -> dict:
+    return {epsilon: difference(found, first.get(epsilon, {})) for epsilon, found in cells.items()}
+
+
+def difference(found: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
+    """One method's values minus another's, at the seeds that both have."""
+    return {seed: value - other[seed] for seed, value in found.items() if seed in other}
+
+
+def _estimates(values: BySeed) -> dict[str, dict[float, Estimate | None]]:
+    return {
+        method: {epsilon: Estimate.of(found.values()) if found else None for epsilon, found in cells.items()}
+        for method, cells in values.items()
+    }

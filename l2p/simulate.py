@@ -3,6 +3,7 @@
 Budgets are the inner axis and share a seed's rows, so that all their margins come from one matrix product.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -85,6 +86,23 @@ def noise_key(seed: int) -> jax.Array:
     return jax.random.fold_in(jax.random.key(seed), 1)
 
 
+def splits_digest(num_rows: int, num_seeds: int = 4) -> str:
+    """SHA-256 of the first seeds' splits of a table of `num_rows` rows, and of bits from their keys for noise.
+
+    A comparison writes it down: results from before and after a change of NumPy or JAX that moved splits never mix.
+    """
+    digest = hashlib.sha256()
+    index: Any = np.arange(num_rows)
+    for seed in range(num_seeds):
+        task = split(Rows(index[:, None], index, index), seed)
+        for leaf in (
+            *jax.tree.leaves((task.private, task.test, task.public)),
+            jax.random.bits(noise_key(seed), (8,), jnp.uint32),
+        ):
+            digest.update(np.asarray(leaf).astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
 def mean_loss(params: jax.Array, model: Model, rows: Rows) -> jax.Array:
     """Unregularised mean loss f32[] of params f32[p]."""
     return jax.vmap(model.loss, (None, 0, 0))(params, rows.x, rows.y) @ rows.mask / rows.mask.sum()
@@ -96,6 +114,7 @@ def simulate(
     rows: Rows,
     seeds: Sequence[int],
     observe: Observe | None = None,
+    start: np.ndarray | None = None,
 ) -> Outcome:
     """Run one method at every budget and seed.
 
@@ -105,13 +124,18 @@ def simulate(
       rows: the whole table, split anew for every seed.
       seeds: fix split and noise.
       observe: (params, model, private rows) -> anything, after every step; a function defined once, as it is traced.
+      start: params f32[p] that every run starts from, known without the private rows; None for the model's own.
 
     Raises:
       InputError: the accountant cannot price a query of this method.
     """
     protector, setup = jax.tree.map(lambda *leaves: jnp.stack(leaves), *zip(protectors, setups, strict=True))
     size = _group_size(len(seeds), len(setups), rows)
-    groups = [_simulate_group(protector, setup, rows, seeds[i : i + size], observe) for i in range(0, len(seeds), size)]
+    params = setups[0].model.init(rows.x.shape[1]) if start is None else jnp.asarray(start)
+    groups = [
+        _simulate_group(protector, setup, params, rows, seeds[i : i + size], observe)
+        for i in range(0, len(seeds), size)
+    ]
     return jax.tree.map(lambda *parts: np.concatenate(parts), *groups)
 
 
@@ -123,11 +147,16 @@ def _group_size(num_seeds: int, num_budgets: int, rows: Rows) -> int:
 
 
 def _simulate_group(
-    protectors: Protector, setups: Setup, rows: Rows, seeds: Sequence[int], observe: Observe | None
+    protectors: Protector,
+    setups: Setup,
+    params: jax.Array,
+    rows: Rows,
+    seeds: Sequence[int],
+    observe: Observe | None,
 ) -> Outcome:
     private = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(split(rows, seed).private for seed in seeds))
     keys = jnp.stack([noise_key(seed) for seed in seeds])
-    runs, first = _start(protectors, setups, private, keys)
+    runs, first = _start(protectors, setups, params, private, keys)
     chunks = []
     for done in range(0, protectors.num_steps, CHUNK):
         length = min(CHUNK, protectors.num_steps - done)
@@ -156,9 +185,9 @@ def _over_runs(function: Callable) -> Callable:
 
 
 @jax.jit
-def _start(protectors: Protector, setups: Setup, rows: Rows, keys: jax.Array) -> tuple[Run, Records]:
+def _start(protectors: Protector, setups: Setup, params: jax.Array, rows: Rows, keys: jax.Array) -> tuple[Run, Records]:
     def one(protector: Protector, setup: Setup, _: None, rows: Rows, key: jax.Array) -> tuple[Run, Records]:
-        return start(protector, setup.model.init(rows.x.shape[1]), rows, setup, Simulation(key))
+        return start(protector, params, rows, setup, Simulation(key))
 
     return _over_runs(one)(protectors, setups, None, rows, keys)
 

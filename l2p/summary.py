@@ -1,42 +1,72 @@
 """A comparison for people: tables on the terminal, the same in summary.md, and figure.png."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 
-from l2p import results
+from l2p import results, standings
 from l2p.compare_config import CompareConfig
 from l2p.figures import against_epsilon
-from l2p.results import Estimate
 
-_LABELS = {"test_accuracy": "Test accuracy", "train_loss": "Train loss", "test_loss": "Test loss"}
-Cells = Mapping[str, Mapping[float, Estimate | None]]
+_LOSSES = {"train_loss": "Train loss", "test_loss": "Test loss"}
+Cells = Mapping[str, Mapping[float, object]]
 
 
-def report(rows: list[results.Row], config: CompareConfig) -> None:
-    """Print the tables, and write them to `config.out` as summary.md beside figure.png."""
-    rows = [row | {"method": _marked(row, config)} for row in rows]
-    first = rows[0]["method"]
-    tables = {f"{label} (mean ± standard error)": results.by_method(rows, metric) for metric, label in _LABELS.items()}
-    if len(config.methods) > 1:
-        title = f"Test accuracy minus that of {first}, by seed (mean ± standard error)"
-        tables[title] = results.against_first(rows, "test_accuracy")
-    notes = sorted({f"{row['method']} at epsilon {row['epsilon']:g}: {row['note']}" for row in rows if row["note"]})
-    for title in (next(iter(tables)), *list(tables)[len(_LABELS) :]):
+def report(rows: list[results.Row], config: CompareConfig, missing: str = "") -> None:
+    """Print the tables, and write them to `config.out` as summary.md beside figure.png.
+
+    Args:
+      rows: of results.csv.
+      config: what was asked for.
+      missing: a sentence on cells that are not there yet.
+    """
+    kinds = standings.kinds(rows, config.adjacency)
+    metric = results.metric_of(rows)
+    private = standings.competing(rows, config.adjacency, metric)
+    verdicts = [verdict.sentence(metric) for verdict in standings.verdicts(private, metric)]
+    tables, printed = _tables(rows, metric, private)
+    tables = {
+        title: {standings.marked(m, kinds[m]): found for m, found in cells.items()} for title, cells in tables.items()
+    }
+    for title in printed:
         Console().print(_rich(title, tables[title]))
-    for note in notes:
-        Console().print(note, markup=False, highlight=False)
-    _write(config, tables, notes)
-    reference = tuple({row["method"] for row in rows if row["accountant"] == "none"})
-    accuracy, loss = (results.by_method(rows, metric) for metric in ("test_accuracy", "train_loss"))
-    against_epsilon(accuracy, loss, dashed=reference).savefig(config.out / "figure.png", dpi=150)
+    notes = [missing] if missing else []
+    notes += sorted({f"{row['method']} at epsilon {row['epsilon']:g}: {row['note']}" for row in rows if row["note"]})
+    legend = standings.legend(kinds.values(), config.adjacency)
+    for line in (*legend, *verdicts, *notes):
+        Console().print(line, markup=False, highlight=False)
+    _write(config, tables, verdicts, legend, notes)
+    scores, loss = (results.by_method(rows, column) for column in (metric.column, "train_loss"))
+    reference, oracles = (
+        tuple(method for method, kind in kinds.items() if kind == wanted) for wanted in ("reference", "oracle")
+    )
+    figure = against_epsilon(scores, loss, dashed=reference, apart=oracles, label=metric.label)
+    figure.savefig(config.out / "figure.png", dpi=150)
 
 
-def _marked(row: results.Row, config: CompareConfig) -> str:
-    """A method's name, with its neighbours where they are its own and not those asked for."""
-    return row["method"] if row["adjacency"] == config.adjacency else f"{row['method']} ({row['adjacency']})"
+def _tables(
+    rows: list[results.Row], metric: results.Metric, private: results.BySeed
+) -> tuple[dict[str, Cells], list[str]]:
+    """Tables by title, and the titles of those that a terminal shows."""
+    label = metric.label.capitalize()
+    means = f"{label} (mean ± standard error)"
+    tables: dict[str, Cells] = {means: results.by_method(rows, metric.column)}
+    tables |= {f"{title} (mean ± standard error)": results.by_method(rows, name) for name, title in _LOSSES.items()}
+    printed = [means]
+    first, *others = tables[means]
+    if others:
+        paired = f"{label} minus that of {first}, by seed (mean ± standard error)"
+        tables[paired] = results.against_first(rows, metric.column)
+        won = f"Share of seeds on which a method beats {first} (ties count half; p of a two-sided sign test)"
+        tables[won] = standings.share_won(rows, metric)
+        printed.append(paired)
+    if len(private) > 1:
+        tables["Seeds on which a private method is the best of all that were scored"] = standings.times_best(
+            private, metric
+        )
+    return tables, printed
 
 
 def _lines(cells: Cells) -> tuple[list[str], list[list[str]]]:
@@ -48,24 +78,32 @@ def _lines(cells: Cells) -> tuple[list[str], list[list[str]]]:
 
 def _rich(title: str, cells: Cells) -> Table:
     header, lines = _lines(cells)
-    table = Table(*(Column(name, overflow="fold") for name in header), title=title)
+    table = Table(*header, title=title)
     for line in lines:
         table.add_row(*line)
     return table
 
 
-def _write(config: CompareConfig, tables: Mapping[str, Cells], notes: list[str]) -> None:
+def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table as Markdown writes it."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *lines])
+
+
+def _write(
+    config: CompareConfig, tables: Mapping[str, Cells], verdicts: list[str], legend: list[str], notes: list[str]
+) -> None:
     parts = [
         f"# {', '.join(config.methods)} on {config.data}",
         f"Model {config.model}, δ = {config.delta:g}, {config.adjacency} adjacency, {config.seeds} seeds; a seed fixes "
         "split and noise for every method. These are simulations with reproducible noise, scored on data outside any "
         "guarantee: nothing here is a private release. Every run is in results.csv.",
-        "![Test accuracy and train loss against epsilon](figure.png)",
+        "![The metric and train loss against epsilon](figure.png)",
     ]
+    if verdicts:
+        parts += ["## Who wins", "\n".join(f"- {line}" for line in verdicts)]
     for title, cells in tables.items():
-        header, lines = _lines(cells)
-        rows = [header, ["---"] * len(header), *lines]
-        parts += [f"## {title}", "\n".join(f"| {' | '.join(line)} |" for line in rows)]
+        parts += [f"## {title}", markdown(*_lines(cells))]
+    parts += [" ".join(legend)] if legend else []
     if notes:
         parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
     config.out.mkdir(parents=True, exist_ok=True)

@@ -1,16 +1,26 @@
 import csv
 import dataclasses
+import math
+import shutil
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from l2p import checkpoint, results
-from l2p.compare import compare, load_rows, main
+import l2p.compare as compare_module
+from l2p import cells, checkpoint, hindsight, results
+from l2p.compare import compare, gather, load_rows, main
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
-from l2p.privacy import sampling
+from l2p.methods import find_method, public_solution
+from l2p.models import MODELS
+from l2p.privacy import Adjacency, sampling
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
+from l2p.protectors.gradient_descent import noisygd
+from l2p.protectors.hand_designed import HandDesigned
+from l2p.simulate import mean_loss, simulate, split
+from l2p.summary import report
 
 
 @pytest.fixture
@@ -44,6 +54,68 @@ def test_resumes_without_running_again(config, monkeypatch):
     assert [row for row in rows if row["seed"] == 0] == before
     monkeypatch.setattr("l2p.compare.simulate", None)
     assert compare(config) == rows
+    # From cells alone, and from what a comparison commits alone.
+    (config.out / "results.csv").unlink()
+    assert compare(config) == rows
+    shutil.rmtree(config.out / "cells")
+    assert compare(config) == rows
+    assert len(list((config.out / "cells").rglob("seed-*.json"))) == len(rows)
+
+
+def test_a_cell_that_was_deleted_is_run_again_and_no_other(config, monkeypatch):
+    config = dataclasses.replace(config, methods=("noisygd",))
+    rows = compare(config)
+    path = cells.path_of(config.out, ("noisygd", 2.0, 1))
+    path.unlink()
+    ran = []
+    run = compare_module._run
+    monkeypatch.setattr(compare_module, "_run", lambda *args: ran.append(args[1:3]) or run(*args))
+    again = compare(config)
+    assert [([budget.epsilon for budget in budgets], seeds) for budgets, seeds in ran] == [([2.0], [1])]
+    for one, other in zip(again, rows, strict=True):
+        assert one["test_accuracy"] == pytest.approx(other["test_accuracy"], abs=1e-3)
+    assert [row for row in again if results.cell(row) != ("noisygd", 2.0, 1)] == [
+        row for row in rows if results.cell(row) != ("noisygd", 2.0, 1)
+    ]
+
+
+def test_what_an_interrupted_comparison_ran_is_kept(config, monkeypatch):
+    simulate = compare_module.simulate
+
+    def until_the_second_method(protectors, *args, **kwargs):
+        if type(protectors[0]).__name__ == "NonPrivate":
+            raise KeyboardInterrupt
+        return simulate(protectors, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compare_module, "simulate", until_the_second_method)
+        with pytest.raises(KeyboardInterrupt):
+            compare(config)
+    assert not (config.out / "results.csv").exists()
+    partial = gather(config)
+    assert {row["method"] for row in partial} == {"noisygd"}
+    assert compare(config)[:4] == partial
+
+
+def test_shards_come_to_what_one_process_does(config, tmp_path, capsys):
+    whole = compare(dataclasses.replace(config, out=tmp_path / "whole"))
+    parts = [dataclasses.replace(config, out=tmp_path / name) for name in ("one", "two")]
+    first = compare(parts[0], (1, 2))
+    assert [row["method"] for row in first] == ["noisygd"] * 4
+    assert not (parts[0].out / "results.csv").exists()
+    merged = dataclasses.replace(config, out=tmp_path / "merged")
+    main(merged, folders=[parts[0].out])
+    said = "Missing are 4 of 8 cells: nonprivate at epsilon 0.5; nonprivate at epsilon 2."
+    assert said in capsys.readouterr().out.replace("\n", " ")
+    assert said in (merged.out / "summary.md").read_text()
+    main(parts[1], (2, 2))
+    assert "4 of 8 cells are shard 2/2" in capsys.readouterr().out
+    rows = gather(merged, [part.out for part in parts])
+    timeless = [[row | {"seconds": 0} for row in found] for found in (rows, whole)]
+    assert timeless[0] == timeless[1]
+    assert results.read(merged.out / "results.csv") == rows
+    with pytest.raises(InputError, match=r"comparison with delta 1e-05, not 1e-06"):
+        gather(dataclasses.replace(merged, delta=1e-6))
 
 
 @pytest.mark.parametrize("change", [{"delta": 1e-6}, {"adjacency": "replace_one"}, {"accountant": "zcdp"}])
@@ -115,8 +187,8 @@ def test_papers_forms_keep_their_neighbours_and_accountants_and_are_marked(confi
     assert all(results.is_scored(row) and row["epsilon_certified"] <= row["epsilon"] for row in [*adv, ma[1]])
     assert ma[0]["test_accuracy"] is ma[0]["epsilon_certified"] is None
     assert "no amount of noise (it cannot certify below ln(1/delta) / 32 = 0.576)" in ma[0]["note"]
-    assert "| ε | sgd_adv (replace_one) | sgd_ma (add_remove) |" in summary
-    assert "sgd_ma (add_remove) at epsilon 0.05: accountant 'moments' certifies" in printed
+    assert "| ε | sgd_adv ‡ | sgd_ma ‡ |" in summary
+    assert "sgd_ma at epsilon 0.05: accountant 'moments' certifies" in printed
 
 
 def test_a_protector_made_from_the_data_is_refused(config, tmp_path):
@@ -185,3 +257,137 @@ def test_a_folder_is_not_resumed_with_another_table_or_protector(tmp_path, monke
     monkeypatch.setattr("l2p.compare.load_rows", lambda _: dataclasses.replace(rows, y=1.0 - rows.y))
     with pytest.raises(InputError, match="table_sha256"):
         compare(config)
+
+
+def steps_by_budget(problem):
+    """Sets itself up for some budgets only, and for more steps at larger ones."""
+    if problem.budget.epsilon > 3.0:
+        raise InputError("this method needs a smaller epsilon.")
+    return dataclasses.replace(noisygd(problem), num_steps=50 if problem.budget.epsilon < 1.0 else 20)
+
+
+def test_budgets_may_differ_in_steps_and_one_that_fails_is_empty(config, monkeypatch):
+    monkeypatch.setitem(HAND_DESIGNED, "varying", HandDesigned(steps_by_budget))
+    rows = compare(dataclasses.replace(config, methods=("varying",), epsilon=(0.5, 2.0, 4.0)))
+    assert [(row["epsilon"], row["steps"]) for row in rows] == [
+        (e, s) for e, s in ((0.5, 50), (2.0, 20), (4.0, None)) for _ in "ab"
+    ]
+    assert {row["note"] for row in rows[4:]} == {"this method needs a smaller epsilon."}
+    assert results.is_scored(rows[0])
+
+
+def test_a_paper_form_keeps_its_neighbours_is_marked_and_does_not_compete(config, monkeypatch):
+    monkeypatch.setitem(HAND_DESIGNED, "form", HandDesigned(noisygd, "zcdp", Adjacency.REPLACE_ONE))
+    config = dataclasses.replace(config, methods=("noisygd", "form"), epsilon=(2.0,))
+    main(config)
+    rows = compare(config)  # resumes, although the rows differ in adjacency
+    assert [row["adjacency"] for row in rows] == ["zero_out"] * 2 + ["replace_one"] * 2
+    summary = (config.out / "summary.md").read_text()
+    assert "| ε | noisygd | form ‡ |" in summary
+    assert "‡ its paper's own form, certified for other neighbours than zero_out: not ranked." in summary
+    assert "noisygd has the best test accuracy of the private methods" in summary
+    by_gdp = compare(dataclasses.replace(config, out=config.out / "gdp", accountant="gdp"))
+    assert [row["accountant"] for row in by_gdp] == ["gdp"] * 2 + ["zcdp"] * 2
+
+
+def frozen(tmp_path, name="still", **fields):
+    """A checkpoint that stays where it starts: NoisyGD with a vanishing learning rate."""
+    start = HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5))
+    rates = {**start.projector.hyperparameters, "learning_rate": jnp.array([-40.0])}
+    path = tmp_path / f"{name}.safetensors"
+    projector = dataclasses.replace(start.projector, hyperparameters=rates)
+    checkpoint.save(dataclasses.replace(start, projector=projector, **fields), path, {"sources": []})
+    return str(path)
+
+
+def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
+    still = frozen(tmp_path)
+    centred = frozen(tmp_path, "centred", centering=checkpoint.load("control").protector.centering)
+    methods = (still, f"{still}:pretrained", f"{centred}:pretrained")
+    config = CompareConfig(
+        "digits:3,5", tmp_path / "out", methods=methods, epsilon=(1.0,), delta=1e-5, seeds=1, aux="digits:4,6"
+    )
+    plain, raw, mapped = compare(config)
+    model = MODELS["logistic"]
+    public, rows = load_rows(dataclasses.replace(config, data="digits:4,6")), load_rows(config)
+    solution = public_solution(model, public)
+    assert float(mean_loss(solution, model, public)) < 0.01
+    assert plain["test_loss"] == pytest.approx(math.log(2.0), rel=1e-5)
+    expected = float(mean_loss(solution, model, split(rows, 0).test))
+    assert expected > 1.0
+    # The centred one runs in coordinates of its own, and starts at the same place in them.
+    assert raw["test_loss"] == pytest.approx(expected, rel=1e-4)
+    assert mapped["test_loss"] == pytest.approx(expected, rel=1e-2)
+
+
+def test_a_pretrained_method_needs_the_same_features_and_other_rows(config, monkeypatch):
+    methods = ("noisygd", "noisygd:pretrained", "noisygd:tuned:pretrained")
+    config = dataclasses.replace(config, methods=methods, epsilon=(2.0,), seeds=1, aux="digits:3,5")
+    noisygd, *others = compare(config)
+    assert results.is_scored(noisygd)
+    for row in others:
+        assert "65 parameters, where this table needs 31" in row["note"]
+        assert not results.is_scored(row)
+
+
+def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(config):
+    config = dataclasses.replace(config, methods=("noisygd", "noisygd:oracle"), epsilon=(0.5,), seeds=2)
+    main(config)
+    rows = compare(config)
+    assert [row["epsilon_certified"] == math.inf for row in rows] == [False, False, True, True]
+    assert sum(row["train_loss"] for row in rows[2:]) < sum(row["train_loss"] for row in rows[:2])
+    summary = (config.out / "summary.md").read_text()
+    assert "| ε | noisygd | noisygd:oracle † |" in summary
+    assert "not honest" in summary
+    assert "At ε = 0.5, noisygd has the best test accuracy of the private methods" in summary
+    # What the search promises, on its own splits and noise.
+    table, model, budget = load_rows(config), MODELS["logistic"], Budget(0.5, 1e-5)
+    honest = find_method("noisygd", [budget], "logistic", 456).ready(budget, model, table)
+    found = find_method("noisygd:oracle", [budget], "logistic", 456).ready(budget, model, table)
+    outcome = simulate([honest.protector, found.protector], [honest.setup, found.setup], table, hindsight.SEEDS)
+    losses = [
+        [float(mean_loss(params, model, split(table, seed).private)) for params in outcome.params[i]]
+        for i, seed in enumerate(hindsight.SEEDS)
+    ]
+    before, after = np.mean(losses, 0)
+    assert after < before - 0.01
+    assert not set(hindsight.SEEDS) & set(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"methods": ("noisygd:pretrained",)}, "no auxiliary set is named"),
+        ({"methods": ("noisygd:pretrained",), "aux": "breast_cancer"}, "shares rows with breast_cancer"),
+        ({"methods": ("noisygd:pretrained",), "aux": "nosuch"}, "nosuch"),
+        ({"methods": ("noisygd:pretrained",), "aux": "digits"}, "multiclass"),
+        ({"methods": ("nosuch:oracle",)}, "'nosuch' is unknown"),
+        ({"methods": ("nonprivate:oracle",)}, "nothing for :oracle to change"),
+        ({"methods": ("nonprivate:pretrained",), "aux": "digits:3,5"}, "nothing for :pretrained to change"),
+    ],
+)
+def test_variants_that_make_no_sense_are_refused_before_anything_runs(config, change, said):
+    with pytest.raises(InputError, match=said):
+        compare(dataclasses.replace(config, **change))
+    assert list(config.out.iterdir()) == []
+
+
+def test_a_regression_is_judged_by_its_error(config):
+    row = dict.fromkeys(results.COLUMNS) | {
+        "adjacency": "zero_out",
+        "accountant": "gdp",
+        "note": "",
+        "train_loss": 0.1,
+        "test_loss": 0.1,
+    }
+    rows = [
+        row | {"method": method, "epsilon": 0.5, "seed": seed, "test_mse": error + 0.01 * seed}
+        for method, error in (("noisygd", 0.1), ("agd", 0.2))
+        for seed in range(2)
+    ]
+    report(rows, dataclasses.replace(config, methods=("noisygd", "agd"), epsilon=(0.5,)))
+    summary = (config.out / "summary.md").read_text()
+    assert "## Test mean squared error (mean ± standard error)" in summary
+    assert "noisygd has the best test mean squared error of the private methods, 0.1050 ± 0.0050" in summary
+    assert "accuracy" not in summary.lower()
+    assert "| 0.5 | 2 of 2 | 0 of 2 |" in summary

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import jax
@@ -12,7 +13,7 @@ from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 from l2p.run import run, trace_rows
-from l2p.simulate import CHUNK, mean_loss, noise_key, simulate, split
+from l2p.simulate import CHUNK, mean_loss, noise_key, simulate, split, splits_digest
 from l2p.task import Rows
 
 BUDGETS = [Budget(0.5, 1e-5), Budget(2.0, 1e-5)]
@@ -91,3 +92,30 @@ def test_groups_of_seeds_do_not_change_the_result(simulated, rows, monkeypatch):
     alone = simulate(protectors, setups, rows, SEEDS)
     np.testing.assert_allclose(alone.params, outcome.params, rtol=1e-3, atol=1e-4)
     assert alone.seen is None
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "digest"),
+    # As computed with NumPy 2.4 and JAX 0.10, by which docs/results were made: its 38,000 rows come last.
+    [
+        (10, "22ce0bf5f8d43d657e3bac02ee04efd1b3bb35463c408117b44c5828da80bc72"),
+        (569, "cd14279e4a5915df0fc6669bca0501f3001514090bea5225037b6272df32e957"),
+        (38_000, "a3c2ee8f41f24f3125b2cfa5d6b4e63f4951fad8d260fbee6c6643279875eae2"),
+    ],
+)
+def test_splits_and_noise_are_frozen(num_rows, digest):
+    assert splits_digest(num_rows) == digest
+
+
+def test_the_digest_sees_a_split_that_moved(monkeypatch):
+    before = splits_digest(10)
+
+    def swapped(rows, seed):
+        task = split(rows, seed)
+        return dataclasses.replace(task, private=jax.tree.map(lambda leaf: leaf[::-1], task.private))
+
+    monkeypatch.setattr("l2p.simulate.split", swapped)
+    assert splits_digest(10) != before
+    monkeypatch.setattr("l2p.simulate.split", split)
+    monkeypatch.setattr("l2p.simulate.noise_key", lambda seed: jax.random.key(seed))
+    assert splits_digest(10) != before

@@ -96,6 +96,7 @@ class Stepwise(Protector):
         num_features = params.shape[0] - 1
         identity = FeatureMap.identity(num_features)
         features = identity if self.centering is None else self.centering(num_features, oracle)
+        params = features.params_for_mapped_rows(params)
         seen = Observation(jnp.zeros_like(params), jnp.ones(()))
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)

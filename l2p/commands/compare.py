@@ -1,0 +1,62 @@
+"""`l2p compare`: methods x budgets x seeds on one data set."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from l2p.compare_config import CompareConfig, parse_shard, read_fields
+from l2p.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare(CompareConfig):
+    """Run methods x budgets x seeds on one data set, and write tables and a figure."""
+
+    config: Path | None = None
+    """JSON of these options by name; those given beside it win."""
+    shard: str | None = None
+    """i/n: run the i-th of n shares of the cells alone, in a folder shared with the others or one of its own."""
+    merge: tuple[Path, ...] | None = None
+    """Run nothing: gather the cells of these folders, and of OUT, in OUT."""
+
+    def run(self) -> int:
+        """Compare; methods may be given in one word, `a,b,c`."""
+        if self.shard is not None and self.merge is not None:
+            raise InputError("--shard runs cells and --merge runs none, so they exclude each other; leave one out.")
+        shard = None if self.shard is None else parse_shard(self.shard)
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(CompareConfig)}
+        values["methods"] = tuple(name for word in self.methods for name in word.split(",") if name)
+
+        from l2p.compare import main
+
+        main(CompareConfig(**values), shard, self.merge)
+        return 0
+
+
+def with_config(args: Sequence[str]) -> list[str]:
+    """A command line in which `--config FILE` of `compare` is followed by the options that FILE gives.
+
+    Raises:
+      InputError: the file cannot be read or holds something else.
+    """
+    path = _value(args, "--config") if args[:1] == ["compare"] else None
+    if path is None:
+        return list(args)
+    given = {word.split("=")[0] for word in args if word.startswith("--")}
+    fields = {f"--{name}": value for name, value in read_fields(Path(path)).items() if value is not None}
+    words = [word for option, value in fields.items() if option not in given for word in (option, *_words(value))]
+    return [args[0], *words, *args[1:]]
+
+
+def _value(args: Sequence[str], option: str) -> str | None:
+    for index, word in enumerate(args):
+        if word.startswith(option + "="):
+            return word.partition("=")[2]
+        if word == option:
+            return next(iter(args[index + 1 :]), None)
+    return None
+
+
+def _words(value: Any) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, tuple) else [str(value)]

@@ -1,0 +1,178 @@
+"""The methods of a comparison: a protector for every budget, where it starts, and why a budget has none."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p import hindsight
+from l2p.checkpoint import Resolved, range_warnings, resolve
+from l2p.compare_config import ORACLE, PRETRAINED, split_name
+from l2p.errors import InputError
+from l2p.models import Model
+from l2p.oracle import Setup
+from l2p.privacy.accountants import Filter, default_accountant
+from l2p.privacy.budget import Budget
+from l2p.protector import Protector
+from l2p.protectors import HAND_DESIGNED
+from l2p.rehearsal import filter_for
+from l2p.run import run
+from l2p.simulate import train_size
+from l2p.task import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Ready:
+    """What runs at one budget.
+
+    Attributes:
+      protector: with its settings for this budget.
+      setup: the public facts.
+      filter: what stops and certifies it; None without privacy.
+      note: where it is used outside the range that it was made for.
+    """
+
+    protector: Protector
+    setup: Setup
+    filter: Filter | None = None
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A method, with its protector for each budget of a comparison.
+
+    Attributes:
+      name: as it was asked for, suffixes included.
+      accountant: "none" for no privacy at all.
+      protectors: by budget, or the sentence that says why there is none.
+      range: what a checkpoint was made for, if it says.
+      sha256: of the checkpoint's file.
+      start: f32[p], where runs start, or a sentence that says why they cannot; None for the model's own start.
+      in_hindsight: whether its settings are searched on the private rows themselves.
+    """
+
+    name: str
+    accountant: str
+    protectors: Mapping[Budget, Protector | str]
+    range: dict[str, list[float]] | None = None
+    sha256: str | None = None
+    start: np.ndarray | str | None = None
+    in_hindsight: bool = False
+
+    @property
+    def is_private(self) -> bool:
+        """False for one that asks for answers without noise, which only an unlimited ledger grants."""
+        return self.accountant != "none"
+
+    def starting_point(self, model: Model, num_features: int) -> np.ndarray:
+        """Where runs start, f32[p]; `InputError` if it has another size."""
+        if isinstance(self.start, str):
+            raise InputError(self.start)
+        params = np.asarray(model.init(num_features))
+        if self.start is not None and self.start.shape != params.shape:
+            raise InputError(
+                f"{self.name} starts from a model of {self.start.size} parameters, where this table needs "
+                f"{params.size}; choose an auxiliary set with the same features."
+            )
+        return params if self.start is None else self.start
+
+    def ready(self, budget: Budget, model: Model, rows: Rows) -> Ready:
+        """What runs at `budget` on splits of `rows`; `InputError` if it cannot be set up or no theorem covers it."""
+        protector = self.protectors[budget]
+        if isinstance(protector, str):
+            raise InputError(protector)
+        start = self.starting_point(model, rows.x.shape[1])
+        if not self.is_private:
+            return Ready(protector, _unlimited(model, budget, train_size(rows)))
+        found = self._bounded(protector, budget, model, rows)
+        if self.in_hindsight:
+            protector = hindsight.search(protector, found.setup, rows, start)
+            found = self._bounded(protector, budget, model, rows)
+        return found
+
+    def _bounded(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> Ready:
+        num_rows, num_features = train_size(rows), rows.x.shape[1]
+        filter = filter_for(Resolved(self.name, protector, self.accountant), budget, model, num_features, num_rows)
+        filter.sampler.check(budget.adjacency, num_rows)
+        setup = Setup.create(model, budget.adjacency, filter.accountant(), num_rows)
+        return Ready(protector, setup, filter, " ".join(range_warnings(self.range, setup, num_features)))
+
+
+def _unlimited(model: Model, budget: Budget, num_rows: int) -> Setup:
+    priced = Filter(default_accountant(("none",)), budget).accountant()
+    setup = Setup.create(model, budget.adjacency, priced, num_rows)
+    return dataclasses.replace(setup, cap=jnp.array(jnp.inf))
+
+
+def find_method(
+    name: str,
+    budgets: Sequence[Budget],
+    model: str,
+    num_rows: int,
+    accountant: str | None = None,
+    aux: str | None = None,
+    avoid: Sequence[str] = (),
+    start: np.ndarray | str | None = None,
+) -> Method:
+    """A method by name and variants. What a hand-designed one cannot do at a budget leaves that budget without it.
+
+    Args:
+      name: METHOD, with :pretrained and :oracle behind it if asked for.
+      budgets: what is compared.
+      model: name of the model.
+      num_rows: N of a split.
+      accountant: the one asked for.
+      aux: the set that METHOD:tuned was tuned on; with :pretrained it names the start alone.
+      avoid: data sets that a checkpoint must not be made from.
+      start: for METHOD:pretrained, the public solution f32[p], or why there is none.
+
+    Raises:
+      InputError: unknown name, a checkpoint that does not fit, or variants of a method that is not private.
+    """
+    base, variants = split_name(name)
+    hand_designed = HAND_DESIGNED.get(base)
+    mine = budgets
+    if hand_designed is not None:  # a paper's own form keeps to the neighbours and the accountant of its proof
+        mine = [hand_designed.budget(budget) for budget in budgets]
+        accountant = hand_designed.accountant or accountant
+    asked = {"accountant": accountant, "aux": None if PRETRAINED in variants else aux, "avoid": avoid}
+    found: dict[Budget, Resolved | str] = {}
+    for budget in mine:
+        try:
+            found[budget] = resolve(base, budget, model, num_rows=num_rows, **asked)
+        except InputError as error:
+            if hand_designed is None:
+                raise
+            found[budget] = str(error)
+    some = next((one for one in found.values() if isinstance(one, Resolved)), None)
+    chosen = (accountant or "") if some is None else some.accountant
+    if some is not None and "none" in some.protector.mechanisms:
+        chosen = "none"
+    if chosen == "none" and variants:
+        raise InputError(
+            f"{base} is not private, so there is nothing for {' and '.join(sorted(variants))} to change; leave it out."
+        )
+    return Method(
+        name,
+        chosen,
+        {budget: one if isinstance(one, str) else one.protector for budget, one in found.items()},
+        None if some is None else some.range,
+        None if some is None else some.sha256,
+        start if PRETRAINED in variants else None,
+        ORACLE in variants,
+    )
+
+
+_run = jax.jit(run)
+
+
+def public_solution(model: Model, rows: Rows) -> np.ndarray:
+    """The non-private solution f32[p] on public rows; `InputError` if `nonprivate` cannot train the model."""
+    budget = Budget(1.0, 0.5 / len(rows.y))  # any: without privacy it makes no difference
+    protector = HAND_DESIGNED["nonprivate"](budget, model.name, len(rows.y))
+    rows = jax.tree.map(jnp.asarray, rows)
+    setup = _unlimited(model, budget, len(rows.y))
+    return np.asarray(_run(protector, model.init(rows.x.shape[1]), rows, setup, jax.random.key(0))[0])
