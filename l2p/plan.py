@@ -22,8 +22,8 @@ from l2p.privacy.budget import Budget
 RULE = 0.9
 #: Where the smallest sufficient epsilon is looked for.
 EPSILONS = (1e-6, 1e4)
-#: Median gains closer than this are level: so much comes from which tasks were drawn.
-NEAR = 0.005
+#: Median shares of the gap closer than this are level: so much comes from which tasks were drawn.
+NEAR = 0.03
 
 _MU: dict[str, Callable[[float, float], float]] = {
     "gdp": convert.gdp_mu,
@@ -45,6 +45,8 @@ class Forecast:
         norm at most 1.
       accuracy: on the meta-test's test rows; None where nothing was measured.
       gain: accuracy over that of the majority class; None likewise.
+      share_of_gap: that gain over what a model fitted without privacy gains, which makes meta-tests on different
+        data comparable; None likewise.
       beat_trivial: share of meta-test tasks with a gain above 0; None likewise.
       least_epsilon: from here on it beats the trivial model by `RULE`, for this table and delta; None if never.
       least_rows: from here on it does at this budget; None if never, or where delta would not be below 1/N.
@@ -60,6 +62,7 @@ class Forecast:
     noise: float
     accuracy: tuple[float, ...] | None
     gain: tuple[float, ...] | None
+    share_of_gap: tuple[float, ...] | None
     beat_trivial: float | None
     least_epsilon: float | None
     least_rows: int | None
@@ -185,7 +188,8 @@ def crossing(figures: Mapping[str, Any]) -> float | None:
 def forecast(name: str, card: Mapping[str, Any], accountant: str, rows: int, features: int, budget: Budget) -> Forecast:
     """One protector's forecast from its card; without a `meta_test` on it, nothing but how far the budget reaches."""
     signal, figures, trained = log_signal(accountant, budget, rows), card.get("meta_test"), card.get("range") or {}
-    accuracy, gain, beat = (figures and at(figures, signal, key) for key in ("accuracy", "gain", "beat_trivial"))
+    keys = "accuracy", "gain", "share_of_gap", "beat_trivial"
+    accuracy, gain, share, beat = (figures and at(figures, signal, key) for key in keys)
     target = crossing(figures) if figures else None
     signals, sizes = (trained.get(key, (-math.inf, math.inf)) for key in ("log_signal", "num_features"))
     fits, reaches = sizes[0] <= features <= sizes[1], signals[0] <= signal <= signals[1]
@@ -196,6 +200,7 @@ def forecast(name: str, card: Mapping[str, Any], accountant: str, rows: int, fea
         math.exp(-signal),
         tuple(accuracy) if accuracy else None,
         tuple(gain) if gain else None,
+        tuple(share) if share else None,
         beat[0] if beat else None,
         None if target is None else epsilon_for(target, accountant, budget, rows),
         None if target is None else rows_for(target, accountant, budget),
@@ -260,14 +265,17 @@ def _notes(figures: Mapping[str, Any], rows: int) -> Iterator[str]:
 
 
 def _advise(forecasts: Sequence[Forecast], rows: int, features: int, budget: Budget) -> tuple[str | None, str]:
-    """The protector with the best median gain among those in range that beat the trivial model, and a sentence."""
+    """Of those in range that beat the trivial model, the one that comes closest to no privacy, and a sentence."""
     able = [one for one in forecasts if one.in_range and one.least_epsilon and one.least_epsilon <= budget.epsilon]
-    gains = {one.name: one.gain[1] for one in able if one.gain is not None}
-    if gains:
-        best = max(gains, key=lambda name: gains[name])
-        level = [name for name, gain in gains.items() if name != best and gain >= gains[best] - NEAR]
-        also = f"; within {100 * NEAR:g} points of it: {', '.join(level)}" if level else ""
-        return best, f"Recommended: {best}, with the best median gain of those in their range{also}."
+    shares = {one.name: one.share_of_gap[1] for one in able if one.share_of_gap is not None}
+    if shares:
+        best = max(shares, key=lambda name: shares[name])
+        level = [name for name, share in shares.items() if name != best and share >= shares[best] - NEAR]
+        also = f"; within {100 * NEAR:g} % of it: {', '.join(level)}" if level else ""
+        return best, (
+            f"Recommended: {best}, which in the median comes closest, of those in their range, to what a model fitted "
+            f"without privacy gains ({100 * shares[best]:.0f} %){also}."
+        )
     fitting = [one for one in forecasts if one.fits_features]
     if not fitting:
         return None, (
