@@ -21,6 +21,7 @@ from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisso
 from l2p.protectors import (
     AGD,
     HAND_DESIGNED,
+    AutoClip,
     Centering,
     Decaying,
     LSTMProjector,
@@ -114,6 +115,7 @@ GREEDY = AGD(
     )
 )
 GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_minimum"
+NORMALIZED = "normalized_gradient"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +140,7 @@ class Case:
 CASES = {
     "noisygd": Case(Stepwise(Decaying(jnp.log(f32([0.5])), f32([0.7])), sgd())),
     "noisygd, adam": Case(Stepwise(EVEN, ADAGRAD_LIKE)),
+    "auto_clip": Case(AutoClip(EVEN, sgd(1.0), **logs(stability=0.2)), each=(NORMALIZED,)),
     "agd, exponential": Case(GREEDY, each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
     "agd, gumbel": Case(GREEDY.replace(selection="gumbel"), each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
     "control": Case(CONTROL, first=(MEAN,)),
@@ -168,7 +171,16 @@ ALL = pytest.mark.parametrize("name", CASES)
 #: One of each kind, for properties that cost a compilation of their own.
 SOME = pytest.mark.parametrize(
     "name",
-    ["noisygd", "agd, gumbel", "census", "paper", "dpsgd", "dpsgd, LSTM scheduler", "control, permutation epochs"],
+    [
+        "noisygd",
+        "auto_clip",
+        "agd, gumbel",
+        "census",
+        "paper",
+        "dpsgd",
+        "dpsgd, LSTM scheduler",
+        "control, permutation epochs",
+    ],
 )
 SAMPLED = pytest.mark.parametrize(
     "name", [name for name, case in CASES.items() if case.protector.sampler != FullBatch()]
@@ -461,6 +473,15 @@ def plain_descent(rate, momentum=0.0, lines=None):
     return params
 
 
+def plain_automatic(rate, stability):
+    lines, params = naive_lines(), np.zeros(D + 1)
+    for _ in range(STEPS):
+        gradients = (special.expit(lines @ params) - LABELS)[:, None] * lines
+        gradients /= np.linalg.norm(gradients, axis=1, keepdims=True) + stability
+        params = params - rate * gradients.mean(0)
+    return params
+
+
 def plain_adam():
     params, mean, square = np.zeros(D + 1), np.zeros(D + 1), np.zeros(D + 1)
     for step in range(1, STEPS + 1):
@@ -501,6 +522,14 @@ LIMITS = {
     "gradient descent": (Stepwise(WIDE, sgd(2.0, 0.0)), lambda: plain_descent(2.0)),
     "momentum": (Stepwise(WIDE, sgd(1.0, 0.5)), lambda: plain_descent(1.0, 0.5)),
     "adam": (Stepwise(WIDE, ADAGRAD_LIKE), plain_adam),
+    "automatic clipping": (
+        AutoClip(EVEN, sgd(0.5, 0.0), **logs(stability=0.01)),
+        lambda: plain_automatic(0.5, 0.01),
+    ),
+    "automatic clipping, large constant": (
+        AutoClip(EVEN, sgd(6e3, 0.0), **logs(stability=3e3)),
+        lambda: plain_descent(2.0),
+    ),
     "agd": (
         GREEDY.replace(
             **logs(gradient_clip=30.0, loss_clip=30.0, gradient_share=1e-2, selection_share=1e-2, max_step=2.0)

@@ -1,6 +1,7 @@
 """Methods by name. Hand-designed ones are listed here; tuned and learned ones are loaded from checkpoints."""
 
 from l2p.protectors.agd import AGD, agd
+from l2p.protectors.auto_clip import AutoClip, auto_clip
 from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
@@ -14,11 +15,23 @@ HAND_DESIGNED: dict[str, HandDesigned] = {
     "noisygd": HandDesigned(noisygd),
     "dpsgd": HandDesigned(dpsgd),
     "agd": HandDesigned(agd),
+    "auto_clip": HandDesigned(auto_clip),
     "nonprivate": HandDesigned(nonprivate),
 }
 
 #: Every class that a checkpoint may name.
 CLASSES: dict[str, type] = {
     cls.__name__: cls
-    for cls in (AGD, Centering, Decaying, LSTMProjector, LSTMScheduler, MixProjector, Optax, ShareScheduler, Stepwise)
+    for cls in (
+        AGD,
+        AutoClip,
+        Centering,
+        Decaying,
+        LSTMProjector,
+        LSTMScheduler,
+        MixProjector,
+        Optax,
+        ShareScheduler,
+        Stepwise,
+    )
 }

@@ -20,7 +20,7 @@ from l2p.oracle import exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, convert
 from l2p.privacy.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise, Noise
 from l2p.protectors.agd import NUM_CANDIDATES
-from l2p.queries import ClippedGradient, FeatureSum, GradientNorm, Minimizer, NoisyMinimum
+from l2p.queries import ClippedGradient, FeatureSum, GradientNorm, Minimizer, NoisyMinimum, NormalizedGradient
 from l2p.run import null_invalid
 from l2p.task import Rows
 
@@ -40,6 +40,10 @@ def gradient(clip=CLIP, features=MAP):
     return ClippedGradient(MODEL, f32(PARAMS), features, f32(clip), f32(NOISE))
 
 
+def normalized(stability, features=MAP, clip=CLIP):
+    return NormalizedGradient(MODEL, f32(PARAMS), features, f32(clip), f32(stability), f32(NOISE))
+
+
 def minimum(mechanism, candidates=CANDIDATES, clip=CLIP, noise=NOISE):
     return NoisyMinimum(MODEL, f32(candidates), f32(clip), f32(noise), mechanism)
 
@@ -51,6 +55,8 @@ def f32(value):
 QUERIES = {
     "gradient": gradient(),
     "gradient, no map": gradient(features=FeatureMap.identity(D)),
+    "normalized gradient": normalized(0.01),
+    "normalized gradient, no map": normalized(0.05, FeatureMap.identity(D)),
     "gradient norm": GradientNorm(gradient(), f32(NOISE)),
     "feature sum": FeatureSum(D, f32(0.9), f32(NOISE)),
     "minimum, gumbel": minimum("gumbel"),
@@ -92,7 +98,11 @@ def naive_gradient(query, rows):
     total = np.zeros(D + 1)
     for x, y, mask in zip(*as_float64(rows), strict=True):
         line = np.append((x - center) * scale, INTERCEPT_COLUMN)
-        total += mask * clipped((special.expit(line @ params) - y) * line, float(query.clip_norm))
+        gradient = (special.expit(line @ params) - y) * line
+        if isinstance(query, NormalizedGradient):
+            total += mask * float(query.clip_norm) * gradient / (np.linalg.norm(gradient) + float(query.stability))
+        else:
+            total += mask * clipped(gradient, float(query.clip_norm))
     return total
 
 
@@ -110,7 +120,7 @@ def naive(query, rows):
     if isinstance(query, GradientNorm):
         total = naive_gradient(query.gradient, rows)
         return total, [math.sqrt(total @ total)]
-    if isinstance(query, ClippedGradient):
+    if isinstance(query, (ClippedGradient, NormalizedGradient)):
         total = naive_gradient(query, rows)
         return total, total
     if isinstance(query, FeatureSum):
@@ -162,7 +172,9 @@ def test_some_rows_of_the_reference_table_are_limited_and_some_are_not(query):
     rows = table()
     raw, limited = query.contributions(rows), query.limit(query.contributions(rows))
     changed = np.abs(np.asarray(raw - limited)).max(-1)[:N] > 1e-4
-    assert 0 < changed.sum() < N
+    # Normalising touches every row; it makes some of them longer and others shorter.
+    longer = np.square(limited).sum(-1)[:N] > np.square(raw).sum(-1)[:N]
+    assert 0 < (longer if isinstance(query, NormalizedGradient) else changed).sum() < N
 
 
 @ADDITIVE
@@ -322,6 +334,24 @@ def test_exact_sum_is_the_same_integer_in_any_order_and_any_blocks(kind, monkeyp
     with jax.enable_x64(True):
         total, _ = jax.jit(lambda query, rows: exact_sum(query, rows))(query, rows)
     assert np.array_equal(np.asarray(total) / grid, whole)
+
+
+def test_a_large_stability_constant_makes_it_the_plain_gradient_sum():
+    plain = aggregate(gradient(clip=1e6), table())
+    for stability, error in ((1e2, 2e-2), (1e4, 2e-4)):  # the gradients here are up to 1.6 long
+        scaled = aggregate(normalized(stability, clip=stability), table())
+        np.testing.assert_allclose(scaled, plain, rtol=0, atol=error * float(np.abs(plain).max()))
+    assert np.abs(aggregate(normalized(0.01), table()) - plain).max() > 0.1
+
+
+def test_without_a_stability_constant_every_row_has_the_same_say():
+    lengths = np.linalg.norm(normalized(0.0).limit(normalized(0.0).contributions(table())), axis=-1)
+    np.testing.assert_allclose(lengths, CLIP, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stability", [-0.01, -np.inf, np.nan])
+def test_a_stability_constant_that_bounds_nothing_has_no_bound(stability):
+    assert np.isnan(float(normalized(stability).bound))  # which the oracle refuses
 
 
 def test_float32_sums_depend_on_the_order_so_the_exact_test_has_teeth():
