@@ -21,6 +21,7 @@ from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisso
 from l2p.protectors import (
     AGD,
     HAND_DESIGNED,
+    AdaDP,
     AutoClip,
     Centering,
     Decaying,
@@ -31,6 +32,7 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
+from l2p.protectors.adadp import LEAST_CHANGE, MOST_CHANGE
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS
 from l2p.result import answered
@@ -114,6 +116,8 @@ GREEDY = AGD(
         regularization=0.01,
     )
 )
+#: Less error is tolerated where there is less noise, so that no budget has all its steps rejected, or none.
+ADADP = AdaDP(**logs(clip_norm=0.4, learning_rate=0.4), log_tolerance=f32([-4.0, -1.7]))
 GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_minimum"
 NORMALIZED = "normalized_gradient"
 
@@ -141,6 +145,13 @@ CASES = {
     "noisygd": Case(Stepwise(Decaying(jnp.log(f32([0.5])), f32([0.7])), sgd())),
     "noisygd, adam": Case(Stepwise(EVEN, ADAGRAD_LIKE)),
     "auto_clip": Case(AutoClip(EVEN, sgd(1.0), **logs(stability=0.2)), each=(NORMALIZED,)),
+    "adadp": Case(ADADP, each=(GRADIENT, GRADIENT)),
+    "adadp, batches": Case(
+        ADADP.replace(sampler=Poisson(0.2)), each=(GRADIENT, GRADIENT), accountant="rdp", slack=2e-3
+    ),
+    "adadp, permutation epochs": Case(
+        ADADP.replace(sampler=PermutationEpochs(40, N)), each=(GRADIENT, GRADIENT), slack=1e-3
+    ),
     "agd, exponential": Case(GREEDY, each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
     "agd, gumbel": Case(GREEDY.replace(selection="gumbel"), each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
     "control": Case(CONTROL, first=(MEAN,)),
@@ -174,6 +185,7 @@ SOME = pytest.mark.parametrize(
     [
         "noisygd",
         "auto_clip",
+        "adadp",
         "agd, gumbel",
         "census",
         "paper",
@@ -482,6 +494,19 @@ def plain_automatic(rate, stability):
     return params
 
 
+def plain_adadp(rate, tolerance):
+    lines, params, rates = naive_lines(), np.zeros(D + 1), [rate]
+    for _ in range(STEPS):
+        gradient = naive_gradient(params, lines, LABELS)
+        full, middle = params - rate * gradient, params - rate / 2 * gradient
+        half = middle - rate / 2 * naive_gradient(middle, lines, LABELS)
+        error = np.linalg.norm((full - half) / np.maximum(1.0, np.abs(full)))
+        params = half if error <= tolerance else params
+        rate *= min(max(math.sqrt(tolerance / error), LEAST_CHANGE), MOST_CHANGE)
+        rates.append(rate)
+    return params, rates
+
+
 def plain_adam():
     params, mean, square = np.zeros(D + 1), np.zeros(D + 1), np.zeros(D + 1)
     for step in range(1, STEPS + 1):
@@ -522,6 +547,10 @@ LIMITS = {
     "gradient descent": (Stepwise(WIDE, sgd(2.0, 0.0)), lambda: plain_descent(2.0)),
     "momentum": (Stepwise(WIDE, sgd(1.0, 0.5)), lambda: plain_descent(1.0, 0.5)),
     "adam": (Stepwise(WIDE, ADAGRAD_LIKE), plain_adam),
+    "adadp": (
+        ADADP.replace(**logs(clip_norm=30.0, learning_rate=5.5, tolerance=0.22)),
+        lambda: plain_adadp(5.5, 0.22)[0],
+    ),
     "automatic clipping": (
         AutoClip(EVEN, sgd(0.5, 0.0), **logs(stability=0.01)),
         lambda: plain_automatic(0.5, 0.01),
@@ -555,6 +584,26 @@ def test_with_a_huge_budget_and_clip_norm_it_is_the_method_without_privacy(limit
     assert int(ended.step) == STEPS
     np.testing.assert_allclose(params, reference(), rtol=3e-4, atol=2e-4)
     assert np.abs(params).max() > 0.3
+
+
+def test_the_reference_of_adadp_changes_its_rate_by_less_than_the_most():
+    _, rates = plain_adadp(5.5, 0.22)
+    assert 1.005 < rates[1] / rates[0] < 1.02 < rates[2] / rates[1]
+
+
+@pytest.mark.parametrize(("tolerance", "change", "moves"), [(1e9, MOST_CHANGE, True), (1e-9, LEAST_CHANGE, False)])
+def test_adadp_without_error_takes_larger_steps_and_with_nothing_but_error_none(tolerance, change, moves):
+    protector = ADADP.replace(**logs(tolerance=tolerance), num_steps=STEPS)
+    params, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)
+    np.testing.assert_allclose(ended.state.log_rate, math.log(0.4) + STEPS * math.log(change), rtol=1e-5)
+    assert np.any(params != 0) == moves
+
+
+def test_adadp_pays_for_both_gradients_alike():
+    _, _, (_, (first, second)), _ = pick(grid("adadp"), MIDDLE, 0)
+    np.testing.assert_allclose(first.cost, second.cost, rtol=1e-5)
+    np.testing.assert_allclose(first.noise_multiplier, first.noise_multiplier[0], rtol=1e-4)
+    assert float(first.cost.sum()) == pytest.approx(float(setup_of(CASES["adadp"]).accountant.budget) / 2, rel=1e-3)
 
 
 def test_the_averaged_iterate_is_their_mean_until_the_horizon():

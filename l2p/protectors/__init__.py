@@ -1,5 +1,6 @@
 """Methods by name. Hand-designed ones are listed here; tuned and learned ones are loaded from checkpoints."""
 
+from l2p.protectors.adadp import AdaDP, adadp
 from l2p.protectors.agd import AGD, agd
 from l2p.protectors.auto_clip import AutoClip, auto_clip
 from l2p.protectors.gradient_descent import dpsgd, noisygd
@@ -16,6 +17,7 @@ HAND_DESIGNED: dict[str, HandDesigned] = {
     "dpsgd": HandDesigned(dpsgd),
     "agd": HandDesigned(agd),
     "auto_clip": HandDesigned(auto_clip),
+    "adadp": HandDesigned(adadp),
     "nonprivate": HandDesigned(nonprivate),
 }
 
@@ -24,6 +26,7 @@ CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         AGD,
+        AdaDP,
         AutoClip,
         Centering,
         Decaying,
