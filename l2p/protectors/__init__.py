@@ -5,6 +5,7 @@ from l2p.protectors.agd import AGD, agd
 from l2p.protectors.auto_clip import AutoClip, auto_clip
 from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
+from l2p.protectors.hyfree import HyFree, hyfree
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.nonprivate import nonprivate
 from l2p.protectors.projectors import MixProjector, Optax
@@ -18,6 +19,7 @@ HAND_DESIGNED: dict[str, HandDesigned] = {
     "agd": HandDesigned(agd),
     "auto_clip": HandDesigned(auto_clip),
     "adadp": HandDesigned(adadp),
+    "hyfree": HandDesigned(hyfree),
     "nonprivate": HandDesigned(nonprivate),
 }
 
@@ -30,6 +32,7 @@ CLASSES: dict[str, type] = {
         AutoClip,
         Centering,
         Decaying,
+        HyFree,
         LSTMProjector,
         LSTMScheduler,
         MixProjector,

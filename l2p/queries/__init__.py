@@ -2,6 +2,7 @@
 
 from l2p.queries.base import Query
 from l2p.queries.gradient import ClippedGradient, GradientNorm
+from l2p.queries.loss import ClippedLoss
 from l2p.queries.mean import FeatureSum
 from l2p.queries.normalized import NormalizedGradient
 from l2p.queries.selection import NoisyMinimum
@@ -9,6 +10,7 @@ from l2p.queries.solve import Minimizer
 
 __all__ = [
     "ClippedGradient",
+    "ClippedLoss",
     "FeatureSum",
     "GradientNorm",
     "Minimizer",

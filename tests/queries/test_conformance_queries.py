@@ -20,7 +20,15 @@ from l2p.oracle import exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, convert
 from l2p.privacy.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise, Noise
 from l2p.protectors.agd import NUM_CANDIDATES
-from l2p.queries import ClippedGradient, FeatureSum, GradientNorm, Minimizer, NoisyMinimum, NormalizedGradient
+from l2p.queries import (
+    ClippedGradient,
+    ClippedLoss,
+    FeatureSum,
+    GradientNorm,
+    Minimizer,
+    NoisyMinimum,
+    NormalizedGradient,
+)
 from l2p.run import null_invalid
 from l2p.task import Rows
 
@@ -32,6 +40,8 @@ RANDOM = np.random.default_rng(20260101)
 PARAMS = RANDOM.normal(size=D + 1)
 MAP = FeatureMap(jnp.asarray(RANDOM.random(D), jnp.float32), jnp.float32(1.6))
 CANDIDATES = PARAMS + RANDOM.normal(size=(5, D + 1))
+#: Three points on a line, as a line search asks about: a bad row may be bad at all of them.
+LINE = PARAMS * np.array([[0.8], [1.0], [1.2]])
 #: With this level no false alarm is expected in the life of the project; every test has power far above it.
 LEVEL = 1e-6
 
@@ -48,6 +58,10 @@ def minimum(mechanism, candidates=CANDIDATES, clip=CLIP, noise=NOISE):
     return NoisyMinimum(MODEL, f32(candidates), f32(clip), f32(noise), mechanism)
 
 
+def losses(candidates=LINE, clip=0.6):
+    return ClippedLoss(MODEL, f32(candidates), f32(clip), f32(NOISE))
+
+
 def f32(value):
     return jnp.asarray(value, jnp.float32)
 
@@ -59,6 +73,8 @@ QUERIES = {
     "normalized gradient, no map": normalized(0.05, FeatureMap.identity(D)),
     "gradient norm": GradientNorm(gradient(), f32(NOISE)),
     "feature sum": FeatureSum(D, f32(0.9), f32(NOISE)),
+    "clipped loss": losses(),
+    "clipped loss, one candidate": losses(LINE[:1]),
     "minimum, gumbel": minimum("gumbel"),
     "minimum, exponential": minimum("exponential"),
 }
@@ -127,8 +143,8 @@ def naive(query, rows):
         lines = zip(*as_float64(rows), strict=True)
         total = sum(mask * clipped(x, float(query.clip_norm)) for x, _, mask in lines)
         return total, total
-    losses = naive_losses(query, rows)
-    return losses, int(np.argmin(losses))
+    totals = naive_losses(query, rows)
+    return totals, totals if isinstance(query, ClippedLoss) else int(np.argmin(totals))
 
 
 @jax.jit
@@ -260,6 +276,8 @@ def check_sensitivity(query, differences, bound, adjacency):
         if adjacency is not Adjacency.REPLACE_ONE:
             assert np.all((differences >= 0).all(1) | (differences <= 0).all(1))
         return np.abs(differences).max()
+    if isinstance(query, ClippedLoss) and adjacency is not Adjacency.REPLACE_ONE:
+        assert np.all((differences >= 0).all(1) | (differences <= 0).all(1))  # monotone
     squares = (differences * differences).sum(1)
     assert squares.max() <= limit * limit
     return math.sqrt(squares.max())
@@ -460,17 +478,21 @@ def wide(query, size):
     """The same query over `size` coordinates, for many draws at once."""
     if isinstance(query, FeatureSum):
         return query.replace(num_features=size)
+    if isinstance(query, ClippedLoss):
+        return query.replace(candidates=jnp.zeros((size, D + 1)))
     return query.replace(params=jnp.zeros(size))
 
 
 @ADJACENCIES
-@pytest.mark.parametrize("kind", ["gradient", "feature sum"])
+@pytest.mark.parametrize("kind", ["gradient", "normalized gradient", "feature sum", "clipped loss"])
 @pytest.mark.parametrize("source", ["key", "host"])
 def test_vector_answers_carry_noise_multiplier_times_sensitivity(kind, source, adjacency):
     query = wide(QUERIES[kind], DRAWS)
-    scale = NOISE * float(query.bound) * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
+    # A vector of clipped losses may move in all its entries at once.
+    bound = float(query.clip_norm) * (DRAWS**0.5 if kind == "clipped loss" else 1)
+    scale = NOISE * bound * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
     with jax.enable_x64(source == "host"):
-        noise = KeyNoise(jax.random.key(7)) if source == "key" else host_noise("gaussian", DRAWS, 2.0**-24)
+        noise = KeyNoise(jax.random.key(7)) if source == "key" else host_noise("gaussian", DRAWS, bound * 2.0**-24)
         answer = query.release(query.empty(), noise, adjacency)
     check_scale(answer, scale, "gaussian")
 
