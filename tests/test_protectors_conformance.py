@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 from scipy import special
 
 from l2p.errors import InputError
-from l2p.models import INTERCEPT_COLUMN, Logistic
+from l2p.models import INTERCEPT_COLUMN, GeneralizedLinear, Logistic
 from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.noise import Entropy
@@ -21,8 +22,11 @@ from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisso
 from l2p.protectors import (
     AGD,
     HAND_DESIGNED,
+    AdaDP,
+    AutoClip,
     Centering,
     Decaying,
+    HyFree,
     LSTMProjector,
     LSTMScheduler,
     MixProjector,
@@ -30,6 +34,7 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
+from l2p.protectors.hyfree import _least_change
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS
 from l2p.result import answered
@@ -113,7 +118,19 @@ GREEDY = AGD(
         regularization=0.01,
     )
 )
+#: Less error is tolerated where there is less noise, so that no budget has all its steps rejected, or none.
+ADADP = AdaDP(**logs(clip_norm=0.4, learning_rate=0.4), log_tolerance=f32([-4.0, -1.7]))
+HYFREE = HyFree(
+    logit_probe_share=f32([1.0]),
+    log_learning_rate=jnp.log(f32([20.0])),
+    log_loss_clip=jnp.log(f32([2.0])),
+    log_loss_ratio=jnp.log(f32([3.0])),
+    log_stability=jnp.log(f32([0.1])),
+    logit_momentum=f32([0.0]),
+    interval=2,
+)
 GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_minimum"
+NORMALIZED, LOSS = "normalized_gradient", "clipped_loss"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +157,18 @@ class Case:
 CASES = {
     "noisygd": Case(Stepwise(Decaying(jnp.log(f32([0.5])), f32([0.7])), sgd())),
     "noisygd, adam": Case(Stepwise(EVEN, ADAGRAD_LIKE)),
+    "auto_clip": Case(AutoClip(EVEN, sgd(1.0), **logs(stability=0.2)), each=(NORMALIZED,)),
+    "adadp": Case(ADADP, each=(GRADIENT, GRADIENT)),
+    "adadp, batches": Case(
+        ADADP.replace(sampler=Poisson(0.2)), each=(GRADIENT, GRADIENT), accountant="rdp", slack=2e-3
+    ),
+    "adadp, permutation epochs": Case(
+        ADADP.replace(sampler=PermutationEpochs(40, N)), each=(GRADIENT, GRADIENT), slack=1e-3
+    ),
+    "hyfree": Case(HYFREE, each=(NORMALIZED, LOSS, NORMALIZED)),
+    "hyfree, batches": Case(
+        HYFREE.replace(sampler=Poisson(0.2)), each=(NORMALIZED, LOSS, NORMALIZED), accountant="rdp", slack=2e-3
+    ),
     "agd, exponential": Case(GREEDY, each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
     "agd, gumbel": Case(GREEDY.replace(selection="gumbel"), each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
     "sgd_adv": Case(
@@ -182,7 +211,18 @@ ALL = pytest.mark.parametrize("name", CASES)
 #: One of each kind, for properties that cost a compilation of their own.
 SOME = pytest.mark.parametrize(
     "name",
-    ["noisygd", "agd, gumbel", "census", "paper", "dpsgd", "dpsgd, LSTM scheduler", "control, permutation epochs"],
+    [
+        "noisygd",
+        "auto_clip",
+        "adadp",
+        "hyfree",
+        "agd, gumbel",
+        "census",
+        "paper",
+        "dpsgd",
+        "dpsgd, LSTM scheduler",
+        "control, permutation epochs",
+    ],
 )
 SAMPLED = pytest.mark.parametrize(
     "name", [name for name, case in CASES.items() if case.protector.sampler != FullBatch()]
@@ -475,6 +515,28 @@ def plain_descent(rate, momentum=0.0, lines=None):
     return params
 
 
+def plain_automatic(rate, stability):
+    lines, params = naive_lines(), np.zeros(D + 1)
+    for _ in range(STEPS):
+        gradients = (special.expit(lines @ params) - LABELS)[:, None] * lines
+        gradients /= np.linalg.norm(gradients, axis=1, keepdims=True) + stability
+        params = params - rate * gradients.mean(0)
+    return params
+
+
+def plain_adadp(rate, tolerance):
+    lines, params, rates = naive_lines(), np.zeros(D + 1), [rate]
+    for _ in range(STEPS):
+        gradient = naive_gradient(params, lines, LABELS)
+        full, middle = params - rate * gradient, params - rate / 2 * gradient
+        half = middle - rate / 2 * naive_gradient(middle, lines, LABELS)
+        error = np.linalg.norm((full - half) / np.maximum(1.0, np.abs(full)))
+        params = half if error <= tolerance else params
+        rate *= min(max(math.sqrt(tolerance / error), 0.9), 1.1)
+        rates.append(rate)
+    return params, rates
+
+
 def plain_adam():
     params, mean, square = np.zeros(D + 1), np.zeros(D + 1), np.zeros(D + 1)
     for step in range(1, STEPS + 1):
@@ -519,6 +581,18 @@ LIMITS = {
         lambda: plain_descent(0.1),
     ),
     "adam": (Stepwise(WIDE, ADAGRAD_LIKE), plain_adam),
+    "adadp": (
+        ADADP.replace(**logs(clip_norm=30.0, learning_rate=5.5, tolerance=0.22)),
+        lambda: plain_adadp(5.5, 0.22)[0],
+    ),
+    "automatic clipping": (
+        AutoClip(EVEN, sgd(0.5, 0.0), **logs(stability=0.01)),
+        lambda: plain_automatic(0.5, 0.01),
+    ),
+    "automatic clipping, large constant": (
+        AutoClip(EVEN, sgd(6e3, 0.0), **logs(stability=3e3)),
+        lambda: plain_descent(2.0),
+    ),
     "agd": (
         GREEDY.replace(
             **logs(gradient_clip=30.0, loss_clip=30.0, gradient_share=1e-2, selection_share=1e-2, max_step=2.0)
@@ -544,6 +618,86 @@ def test_with_a_huge_budget_and_clip_norm_it_is_the_method_without_privacy(limit
     assert int(ended.step) == STEPS
     np.testing.assert_allclose(params, reference(), rtol=3e-4, atol=2e-4)
     assert np.abs(params).max() > 0.1
+
+
+def test_the_reference_of_adadp_changes_its_rate_by_less_than_the_most():
+    _, rates = plain_adadp(5.5, 0.22)
+    assert 1.005 < rates[1] / rates[0] < 1.02 < rates[2] / rates[1]
+
+
+@pytest.mark.parametrize(("tolerance", "change", "moves"), [(1e9, 1.1, True), (1e-9, 0.9, False)])
+def test_adadp_without_error_takes_larger_steps_and_with_nothing_but_error_none(tolerance, change, moves):
+    protector = ADADP.replace(**logs(tolerance=tolerance), num_steps=STEPS)
+    params, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)
+    np.testing.assert_allclose(ended.state.log_rate, math.log(0.4) + STEPS * math.log(change), rtol=1e-5)
+    assert np.any(params != 0) == moves
+
+
+def test_adadp_pays_for_both_gradients_alike():
+    _, _, (_, (first, second)), _ = pick(grid("adadp"), MIDDLE, 0)
+    np.testing.assert_allclose(first.cost, second.cost, rtol=1e-5)
+    np.testing.assert_allclose(first.noise_multiplier, first.noise_multiplier[0], rtol=1e-4)
+    assert float(first.cost.sum()) == pytest.approx(float(setup_of(CASES["adadp"]).accountant.budget) / 2, rel=1e-3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Square(GeneralizedLinear):
+    """Half the squared error: a parabola along any line."""
+
+    name = "square"
+    kind = "binary"
+
+    def margin_loss(self, margin, y):
+        return jnp.square(margin - y) / 2
+
+    def residual(self, margin, y):
+        return margin - y
+
+    def curvature(self, margin, y):
+        return jnp.ones_like(margin)
+
+    def predict(self, params, x):
+        raise AssertionError("losses are all that is asked about")
+
+
+@pytest.mark.parametrize(("first", "factor"), [(0.5, None), (3.0, None), (0.01, 4.0), (300.0, 0.25)])
+def test_hyfree_without_noise_takes_the_step_of_an_exact_line_search_or_goes_as_far_towards_it_as_it_may(first, factor):
+    protector = HYFREE.replace(**logs(learning_rate=first, loss_clip=3e4), interval=1, num_steps=1)
+    here = Setup.create(Square(), Adjacency.ZERO_OUT, Filter("gdp", BUDGETS[0]).accountant(), N)
+    here = here.replace(accountant=here.accountant.replace(budget=f32(1e15)), cap=f32(1e15))
+    params, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, here, KEY)
+    lines = naive_lines()
+    gradients = -LABELS[:, None] * lines
+    direction = (gradients / (np.linalg.norm(gradients, axis=1, keepdims=True) + 0.1)).mean(0)
+    best = gradients.mean(0) @ direction / np.mean(np.square(lines @ direction))
+    assert 0.75 < best < 2.0  # within a factor of 4 of the first two rates
+    rate = best if factor is None else first * factor
+    np.testing.assert_allclose(math.exp(ended.state.log_rate), rate, rtol=3e-3)
+    np.testing.assert_allclose(params, -rate * direction, rtol=4e-3, atol=1e-4)
+
+
+def test_hyfree_probes_cost_their_share_and_its_other_queries_the_rest_alike():
+    _, _, (_, (first, probe, second)), _ = pick(grid("hyfree"), MIDDLE, 0)
+    budget = float(setup_of(CASES["hyfree"]).accountant.budget)
+    assert float(probe.cost.sum()) == pytest.approx(special.expit(1.0) * budget, rel=1e-3)
+    np.testing.assert_allclose(first.cost, second.cost, rtol=1e-4)
+    np.testing.assert_allclose(probe.cost, probe.cost[0], rtol=1e-3)
+
+
+def test_hyfree_changes_its_rate_by_what_a_probe_proves_and_not_by_its_noise():
+    rng = np.random.default_rng(0)
+    before, here, after = rng.normal(size=(3, 20_000))
+    for doubt, low, high in ((2.0, 0.0, 0.05), (0.0, 0.7, 1.1)):
+        change = _least_change(before - after, 2**0.5 * doubt, 2 * (before - 2 * here + after), 24**0.5 * doubt)
+        assert low <= np.mean(np.asarray(change) != 0) < high
+    # A slope that is certain, and a curvature drowned in noise: the rate may still rise.
+    assert float(_least_change(f32(1.0), f32(0.1), f32(-0.05), f32(0.2))) == pytest.approx(math.log(4.0))
+    assert float(_least_change(f32(0.9), f32(0.1), f32(0.2), f32(0.2))) == pytest.approx(math.log(2.0), rel=1e-5)
+    assert float(_least_change(f32(0.3), f32(0.1), f32(1.0), f32(0.2))) == pytest.approx(math.log(0.5), rel=1e-5)
+    assert float(_least_change(f32(-0.3), f32(0.1), f32(1.0), f32(0.2))) == pytest.approx(-math.log(4.0))
+    for point in ((0.9, 0.1, 0.2, 0.2), (0.3, 0.1, 1.0, 0.2)):  # how well a probe is known has a derivative too
+        check_grads(_least_change, tuple(map(f32, point)), order=1, modes=["rev"], rtol=2e-2)
+        assert np.all(np.asarray(jax.grad(_least_change, (0, 1, 2, 3))(*map(f32, point))) != 0)
 
 
 def test_the_averaged_iterate_is_their_mean_until_the_horizon():
@@ -608,6 +762,11 @@ def meta(name):
     return case.protector, jax.jit(loss), gradient, steps
 
 
+#: A choice of step size is discrete: what only shapes its noise has no derivative, and tuning it needs a search. A rate
+#: that changes by the most that is allowed does not depend on how well its probe is known.
+SILENT = {"agd, gumbel": [".log_selection_share", ".log_loss_clip"], "hyfree": [".log_loss_clip", ".log_loss_ratio"]}
+
+
 @SOME
 def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(name):
     protector, _, gradient, steps = meta(name)
@@ -619,8 +778,7 @@ def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(n
         for path, leaf in jax.tree_util.tree_leaves_with_path(gradient)
         if not np.any(np.asarray(leaf))
     ]
-    # A choice of step size is discrete: what only shapes its noise has no derivative, and tuning it needs a search.
-    assert silent == ([".log_selection_share", ".log_loss_clip"] if name == "agd, gumbel" else [])
+    assert silent == SILENT.get(name, [])
 
 
 @SOME

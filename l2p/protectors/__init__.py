@@ -1,9 +1,12 @@
 """Methods by name. Hand-designed ones are listed here; tuned and learned ones are loaded from checkpoints."""
 
 from l2p.privacy.events import Adjacency
+from l2p.protectors.adadp import AdaDP, adadp
 from l2p.protectors.agd import AGD, agd, agd_gumbel
+from l2p.protectors.auto_clip import AutoClip, auto_clip
 from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
+from l2p.protectors.hyfree import HyFree, hyfree
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.nonprivate import nonprivate
 from l2p.protectors.paper_sgd import sgd_adv, sgd_ma
@@ -19,11 +22,27 @@ HAND_DESIGNED: dict[str, HandDesigned] = {
     "sgd_ma": HandDesigned(sgd_ma, "moments", Adjacency.ADD_REMOVE),
     "agd": HandDesigned(agd),
     "agd_gumbel": HandDesigned(agd_gumbel),
+    "auto_clip": HandDesigned(auto_clip),
+    "adadp": HandDesigned(adadp),
+    "hyfree": HandDesigned(hyfree),
     "nonprivate": HandDesigned(nonprivate),
 }
 
 #: Every class that a checkpoint may name.
 CLASSES: dict[str, type] = {
     cls.__name__: cls
-    for cls in (AGD, Centering, Decaying, LSTMProjector, LSTMScheduler, MixProjector, Optax, ShareScheduler, Stepwise)
+    for cls in (
+        AGD,
+        AdaDP,
+        AutoClip,
+        Centering,
+        Decaying,
+        HyFree,
+        LSTMProjector,
+        LSTMScheduler,
+        MixProjector,
+        Optax,
+        ShareScheduler,
+        Stepwise,
+    )
 }

@@ -12,8 +12,8 @@ from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.projectors import Projector
-from l2p.protectors.schedulers import SLACK, Observation, Scheduler
-from l2p.queries import ClippedGradient, FeatureSum
+from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
+from l2p.queries import ClippedGradient, FeatureSum, Query
 
 #: Mean square of a feature in [0, 1] on tables at large: what a row's length is judged by while its mean is unknown.
 TYPICAL_SQUARE = 1.0 / 6.0
@@ -101,11 +101,14 @@ class Stepwise(Protector):
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
 
+    def query(self, params: jax.Array, features: FeatureMap, plan: Plan, setup: Setup) -> Query:
+        """What a step asks: a gradient sum whose noise is `plan`'s multiplier times its clip norm."""
+        return ClippedGradient(setup.model, params, features, plan.clip_norm, plan.noise_multiplier)
+
     def step(self, params: jax.Array, state: StepwiseState, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         setup = oracle.setup
         plan, scheduler = self.scheduler(state.scheduler, state.seen, oracle, self.num_steps)
-        query = ClippedGradient(setup.model, params, state.features, plan.clip_norm, plan.noise_multiplier)
-        gradient = oracle.ask(query) / setup.batch_rows
+        gradient = oracle.ask(self.query(params, state.features, plan, setup)) / setup.batch_rows
         noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
         seen = Observation(gradient, noise_std)
         progress = oracle.step / self.num_steps

@@ -2,8 +2,19 @@
 
 from l2p.queries.base import Query
 from l2p.queries.gradient import ClippedGradient, GradientNorm
+from l2p.queries.loss import ClippedLoss
 from l2p.queries.mean import FeatureSum
+from l2p.queries.normalized import NormalizedGradient
 from l2p.queries.selection import NoisyMinimum
 from l2p.queries.solve import Minimizer
 
-__all__ = ["ClippedGradient", "FeatureSum", "GradientNorm", "Minimizer", "NoisyMinimum", "Query"]
+__all__ = [
+    "ClippedGradient",
+    "ClippedLoss",
+    "FeatureSum",
+    "GradientNorm",
+    "Minimizer",
+    "NoisyMinimum",
+    "NormalizedGradient",
+    "Query",
+]

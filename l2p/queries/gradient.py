@@ -1,5 +1,6 @@
 """Sums of clipped per-row gradients, and the norm of such a sum."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
@@ -18,10 +19,14 @@ from l2p.task import Rows
 LEAST_NORM = 1e-12
 
 
-def clipped_gradient_sum(
-    model: GeneralizedLinear, params: jax.Array, rows: Rows, features: FeatureMap, clip_norm: jax.Array
+def scaled_gradient_sum(
+    model: GeneralizedLinear,
+    params: jax.Array,
+    rows: Rows,
+    features: FeatureMap,
+    factor: Callable[[jax.Array], jax.Array],
 ) -> jax.Array:
-    """Sum f32[p] of per-row gradients clipped to L2 norm `clip_norm`, in two passes over the table.
+    """Sum f32[p] of per-row gradients, each times `factor` f32[n] of their L2 norms f32[n], in two passes.
 
     A generalized linear model's gradient is residual * (mapped row, intercept column), so its norm is known without
     forming it. Rows whose residual or squared norm is not finite count as zero.
@@ -31,9 +36,18 @@ def clipped_gradient_sum(
     finite = jnp.isfinite(residual) & jnp.isfinite(squares)
     residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
     norms = jnp.abs(residual) * jnp.sqrt(squares + INTERCEPT_COLUMN**2)
-    weight = rows.mask * residual * jnp.minimum(1.0, clip_norm / jnp.maximum(norms, LEAST_NORM))
+    weight = rows.mask * residual * factor(norms)
     total = weight.sum()
     return jnp.append((weight @ rows.x - total * features.center) * features.scale, total * INTERCEPT_COLUMN)
+
+
+def clipped_gradient_sum(
+    model: GeneralizedLinear, params: jax.Array, rows: Rows, features: FeatureMap, clip_norm: jax.Array
+) -> jax.Array:
+    """Sum f32[p] of per-row gradients clipped to L2 norm `clip_norm`."""
+    return scaled_gradient_sum(
+        model, params, rows, features, lambda norms: jnp.minimum(1.0, clip_norm / jnp.maximum(norms, LEAST_NORM))
+    )
 
 
 @struct.dataclass

@@ -17,6 +17,18 @@ from l2p.task import Rows
 SELECTION_NOISE = ("gumbel", "exponential")
 
 
+def row_losses(model: Model, candidates: jax.Array, rows: Rows) -> jax.Array:
+    """Losses f32[k, b] of candidates f32[k, p]: rows last, as the margins come out of their matrix product."""
+    if isinstance(model, GeneralizedLinear):
+        return model.margin_loss(model.margins(candidates, rows.x), rows.y[None, :])
+    return jax.vmap(jax.vmap(model.loss, (None, 0, 0)), (0, None, None))(candidates, rows.x, rows.y)
+
+
+def clip_losses(losses: jax.Array, clip_norm: jax.Array) -> jax.Array:
+    """Losses of any shape clipped to [0, clip_norm]; NaN counts as clip_norm."""
+    return jnp.clip(jnp.where(jnp.isnan(losses), clip_norm, losses), 0.0, clip_norm)
+
+
 @struct.dataclass
 class NoisyMinimum(Query):
     """Index i32[] of the candidate with the smallest noised loss, each row's loss clipped to [0, clip_norm].
@@ -56,22 +68,15 @@ class NoisyMinimum(Query):
         return self.clip_norm
 
     def contributions(self, rows: Rows) -> jax.Array:
-        return self._losses(rows).T
-
-    def _losses(self, rows: Rows) -> jax.Array:
-        """f32[k, b]: rows last, as the margins come out of their matrix product."""
-        if isinstance(self.model, GeneralizedLinear):
-            return self.model.margin_loss(self.model.margins(self.candidates, rows.x), rows.y[None, :])
-        losses = jax.vmap(jax.vmap(self.model.loss, (None, 0, 0)), (0, None, None))
-        return losses(self.candidates, rows.x, rows.y)
+        return row_losses(self.model, self.candidates, rows).T
 
     def limit(self, contributions: jax.Array) -> jax.Array:
         """Each loss clipped to [0, clip_norm], whatever their shape; NaN counts as clip_norm."""
-        return jnp.clip(jnp.where(jnp.isnan(contributions), self.clip_norm, contributions), 0.0, self.clip_norm)
+        return clip_losses(contributions, self.clip_norm)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         # Not through `contributions`: transposing that table would cost more than the losses in it.
-        return aggregate + self.limit(self._losses(rows)) @ rows.mask
+        return aggregate + self.limit(row_losses(self.model, self.candidates, rows)) @ rows.mask
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.candidates.shape[0], jnp.float32)

@@ -21,7 +21,15 @@ from l2p.oracle import exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, convert
 from l2p.privacy.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise, Noise
 from l2p.protectors.agd import NUM_CANDIDATES
-from l2p.queries import ClippedGradient, FeatureSum, GradientNorm, Minimizer, NoisyMinimum
+from l2p.queries import (
+    ClippedGradient,
+    ClippedLoss,
+    FeatureSum,
+    GradientNorm,
+    Minimizer,
+    NoisyMinimum,
+    NormalizedGradient,
+)
 from l2p.run import null_invalid
 from l2p.task import Rows
 
@@ -33,6 +41,8 @@ RANDOM = np.random.default_rng(20260101)
 PARAMS = RANDOM.normal(size=D + 1)
 MAP = FeatureMap(jnp.asarray(RANDOM.random(D), jnp.float32), jnp.float32(1.6))
 CANDIDATES = PARAMS + RANDOM.normal(size=(5, D + 1))
+#: Three points on a line, as a line search asks about: a bad row may be bad at all of them.
+LINE = PARAMS * np.array([[0.8], [1.0], [1.2]])
 #: With this level no false alarm is expected in the life of the project; every test has power far above it.
 LEVEL = 1e-6
 
@@ -41,8 +51,16 @@ def gradient(clip=CLIP, features=MAP):
     return ClippedGradient(MODEL, f32(PARAMS), features, f32(clip), f32(NOISE))
 
 
+def normalized(stability, features=MAP, clip=CLIP):
+    return NormalizedGradient(MODEL, f32(PARAMS), features, f32(clip), f32(stability), f32(NOISE))
+
+
 def minimum(mechanism, candidates=CANDIDATES, clip=CLIP, noise=NOISE):
     return NoisyMinimum(MODEL, f32(candidates), f32(clip), f32(noise), mechanism)
+
+
+def losses(candidates=LINE, clip=0.6):
+    return ClippedLoss(MODEL, f32(candidates), f32(clip), f32(NOISE))
 
 
 def f32(value):
@@ -52,8 +70,12 @@ def f32(value):
 QUERIES = {
     "gradient": gradient(),
     "gradient, no map": gradient(features=FeatureMap.identity(D)),
+    "normalized gradient": normalized(0.01),
+    "normalized gradient, no map": normalized(0.05, FeatureMap.identity(D)),
     "gradient norm": GradientNorm(gradient(), f32(NOISE)),
     "feature sum": FeatureSum(D, f32(0.9), f32(NOISE)),
+    "clipped loss": losses(),
+    "clipped loss, one candidate": losses(LINE[:1]),
     "minimum, gumbel": minimum("gumbel"),
     "minimum, exponential": minimum("exponential"),
 }
@@ -93,7 +115,11 @@ def naive_gradient(query, rows):
     total = np.zeros(D + 1)
     for x, y, mask in zip(*as_float64(rows), strict=True):
         line = np.append((x - center) * scale, INTERCEPT_COLUMN)
-        total += mask * clipped((special.expit(line @ params) - y) * line, float(query.clip_norm))
+        gradient = (special.expit(line @ params) - y) * line
+        if isinstance(query, NormalizedGradient):
+            total += mask * float(query.clip_norm) * gradient / (np.linalg.norm(gradient) + float(query.stability))
+        else:
+            total += mask * clipped(gradient, float(query.clip_norm))
     return total
 
 
@@ -111,15 +137,15 @@ def naive(query, rows):
     if isinstance(query, GradientNorm):
         total = naive_gradient(query.gradient, rows)
         return total, [math.sqrt(total @ total)]
-    if isinstance(query, ClippedGradient):
+    if isinstance(query, (ClippedGradient, NormalizedGradient)):
         total = naive_gradient(query, rows)
         return total, total
     if isinstance(query, FeatureSum):
         lines = zip(*as_float64(rows), strict=True)
         total = sum(mask * clipped(x, float(query.clip_norm)) for x, _, mask in lines)
         return total, total
-    losses = naive_losses(query, rows)
-    return losses, int(np.argmin(losses))
+    totals = naive_losses(query, rows)
+    return totals, totals if isinstance(query, ClippedLoss) else int(np.argmin(totals))
 
 
 @jax.jit
@@ -163,7 +189,9 @@ def test_some_rows_of_the_reference_table_are_limited_and_some_are_not(query):
     rows = table()
     raw, limited = query.contributions(rows), query.limit(query.contributions(rows))
     changed = np.abs(np.asarray(raw - limited)).max(-1)[:N] > 1e-4
-    assert 0 < changed.sum() < N
+    # Normalising touches every row; it makes some of them longer and others shorter.
+    longer = np.square(limited).sum(-1)[:N] > np.square(raw).sum(-1)[:N]
+    assert 0 < (longer if isinstance(query, NormalizedGradient) else changed).sum() < N
 
 
 @ADDITIVE
@@ -249,6 +277,8 @@ def check_sensitivity(query, differences, bound, adjacency):
         if adjacency is not Adjacency.REPLACE_ONE:
             assert np.all((differences >= 0).all(1) | (differences <= 0).all(1))
         return np.abs(differences).max()
+    if isinstance(query, ClippedLoss) and adjacency is not Adjacency.REPLACE_ONE:
+        assert np.all((differences >= 0).all(1) | (differences <= 0).all(1))  # monotone
     squares = (differences * differences).sum(1)
     assert squares.max() <= limit * limit
     return math.sqrt(squares.max())
@@ -323,6 +353,24 @@ def test_exact_sum_is_the_same_integer_in_any_order_and_any_blocks(kind, monkeyp
     with jax.enable_x64(True):
         total, _ = jax.jit(lambda query, rows: exact_sum(query, rows))(query, rows)
     assert np.array_equal(np.asarray(total) / grid, whole)
+
+
+def test_a_large_stability_constant_makes_it_the_plain_gradient_sum():
+    plain = aggregate(gradient(clip=1e6), table())
+    for stability, error in ((1e2, 2e-2), (1e4, 2e-4)):  # the gradients here are up to 1.6 long
+        scaled = aggregate(normalized(stability, clip=stability), table())
+        np.testing.assert_allclose(scaled, plain, rtol=0, atol=error * float(np.abs(plain).max()))
+    assert np.abs(aggregate(normalized(0.01), table()) - plain).max() > 0.1
+
+
+def test_without_a_stability_constant_every_row_has_the_same_say():
+    lengths = np.linalg.norm(normalized(0.0).limit(normalized(0.0).contributions(table())), axis=-1)
+    np.testing.assert_allclose(lengths, CLIP, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stability", [-0.01, -np.inf, np.nan])
+def test_a_stability_constant_that_bounds_nothing_has_no_bound(stability):
+    assert np.isnan(float(normalized(stability).bound))  # which the oracle refuses
 
 
 def test_float32_sums_depend_on_the_order_so_the_exact_test_has_teeth():
@@ -431,17 +479,21 @@ def wide(query, size):
     """The same query over `size` coordinates, for many draws at once."""
     if isinstance(query, FeatureSum):
         return query.replace(num_features=size)
+    if isinstance(query, ClippedLoss):
+        return query.replace(candidates=jnp.zeros((size, D + 1)))
     return query.replace(params=jnp.zeros(size))
 
 
 @ADJACENCIES
-@pytest.mark.parametrize("kind", ["gradient", "feature sum"])
+@pytest.mark.parametrize("kind", ["gradient", "normalized gradient", "feature sum", "clipped loss"])
 @pytest.mark.parametrize("source", ["key", "host"])
 def test_vector_answers_carry_noise_multiplier_times_sensitivity(kind, source, adjacency):
     query = wide(QUERIES[kind], DRAWS)
-    scale = NOISE * float(query.bound) * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
+    # A vector of clipped losses may move in all its entries at once.
+    bound = float(query.clip_norm) * (DRAWS**0.5 if kind == "clipped loss" else 1)
+    scale = NOISE * bound * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
     with jax.enable_x64(source == "host"):
-        noise = KeyNoise(jax.random.key(7)) if source == "key" else host_noise("gaussian", DRAWS, 2.0**-24)
+        noise = KeyNoise(jax.random.key(7)) if source == "key" else host_noise("gaussian", DRAWS, bound * 2.0**-24)
         answer = query.release(query.empty(), noise, adjacency)
     check_scale(answer, scale, "gaussian")
 

@@ -1,0 +1,93 @@
+"""ADADP (Koskela and Honkela, AISTATS 2020): a learning rate set by how far one step and two half-steps differ.
+
+Both gradients are noised and paid; comparing the two points they lead to is post-processing and costs nothing.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.features import FeatureMap
+from l2p.oracle import Oracle, Setup
+from l2p.privacy.sampling import FullBatch, Sampler
+from l2p.protector import Protector
+from l2p.protectors.conditioning import value
+from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.schedulers import noise_for_share, tail_share
+from l2p.queries import ClippedGradient
+
+#: The most that one step changes the learning rate by, down and up (alpha_min and alpha_max of the paper).
+LEAST_CHANGE, MOST_CHANGE = 0.9, 1.1
+
+
+@struct.dataclass
+class AdaDPState:
+    """Between two steps: log_rate f32[], log of the learning rate."""
+
+    log_rate: jax.Array
+
+
+@struct.dataclass
+class AdaDP(Protector):
+    """Gradient descent by pairs of half-steps, with constant noise.
+
+    From params, with a noised mean gradient g at params and a second one, h, at params - rate / 2 * g:
+
+        full = params - rate * g,  half = params - rate / 2 * (g + h),
+        error = ||(full - half) / max(1, |full|)||_2,  rate <- rate * clip(sqrt(tolerance / error), 0.9, 1.1).
+
+    The step goes to `half`, or nowhere where the error exceeds the tolerance (Algorithm 2 of the paper; the square root
+    and the point that scales the error are those of the authors' code). Under Poisson sampling each gradient reads a
+    batch of its own, as in the paper; with permutation epochs both read the same.
+
+    Every array is a polynomial in log(mu N), f32[k]; f32[1] is a constant.
+
+    Attributes:
+      log_clip_norm: f32[k], log of the clipping norm.
+      log_learning_rate: f32[k], log of the first learning rate.
+      log_tolerance: f32[k], log of the error aimed at; noise in the gradients counts as error, so that a smaller one
+        also means smaller steps where there is more noise.
+      num_steps: T, each of two gradients (static).
+      sampler: which rows a gradient is summed over (static).
+    """
+
+    log_clip_norm: jax.Array
+    log_learning_rate: jax.Array
+    log_tolerance: jax.Array
+    num_steps: int = struct.field(pytree_node=False, default=50)
+    sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
+    adaptive_noise = False
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, AdaDPState]:
+        return params, AdaDPState(value(self.log_learning_rate, oracle.setup.log_signal))
+
+    def step(self, params: jax.Array, state: AdaDPState, oracle: Oracle) -> tuple[jax.Array, AdaDPState]:
+        setup, identity = oracle.setup, FeatureMap.identity(params.shape[0] - 1)
+        clip_norm = jnp.exp(value(self.log_clip_norm, setup.log_signal))
+        # Planned once, before either is asked, so that both are equally noisy.
+        share = tail_share(jnp.zeros(setup.num_charges(self.num_steps)), oracle.charge)
+        noise_multiplier = noise_for_share(oracle, share / 2.0)
+
+        def gradient(at: jax.Array) -> jax.Array:
+            query = ClippedGradient(setup.model, at, identity, clip_norm, noise_multiplier)
+            return oracle.ask(query) / setup.batch_rows
+
+        rate = jnp.exp(state.log_rate)
+        first = gradient(params)
+        middle = params - 0.5 * rate * first
+        full, half = params - rate * first, middle - 0.5 * rate * gradient(middle)
+
+        square = jnp.square((full - half) / jnp.maximum(1.0, jnp.abs(full))).sum()
+        # The floor only keeps the logarithm and its derivative finite.
+        log_excess = 0.5 * jnp.log(square + 1e-24) - value(self.log_tolerance, setup.log_signal)
+        change = jnp.clip(-0.5 * log_excess, jnp.log(LEAST_CHANGE), jnp.log(MOST_CHANGE))
+        return jnp.where(log_excess <= 0.0, half, params), AdaDPState(state.log_rate + change)
+
+    def finish(self, params: jax.Array, state: AdaDPState, setup: Setup) -> jax.Array:
+        return params
+
+
+def adadp(problem: Problem) -> AdaDP:
+    """ADADP at its authors' tolerance, 1, on full batches, with as many steps and the first rate of `noisygd`."""
+    del problem
+    return AdaDP(log_clip_norm=log_constant(1.0), log_learning_rate=log_constant(0.5), log_tolerance=log_constant(1.0))

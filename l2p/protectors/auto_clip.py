@@ -1,0 +1,39 @@
+"""Automatic clipping (Bu, Wang, Zha & Karypis, NeurIPS 2023): every gradient normalised, no threshold to choose."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.features import FeatureMap
+from l2p.oracle import Setup
+from l2p.protectors.conditioning import value
+from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.projectors import Optax
+from l2p.protectors.schedulers import Decaying, Plan
+from l2p.protectors.stepwise import Stepwise
+from l2p.queries import NormalizedGradient, Query
+
+
+@struct.dataclass
+class AutoClip(Stepwise):
+    """`Stepwise` on normalised gradients: the scheduler's clip norm is the length that they are brought to.
+
+    Attributes:
+      log_stability: f32[k], log of the stability constant, as a polynomial in log(mu N).
+    """
+
+    log_stability: jax.Array = struct.field(kw_only=True)
+
+    def query(self, params: jax.Array, features: FeatureMap, plan: Plan, setup: Setup) -> Query:
+        stability = jnp.exp(value(self.log_stability, setup.log_signal))
+        return NormalizedGradient(setup.model, params, features, plan.clip_norm, stability, plan.noise_multiplier)
+
+
+def auto_clip(problem: Problem) -> AutoClip:
+    """Full-batch momentum SGD at its authors' constant, 0.01 (AUTO-S): constant noise, the rate of `noisygd`."""
+    del problem
+    scheduler = Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0]))
+    rates = {"learning_rate": log_constant(0.5), "momentum": jnp.array([math.log(0.9 / (1.0 - 0.9))], jnp.float32)}
+    return AutoClip(scheduler, Optax("sgd", rates), log_stability=log_constant(0.01))

@@ -1,0 +1,51 @@
+"""Sums of clipped losses at several parameters: how good each of them is, as numbers."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.models import Model
+from l2p.queries.base import Query
+from l2p.queries.selection import clip_losses, row_losses
+from l2p.task import Rows
+
+
+@struct.dataclass
+class ClippedLoss(Query):
+    """Total loss f32[k] of k candidates, each row's loss clipped to [0, clip_norm], with Gaussian noise.
+
+    A row adds between 0 and `clip_norm` to every total, so to their vector at most clip_norm * sqrt(k) in L2 norm,
+    and under zero-out and add-remove always in one direction.
+
+    Attributes:
+      model: the model (static).
+      candidates: f32[k, p], parameters for raw rows; released or public.
+      clip_norm: f32[], largest loss of one row; losses that are no number count as this much.
+      noise_multiplier: f32[], noise standard deviation over the sensitivity.
+    """
+
+    model: Model = struct.field(pytree_node=False)
+    candidates: jax.Array
+    clip_norm: jax.Array
+    noise_multiplier: jax.Array
+    name: ClassVar[str] = "clipped_loss"
+    mechanism: ClassVar[str] = "gaussian"
+
+    @property
+    def bound(self) -> jax.Array:
+        return self.clip_norm * self.candidates.shape[0] ** 0.5
+
+    def contributions(self, rows: Rows) -> jax.Array:
+        return row_losses(self.model, self.candidates, rows).T
+
+    def limit(self, contributions: jax.Array) -> jax.Array:
+        """Each loss clipped to [0, clip_norm], whatever their shape; NaN counts as clip_norm."""
+        return clip_losses(contributions, self.clip_norm)
+
+    def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
+        return aggregate + self.limit(row_losses(self.model, self.candidates, rows)) @ rows.mask
+
+    def empty(self) -> jax.Array:
+        return jnp.zeros(self.candidates.shape[0], jnp.float32)

@@ -1,0 +1,68 @@
+"""Sums of normalised per-row gradients: automatic clipping, which has no threshold to choose."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.features import FeatureMap
+from l2p.models import GeneralizedLinear, Model
+from l2p.queries.base import Query
+from l2p.queries.gradient import LEAST_NORM, scaled_gradient_sum
+from l2p.task import Rows
+
+
+@struct.dataclass
+class NormalizedGradient(Query):
+    """Sum over rows of clip_norm * g / (||g|| + stability), with Gaussian noise (Bu, Wang, Zha & Karypis 2023, AUTO-S).
+
+    Every row has nearly the same say, whatever the length of its gradient, and none more than `clip_norm`. That bound
+    only rescales the answer together with its noise; it is there for schedulers that emit one, and 1 otherwise. Where
+    `stability` is large the answer tends to clip_norm / stability times the plain gradient sum.
+
+    Attributes:
+      model: the model (static).
+      params: f32[p], parameters for mapped rows; released or public.
+      features: the map that rows are read through.
+      clip_norm: f32[], the length that long gradients are brought to.
+      stability: f32[], at least 0; the length at which a gradient keeps half its say. Negative ones bound nothing, so
+        that the oracle refuses them.
+      noise_multiplier: f32[], noise standard deviation over the sensitivity.
+    """
+
+    model: Model = struct.field(pytree_node=False)
+    params: jax.Array
+    features: FeatureMap
+    clip_norm: jax.Array
+    stability: jax.Array
+    noise_multiplier: jax.Array
+    name: ClassVar[str] = "normalized_gradient"
+    mechanism: ClassVar[str] = "gaussian"
+
+    @property
+    def bound(self) -> jax.Array:
+        return jnp.where(self.stability >= 0, self.clip_norm, jnp.nan)  # NaN for a NaN as well
+
+    def contributions(self, rows: Rows) -> jax.Array:
+        gradient = jax.vmap(jax.grad(self.model.loss), in_axes=(None, 0, 0))
+        return gradient(self.params, self.features.apply(rows.x), rows.y)
+
+    def _factor(self, norms: jax.Array) -> jax.Array:
+        """What gradients of these L2 norms f[n] are multiplied by."""
+        return self.clip_norm / (jnp.maximum(norms, LEAST_NORM) + self.stability)
+
+    def limit(self, contributions: jax.Array) -> jax.Array:
+        """Each line of f[b, p] normalised; one that is not finite, or overflows when squared, becomes zero."""
+        squares = jnp.square(contributions).sum(-1, keepdims=True)
+        finite = jnp.isfinite(squares)
+        norms = jnp.sqrt(jnp.where(finite, jnp.maximum(squares, LEAST_NORM**2), 1.0))
+        return jnp.where(finite, contributions, 0.0) * jnp.where(finite, self._factor(norms), 0.0)
+
+    def empty(self) -> jax.Array:
+        return jnp.zeros_like(self.params)
+
+    def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
+        if isinstance(self.model, GeneralizedLinear):
+            return aggregate + scaled_gradient_sum(self.model, self.params, rows, self.features, self._factor)
+        return super().add(aggregate, rows)
