@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import data, results
-from l2p.checkpoint import Resolved, range_warnings, resolve
+from l2p.checkpoint import TUNED, Resolved, range_warnings, resolve
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
 from l2p.models import MODELS, Model
@@ -148,7 +148,8 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
     methods = []
     for name in config.methods:
         # A paper's own form keeps to the neighbours of its proof.
-        mine = [HAND_DESIGNED[name].budget(budget) if name in HAND_DESIGNED else budget for budget in budgets]
+        method = HAND_DESIGNED.get(name.removesuffix(TUNED))
+        mine = [budget if method is None else method.budget(budget) for budget in budgets]
         found = [resolve(name, budget, avoid=(config.data,), **asked) for budget in mine]
         protectors = {budget: one.protector for budget, one in zip(mine, found, strict=True)}
         is_private = "none" not in found[0].protector.mechanisms
