@@ -14,9 +14,10 @@ import numpy as np
 
 from l2p import checkpoint
 from l2p.models import Logistic
+from meta_train.budgets import ByMu
 from meta_train.config import MetaConfig
 from meta_train.family import families
-from meta_train.objective import setups_for, whole_run
+from meta_train.objective import whole_run
 
 NAMES = ("control", "census", "paper", "noisygd-tuned-logistic-adult", "agd-tuned-logistic-adult")
 CONFIG = MetaConfig("held_out", "control", tasks=64)
@@ -35,9 +36,9 @@ def main() -> None:
         for name, found in loaded.items():
             # Without selections every accountant is the same up to its unit; AGD needs one that prices them.
             accountant = found.card["accountant"] or ("zcdp" if name.startswith("agd") else "gdp")
-            setups = setups_for(batch, model, accountant, capped=True)
+            rows, setups = ByMu(accountant).simulate(batch, model, capped=True)
             keys = jax.random.split(key, CONFIG.tasks)
-            scores[name].append(np.asarray(run(found.protector, batch.rows, batch.best_loss, setups, keys)[0]))
+            scores[name].append(np.asarray(run(found.protector, rows, batch.best_loss, setups, keys)[0]))
     # Tasks are in order of log(mu N), so a band is a run of neighbours.
     table = {name: np.stack(parts).reshape(len(parts), BANDS, -1) for name, parts in scores.items()}
     count = table["control"].size

@@ -5,9 +5,10 @@ import datetime
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import safetensors
@@ -23,9 +24,11 @@ from l2p.privacy.prices import FIXED_SCHEDULES
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.structure import decode, encode
+from l2p.tunable import with_tuned
 
 SUFFIX = ".safetensors"
-_TUNED = ":tuned"
+#: Ends the name of a method whose fields were tuned on public data.
+TUNED = ":tuned"
 _HERE = Path(__file__).resolve().parent
 #: Where names are looked up, in order: the checkout's folder, then the one inside an installed wheel.
 FOLDERS = (_HERE.parent / "checkpoints", _HERE / "_checkpoints")
@@ -217,14 +220,23 @@ def resolve(
         method.check(name, budget, accountant)
         protector = method(budget, model, num_rows, accountant)
         return describe(protector, name, model, accountant or method.accountant, sources=())
-    loaded = load(_tuned(name, model, aux, avoid) if name.endswith(_TUNED) else name)
-    card = loaded.card
+    method = HAND_DESIGNED.get(name.removesuffix(TUNED)) if name.endswith(TUNED) else None
+    if method is not None:
+        method.check(name, budget, accountant)
+    loaded = load(_tuned(name, model, aux, avoid) if name.endswith(TUNED) else name)
+    card, protector = loaded.card, loaded.protector
     if shared := [source for source in card["sources"] if overlaps(source, avoid)]:
         raise InputError(f"protector {name!r} was made from {', '.join(shared)}, so its score there would flatter it.")
     if model not in card["models"]:
         raise _misfit(name, card["models"], model)
     chosen = accountant or card.get("accountant")
-    found = describe(loaded.protector, name, model, chosen, tuple(card["sources"]))
+    config = card.get("config", {})
+    if method is not None and config.get("coefficients") is not None:
+        # What was tuned, in the method as it sets itself up for this run's budget and size.
+        protector = with_tuned(method(budget, model, num_rows, chosen), protector)
+        if config.get("num_steps") is not None:
+            protector = dataclasses.replace(cast(Any, protector), num_steps=config["num_steps"])
+    found = describe(protector, name, model, chosen, tuple(card["sources"]))
     return dataclasses.replace(found, sha256=loaded.sha256, range=card.get("range"))
 
 
@@ -240,11 +252,20 @@ def describe(
     return Resolved(name, protector, chosen, sources)
 
 
+def tuned_name(method: str, model: str, aux: str) -> str:
+    """Name of the checkpoint of a method tuned on a public set.
+
+    >>> tuned_name("agd", "logistic", "mnist:4,6")
+    'agd-tuned-logistic-mnist-4,6'
+    """
+    return f"{method}-tuned-{model}-{aux.replace(':', '-')}"
+
+
 def _tuned(name: str, model: str, aux: str | None, avoid: Sequence[str]) -> str:
     """Name of the checkpoint METHOD-tuned-MODEL-AUX that fits."""
-    prefix = f"{name.removesuffix(_TUNED)}-tuned-{model}-"
-    shipped = [found for found in names() if found.startswith(prefix)]
-    for found in shipped if aux is None else [prefix + aux]:
+    method = name.removesuffix(TUNED)
+    shipped = [found for found in names() if found.startswith(tuned_name(method, model, ""))]
+    for found in shipped if aux is None else [tuned_name(method, model, aux)]:
         path = find(found)
         if path is not None and not any(overlaps(source, avoid) for source in read_card(path)["sources"]):
             return found
@@ -256,20 +277,24 @@ def _tuned(name: str, model: str, aux: str | None, avoid: Sequence[str]) -> str:
 
 
 def overlaps(source: str, avoid: Sequence[str]) -> bool:
-    """Whether `source` shares rows with a set to avoid: the same one, a set and a pair of its classes, or two pairs.
+    """Whether `source` shares rows with a set to avoid: the same table, and a digit that both keep of it.
 
-    >>> overlaps("mnist:4,6", ["mnist:3,5"]), overlaps("mnist:3,8", ["mnist:3,5"]), overlaps("mnist:odd", ["mnist:3,5"])
-    (False, True, True)
+    >>> [overlaps("mnist:4,6", [other]) for other in ("mnist", "mnist:6,4", "mnist:6,9", "mnist:3,5", "digits")]
+    [True, True, True, False, False]
+    >>> overlaps("mnist:rest:3,5", ["mnist:5,3"]), overlaps("mnist:rest:3,5", ["mnist:4,6"])
+    (False, True)
     """
-    name, classes = _classes(source)
-    return any(name == other and not classes.isdisjoint(some) for other, some in map(_classes, avoid))
+    table, digits = _kept(source)
+    return any(table == other and digits & others for other, others in map(_kept, avoid))
 
 
-def _classes(name: str) -> tuple[str, set[str]]:
-    """A data set's name and which of its classes are meant; :odd labels all of them anew."""
-    base, _, variant = name.partition(":")
-    pair = variant.split(",")
-    return (base, set(pair)) if len(pair) == 2 else (base, set("0123456789"))
+def _kept(name: str) -> tuple[str, frozenset[str]]:
+    """The table that a public set is part of, and which digits it keeps of it; of a table without digits, all."""
+    table, _, part = name.partition(":")
+    every, named = frozenset("0123456789"), frozenset(re.findall(r"\d", part))
+    if not named:
+        return table, every
+    return table, every - named if part.startswith("rest:") else named
 
 
 def _misfit(name: str, models: Sequence[str], model: str) -> InputError:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import hindsight
-from l2p.checkpoint import Resolved, range_warnings, resolve
+from l2p.checkpoint import TUNED, Resolved, range_warnings, resolve
 from l2p.compare_config import ORACLE, PRETRAINED, split_name
 from l2p.errors import InputError
 from l2p.models import Model
@@ -134,10 +134,11 @@ def find_method(
     """
     base, variants = split_name(name)
     hand_designed = HAND_DESIGNED.get(base)
+    paper = HAND_DESIGNED.get(base.removesuffix(TUNED))
     mine = budgets
-    if hand_designed is not None:  # a paper's own form keeps to the neighbours and the accountant of its proof
-        mine = [hand_designed.budget(budget) for budget in budgets]
-        accountant = hand_designed.accountant or accountant
+    if paper is not None:  # its own form keeps to the neighbours and the accountant of its proof
+        mine = [paper.budget(budget) for budget in budgets]
+        accountant = paper.accountant or accountant
     asked = {"accountant": accountant, "aux": None if PRETRAINED in variants else aux, "avoid": avoid}
     found: dict[Budget, Resolved | str] = {}
     for budget in mine:

@@ -25,6 +25,7 @@ class Protector(abc.ABC):
       adaptive_noise: whether noise levels or the stopping time depend on earlier answers. Such a run is certified by
         its filter at the cap, never by what it has spent so far. Say False only of noise and a stopping time that are
         the same on every table.
+      fixed: names of array fields that are never tuned; parts of a protector may have it too (`l2p.tunable`).
     """
 
     num_steps: int
@@ -32,6 +33,7 @@ class Protector(abc.ABC):
     mechanisms: ClassVar[tuple[str, ...]] = ("gaussian",)
     sampler: Sampler = FullBatch()
     adaptive_noise: ClassVar[bool] = True
+    fixed: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:

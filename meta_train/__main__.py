@@ -11,10 +11,10 @@ from meta_train.train import meta_train
 def main(config: Path, out: Path) -> None:
     """Meta-train as `config` says into `out`, or go on with what is there; prints the path of the checkpoint.
 
-    Its card then holds what it achieved in the meta-test, which `l2p plan` reads.
+    Its card then holds what it achieved in the meta-test, if there is one for its model; `l2p plan` reads it.
     """
     path = meta_train(MetaConfig.read(config), out, progress=sys.stderr.isatty())
-    meta_test.update(path)
+    meta_test.update_where_possible(path)
     print(path)
 
 

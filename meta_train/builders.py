@@ -1,13 +1,21 @@
 """Starting points of meta-training."""
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
+from l2p import checkpoint
+from l2p.checkpoint import describe
+from l2p.errors import InputError
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
 from l2p.protectors import (
     AGD,
+    HAND_DESIGNED,
     Centering,
     Decaying,
     LSTMProjector,
@@ -19,6 +27,9 @@ from l2p.protectors import (
 )
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY
+from l2p.tunable import lift, tunable
+from meta_train.budgets import epsilon_for, sized
+from meta_train.config import MetaConfig
 
 
 def _quadratic(*constants: float) -> jax.Array:
@@ -102,6 +113,55 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "paper": paper,
     "agd": agd,
 }
+
+
+def starting_point(config: MetaConfig) -> Protector:
+    """The protector that meta-training starts from, with batches for the rows of a task.
+
+    Raises:
+      InputError: there is no such starting point, or none of its fields can be tuned, or it cannot train the model.
+    """
+    if config.coefficients is not None:
+        start = sized(_lifted(config), config.rows)
+    elif config.protector in BUILDERS:
+        start = BUILDERS[config.protector](jax.random.key(config.seed))
+    else:
+        raise InputError(
+            f"protector {config.protector!r} has no builder; choose one of {', '.join(BUILDERS)}, or set coefficients "
+            f"to start from a hand-designed method: {', '.join(HAND_DESIGNED)}."
+        )
+    if config.num_steps is not None:
+        start = dataclasses.replace(cast(Any, start), num_steps=config.num_steps)
+    describe(start, config.protector, config.model)
+    if not any(jax.tree.leaves(tunable(start))):
+        raise InputError(f"protector {config.protector!r} has no field that can be tuned; choose another one.")
+    return start if config.warm_start is None else warm_start(start, checkpoint.load(config.warm_start).protector)
+
+
+def _lifted(config: MetaConfig) -> Protector:
+    """A hand-designed method as it sets itself up at budgets over the config's range, joined by polynomials."""
+    assert config.coefficients is not None
+    if config.protector not in HAND_DESIGNED:
+        raise InputError(
+            f"protector {config.protector!r} is no hand-designed method, whose constants could become polynomials; "
+            f"choose one of {', '.join(HAND_DESIGNED)}, or leave out coefficients."
+        )
+    method = HAND_DESIGNED[config.protector]
+
+    def at(epsilon: float) -> Protector:
+        adjacency = Adjacency.ZERO_OUT if method.adjacency is None else method.adjacency
+        budget = Budget(epsilon, config.delta, adjacency)
+        method.check(config.protector, budget, config.accountant)
+        return method(budget, config.model, config.simulated_rows, config.accountant)
+
+    any_budget = at(1.0)
+    if "none" in any_budget.mechanisms:
+        raise InputError(f"protector {config.protector!r} is not private and has nothing to tune; choose another one.")
+    # Constants are the same everywhere; the ends of the range are where settings that depend on the budget differ most.
+    low, high = config.log_signal
+    count = config.coefficients
+    signals = [low + (high - low) * (index / (count - 1) if count > 1 else 0.5) for index in range(count)]
+    return lift([at(epsilon_for(config, any_budget, signal)) for signal in signals], signals)
 
 
 def warm_start(start: Protector, source: Protector) -> Protector:

@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from l2p.errors import InputError
+from l2p.models import MODELS, Model
+from l2p.privacy.accountants import NAMES
 
 #: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
 #: spending is a constraint, since each budget is a constraint of its own.
 BANDS = 8
+#: Accountants under which only mu N matters to a full-batch run.
+BY_MU = ("gdp", "zcdp", "ctcdp")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,14 +22,19 @@ class MetaConfig:
 
     Attributes:
       name: name of the checkpoint it makes.
-      protector: name of the starting point in `meta_train.builders`.
-      source: public data set that tasks are drawn from.
+      protector: what is trained: a starting point in `meta_train.builders` or, with `coefficients`, a hand-designed
+        method.
+      source: public data set that tasks are drawn from, or `mnist:rest:3,5`: every pair of the other digits.
+      model: name of the model that is trained.
+      coefficients: of each polynomial in log(mu N) that a hand-designed method's constants become; None for builders.
       warm_start: checkpoint whose parameters the starting point takes over, or None.
-      method: "gradient" for meta-gradients, "search" for random search.
-      steps: outer steps (meta-gradients, or candidates of the search).
+      num_steps: most steps that a run of it may take, shipped with it; None for the method's own.
+      method: "gradient" for meta-gradients, "search" for random search, "both" for the better of the two on held-out
+        tasks, each given the same number of simulated runs.
+      steps: outer steps (meta-gradients, or candidates of the search; with "both", meta-gradients).
       tasks: tasks per outer step.
       rows: rows per task; each stands for N / rows rows of the simulated table.
-      num_features: feature counts that tasks cycle through.
+      num_features: feature counts that tasks cycle through; None for tasks with every column of the table as it is.
       log_signal: range of log(mu N) that tasks are drawn from, uniformly.
       learning_rate: peak of a cosine schedule.
       objective: "final" differentiates the whole run and scores its last loss; "truncated" scores the mean loss of
@@ -33,7 +42,9 @@ class MetaConfig:
       unroll: steps per segment when truncated.
       constraint: "share" for schedulers that cannot overspend; "augmented_lagrangian" for those that can (Eq. 2).
       alternate: scheduler updates and projector updates in turn, such as [1, 5] (Setup); None updates both at once.
-      accountant: in whose unit the constraint is measured and the shipped protector deployed.
+      accountant: what prices the queries. Where only mu N matters to it, it decides the unit of the constraint.
+      simulated_rows: N of the simulated table, where more than mu N matters (`meta_train.budgets`).
+      delta: of the simulated budgets, where more than mu N matters.
       eval_every: outer steps between scores on held-out tasks and between resumable checkpoints.
       eval_tasks: held-out tasks per feature count.
       seed: of everything.
@@ -42,12 +53,15 @@ class MetaConfig:
     name: str
     protector: str
     source: str = "adult"
+    model: str = "logistic"
+    coefficients: int | None = None
+    num_steps: int | None = None
     warm_start: str | None = None
     method: str = "gradient"
     steps: int = 600
     tasks: int = 16
     rows: int = 1024
-    num_features: tuple[int, ...] = (8, 24, 52, 104)
+    num_features: tuple[int, ...] | None = (8, 24, 52, 104)
     log_signal: tuple[float, float] = (0.7, 8.7)
     learning_rate: float = 3e-3
     objective: str = "final"
@@ -55,27 +69,51 @@ class MetaConfig:
     constraint: str = "share"
     alternate: tuple[int, int] | None = None
     accountant: str = "gdp"
+    simulated_rows: int = 30_000
+    delta: float = 1e-8
     eval_every: int = 50
     eval_tasks: int = 32
     seed: int = 0
 
     def __post_init__(self):
         choices = {
-            "method": ("gradient", "search"),
+            "method": ("gradient", "search", "both"),
             "objective": ("final", "truncated"),
             "constraint": ("share", "augmented_lagrangian"),
-            "accountant": ("gdp", "zcdp", "ctcdp"),
+            "accountant": tuple(name for name in NAMES if name != "pld"),
         }
         for field, allowed in choices.items():
             if getattr(self, field) not in allowed:
                 raise InputError(f"{field} {getattr(self, field)!r} is unknown; choose one of {', '.join(allowed)}.")
-        for field in ("steps", "rows", "unroll", "eval_every", "tasks", "eval_tasks"):
+        counts = ("steps", "rows", "unroll", "eval_every", "tasks", "eval_tasks", "simulated_rows")
+        for field in (*counts, *(name for name in ("coefficients", "num_steps") if getattr(self, name) is not None)):
             count = getattr(self, field)
             unit = BANDS if field in ("tasks", "eval_tasks") else 1
             if not isinstance(count, int) or count < 1 or count % unit:
                 raise InputError(f"{field} is {count!r}, but it counts; choose a positive multiple of {unit}.")
+        if not 0 < self.delta < 1 / self.simulated_rows:
+            raise InputError(
+                f"delta is {self.delta!r}, but a guarantee for {self.simulated_rows} simulated rows needs one above 0 "
+                f"and below {1 / self.simulated_rows:.1e}."
+            )
+        if self.method == "both" and self.constraint != "share":
+            raise InputError(
+                f"constraint {self.constraint!r} is met by meta-gradients and unknown to random search, so the two "
+                "cannot be compared; choose method 'gradient'."
+            )
 
-    def task_arguments(self, num_features: int) -> dict[str, Any]:
+    def find_model(self) -> Model:
+        """The model that is trained."""
+        if self.model not in MODELS:
+            raise InputError(f"model {self.model!r} is unknown; choose one of {', '.join(MODELS)}.")
+        return MODELS[self.model]
+
+    @property
+    def feature_counts(self) -> tuple[int | None, ...]:
+        """What tasks cycle through: feature counts, or None alone for the table's own columns."""
+        return (None,) if self.num_features is None else self.num_features
+
+    def task_arguments(self, num_features: int | None) -> dict[str, Any]:
         """Arguments of `TaskFamily.sample` for one outer step's tasks."""
         return {
             "num_tasks": self.tasks,
@@ -96,5 +134,10 @@ class MetaConfig:
             raise InputError(f"the config {path} must be an object that names at least a name and a protector.")
         if unknown := sorted(set(fields) - known):
             raise InputError(f"the config {path} has unknown fields {', '.join(unknown)}; known: {sorted(known)}.")
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+        return cls.from_json(fields)
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> "MetaConfig":
+        """A config from the fields of a JSON object; what an older card does not name is as it was then."""
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
         return cls(**values)

@@ -2,10 +2,12 @@
 
 A protector that has seen one table learns that table. So each task takes random rows and columns, mixes some columns
 into continuous ones, flips some, predicts the table's own label, another column or a noisy linear teacher, and adds
-label noise; each comes with its own budget and simulated size.
+label noise; each comes with its own budget and simulated size. Images keep their columns as they are: a task is then
+a pair of classes, which may come either way round, with label noise.
 """
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +16,10 @@ from flax import struct
 
 from l2p import data
 from l2p.errors import InputError
-from l2p.models import GeneralizedLinear
-from l2p.queries.solve import newton
+from l2p.models import Model
 from l2p.task import Rows
+from meta_train.reference import reference
 
-#: Ridge of the reference solution: a task with separable labels has no finite minimiser.
-REFERENCE_RIDGE = 1e-3
 #: A column may serve as a label if it is 1 for at least this share of rows, and 0 for at least this share.
 LEAST_PREVALENCE = 0.1
 #: Most columns that are mixed into one continuous column.
@@ -47,14 +47,16 @@ class TaskFamily:
 
     Attributes:
       x: f32[n, c].
-      y: f32[n], the table's own label, 0 or 1.
+      y: f32[n], the table's own label, 0 or 1; classes, where tasks are pairs of them.
       label_columns: i32[l], columns that may serve as labels; a table without any (l = 0) only lends its own label
         and teachers.
+      classes: that tasks with the table's own columns tell apart, two at a time.
     """
 
     x: jax.Array
     y: jax.Array
     label_columns: jax.Array
+    classes: tuple[int, ...] = (0, 1)
 
     @classmethod
     def from_table(cls, x: np.ndarray, y: np.ndarray) -> "TaskFamily":
@@ -62,21 +64,36 @@ class TaskFamily:
         share = x.mean(0)
         binary = np.isin(x, (0.0, 1.0)).all(0)
         usable = binary & (share >= LEAST_PREVALENCE) & (share <= 1 - LEAST_PREVALENCE)
-        return cls(jnp.asarray(x), jnp.asarray(y), jnp.asarray(np.flatnonzero(usable), jnp.int32))
+        classes = tuple(map(int, np.unique(y)))
+        return cls(jnp.asarray(x), jnp.asarray(y), jnp.asarray(np.flatnonzero(usable), jnp.int32), classes)
 
     def sample(
-        self, key: jax.Array, model: GeneralizedLinear, num_tasks: int, num_rows: int, num_features: int, log_signal
+        self, key: jax.Array, model: Model, num_tasks: int, num_rows: int, num_features: int | None, log_signal
     ) -> TaskBatch:
-        """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first."""
+        """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first.
+
+        Without `num_features` tasks have every column of the table, as it is.
+        """
+        if len(self.classes) != 2 and num_features is not None:
+            raise InputError(
+                f"tasks with drawn columns come from binary tables, and this one has {len(self.classes)} classes; set "
+                "num_features to null for tasks with its own columns, two classes at a time."
+            )
+        if num_features is not None and num_features > self.x.shape[1]:
+            raise InputError(
+                f"tasks of {num_features} features cannot be drawn from a table of {self.x.shape[1]} columns; set "
+                "num_features to smaller counts, or to null for the table's own columns."
+            )
         keys = jax.random.split(jax.random.fold_in(key, 0), num_tasks)
-        rows = jax.vmap(lambda key: self._task(key, num_rows, num_features))(keys)
+        rows = jax.vmap(
+            lambda key: self._pair(key, num_rows) if num_features is None else self._task(key, num_rows, num_features)
+        )(keys)
         low, high = log_signal
         jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
         signal = low + (high - low) * (jnp.arange(num_tasks) + jitter) / num_tasks
 
         def best(rows: Rows) -> jax.Array:
-            solution = newton(model, model.init(num_features), rows, 10, REFERENCE_RIDGE)
-            return jax.vmap(model.loss, (None, 0, 0))(solution, rows.x, rows.y).mean()
+            return jax.vmap(model.loss, (None, 0, 0))(reference(model, rows), rows.x, rows.y).mean()
 
         return TaskBatch(rows, signal, jax.vmap(best)(rows))
 
@@ -102,10 +119,15 @@ class TaskFamily:
         teacher = jax.random.bernoulli(next(keys), jax.nn.sigmoid(2.0 * logits))
         label = jnp.where(kind == 2, teacher, label)
 
-        noise_key, rate_key = jax.random.split(next(keys))
-        rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.2, maxval=0.2), 0.0)
-        flipped = jax.random.bernoulli(noise_key, rate, (num_rows,))
-        return Rows(x, jnp.where(flipped, 1.0 - label, label).astype(jnp.float32), jnp.ones(num_rows, jnp.float32))
+        return _with_label_noise(next(keys), x, label)
+
+    def _pair(self, key: jax.Array, num_rows: int) -> Rows:
+        """Rows of two classes, the first of them labelled 0."""
+        keys = jax.random.split(key, 3)
+        first, second = jax.random.choice(keys[0], jnp.array(self.classes, jnp.float32), (2,), replace=False)
+        among = ((self.y == first) | (self.y == second)).astype(jnp.float32)
+        index = jax.random.choice(keys[1], self.x.shape[0], (num_rows,), p=among / among.sum())
+        return _with_label_noise(keys[2], self.x[index], (self.y[index] == second).astype(jnp.float32))
 
     def _columns(self, key: jax.Array, mix_key: jax.Array, num_features: int) -> jax.Array:
         """f32[c, d]: each new column is one old column, or a convex mixture of a few, so that it stays in [0, 1]."""
@@ -121,13 +143,34 @@ class TaskFamily:
         return jnp.where(jax.random.bernoulli(which_key, share, (1, num_features)), mixed, single)
 
 
+def _with_label_noise(key: jax.Array, x: jax.Array, label: jax.Array) -> Rows:
+    """Rows whose labels f32[n], 0 or 1, were flipped at a random rate; at none in half of all tasks."""
+    noise_key, rate_key = jax.random.split(key)
+    rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.2, maxval=0.2), 0.0)
+    flipped = jax.random.bernoulli(noise_key, rate, label.shape)
+    return Rows(x, jnp.where(flipped, 1.0 - label, label).astype(jnp.float32), jnp.ones(label.shape[0], jnp.float32))
+
+
 def families(source: str) -> tuple[TaskFamily, TaskFamily]:
-    """The family to meta-train on and one from held-out rows of the same public table: 80 % and 20 % of it."""
-    dataset = data.load(source)
+    """The family to meta-train on and one from held-out rows of the same public table: 80 % and 20 % of it.
+
+    Args:
+      source: a binary data set's name, or `mnist:rest:3,5` (or `digits:...`): all digits but those.
+    """
+    x, y = _load(source)
+    order = np.random.default_rng(0).permutation(x.shape[0])
+    cut = int(0.8 * order.size)
+    train, held_out = (TaskFamily.from_table(x[part], y[part]) for part in (order[:cut], order[cut:]))
+    return train, held_out
+
+
+def _load(source: str) -> tuple[np.ndarray, np.ndarray]:
+    """x f32[n, c], and y f32[n]: 0 and 1, or the digits that are left."""
+    rest = re.fullmatch(r"(mnist|digits):rest:([\d,]+)", source)
+    dataset = data.load(rest[1] if rest else source)
+    if rest:
+        kept = ~np.isin(dataset.y, [int(digit) for digit in rest[2].split(",") if digit])
+        return dataset.x[kept], dataset.y[kept]
     if dataset.kind != "binary":
         raise InputError(f"tasks are drawn from binary tables; {source} is {dataset.kind}, so name another source.")
-    order = np.random.default_rng(0).permutation(dataset.x.shape[0])
-    cut = int(0.8 * order.size)
-    parts = order[:cut], order[cut:]
-    train, held_out = (TaskFamily.from_table(dataset.x[part], dataset.y[part]) for part in parts)
-    return train, held_out
+    return dataset.x, dataset.y

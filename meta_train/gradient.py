@@ -11,14 +11,14 @@ import optax
 from flax import struct
 
 from l2p.errors import InputError
-from l2p.models import Logistic
+from l2p.models import Model
 from l2p.protector import Protector
+from l2p.tunable import combine, partition, tunable
+from meta_train.budgets import Budgets, budgets_for
 from meta_train.config import BANDS, MetaConfig
 from meta_train.family import TaskBatch, TaskFamily
-from meta_train.objective import first_segment, next_segment, setups_for, whole_run
+from meta_train.objective import first_segment, next_segment, whole_run
 
-#: Parameters that are public choices, not learned: how rows are clipped and scaled for the private mean.
-FIXED = ("row_norm", "target_norm")
 #: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not drown the rest.
 TASK_GRADIENT_NORM = 1.0
 #: Penalty weight mu of the augmented Lagrangian: first and last value; it shrinks geometrically over training. The
@@ -34,7 +34,7 @@ class GradientState:
 
     Attributes:
       protector: the parameters being learned.
-      adam: moments, one per parameter group.
+      adam: moments of its floating-point leaves, one per parameter group.
       multipliers: f32[BANDS], z.
       excess: f32[BANDS], mean constraint value since the last multiplier update.
     """
@@ -48,39 +48,47 @@ class GradientState:
 def groups(protector: Protector) -> Protector:
     """The group of every parameter, in its place: "scheduler", "projector" or "fixed"."""
 
-    def group(path, _) -> str:
-        names = [str(getattr(entry, "name", "")) for entry in path]
-        if names[-1] in FIXED:
+    def group(path, allowed: bool) -> str:
+        if not allowed:
             return "fixed"
-        return "scheduler" if names[0] in ("scheduler", "centering") else "projector"
+        return "scheduler" if getattr(path[0], "name", "") in ("scheduler", "centering") else "projector"
 
-    return jax.tree_util.tree_map_with_path(group, protector)
+    return jax.tree_util.tree_map_with_path(group, tunable(protector))
 
 
 def init(protector: Protector) -> GradientState:
     """The state before the first outer step."""
-    moments = {name: optax.scale_by_adam().init(cast(Any, protector)) for name in ("scheduler", "projector")}
+    floats, _ = partition(protector)
+    moments = {name: optax.scale_by_adam().init(cast(Any, floats)) for name in ("scheduler", "projector")}
     return GradientState(protector, moments, jnp.zeros(BANDS), jnp.zeros(BANDS))
 
 
-def compiled(config: MetaConfig, family: TaskFamily) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
+def compiled(
+    config: MetaConfig, family: TaskFamily, start: Protector
+) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
     """One outer step on fresh tasks; feature counts take turns, each with its own compilation."""
+    common = {"config": config, "family": family, "budgets": budgets_for(config, start)}
     updates = [
-        jax.jit(functools.partial(_update, config=config, family=family, num_features=num_features))
-        for num_features in config.num_features
+        jax.jit(functools.partial(_update, num_features=num_features, **common))
+        for num_features in config.feature_counts
     ]
     return lambda state, step: updates[step % len(updates)](state, jnp.array(step))
 
 
 def _update(
-    state: GradientState, step: jax.Array, config: MetaConfig, family: TaskFamily, num_features: int
+    state: GradientState,
+    step: jax.Array,
+    config: MetaConfig,
+    family: TaskFamily,
+    budgets: Budgets,
+    num_features: int | None,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
     """A whole unroll, or its segments one after the other."""
-    model = Logistic()
+    model = config.find_model()
     key = jax.random.fold_in(jax.random.key(config.seed), step)
     sample_key, run_key = jax.random.split(key)
     batch = family.sample(sample_key, model, **config.task_arguments(num_features))
-    setups = setups_for(batch, model, config.accountant, capped=config.constraint == "share")
+    rows, setups = budgets.simulate(batch, model, capped=config.constraint == "share")
     keys = jax.random.split(run_key, config.tasks)
     if config.objective == "final":
 
@@ -88,11 +96,11 @@ def _update(
             value, spent = whole_run(protector, rows, best_loss, setup, key)
             return value, (None, spent)
 
-        state, _, metrics = _descend(state, step, config, objective, (batch.rows, batch.best_loss, setups, keys), 1)
+        state, _, metrics = _descend(state, step, config, objective, (rows, batch.best_loss, setups, keys), 1)
         return _update_multipliers(state, step, config), metrics
 
     start = functools.partial(first_segment, num_steps=config.unroll)
-    common = (batch.rows, batch.best_loss, setups, keys)
+    common = (rows, batch.best_loss, setups, keys)
     segments, rest = divmod(state.protector.num_steps, config.unroll)
     if rest:
         raise InputError(
@@ -117,15 +125,17 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
     bands = jnp.arange(config.tasks) * BANDS // config.tasks
     penalty = _penalty(step, config)
 
-    def task_loss(protector, multiplier, *arguments):
-        value, (run, spent) = objective(protector, *arguments)
+    floats, others = partition(state.protector)
+
+    def task_loss(floats, multiplier, *arguments):
+        value, (run, spent) = objective(combine(floats, others), *arguments)
         h = spent - 1.0
         lagrangian = -multiplier * h + jnp.square(h) / (2.0 * penalty)
         return value + (lagrangian if config.constraint == "augmented_lagrangian" else 0.0), (value, h, run)
 
     in_axes = (None,) + (0,) * (1 + len(arguments))
     gradient = jax.vmap(jax.grad(task_loss, has_aux=True), in_axes)
-    grads, (values, h, runs) = gradient(state.protector, state.multipliers[bands], *arguments)
+    grads, (values, h, runs) = gradient(floats, state.multipliers[bands], *arguments)
     norms = jnp.sqrt(sum(jnp.square(leaf).reshape(config.tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
     factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
     mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / config.tasks, grads)
@@ -162,10 +172,11 @@ def _update_multipliers(state: GradientState, step: jax.Array, config: MetaConfi
     return dataclasses.replace(state, multipliers=multipliers, excess=jnp.where(due, 0.0, state.excess))
 
 
-def adam_step(state: GradientState, grads: Protector, step: jax.Array, config: MetaConfig) -> tuple[Protector, dict]:
+def adam_step(state: GradientState, grads: Any, step: jax.Array, config: MetaConfig) -> tuple[Protector, dict]:
     """Adam on the group whose turn it is, or on both."""
     rate = config.learning_rate * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(step / config.steps, 1.0)))
-    names, protector, adam = groups(state.protector), state.protector, dict(state.adam)
+    protector, others = partition(state.protector)
+    names, adam = groups(protector), dict(state.adam)
     for index, group in enumerate(("scheduler", "projector")):
         turn = jnp.array(True)
         if config.alternate is not None:
@@ -177,14 +188,16 @@ def adam_step(state: GradientState, grads: Protector, step: jax.Array, config: M
         protector = jax.tree.map(
             lambda leaf, change, turn=turn: leaf - jnp.where(turn, rate * change, 0.0), protector, updates
         )
-    return protector, adam
+    return combine(protector, others), adam
 
 
-def evaluate(protector: Protector, key: jax.Array, batch: TaskBatch, accountant: str) -> dict[str, jax.Array]:
+def evaluate(
+    protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
+) -> dict[str, jax.Array]:
     """Per task: the score f32[B] as deployed, with the cap binding, and the constraint's value f32[B] without it."""
-    model = Logistic()
     keys = jax.random.split(key, batch.log_signal.shape[0])
     run = jax.vmap(whole_run, (None, 0, 0, 0, 0))
-    scores, _ = run(protector, batch.rows, batch.best_loss, setups_for(batch, model, accountant, True), keys)
-    _, spent = run(protector, batch.rows, batch.best_loss, setups_for(batch, model, accountant, False), keys)
+    (rows, capped), (_, free) = (budgets.simulate(batch, model, capped) for capped in (True, False))
+    scores, _ = run(protector, rows, batch.best_loss, capped, keys)
+    _, spent = run(protector, rows, batch.best_loss, free, keys)
     return {"score": scores, "constraint": spent - 1.0}

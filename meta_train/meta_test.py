@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,16 @@ from flax import struct
 
 from l2p import checkpoint
 from l2p.errors import InputError
-from l2p.models import Logistic
+from l2p.models import Model
 from l2p.oracle import Setup
 from l2p.protector import Protector
-from l2p.queries.solve import newton
 from l2p.run import run
 from l2p.task import Rows
-from meta_train.config import BANDS
-from meta_train.family import REFERENCE_RIDGE, TaskFamily, families
-from meta_train.objective import simulated_setup
+from meta_train.budgets import Budgets, budgets_for, sized
+from meta_train.config import BANDS, MetaConfig
+from meta_train.family import TaskBatch, TaskFamily, families
+from meta_train.reference import reference
 
-MODEL = Logistic()
 #: Tasks per feature count, and rows in each, to train on and as many to test on.
 TASKS, ROWS = 32, 2048
 #: Tasks drawn for each one wanted: with 8 features only a quarter of Adult's have something to learn.
@@ -63,33 +63,42 @@ class Tasks:
 
 
 @functools.cache
-def draw(source: str, num_features: int, num_tasks: int = TASKS, num_rows: int = ROWS, seed: int = SEED) -> Tasks:
+def draw(
+    source: str,
+    model: Model,
+    num_features: int | None,
+    num_tasks: int = TASKS,
+    num_rows: int = ROWS,
+    seed: int = SEED,
+) -> Tasks:
     """The first `num_tasks` tasks with something to learn, or as many as there are among `DRAWS` times as many.
 
     Raises:
       InputError: unknown source, or one that is not binary.
     """
     _, held_out = families(source)
-    cut, key = held_out.x.shape[0] // 2, jax.random.fold_in(jax.random.key(seed), num_features)
+    cut, key = held_out.x.shape[0] // 2, jax.random.fold_in(jax.random.key(seed), num_features or 0)
     sizes = {"num_tasks": DRAWS * num_tasks, "num_rows": num_rows, "num_features": num_features}
 
     def sample(part: slice) -> Rows:
         # One key: what makes a task (columns, label, teacher, noise rates) does not hang on which rows it is given.
         family: TaskFamily = dataclasses.replace(held_out, x=held_out.x[part], y=held_out.y[part])
-        return jax.jit(lambda key: family.sample(key, MODEL, log_signal=(0.0, 1.0), **sizes).rows)(key)
+        return jax.jit(lambda key: family.sample(key, model, log_signal=(0.0, 1.0), **sizes).rows)(key)
 
     train, test = sample(slice(cut)), sample(slice(cut, None))
     ones = test.y.mean(1)
-    tasks = Tasks(train, test, jnp.maximum(ones, 1.0 - ones), _optimum(train, test))
+    tasks = Tasks(train, test, jnp.maximum(ones, 1.0 - ones), _optimum(train, test, model))
     kept = np.flatnonzero(tasks.optimum - tasks.trivial > LEAST_GAIN)[:num_tasks]
     return jax.tree.map(lambda leaf: leaf[kept], tasks)
 
 
-def accuracies(protector: Protector, accountant: str, tasks: Tasks, log_signal: jax.Array, seed: int) -> jax.Array:
+def accuracies(
+    protector: Protector, model: Model, budgets: Budgets, tasks: Tasks, log_signal: jax.Array, seed: int
+) -> jax.Array:
     """Test accuracy f32[B] of one whole run per task at log_signal f32[B], as deployed, with the budget as a cap."""
-    num_tasks, num_rows, _ = tasks.train.x.shape
-    setups = jax.vmap(lambda signal: simulated_setup(MODEL, accountant, signal, num_rows, capped=True))(log_signal)
-    return _run(protector, tasks.train, tasks.test, setups, jax.random.split(jax.random.key(seed), num_tasks))
+    batch = TaskBatch(tasks.train, jnp.asarray(log_signal), jnp.zeros(len(log_signal)))
+    rows, setups = budgets.simulate(batch, model, capped=True)
+    return _run(protector, rows, tasks.test, setups, jax.random.split(jax.random.key(seed), len(log_signal)))
 
 
 def meta_test(
@@ -110,7 +119,7 @@ def meta_test(
       `share_of_gap`, that gain over the optimum's; and `beat_trivial`, on which share of tasks gain was above 0.
 
     Raises:
-      InputError: the card does not say what to test, or no task has anything to learn.
+      InputError: the card does not say what to test, or the model predicts no class, or no task has anything to learn.
     """
     card = found.card
     if not {"config", "range"} <= card.keys():
@@ -118,17 +127,21 @@ def meta_test(
             f"the card of {card['name']} holds no `config` and `range`, so there is no telling which tasks were held "
             "out from it; pass a checkpoint that l2p meta-train wrote."
         )
-    config, (low, high) = card["config"], card["range"]["log_signal"]
-    drawn = [draw(config["source"], size, num_tasks, num_rows, seed) for size in config["num_features"]]
+    config = MetaConfig.from_json(card["config"])
+    model, (low, high) = config.find_model(), card["range"]["log_signal"]
+    drawn = [draw(config.source, model, size, num_tasks, num_rows, seed) for size in config.feature_counts]
     trivial, optimum = (np.concatenate([getattr(tasks, name) for tasks in drawn]) for name in ("trivial", "optimum"))
     if not trivial.size:
-        raise InputError(f"no task drawn from {config['source']} has anything to learn; draw more tasks, or more rows.")
+        raise InputError(f"no task drawn from {config.source} has anything to learn; draw more tasks, or more rows.")
+    width = (high - low) / BANDS
+    protector = sized(found.protector, num_rows)
+    budgets = budgets_for(config, protector, (low - width, high))
 
     def band(lowest: float, highest: float) -> dict[str, Any]:
         parts = []
         for tasks in drawn:
             signal = _spread(lowest, highest, tasks.trivial.size)
-            parts.append(accuracies(found.protector, config["accountant"], tasks, signal, seed))
+            parts.append(accuracies(protector, model, budgets, tasks, signal, seed))
         accuracy = np.concatenate(parts)
         gain = accuracy - trivial
         return {
@@ -139,11 +152,11 @@ def meta_test(
             "beat_trivial": _rounded((gain > 0).mean()),
         }
 
-    edges = [_rounded(edge) for edge in low + (high - low) / BANDS * np.arange(-1, BANDS + 1)]
+    edges = [_rounded(edge) for edge in low + width * np.arange(-1, BANDS + 1)]
     return {
-        "data": config["source"],
+        "data": config.source,
         "seed": seed,
-        "num_features": list(config["num_features"]),
+        "num_features": [tasks.train.x.shape[-1] for tasks in drawn],
         "train_rows": num_rows,
         "least_gain": LEAST_GAIN,
         "tasks": trivial.size,
@@ -160,6 +173,14 @@ def update(path: Path, num_tasks: int = TASKS, num_rows: int = ROWS, seed: int =
     figures = meta_test(found, num_tasks, num_rows, seed)
     checkpoint.save(found.protector, path, found.card | {"meta_test": figures})
     return figures
+
+
+def update_where_possible(path: Path) -> None:
+    """`update`, or one sentence on standard error that says why there are no figures."""
+    try:
+        update(path)
+    except InputError as error:
+        print(f"no meta-test of {path}: {error}", file=sys.stderr)
 
 
 def main(paths: tyro.conf.Positional[tuple[Path, ...]], /, tasks: int = TASKS, seed: int = SEED) -> None:
@@ -181,25 +202,24 @@ def _run(protector: Protector, train: Rows, test: Rows, setups: Setup, keys: jax
     """Test accuracy f32[B] of whole runs; everything but the protector has a leading axis [B]."""
 
     def one(train: Rows, test: Rows, setup: Setup, key: jax.Array) -> jax.Array:
-        params, *_ = run(protector, MODEL.init(train.x.shape[1]), train, setup, key)
-        return _accuracy(params, test)
+        params, *_ = run(protector, setup.model.init(train.x.shape[1]), train, setup, key)
+        return _accuracy(setup.model, params, test)
 
     return jax.vmap(one)(train, test, setups, keys)
 
 
-@jax.jit
-def _optimum(train: Rows, test: Rows) -> jax.Array:
+@functools.partial(jax.jit, static_argnames="model")
+def _optimum(train: Rows, test: Rows, model: Model) -> jax.Array:
     """Test accuracy f32[B] of the non-private minimiser; mapped, since Newton's method copies the table."""
 
     def one(parts: tuple[Rows, Rows]) -> jax.Array:
-        start = MODEL.init(parts[0].x.shape[1])
-        return _accuracy(newton(MODEL, start, parts[0], 10, REFERENCE_RIDGE), parts[1])
+        return _accuracy(model, reference(model, parts[0]), parts[1])
 
     return jax.lax.map(one, (train, test))
 
 
-def _accuracy(params: jax.Array, rows: Rows) -> jax.Array:
-    return (MODEL.predict(params, rows.x) == rows.y).mean()
+def _accuracy(model: Model, params: jax.Array, rows: Rows) -> jax.Array:
+    return (model.predict(params, rows.x) == rows.y).mean()
 
 
 def _spread(lowest: float, highest: float, count: int) -> jax.Array:

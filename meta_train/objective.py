@@ -1,43 +1,38 @@
 """What meta-training minimises: the outcome of the very run that is deployed."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from l2p.models import Model
+from l2p.models import GeneralizedLinear, Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import accountant_for_mu
-from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
 from l2p.run import Run, Simulation, advance, start
 from l2p.simulate import mean_loss
 from l2p.task import Rows
-from meta_train.family import TaskBatch
 
 #: Excess losses are compared on a logarithmic scale from here up, so that every budget weighs alike.
 EXCESS_FLOOR = 0.02
 
 
-def simulated_setup(model: Model, accountant: str, log_signal: jax.Array, num_rows: int, capped: bool) -> Setup:
-    """A public setup whose log(mu N) is `log_signal`.
-
-    Only the product mu N enters a full-batch run, so N is the number of rows at hand and mu is set to match. Without
-    a cap the ledger only measures.
-    """
-    planned = accountant_for_mu(accountant, jnp.exp(log_signal) / num_rows)
-    setup = Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows)
-    return setup if capped else dataclasses.replace(setup, cap=jnp.array(jnp.inf))
-
-
-def score(loss: jax.Array, best_loss: jax.Array) -> jax.Array:
-    """log of the excess loss, relative to what there is to gain over predicting one half.
+def score(loss: jax.Array, best_loss: jax.Array, first_loss: jax.Array) -> jax.Array:
+    """log of the excess loss, relative to what there is to gain over the model's starting point.
 
     A final loss anywhere near the start counts through its logarithm only, which keeps a diverged run from drowning
     the rest of the batch.
     """
-    excess = (loss - best_loss) / (jnp.log(2.0) - best_loss + EXCESS_FLOOR)
+    excess = (loss - best_loss) / (first_loss - best_loss + EXCESS_FLOOR)
     return jnp.log(EXCESS_FLOOR + jnp.maximum(excess, 0.0))
+
+
+def first_loss(model: Model, rows: Rows) -> jax.Array:
+    """Mean loss f32[] where every run starts; a constant where binary labels do not change it (as log 2, logistic)."""
+    if isinstance(model, GeneralizedLinear):
+        with jax.ensure_compile_time_eval():
+            at_zero = np.asarray(model.margin_loss(jnp.zeros(2), jnp.arange(2.0)))
+        if at_zero[0] == at_zero[1]:
+            return jnp.asarray(at_zero[0])
+    return mean_loss(model.init(rows.x.shape[1]), model, rows)
 
 
 def whole_run(
@@ -49,7 +44,8 @@ def whole_run(
     begun, _ = start(protector, model.init(rows.x.shape[1]), rows, setup, noise)
     ended, _, _ = advance(protector, begun, rows, setup, noise, protector.num_steps)
     params = protector.finish(ended.params, ended.state, setup)
-    return score(mean_loss(params, model, rows), best_loss), ended.ledger.spent / setup.accountant.budget
+    loss = mean_loss(params, model, rows)
+    return score(loss, best_loss, first_loss(model, rows)), ended.ledger.spent / setup.accountant.budget
 
 
 def first_segment(
@@ -73,10 +69,4 @@ def next_segment(
         protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, rows)
     )
     even = setup.accountant.budget * num_steps / protector.num_steps
-    return score(losses, best_loss).mean(), (run, (run.ledger.spent - before) / even)
-
-
-def setups_for(batch: TaskBatch, model: Model, accountant: str, capped: bool) -> Setup:
-    """One setup per task, stacked."""
-    num_rows = batch.rows.x.shape[1]
-    return jax.vmap(lambda signal: simulated_setup(model, accountant, signal, num_rows, capped))(batch.log_signal)
+    return score(losses, best_loss, first_loss(setup.model, rows)).mean(), (run, (run.ledger.spent - before) / even)

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from l2p.models import Logistic
 from l2p.protector import Protector
+from l2p.tunable import tunable
+from meta_train.budgets import Budgets, budgets_for
 from meta_train.config import MetaConfig
 from meta_train.family import TaskBatch, TaskFamily
-from meta_train.objective import setups_for, whole_run
+from meta_train.objective import whole_run
 
 #: Standard deviation of the first candidates around the start, and of the last ones around the best so far.
 SPREAD = (1.5, 0.1)
@@ -30,43 +31,50 @@ def init(protector: Protector) -> SearchState:
     return SearchState(protector, jnp.array(jnp.inf))
 
 
-def compiled(config: MetaConfig, family: TaskFamily) -> Callable[[SearchState, int], tuple[SearchState, dict]]:
+def compiled(
+    config: MetaConfig, family: TaskFamily, start: Protector
+) -> Callable[[SearchState, int], tuple[SearchState, dict]]:
     """One outer step: try one candidate. All meet the same tasks and noise, so that the difference is theirs."""
-    model, key = Logistic(), jax.random.key(config.seed)
+    model, key, budgets = config.find_model(), jax.random.key(config.seed), budgets_for(config, start)
     batches = [
         jax.jit(functools.partial(family.sample, **config.task_arguments(num_features), model=model))(
-            jax.random.fold_in(key, num_features)
+            jax.random.fold_in(key, num_features or 0)
         )
-        for num_features in config.num_features
+        for num_features in config.feature_counts
     ]
 
     @jax.jit
-    def update(state: SearchState, step: jax.Array, batches: list[TaskBatch]) -> tuple[SearchState, dict]:
+    def update(
+        state: SearchState, step: jax.Array, batches: list[TaskBatch], budgets: Budgets
+    ) -> tuple[SearchState, dict]:
         spread = SPREAD[0] * (SPREAD[1] / SPREAD[0]) ** (step / config.steps)
         noise = _noise(jax.random.fold_in(key, step), state.protector, spread)
         # The first candidate is the start itself.
-        candidate = jax.tree.map(lambda leaf, change: leaf + jnp.where(step == 0, 0.0, change), state.protector, noise)
+        candidate = jax.tree.map(
+            lambda leaf, change: leaf + jnp.where(step == 0, 0.0, change).astype(leaf.dtype), state.protector, noise
+        )
         scores = []
         for batch in batches:
-            setups = setups_for(batch, model, config.accountant, capped=True)
+            rows, setups = budgets.simulate(batch, model, capped=True)
             keys = jax.random.split(key, config.tasks)
             run = jax.vmap(whole_run, (None, 0, 0, 0, 0))
-            scores.append(run(candidate, batch.rows, batch.best_loss, setups, keys)[0])
+            scores.append(run(candidate, rows, batch.best_loss, setups, keys)[0])
         score = jnp.nan_to_num(jnp.stack(scores).mean(), nan=jnp.inf)
         better = score < state.best_score
         kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), candidate, state.protector)
         best = jnp.minimum(score, state.best_score)
         return SearchState(kept, best), {"score": score, "best_score": best}
 
-    return lambda state, step: update(state, jnp.array(step), batches)
+    return lambda state, step: update(state, jnp.array(step), batches, budgets)
 
 
 def _noise(key: jax.Array, protector: Protector, spread: jax.Array) -> Protector:
-    """Gaussian steps: each further power of a polynomial moves half as much, and half of all fields stay."""
+    """Gaussian steps: each further power of a polynomial moves half as much, and half of all tunable fields stay."""
     leaves, tree = jax.tree.flatten(protector)
     steps = []
-    for index, leaf in enumerate(leaves):
+    for index, (leaf, allowed) in enumerate(zip(leaves, jax.tree.leaves(tunable(protector)), strict=True)):
         noise_key, stay_key = jax.random.split(jax.random.fold_in(key, index))
-        scale = spread * 0.5 ** jnp.arange(leaf.shape[0]).reshape((-1,) + (1,) * (leaf.ndim - 1))
-        steps.append(scale * jax.random.normal(noise_key, leaf.shape) * jax.random.bernoulli(stay_key))
+        power = jnp.arange(leaf.shape[0]).reshape((-1,) + (1,) * (leaf.ndim - 1)) if leaf.ndim else 0
+        step = spread * 0.5**power * jax.random.normal(noise_key, leaf.shape) * jax.random.bernoulli(stay_key)
+        steps.append(step if allowed else jnp.zeros_like(leaf))
     return jax.tree.unflatten(tree, steps)

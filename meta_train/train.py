@@ -16,10 +16,10 @@ import orbax.checkpoint as ocp
 
 from l2p import checkpoint
 from l2p.errors import InputError
-from l2p.models import Logistic
 from l2p.protector import Protector
-from meta_train import gradient, search
-from meta_train.builders import BUILDERS, warm_start
+from meta_train import both, gradient, search
+from meta_train.budgets import budgets_for
+from meta_train.builders import starting_point
 from meta_train.config import BANDS, MetaConfig
 from meta_train.family import TaskBatch, TaskFamily, families
 
@@ -27,36 +27,33 @@ METHODS: dict[str, Any] = {"gradient": gradient, "search": search}
 EVAL_KEY = 20_000
 
 
-def starting_point(config: MetaConfig) -> Protector:
-    """The protector that meta-training starts from."""
-    if config.protector not in BUILDERS:
-        raise InputError(f"protector {config.protector!r} has no builder; choose one of {', '.join(BUILDERS)}.")
-    start = BUILDERS[config.protector](jax.random.key(config.seed))
-    return start if config.warm_start is None else warm_start(start, checkpoint.load(config.warm_start).protector)
-
-
 def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
     """Meta-train as configured, or go on where `out` stopped; returns the path of `out/NAME.safetensors`.
 
     Every outer step depends on the seed and its own number only, and the state is saved every `eval_every` steps, so
-    an interrupted training that resumes ends with the same bits as one that was not.
+    an interrupted training that resumes ends with the same bits as one that was not. With method "both" the two
+    trainings lie in `out/gradient` and `out/search`.
 
     Raises:
       InputError: `out` holds a training with another config.
     """
     out = Path(out)
     _claim(config, out)
+    if config.method == "both":
+        trained = {method: meta_train(trial, out / method, progress) for method, trial in both.trials(config).items()}
+        return both.ship_better(config, trained, out)
     train, held_out = families(config.source)
     method = METHODS[config.method]
-    state = method.init(starting_point(config))
+    start = starting_point(config)
+    state = method.init(start)
     best = (jnp.array(jnp.inf), state.protector)
     with ocp.CheckpointManager(
         (out / "state").absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=2)
     ) as saved:
         first, seconds, state, best = _restore(saved, state, best)
         _forget_after(out / "log.jsonl", first)
-        update = method.compiled(config, train)
-        judge = _judge(config, held_out)
+        update = method.compiled(config, train, start)
+        judge = _judge(config, held_out, start)
         began = time.monotonic() - seconds
         for step in _steps(first, config.steps, progress):
             state, metrics = update(state, step)
@@ -75,7 +72,8 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
             if "seconds" in line:
                 _save(saved, step + 1, line["seconds"], state, best)
         total = time.monotonic() - began
-    return _ship(config, out, best[1], judge(best[1]), total)
+    counts = config.num_features or (train.x.shape[1],)
+    return _ship(config, out, best[1], judge(best[1]), total, counts)
 
 
 def _claim(config: MetaConfig, out: Path) -> None:
@@ -126,21 +124,21 @@ def _steps(first: int, last: int, progress: bool) -> Iterator[int]:
     return iter(track(range(first, last), description="meta-training", total=last - first))
 
 
-def _judge(config: MetaConfig, family: TaskFamily):
+def _judge(config: MetaConfig, family: TaskFamily, start: Protector):
     """A function that scores a protector on fixed held-out tasks, as it would be deployed."""
-    model, key = Logistic(), jax.random.key(EVAL_KEY)
+    model, key, budgets = config.find_model(), jax.random.key(EVAL_KEY), budgets_for(config, start)
     batches: list[TaskBatch] = [
         jax.jit(
             functools.partial(
                 family.sample, model=model, **{**config.task_arguments(d), "num_tasks": config.eval_tasks}
             )
-        )(jax.random.fold_in(key, d))
-        for d in config.num_features
+        )(jax.random.fold_in(key, d or 0))
+        for d in config.feature_counts
     ]
-    evaluate = jax.jit(functools.partial(gradient.evaluate, accountant=config.accountant))
+    evaluate = jax.jit(functools.partial(gradient.evaluate, model=model))
 
     def judge(protector: Protector) -> dict[str, Any]:
-        results = [jax.device_get(evaluate(protector, key, batch)) for batch in batches]
+        results = [jax.device_get(evaluate(protector, key, batch, budgets=budgets)) for batch in batches]
         scores = np.stack([result["score"] for result in results])
         constraint = np.stack([result["constraint"] for result in results])
         per_budget = scores.reshape(len(batches), BANDS, -1).mean((0, 2))
@@ -159,21 +157,23 @@ def _judge(config: MetaConfig, family: TaskFamily):
     return judge
 
 
-def _ship(config: MetaConfig, out: Path, protector: Protector, report: dict[str, Any], seconds: float) -> Path:
+def _ship(
+    config: MetaConfig, out: Path, protector: Protector, report: dict[str, Any], seconds: float, counts: tuple[int, ...]
+) -> Path:
     """Write the frozen protector with its card."""
     path = out / f"{config.name}.safetensors"
     warm = None if config.warm_start is None else checkpoint.load(config.warm_start)
     card = {
         "name": config.name,
-        "models": ["logistic"],
+        "models": [config.model],
         # What the starting point was made from, this one was made from too.
         "sources": sorted({config.source, *(warm.card["sources"] if warm else ())}),
         "warm_start_sha256": None if warm is None else warm.sha256,
-        # The accountant's unit that the constraint was measured in; runs that only need mu N choose their own.
-        "accountant": "ctcdp" if config.accountant == "ctcdp" else None,
+        # The unit that the constraint was measured in, or a method's own; the others stand for the tightest there is.
+        "accountant": None if config.accountant in ("gdp", "zcdp", "rdp") else config.accountant,
         "range": {
             "log_signal": list(config.log_signal),
-            "num_features": [min(config.num_features), max(config.num_features)],
+            "num_features": [min(counts), max(counts)],
         },
         "budgets": f"every (epsilon, delta) and N with log(mu N) in [{config.log_signal[0]}, {config.log_signal[1]}]",
         "seed": config.seed,

@@ -16,6 +16,7 @@ from l2p.privacy.budget import Budget
 from l2p.result import answered
 from l2p.run import run, trace_rows
 from l2p.task import Rows
+from meta_train.budgets import ByMu
 from meta_train.family import families
 from meta_train.gradient import evaluate
 
@@ -43,7 +44,7 @@ def test_the_paper_protector_spends_its_ctcdp_budget_within_one_percent_without_
     # Again here, on tasks from a table that it has never seen.
     _, family = families("breast_cancer")
     batch = family.sample(jax.random.key(0), Logistic(), 16, 256, 20, (1.0, 8.0))
-    results = evaluate(found.protector, jax.random.key(1), batch, "ctcdp")
+    results = evaluate(found.protector, jax.random.key(1), batch, Logistic(), ByMu("ctcdp"))
     assert float(np.abs(results["constraint"]).mean()) < 0.01
 
 

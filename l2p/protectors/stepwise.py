@@ -1,6 +1,6 @@
 """One noised gradient per step: a scheduler decides its price, a projector what to do with it."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,8 @@ class Centering:
     log_spread: jax.Array
     row_norm: jax.Array
     target_norm: jax.Array
+    #: Public choices of how rows are clipped and scaled, never tuned.
+    fixed: ClassVar[tuple[str, ...]] = ("row_norm", "target_norm")
 
     def __call__(self, num_features: int, oracle: Oracle) -> FeatureMap:
         setup = oracle.setup

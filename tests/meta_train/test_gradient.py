@@ -10,10 +10,11 @@ from l2p.models import Logistic
 from l2p.run import Simulation, start
 from l2p.simulate import mean_loss
 from meta_train import gradient, search
+from meta_train.budgets import ByMu
 from meta_train.builders import BUILDERS, warm_start
 from meta_train.config import MetaConfig
 from meta_train.family import TaskFamily
-from meta_train.objective import first_segment, next_segment, score, setups_for, whole_run
+from meta_train.objective import first_loss, first_segment, next_segment, score, whole_run
 
 MODEL = Logistic()
 STEPS = 8
@@ -36,7 +37,7 @@ def batch(family):
 
 @pytest.fixture(scope="module")
 def update(family):
-    return gradient.compiled(CONFIG, family)
+    return gradient.compiled(CONFIG, family, short("control"))
 
 
 def short(name: str):
@@ -51,7 +52,9 @@ def moved(before, after) -> dict[str, bool]:
 
 def test_meta_training_lowers_the_score_on_its_family(update, batch):
     state = gradient.init(short("control"))
-    judge = jax.jit(lambda protector: gradient.evaluate(protector, jax.random.key(9), batch, "gdp")["score"].mean())
+    judge = jax.jit(
+        lambda protector: gradient.evaluate(protector, jax.random.key(9), batch, MODEL, ByMu("gdp"))["score"].mean()
+    )
     before = float(judge(state.protector))
     for step in range(CONFIG.steps):
         state, metrics = update(state, step)
@@ -100,7 +103,7 @@ def test_augmented_lagrangian_meets_the_budget(family):
     overspending = short("paper")
     network = overspending.scheduler.network
     network["head"]["bias"] = network["head"]["bias"] - 0.3  # exp(0.6) times the budget at first
-    update, state = gradient.compiled(config, family), gradient.init(overspending)
+    update, state = gradient.compiled(config, family, overspending), gradient.init(overspending)
     constraint = []
     for step in range(config.steps):
         state, metrics = update(state, step)
@@ -112,26 +115,26 @@ def test_augmented_lagrangian_meets_the_budget(family):
 
 def test_segments_add_up_to_the_whole_run(batch):
     protector, key = short("noisygd"), jax.random.key(5)
-    setup = jax.tree.map(lambda leaf: leaf[3], setups_for(batch, MODEL, "gdp", capped=True))
+    setup = jax.tree.map(lambda leaf: leaf[3], ByMu("gdp").simulate(batch, MODEL, capped=True)[1])
     rows, best = jax.tree.map(lambda leaf: leaf[3], (batch.rows, batch.best_loss))
     _, (run, _) = first_segment(protector, rows, best, setup, key, STEPS // 2)
     _, (run, _) = next_segment(protector, run, rows, best, setup, key, STEPS // 2)
     whole, whole_spent = whole_run(protector, rows, best, setup, key)
     params = protector.finish(run.params, run.state, setup)
-    np.testing.assert_allclose(score(mean_loss(params, MODEL, rows), best), whole, rtol=1e-5)
+    np.testing.assert_allclose(score(mean_loss(params, MODEL, rows), best, first_loss(MODEL, rows)), whole, rtol=1e-5)
     np.testing.assert_allclose(run.ledger.spent / setup.accountant.budget, whole_spent, rtol=1e-6)
 
 
 def test_truncated_unrolls_train_too(family):
     config = dataclasses.replace(CONFIG, objective="truncated", unroll=4)
     start = short("noisygd")
-    state, metrics = gradient.compiled(config, family)(gradient.init(start), 0)
+    state, metrics = gradient.compiled(config, family, start)(gradient.init(start), 0)
     assert np.isfinite(float(metrics["score"]))
     assert moved(start, state.protector)[".projector.hyperparameters['learning_rate']"]
 
 
 def test_segments_spend_an_even_share_each(batch):
-    setup = jax.tree.map(lambda leaf: leaf[2], setups_for(batch, MODEL, "ctcdp", capped=False))
+    setup = jax.tree.map(lambda leaf: leaf[2], ByMu("ctcdp").simulate(batch, MODEL, capped=False)[1])
     rows, best = jax.tree.map(lambda leaf: leaf[2], (batch.rows, batch.best_loss))
     even, key = short("paper"), jax.random.key(0)  # its head starts at zero: the even schedule
     _, (run, first) = first_segment(even, rows, best, setup, key, 2)
@@ -150,7 +153,9 @@ def test_multipliers_move_once_per_step_however_many_segments(family):
     )
     overspending = short("paper")
     overspending.scheduler.network["head"]["bias"] -= 0.3
-    state, _ = gradient.compiled(config, family)(gradient.init(overspending), gradient.MULTIPLIER_EVERY - 1)
+    state, _ = gradient.compiled(config, family, overspending)(
+        gradient.init(overspending), gradient.MULTIPLIER_EVERY - 1
+    )
     h = np.exp(0.6) - 1.0
     penalty = gradient.PENALTY[0] * (gradient.PENALTY[1] / gradient.PENALTY[0]) ** (9 / config.steps)
     # One step of ten was seen, so the mean of h over ten is a tenth of it.
@@ -161,11 +166,11 @@ def test_multipliers_move_once_per_step_however_many_segments(family):
 def test_segments_that_do_not_fit_the_run_are_refused(family):
     config = dataclasses.replace(CONFIG, objective="truncated", unroll=3)
     with pytest.raises(InputError, match="does not divide"):
-        gradient.compiled(config, family)(gradient.init(short("noisygd")), 0)
+        gradient.compiled(config, family, short("noisygd"))(gradient.init(short("noisygd")), 0)
 
 
 def test_a_cap_that_does_not_bind_only_measures(batch):
-    setup = jax.tree.map(lambda leaf: leaf[0], setups_for(batch, MODEL, "ctcdp", capped=False))
+    setup = jax.tree.map(lambda leaf: leaf[0], ByMu("ctcdp").simulate(batch, MODEL, capped=False)[1])
     rows = jax.tree.map(lambda leaf: leaf[0], batch.rows)
     begun, _ = start(short("paper"), MODEL.init(5), rows, setup, Simulation(jax.random.key(0)))
     assert np.isinf(float(begun.ledger.budget))
@@ -174,7 +179,7 @@ def test_a_cap_that_does_not_bind_only_measures(batch):
 
 def test_random_search_keeps_the_best_and_starts_from_the_start(family):
     config = dataclasses.replace(CONFIG, method="search", accountant="zcdp", steps=12)
-    update, state = search.compiled(config, family), search.init(short("noisygd"))
+    update, state = search.compiled(config, family, short("noisygd")), search.init(short("noisygd"))
     best = []
     for step in range(config.steps):
         state, metrics = update(state, step)

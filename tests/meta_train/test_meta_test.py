@@ -10,7 +10,9 @@ import safetensors.numpy
 
 from l2p import checkpoint
 from l2p.errors import InputError
+from l2p.models import Logistic
 from meta_train import meta_test
+from meta_train.budgets import ByMu
 from meta_train.builders import BUILDERS
 from meta_train.family import families
 
@@ -20,7 +22,13 @@ CARD = {
     "created": "2026-01-01T00:00:00+00:00",
     "command": "by hand",
     "range": {"log_signal": [1.0, 5.0], "num_features": [4, 4]},
-    "config": {"source": "breast_cancer", "num_features": [4], "accountant": "gdp"},
+    "config": {
+        "name": "mine",
+        "protector": "noisygd",
+        "source": "breast_cancer",
+        "num_features": [4],
+        "accountant": "gdp",
+    },
 }
 
 
@@ -33,7 +41,7 @@ def path(tmp_path):
 
 @pytest.fixture(scope="module")
 def tasks():
-    return meta_test.draw("breast_cancer", 4, **SIZES)
+    return meta_test.draw("breast_cancer", Logistic(), 4, **SIZES)
 
 
 def test_tasks_have_something_to_learn_and_both_parts_are_the_same_task(tasks):
@@ -81,7 +89,10 @@ def test_bands_cover_the_trained_range_and_one_below(path):
 
 def test_more_signal_gives_more_accuracy_on_the_same_tasks(tasks):
     protector = checkpoint.load("control").protector
-    low, high = (meta_test.accuracies(protector, "gdp", tasks, np.full(8, signal, np.float32), 0) for signal in (0, 8))
+    low, high = (
+        meta_test.accuracies(protector, Logistic(), ByMu("gdp"), tasks, np.full(8, signal, np.float32), 0)
+        for signal in (0, 8)
+    )
     assert float(high.mean()) > float(low.mean()) + 0.05
 
 

@@ -26,8 +26,8 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path, monkeypatch)
 
     compiled = gradient.compiled
 
-    def interrupted(config, family):
-        update = compiled(config, family)
+    def interrupted(config, family, start):
+        update = compiled(config, family, start)
 
         def step(state, number):
             if number == 3:
@@ -84,7 +84,7 @@ def test_configs_are_read_strictly(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"steps": 1.5}, {"tasks": 12}, {"accountant": "rdp"}, {"name": None, "protector": 0}]
+    "fields", [{"steps": 1.5}, {"tasks": 12}, {"accountant": "pld"}, {"name": None, "protector": 0}]
 )
 def test_configs_that_cannot_be_run_are_refused(tmp_path, fields):
     path = tmp_path / "config.json"

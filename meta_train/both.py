@@ -1,0 +1,49 @@
+"""Meta-gradients against random search, with the same number of simulated runs each; the better one ships.
+
+A run that is differentiated is run forwards, forwards again (its steps are rematerialised) and backwards, at twice the
+price: it counts as `GRADIENT_RUNS`. One candidate of the search meets every feature count, one meta-gradient only one.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from l2p import checkpoint
+from meta_train.config import MetaConfig
+
+#: Simulated runs that differentiating one run counts as.
+GRADIENT_RUNS = 4
+
+
+def trials(config: MetaConfig) -> dict[str, MetaConfig]:
+    """The two trainings by method, with equally many simulated runs and held-out evaluations, up to rounding.
+
+    >>> found = trials(MetaConfig("x", "noisygd", coefficients=3, method="both", steps=300, num_features=(8, 24, 52)))
+    >>> [(name, trial.steps, trial.eval_every) for name, trial in found.items()]
+    [('gradient', 300, 50), ('search', 400, 66)]
+    """
+    ratio = GRADIENT_RUNS / len(config.feature_counts)
+    steps, eval_every = (max(1, int(count * ratio)) for count in (config.steps, config.eval_every))
+    return {
+        "gradient": dataclasses.replace(config, method="gradient"),
+        "search": dataclasses.replace(config, method="search", steps=steps, eval_every=eval_every),
+    }
+
+
+def ship_better(config: MetaConfig, trained: dict[str, Path], out: Path) -> Path:
+    """Write the trial with the better held-out score to `out/NAME.safetensors`; its card tells of both.
+
+    `held_out` and `seconds` are the winner's; `trials` has `held_out_score`, `seconds` and `steps` of each, and `won`
+    says which it is.
+    """
+    cards = {method: checkpoint.read_card(path) for method, path in trained.items()}
+    scores = {method: card["held_out"]["held_out_score"] for method, card in cards.items()}
+    won = min(scores, key=lambda method: scores[method])
+    told: dict[str, Any] = {
+        method: {"held_out_score": scores[method], "seconds": card["seconds"], "steps": card["config"]["steps"]}
+        for method, card in cards.items()
+    }
+    path = out / f"{config.name}.safetensors"
+    card = {**cards[won], "config": config.__dict__, "trials": told, "won": won}
+    checkpoint.save(checkpoint.load(trained[won]).protector, path, card)
+    return path
