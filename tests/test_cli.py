@@ -20,6 +20,7 @@ from l2p.cli import COMMANDS, main
 from l2p.privacy import Adjacency
 from l2p.privacy.card import Card
 from l2p.privacy.sampling import FullBatch
+from l2p.protectors import HAND_DESIGNED
 from meta_train.builders import BUILDERS
 
 NUM_ROWS = 1500
@@ -298,7 +299,7 @@ def test_protectors_are_listed_for_machines_and_people(tmp_path, monkeypatch, ca
     checkpoint.save(BUILDERS["control"](jax.random.key(0)), tmp_path / "census.safetensors", card)
     assert main(["protectors", "--json"]) == 0
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
-    assert {"noisygd", "dpsgd", "agd", "nonprivate", "census"} == set(listed)
+    assert {*HAND_DESIGNED, "census"} == set(listed)
     assert listed["census"]["sources"] == ["adult"]
     assert all(entry["models"] == ["logistic"] for entry in listed.values())
     assert main(["protectors"]) == 0
