@@ -89,7 +89,7 @@ class NegativeBinomial(Repetitions):
         """The law of this shape and E[K] = `mean` > 1.
 
         >>> round(NegativeBinomial.with_mean(10.0).gamma, 4)
-        0.0279
+        0.0269
         """
 
         def excess(log_gamma: float) -> float:

@@ -1,6 +1,7 @@
 """Queries: one mechanism per file, each a noised sum of bounded per-row contributions with a price."""
 
 from l2p.queries.base import Query
+from l2p.queries.correct import CorrectCount
 from l2p.queries.gradient import ClippedGradient, GradientNorm
 from l2p.queries.loss import ClippedLoss
 from l2p.queries.mean import FeatureSum
@@ -11,6 +12,7 @@ from l2p.queries.solve import Minimizer
 __all__ = [
     "ClippedGradient",
     "ClippedLoss",
+    "CorrectCount",
     "FeatureSum",
     "GradientNorm",
     "Minimizer",

@@ -1,0 +1,183 @@
+"""The best of several methods or settings, chosen on the private rows and paid for: `tuned:private`."""
+
+import dataclasses
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import jax
+import numpy as np
+from flax import struct
+
+from l2p.api import check, private_train
+from l2p.errors import InputError
+from l2p.models import MODELS
+from l2p.oracle import Oracle, Setup
+from l2p.privacy import convert
+from l2p.privacy.accountants import Filter, default_accountant
+from l2p.privacy.budget import Budget
+from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho
+from l2p.protector import Protector
+from l2p.protectors.schedulers import SLACK
+from l2p.queries import CorrectCount
+from l2p.task import Rows, RowSource, Task
+
+#: A base run's budget is a number, rho; as a target it is written at this delta, whatever that of the total.
+_BASE_DELTA = 1e-12
+#: Accountants whose cap on a base run holds at every order, as the theorems about selection ask.
+_ACCOUNTANTS = ("gdp", "zcdp")
+
+
+@struct.dataclass
+class Score(Protector):
+    """Spends its whole budget on the share of rows that given params predict right, which it "releases" as f32[1]."""
+
+    num_steps: int = struct.field(pytree_node=False, default=0)
+    adaptive_noise = False
+    models: ClassVar[tuple[str, ...]] = tuple(MODELS)
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
+        setup = oracle.setup
+        noise_multiplier = oracle.noise_multiplier(setup.accountant.budget * (1.0 - SLACK))
+        return params, oracle.ask(CorrectCount(setup.model, params, noise_multiplier)) / setup.num_rows
+
+    def step(self, params: jax.Array, state: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
+        return params, state
+
+    def finish(self, params: jax.Array, state: jax.Array, setup: Setup) -> jax.Array:
+        return state
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """The best run; all of it may leave, and nothing else of the tuning may.
+
+    Attributes:
+      params: f32[p], for rows scaled to [0, 1]; the public start if there was no run.
+      candidate: which candidate it was of; None if there was no run.
+      score: its noised share of the private rows predicted right, too high on average, as it was chosen for it.
+      budget: what is guaranteed for all of this.
+      base_rho: the zCDP budget of each run, score included.
+      private_release: False when the noise came from a key that somebody may know.
+      statement: the guarantee as a sentence.
+    """
+
+    params: jax.Array
+    candidate: int | None
+    score: float | None
+    budget: Budget
+    base_rho: float
+    private_release: bool
+    statement: str
+
+
+def private_tuning(
+    data: Rows | RowSource | Task,
+    candidates: Sequence[Protector | str | Path],
+    budget: Budget,
+    *,
+    repetitions: Repetitions | None = None,
+    score_share: float = 0.1,
+    model: str = "logistic",
+    key: jax.Array | None = None,
+    num_rows: int | None = None,
+) -> Tuned:
+    """Train a random number of times, each time by a candidate drawn at random, and release the best run only.
+
+    Which runs lost, with what scores, and how many there were stays unknown; running time tells the last.
+
+    Args:
+      data, model, key, num_rows: as in `private_train`.
+      candidates: what `private_train` takes as a protector; their number costs nothing.
+      budget: what all of it may spend together.
+      repetitions: the law of the number of runs; default a logarithmic one with 10 on average.
+      score_share: share of a run's budget that pays for its score.
+
+    Raises:
+      InputError: a candidate does not fit, or no base run is private enough; before budget is spent.
+
+    >>> import jax.numpy as jnp
+    >>> rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
+    >>> tuned = private_tuning(rows, ["noisygd", "auto_clip"], Budget(1.0, 1e-5), key=jax.random.key(0))
+    >>> tuned.candidate in (0, 1), round(tuned.base_rho, 4)
+    (True, 0.0102)
+    """
+    rows = data.private if isinstance(data, Task) else data
+    budget.check_rows((rows.num_rows if isinstance(rows, RowSource) else len(rows.y)) if num_rows is None else num_rows)
+    law = NegativeBinomial.with_mean(10.0) if repetitions is None else repetitions
+    if not candidates or not 0 < score_share < 1:
+        raise InputError(
+            f"{len(candidates)} candidates and a score share of {score_share!r} leave nothing to choose, or to choose "
+            "by; pass at least one candidate and a share strictly between 0 and 1."
+        )
+    rho = base_rho(law, budget.epsilon, budget.delta)
+    runs = [_base_run(candidate, budget, rho * (1 - score_share), model, num_rows) for candidate in candidates]
+    scoring = _budget(rho * score_share, "gdp", budget)
+
+    common = {"model": model, "num_rows": num_rows}
+    best: tuple[float, int | None, jax.Array | None] = (-math.inf, None, None)
+    uniform, choose, keys = _randomness(key)
+    for index in range(law.draw(uniform)):
+        candidate = choose(len(candidates))
+        train_key, score_key = keys(index)
+        protector, accountant, target = runs[candidate]
+        params = private_train(data, protector, target, key=train_key, accountant=accountant, **common).params
+        score = private_train(data, Score(), scoring, key=score_key, accountant="gdp", params=params, **common).params
+        if float(score[0]) > best[0]:
+            best = float(score[0]), candidate, params
+    score, candidate, params = best
+    if params is None:
+        params = MODELS[model].init(rows.num_features if isinstance(rows, RowSource) else rows.x.shape[1])
+    statement = (
+        f"{budget}, by {law.theorem}: {law}, each run {rho:.4g}-zCDP with its score; the number of runs, and all runs "
+        "but the best, are withheld."
+    )
+    found = None if candidate is None else score
+    return Tuned(params, candidate, found, budget, rho, key is None, statement)
+
+
+def _base_run(
+    candidate: Protector | str | Path, budget: Budget, rho: float, model: str, num_rows: int | None
+) -> tuple[Protector | str | Path, str, Budget]:
+    """A candidate with the accountant and the target that hold it to `rho`-zCDP; `InputError` if nothing does."""
+    protector = check(candidate, _budget(rho, "gdp", budget), model, None, num_rows).protector
+    if not set(_ACCOUNTANTS) <= set(protector.sampler.accountants):
+        raise InputError(
+            f"candidate {candidate!s} reads its rows by {protector.sampler}, priced at one order only, where choosing "
+            "among runs needs all of them; choose one that reads full batches."
+        )
+    accountant = "gdp" if default_accountant(protector.mechanisms, protector.sampler) == "gdp" else "zcdp"
+    target = _budget(rho, accountant, budget)
+    check(candidate, target, model, accountant, num_rows)
+    return candidate, accountant, target
+
+
+def _budget(rho: float, accountant: str, total: Budget) -> Budget:
+    """The target whose filter stops at rho, or at the Gaussian-DP of mu^2 = 2 rho, from below."""
+    if accountant == "gdp":
+        limit, epsilon = 2 * rho, convert.gdp_epsilon(math.sqrt(2 * rho), _BASE_DELTA)
+    else:
+        limit, epsilon = rho, convert.zcdp_epsilon(rho, _BASE_DELTA)
+    while True:
+        target = Budget(epsilon, _BASE_DELTA, total.adjacency)
+        if Filter(accountant, target).limit <= limit:
+            return target
+        epsilon *= 1 - 1e-9
+
+
+def _randomness(
+    key: jax.Array | None,
+) -> tuple[float, Callable[[int], int], Callable[[int], tuple[jax.Array | None, jax.Array | None]]]:
+    """A uniform number for K, a choice among so many, and each run's keys: from the operating system, or from `key`."""
+    if key is None:
+        system = secrets.SystemRandom()
+        return system.random(), system.randrange, lambda index: (None, None)
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+    def keys(index: int) -> tuple[jax.Array, jax.Array]:
+        train, score = jax.random.split(jax.random.fold_in(key, index))
+        return train, score
+
+    return generator.random(), lambda count: int(generator.integers(count)), keys

@@ -1,0 +1,38 @@
+"""How many rows are predicted right: the score of a finished model."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.models import Model
+from l2p.queries.base import Query
+from l2p.task import Rows
+
+
+@struct.dataclass
+class CorrectCount(Query):
+    """Number f32[1] of rows whose label is predicted, with Gaussian noise.
+
+    Attributes:
+      model: the model (static).
+      params: f32[p], parameters for raw rows; released or public.
+      noise_multiplier: f32[], noise standard deviation over the sensitivity.
+    """
+
+    model: Model = struct.field(pytree_node=False)
+    params: jax.Array
+    noise_multiplier: jax.Array
+    name: ClassVar[str] = "correct_count"
+    mechanism: ClassVar[str] = "gaussian"
+
+    @property
+    def bound(self) -> jax.Array:
+        return jnp.ones((), jnp.float32)
+
+    def contributions(self, rows: Rows) -> jax.Array:
+        return (self.model.predict(self.params, rows.x) == rows.y).astype(jnp.float32)[:, None]
+
+    def empty(self) -> jax.Array:
+        return jnp.zeros(1, jnp.float32)
