@@ -208,12 +208,29 @@ class Oracle:
         return granted
 
     def _answer(self, query: Query, granted: jax.Array) -> jax.Array:
+        if not query.additive:
+            return self._whole_answer(query)
         if not isinstance(self._noise, HostNoise):
             return query.release(self._aggregate(query, granted), self._noise, self.setup.adjacency)
         with jax.enable_x64(True):
             aggregate, self._noise.grid = self._exact_aggregate(query, granted)
             answer = query.release(aggregate, self._noise, self.setup.adjacency)
             return answer.astype(jnp.int32 if jnp.issubdtype(answer.dtype, jnp.integer) else jnp.float32)
+
+    def _whole_answer(self, query: Query) -> jax.Array:
+        """The answer to a query that is no sum: all of it computed at once, in a release in float64."""
+        if not isinstance(self._rows, Rows):
+            raise InputError(
+                f"{query.name} is not a sum over rows but is solved on all of them at once, so they cannot stream; "
+                "load them into memory, or choose a method that goes step by step."
+            )
+        rows = self._gather(self._rows)
+        if not isinstance(self._noise, HostNoise):
+            return query.answer(rows, self._noise, self.setup.adjacency)
+        with jax.enable_x64(True):
+            exact = Rows(*(leaf.astype(jnp.float64) for leaf in (rows.x, rows.y, rows.mask > 0)))
+            self._noise.grid = grid_of(query)
+            return query.answer(exact, self._noise, self.setup.adjacency).astype(jnp.float32)
 
     def _aggregate(self, query: Query, granted: jax.Array) -> jax.Array:
         if isinstance(self._rows, Rows):
@@ -224,7 +241,6 @@ class Oracle:
         return aggregate
 
     def _exact_aggregate(self, query: Query, granted: jax.Array) -> tuple[jax.Array, jax.Array]:
-        _require_additive(query)
         if isinstance(self._rows, Rows):
             return exact_sum(query, self._gather(self._rows))
         total = jnp.zeros(query.empty().shape, jnp.float64)
@@ -235,7 +251,6 @@ class Oracle:
 
     def _stream(self, query: Query, granted: jax.Array) -> Iterator[Rows]:
         """One pass over the source, or none for a refused query."""
-        _require_additive(query)
         source = self._rows
         assert isinstance(source, RowSource)
         blocks = map(null_invalid, source.blocks() if granted else ())
@@ -267,11 +282,6 @@ def _members(blocks: Iterator[Rows], batch: Batch, num_rows: int) -> Iterator[Ro
         part = member[done : done + size]
         yield dataclasses.replace(block, mask=block.mask * np.pad(part, (0, size - len(part))))
         done += size
-
-
-def _require_additive(query: Query) -> None:
-    if not query.additive:
-        raise TypeError(f"{query.name} is not a sum over rows, so it can be neither streamed nor released.")
 
 
 @jax.jit

@@ -27,6 +27,7 @@ from l2p.protectors import (
     LSTMScheduler,
     MixProjector,
     Optax,
+    OutputPerturbation,
     ShareScheduler,
     Stepwise,
 )
@@ -160,6 +161,8 @@ CASES = {
     "permutation epochs, LSTM scheduler": Case(
         Stepwise(spender(2.0), sgd(), sampler=PermutationEpochs(40, N)), exhausts=True
     ),
+    # One query takes the whole budget; here it is asked again, and refused.
+    "outpert": Case(OutputPerturbation.create(0.8, 0.01, 1.5, num_iterations=6), each=("descent",), exhausts=True),
 }
 CASES = {
     name: dataclasses.replace(case, protector=case.protector.replace(num_steps=STEPS)) for name, case in CASES.items()
@@ -391,7 +394,8 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["agd, gumbel", "census", "dpsgd, LSTM scheduler", "control, fixed size", "control, permutation epochs"]
+    "name",
+    ["agd, gumbel", "census", "dpsgd, LSTM scheduler", "control, fixed size", "control, permutation epochs", "outpert"],
 )
 def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
     case = CASES[name]

@@ -1,10 +1,12 @@
 """Methods by name. Hand-designed ones are listed here; tuned and learned ones are loaded from checkpoints."""
 
+from l2p.privacy.events import Adjacency
 from l2p.protectors.agd import AGD, agd
 from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.nonprivate import nonprivate
+from l2p.protectors.outpert import OutputPerturbation, outpert, outpert_paper
 from l2p.protectors.projectors import MixProjector, Optax
 from l2p.protectors.schedulers import Decaying, ShareScheduler
 from l2p.protectors.stepwise import Centering, Stepwise
@@ -15,10 +17,23 @@ HAND_DESIGNED: dict[str, HandDesigned] = {
     "dpsgd": HandDesigned(dpsgd),
     "agd": HandDesigned(agd),
     "nonprivate": HandDesigned(nonprivate),
+    "outpert": HandDesigned(outpert),
+    "outpert_paper": HandDesigned(outpert_paper, "gdp", Adjacency.REPLACE_ONE),
 }
 
 #: Every class that a checkpoint may name.
 CLASSES: dict[str, type] = {
     cls.__name__: cls
-    for cls in (AGD, Centering, Decaying, LSTMProjector, LSTMScheduler, MixProjector, Optax, ShareScheduler, Stepwise)
+    for cls in (
+        AGD,
+        Centering,
+        Decaying,
+        LSTMProjector,
+        LSTMScheduler,
+        MixProjector,
+        Optax,
+        OutputPerturbation,
+        ShareScheduler,
+        Stepwise,
+    )
 }

@@ -61,8 +61,8 @@ ADJACENCIES = pytest.mark.parametrize("adjacency", Adjacency)
 
 
 class NoNoise(Noise):
-    def add(self, distribution, aggregate, scale):
-        return aggregate
+    def standard(self, distribution, shape):
+        return jnp.zeros(shape)
 
     def batch(self, sampler, num_rows, step):
         raise AssertionError("a query never draws its own rows")
