@@ -316,8 +316,8 @@ _exact_sum = jax.jit(exact_sum)
 
 
 def grid_of(query: Query) -> jax.Array:
-    """The step f64[] of the public grid that a release rounds this query's contributions to."""
-    return jnp.asarray(query.bound).astype(jnp.float64) / GRID_STEPS
+    """The step f64[] of the public grid that a release rounds this query's contributions, or its answer, to."""
+    return jnp.asarray(query.unit).astype(jnp.float64) / GRID_STEPS
 
 
 def _in_blocks(leaf: jax.Array, block: int) -> jax.Array:

@@ -26,6 +26,7 @@ from l2p.protectors import (
     LSTMProjector,
     LSTMScheduler,
     MixProjector,
+    ObjectivePerturbation,
     Optax,
     OutputPerturbation,
     ShareScheduler,
@@ -162,6 +163,12 @@ CASES = {
         Stepwise(spender(2.0), sgd(), sampler=PermutationEpochs(40, N)), exhausts=True
     ),
     # One query takes the whole budget; here it is asked again, and refused.
+    "objpert": Case(
+        ObjectivePerturbation(jnp.log(f32([0.8])), jnp.log(f32([1e-3])), f32([-1.0])),
+        each=("perturbed_minimum",),
+        accountant="basic",
+        exhausts=True,
+    ),
     "outpert": Case(OutputPerturbation.create(0.8, 0.01, 1.5, num_iterations=6), each=("descent",), exhausts=True),
 }
 CASES = {
@@ -395,7 +402,15 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["agd, gumbel", "census", "dpsgd, LSTM scheduler", "control, fixed size", "control, permutation epochs", "outpert"],
+    [
+        "agd, gumbel",
+        "census",
+        "dpsgd, LSTM scheduler",
+        "control, fixed size",
+        "control, permutation epochs",
+        "objpert",
+        "outpert",
+    ],
 )
 def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
     case = CASES[name]

@@ -85,7 +85,7 @@ class FullBatch(Sampler):
     """
 
     name: ClassVar[str] = "full batch"
-    accountants: ClassVar[tuple[str, ...]] = ("gdp", "zcdp", "rdp", "ctcdp")
+    accountants: ClassVar[tuple[str, ...]] = ("gdp", "zcdp", "rdp", "ctcdp", "basic")
 
     def rate(self) -> float:
         return 1.0

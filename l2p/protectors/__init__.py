@@ -6,6 +6,7 @@ from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.nonprivate import nonprivate
+from l2p.protectors.objpert import ObjectivePerturbation, objpert, objpert_paper
 from l2p.protectors.outpert import OutputPerturbation, outpert, outpert_paper
 from l2p.protectors.projectors import MixProjector, Optax
 from l2p.protectors.schedulers import Decaying, ShareScheduler
@@ -17,6 +18,8 @@ HAND_DESIGNED: dict[str, HandDesigned] = {
     "dpsgd": HandDesigned(dpsgd),
     "agd": HandDesigned(agd),
     "nonprivate": HandDesigned(nonprivate),
+    "objpert": HandDesigned(objpert),
+    "objpert_paper": HandDesigned(objpert_paper, "basic"),
     "outpert": HandDesigned(outpert),
     "outpert_paper": HandDesigned(outpert_paper, "gdp", Adjacency.REPLACE_ONE),
 }
@@ -31,6 +34,7 @@ CLASSES: dict[str, type] = {
         LSTMProjector,
         LSTMScheduler,
         MixProjector,
+        ObjectivePerturbation,
         Optax,
         OutputPerturbation,
         ShareScheduler,

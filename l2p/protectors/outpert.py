@@ -4,7 +4,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
 from l2p.errors import InputError
@@ -14,32 +13,8 @@ from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.schedulers import SLACK
+from l2p.protectors.smooth import check_norm_bound, check_smooth
 from l2p.queries.descent import Descent
-
-
-def check_smooth(method: str, model: Model) -> None:
-    """Refuse a model whose gradient on a row of bounded norm has no bound, or may jump."""
-    why = None
-    if not isinstance(model, GeneralizedLinear):
-        why = "is no generalized linear model, whose loss depends on a row through one margin"
-    elif not math.isfinite(model.lipschitz):
-        why = "has a loss whose gradient is unbounded however short the rows are"
-    elif not math.isfinite(model.smoothness):
-        why = "has a loss whose gradient jumps, as it must not there"
-    if why is not None:
-        raise InputError(
-            f"{method} is proved for smooth losses with bounded gradients, but {model.name} {why}, so nothing would "
-            "be guaranteed; choose model logistic or svm, or another method."
-        )
-
-
-def check_norm_bound(method: str, log_norm_bound: jax.Array) -> None:
-    """Refuse a bound on row norms that is none."""
-    if not np.isfinite(log_norm_bound).all():
-        raise InputError(
-            f"{method} shrinks rows to a norm bound, which must be positive and finite, but its logarithm is "
-            f"{np.asarray(log_norm_bound).tolist()}; choose a bound such as 1."
-        )
 
 
 @struct.dataclass

@@ -35,6 +35,11 @@ class Query(abc.ABC):
     def bound(self) -> jax.Array:
         """f32[], the most one row may contribute (L2 norm, or per entry for selections)."""
 
+    @property
+    def unit(self) -> jax.Array:
+        """f32[], the public length of which the grid that a release rounds to is the 2^20th part."""
+        return self.bound
+
     def contributions(self, rows: Rows) -> jax.Array:
         """One row's contribution per line, before limiting: f32[b, k]. May hold NaN or inf."""
         raise TypeError(f"{self.name} is not a sum over rows, so no row has a contribution of its own.")

@@ -465,7 +465,7 @@ def test_event_prices_the_noise_as_in_float64(query, noise):
     rho = {"gaussian": 1 / 2, "gumbel": 1 / 8, "exponential": 1 / 2}[mechanism] / exact_noise**2
     order = convert.planned_order(BUDGET.epsilon, BUDGET.delta)
     truths = {"gdp": 1 / exact_noise**2, "zcdp": rho, "ctcdp": rho, "rdp": order * rho}
-    assert set(truths) == set(FullBatch.accountants)
+    assert set(truths) == set(FullBatch.accountants) - {"basic"}
     for name, truth in truths.items():
         if name == "gdp" and mechanism != "gaussian":
             with pytest.raises(InputError, match="gdp"):

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from scipy import special, stats
 import l2p
 from l2p import api, checkpoint, models
 from l2p.errors import InputError
-from l2p.models import INTERCEPT_COLUMN, GeneralizedLinear, Logistic, Model
+from l2p.models import INTERCEPT_COLUMN, Logistic
 from l2p.privacy import Adjacency, Budget, sensitivity
 from l2p.privacy.book import Book
 from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise
@@ -26,6 +25,7 @@ from l2p.queries import Descent
 from l2p.queries.shrunk import shrunk
 from l2p.run import null_invalid
 from l2p.task import ArraySource, Rows
+from tests.doubles import UNCOVERED, HuberSVM
 
 D, N = 2, 4
 BUDGET = Budget(1.0, 1e-6)
@@ -33,33 +33,6 @@ BUDGET = Budget(1.0, 1e-6)
 
 def f32(value):
     return jnp.asarray(value, jnp.float32)
-
-
-@dataclasses.dataclass(frozen=True)
-class HuberSVM(GeneralizedLinear):
-    """Hinge loss with its kink rounded over a width of 2 h, labels 0 and 1."""
-
-    name: ClassVar[str] = "svm"
-    kind: ClassVar[str] = "binary"
-    h: ClassVar[float] = 0.5
-    lipschitz: ClassVar[float] = 1.0
-    smoothness: ClassVar[float] = 1.0
-
-    def _gap(self, margin, y):
-        return 1 - (2 * y - 1) * margin
-
-    def margin_loss(self, margin, y):
-        gap = self._gap(margin, y)
-        return jnp.where(gap > self.h, gap, jnp.where(gap < -self.h, 0.0, jnp.square(gap + self.h) / (4 * self.h)))
-
-    def residual(self, margin, y):
-        return -(2 * y - 1) * jnp.clip((self._gap(margin, y) + self.h) / (2 * self.h), 0.0, 1.0)
-
-    def curvature(self, margin, y):
-        return jnp.square(2 * y - 1) * (jnp.abs(self._gap(margin, y)) < self.h) / (2 * self.h)
-
-    def predict(self, params, x):
-        return (self.margin(params, x) > 0).astype(jnp.float32)
 
 
 def query(model=Logistic(), start=(0.0, 0.0, 0.0), norm=1.0, ridge=0.0, step=1.0, rows=N, noise=1.0, rounds=20):  # noqa: B008
@@ -266,43 +239,16 @@ def test_settings_have_finite_meta_gradients():
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
-class Hinge(HuberSVM):
-    name = "hinge"
-    smoothness = math.inf
-
-
-class Square(HuberSVM):
-    name = "square"
-    lipschitz = math.inf
-
-
-class Perceptron(Model):
-    name = "mlp"
-    kind = "binary"
-
-    def num_params(self, num_features):
-        return num_features
-
-    def loss(self, params, x, y):
-        return jnp.zeros(())
-
-    def predict(self, params, x):
-        return x[:, 0]
-
-
-@pytest.mark.parametrize(
-    ("model", "phrase"),
-    [(Hinge(), "hinge has a loss whose gradient jumps"), (Square(), "unbounded"), (Perceptron(), "mlp is no general")],
-    ids=lambda case: case if isinstance(case, str) else case.name,
-)
+@pytest.mark.parametrize("name", UNCOVERED)
 @pytest.mark.parametrize("method", ["outpert", "outpert_paper"])
-def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, model, phrase, monkeypatch):
-    monkeypatch.setitem(models.MODELS, model.name, model)
+def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, name, monkeypatch):
+    model, phrase = UNCOVERED[name]
+    monkeypatch.setitem(models.MODELS, name, model)
     budget = HAND_DESIGNED[method].budget(BUDGET)
     with pytest.raises(InputError, match=phrase):
-        api.check(method, budget, model.name)
+        api.check(method, budget, name)
     with pytest.raises(InputError, match=phrase):
-        checkpoint.resolve(method, budget, model.name)
+        checkpoint.resolve(method, budget, name)
 
 
 def test_a_smooth_loss_of_another_kind_is_trained(monkeypatch):
