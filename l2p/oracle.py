@@ -23,6 +23,9 @@ from l2p.task import Rows, RowSource, null_invalid
 #: Rows summed at a time when a release forms every contribution, so that memory stays flat in N.
 RELEASE_BLOCK = 4096
 
+#: Of which there are fewer where a contribution is wide: floats that the contributions of a block may take (256 MiB).
+RELEASE_FLOATS = 2**25
+
 #: Noise is a multiple of the bound on one row. Outside this range that product may vanish, or the sum overflow, in
 #: float32, and an answer would carry no noise: refused.
 LEAST_BOUND, MOST_BOUND = 2.0**-60, 2.0**60
@@ -307,7 +310,8 @@ def exact_sum(query: Query, rows: Rows) -> tuple[jax.Array, jax.Array]:
         steps = jnp.rint(limited * shrink / grid)
         return total + jnp.where(block.mask[:, None] > 0, steps, 0.0).sum(0), None
 
-    blocks = jax.tree.map(lambda leaf: _in_blocks(leaf, RELEASE_BLOCK), rows)
+    block = max(1, min(RELEASE_BLOCK, RELEASE_FLOATS // size))
+    blocks = jax.tree.map(lambda leaf: _in_blocks(leaf, block), rows)
     total, _ = jax.lax.scan(add_block, jnp.zeros(size, jnp.float64), blocks)
     return total * grid, grid
 

@@ -21,6 +21,8 @@ from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisso
 from l2p.protectors import (
     AGD,
     HAND_DESIGNED,
+    AdaSSP,
+    ApproximateMinima,
     Centering,
     Decaying,
     LSTMProjector,
@@ -167,6 +169,19 @@ CASES = {
         ObjectivePerturbation(jnp.log(f32([0.8])), jnp.log(f32([1e-3])), f32([-1.0])),
         each=("perturbed_minimum",),
         accountant="basic",
+        exhausts=True,
+    ),
+    "amp": Case(
+        ApproximateMinima(
+            ObjectivePerturbation(jnp.log(f32([0.8])), jnp.log(f32([1e-3])), f32([-1.0])), f32([-3.0]), f32([-10.0])
+        ),
+        each=("approximate_minimum",),
+        accountant="basic",
+        exhausts=True,
+    ),
+    "adassp": Case(
+        AdaSSP(jnp.log(f32([1.2])), jnp.log(f32([0.05]))),
+        each=("least_eigenvalue", "second_moment", "cross_moment"),
         exhausts=True,
     ),
     "outpert": Case(OutputPerturbation.create(0.8, 0.01, 1.5, num_iterations=6), each=("descent",), exhausts=True),
@@ -409,6 +424,8 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
         "control, fixed size",
         "control, permutation epochs",
         "objpert",
+        "amp",
+        "adassp",
         "outpert",
     ],
 )

@@ -1,7 +1,9 @@
 """Methods by name. Hand-designed ones are listed here; tuned and learned ones are loaded from checkpoints."""
 
 from l2p.privacy.events import Adjacency
+from l2p.protectors.adassp import AdaSSP, adassp
 from l2p.protectors.agd import AGD, agd
+from l2p.protectors.amp import ApproximateMinima, amp
 from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
@@ -17,6 +19,8 @@ HAND_DESIGNED: dict[str, HandDesigned] = {
     "noisygd": HandDesigned(noisygd),
     "dpsgd": HandDesigned(dpsgd),
     "agd": HandDesigned(agd),
+    "adassp": HandDesigned(adassp),
+    "amp": HandDesigned(amp),
     "nonprivate": HandDesigned(nonprivate),
     "objpert": HandDesigned(objpert),
     "objpert_paper": HandDesigned(objpert_paper, "basic"),
@@ -29,6 +33,8 @@ CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         AGD,
+        AdaSSP,
+        ApproximateMinima,
         Centering,
         Decaying,
         LSTMProjector,

@@ -46,11 +46,15 @@ class ObjectivePerturbation(Protector):
         return params, ()
 
     def step(self, params: jax.Array, state: tuple, oracle: Oracle) -> tuple[jax.Array, tuple]:
+        return oracle.ask(self.query(params, oracle)), state
+
+    def query(self, params: jax.Array, oracle: Oracle) -> PerturbedMinimum:
+        """What it asks for: a minimiser that takes the whole budget."""
         setup = oracle.setup
         multiplier = oracle.noise_multiplier(setup.accountant.budget, "objective")
         assert isinstance(setup.model, GeneralizedLinear)
         assert isinstance(setup.accountant, BasicAccountant)
-        query = PerturbedMinimum(
+        return PerturbedMinimum(
             setup.model,
             params,
             jnp.exp(value(self.log_norm_bound, setup.log_signal)),
@@ -61,7 +65,6 @@ class ObjectivePerturbation(Protector):
             multiplier,
             self.published,
         )
-        return oracle.ask(query), state
 
     def finish(self, params: jax.Array, state: tuple, setup: Setup) -> jax.Array:
         return params

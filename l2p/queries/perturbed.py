@@ -1,4 +1,4 @@
-"""Objective perturbation: noise in the objective, and none on its minimiser."""
+"""Objective perturbation: noise in the objective; and approximate minima perturbation, with a little on top."""
 
 from typing import ClassVar
 
@@ -63,11 +63,12 @@ class PerturbedMinimum(Query):
     @property
     def unit(self) -> jax.Array:
         # What one row can move the minimiser by, at the least.
-        most = self.num_rows * self._smoothness + self.calibrate(Adjacency.ZERO_OUT).convexity
+        most = self.num_rows * self.smoothness + self.calibrate(Adjacency.ZERO_OUT).convexity
         return self.bound / most
 
     @property
-    def _smoothness(self) -> jax.Array:
+    def smoothness(self) -> jax.Array:
+        """lambda f32[], the most that one row's Hessian stretches anything."""
         return self.model.smoothness * jnp.square(self.norm_bound)
 
     def event(self) -> Event:
@@ -76,7 +77,7 @@ class PerturbedMinimum(Query):
     def calibrate(self, adjacency: Adjacency) -> Calibration:
         """Delta, the strong convexity of the whole objective, and the standard deviation of its noise."""
         epsilon, existing = (1.0 - _ROUNDING) / self.noise_multiplier, self.ridge * self.num_rows
-        constants = epsilon, self.log_delta, self.bound, self._smoothness, adjacency.sensitivity_factor
+        constants = epsilon, self.log_delta, self.bound, self.smoothness, adjacency.sensitivity_factor
         if not self.published:
             return objective.exact(*constants, self.share, existing)
         least, noise_scale = objective.published(*constants)
@@ -86,12 +87,84 @@ class PerturbedMinimum(Query):
         return jnp.zeros_like(self.start)
 
     def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> jax.Array:
-        convexity, noise_scale = self.calibrate(adjacency)
+        return noise.on_grid(self.search(rows, noise, self.calibrate(adjacency), _EXACT))
+
+    def search(self, rows: Rows, noise: Noise, made: Calibration, share: float | jax.Array) -> jax.Array:
+        """A point f[p] where the noised objective's gradient is at most `share` of the noise long; NaN without one.
+
+        In float32 the gradient may be longer, by what adding it up may round.
+        """
         table, labels = shrunk(rows, self.norm_bound)
-        linear = noise_scale * noise.standard("gaussian", self.start.shape)
-        tolerance = _EXACT * noise_scale
+        linear = made.noise_scale * noise.standard("gaussian", self.start.shape)
+        tolerance = share * made.noise_scale
         if table.dtype != jnp.float64:
-            tolerance += _SIMULATED * self.bound * len(labels) + _SIMULATED * noise_scale
-        objective = Objective(self.model, table, labels, rows.mask, convexity, linear)
+            tolerance += _SIMULATED * (made.noise_scale + self.bound * len(labels))
+        objective = Objective(self.model, table, labels, rows.mask, made.convexity, linear)
         params, norm = minimize(objective, self.start, tolerance)
-        return noise.on_grid(jnp.where(norm <= tolerance, params, jnp.nan))
+        return jnp.where(norm <= tolerance, params, jnp.nan)
+
+
+@struct.dataclass
+class ApproximateMinimum(Query):
+    """A point near the minimiser of a noised objective, with Gaussian noise that hides how near (Iyengar et al. 2019).
+
+    Two mechanisms at once, whose epsilons and deltas add up. The exact minimiser is released, so to say, by objective
+    perturbation. Given it, what is released is a Gaussian mechanism: where the gradient is at most tau long and the
+    objective Delta-strongly convex, a point lies within tau / Delta of the minimiser, so on two tables with the same
+    minimiser two such points lie within 2 tau / Delta: twice what each lies from the minimiser. tau includes what
+    float64 may add to a gradient, so that nothing here rests on an exact solve.
+
+    Attributes:
+      minimum: the objective, with `log_delta` that of both together; its own noise multiplier is not used.
+      output_share: f32[], of epsilon and of delta, for the output's noise, in (0, 1).
+      tolerance: f32[], how long the gradient may be, of the noise in the objective.
+      noise_multiplier: f32[], 1 / epsilon, of both together.
+    """
+
+    minimum: PerturbedMinimum
+    output_share: jax.Array
+    tolerance: jax.Array
+    noise_multiplier: jax.Array
+    name: ClassVar[str] = "approximate_minimum"
+    mechanism: ClassVar[str] = "objective"
+    additive: ClassVar[bool] = False
+
+    @property
+    def bound(self) -> jax.Array:
+        return self.minimum.bound
+
+    @property
+    def unit(self) -> jax.Array:
+        return self.inner.unit
+
+    @property
+    def inner(self) -> PerturbedMinimum:
+        """The objective with its part of epsilon and delta."""
+        left = 1.0 - self.output_share
+        log_delta = self.minimum.log_delta + jnp.log1p(-self.output_share)
+        return self.minimum.replace(noise_multiplier=self.noise_multiplier / left, log_delta=log_delta)  # type: ignore[attr-defined]
+
+    def event(self) -> Event:
+        return Event(self.mechanism, jnp.asarray(self.noise_multiplier), log_delta=self.minimum.log_delta)
+
+    def output_scale(self, made: Calibration) -> jax.Array:
+        """Standard deviation f32[] of the noise on the output.
+
+        In float64 (u = 2^-53) a sum of N gradients errs by at most N^2 u zeta, and margins by p u ||row|| ||params||,
+        where Delta ||params|| <= N zeta + ||b|| and hardly ever ||b|| > 8 p sigma.
+        """
+        inner, size = self.minimum, self.minimum.start.shape[0]
+        stretch = size * inner.smoothness / made.convexity
+        rounding = inner.num_rows * (1.0 + stretch) * inner.bound + size * stretch * made.noise_scale
+        distance = self.tolerance * made.noise_scale + 2.0**-50 * inner.num_rows * rounding
+        epsilon = self.output_share * (1.0 - _ROUNDING) / self.noise_multiplier
+        ratio = objective.gaussian_ratio(epsilon, inner.log_delta + jnp.log(self.output_share))
+        return 2.0 * distance / made.convexity / ratio
+
+    def empty(self) -> jax.Array:
+        return self.minimum.empty()
+
+    def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> jax.Array:
+        made = self.inner.calibrate(adjacency)
+        point = self.inner.search(rows, noise, made, self.tolerance)
+        return noise.on_grid(point + self.output_scale(made) * noise.standard("gaussian", point.shape))

@@ -20,7 +20,16 @@ from l2p.oracle import exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, convert
 from l2p.privacy.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise, Noise
 from l2p.protectors.agd import NUM_CANDIDATES
-from l2p.queries import ClippedGradient, FeatureSum, GradientNorm, Minimizer, NoisyMinimum
+from l2p.queries import (
+    ClippedGradient,
+    CrossMoment,
+    FeatureSum,
+    GradientNorm,
+    LeastEigenvalue,
+    Minimizer,
+    NoisyMinimum,
+    SecondMoment,
+)
 from l2p.run import null_invalid
 from l2p.task import Rows
 
@@ -53,6 +62,9 @@ QUERIES = {
     "gradient, no map": gradient(features=FeatureMap.identity(D)),
     "gradient norm": GradientNorm(gradient(), f32(NOISE)),
     "feature sum": FeatureSum(D, f32(0.9), f32(NOISE)),
+    "second moment": SecondMoment(D, f32(0.9), f32(NOISE)),
+    "least eigenvalue": LeastEigenvalue(SecondMoment(D, f32(0.9), f32(NOISE)), f32(NOISE)),
+    "cross moment": CrossMoment(D, f32(0.9), f32(NOISE)),
     "minimum, gumbel": minimum("gumbel"),
     "minimum, exponential": minimum("exponential"),
 }
@@ -105,8 +117,26 @@ def naive_losses(query, rows):
     return totals
 
 
+def naive_moments(norm_bound, rows):
+    """The second moment and the cross moment of shrunk rows."""
+    second, cross = np.zeros((D + 1, D + 1)), np.zeros(D + 1)
+    for x, y, mask in zip(*as_float64(rows), strict=True):
+        line = clipped(np.append(x, INTERCEPT_COLUMN), float(norm_bound))
+        second, cross = second + mask * np.outer(line, line), cross + mask * y * line
+    return second, cross
+
+
 def naive(query, rows):
     """(aggregate, answer without noise)"""
+    if isinstance(query, CrossMoment):
+        cross = naive_moments(query.norm_bound, rows)[1]
+        return cross, cross
+    if isinstance(query, (SecondMoment, LeastEigenvalue)):
+        moment = query if isinstance(query, SecondMoment) else query.moment
+        second = naive_moments(moment.norm_bound, rows)[0]
+        entries = [(i, j) for i in range(D + 1) for j in range(i, D + 1)]
+        total = np.array([second[i, j] * (1 if i == j else math.sqrt(2)) for i, j in entries])
+        return total, total if moment is query else [np.linalg.eigvalsh(second)[0]]
     if isinstance(query, GradientNorm):
         total = naive_gradient(query.gradient, rows)
         return total, [math.sqrt(total @ total)]
@@ -160,6 +190,8 @@ def test_clean_value_is_that_of_naive_float64_loops(query):
 @ADDITIVE
 def test_some_rows_of_the_reference_table_are_limited_and_some_are_not(query):
     rows = table()
+    if isinstance(query, CrossMoment):  # it limits the row before the label makes it shorter
+        query = SecondMoment(D, query.norm_bound, query.noise_multiplier)
     raw, limited = query.contributions(rows), query.limit(query.contributions(rows))
     changed = np.abs(np.asarray(raw - limited)).max(-1)[:N] > 1e-4
     assert 0 < changed.sum() < N
@@ -291,6 +323,17 @@ def test_every_exact_contribution_is_within_the_bound_for_random_rows(query):
     else:
         squares = (steps * steps).sum(1)
         assert 0.999 * GRID_STEPS**2 < squares.max() <= GRID_STEPS**2
+
+
+def test_the_eigenvalue_that_is_released_moves_no_more_than_its_matrix():
+    query = QUERIES["least eigenvalue"]
+    for adjacency in Adjacency:
+        with jax.enable_x64(True):
+            totals, _ = stacked_exact()(query, neighbours(adjacency))
+            least = np.array([float(query.release(total, NoNoise(), adjacency)[0]) for total in totals])
+        moved = np.abs(least - least[0]).max()
+        # No more where a row is replaced: x x' - y y' stretches nothing by more than the longer of the two.
+        assert 0.01 * 0.81 < moved <= 0.81
 
 
 def test_the_norm_that_is_released_moves_no_more_than_its_gradient():
@@ -430,11 +473,13 @@ def wide(query, size):
     """The same query over `size` coordinates, for many draws at once."""
     if isinstance(query, FeatureSum):
         return query.replace(num_features=size)
+    if isinstance(query, CrossMoment):
+        return query.replace(num_features=size - 1)
     return query.replace(params=jnp.zeros(size))
 
 
 @ADJACENCIES
-@pytest.mark.parametrize("kind", ["gradient", "feature sum"])
+@pytest.mark.parametrize("kind", ["gradient", "feature sum", "cross moment"])
 @pytest.mark.parametrize("source", ["key", "host"])
 def test_vector_answers_carry_noise_multiplier_times_sensitivity(kind, source, adjacency):
     query = wide(QUERIES[kind], DRAWS)
