@@ -82,7 +82,8 @@ def private_train(
 
     Raises:
       InputError: anything does not fit, before budget is spent.
-      RuntimeError: the float64 check after the run contradicts the filter. No result is then released.
+      RuntimeError: the float64 check after the run contradicts the filter, or its result is not finite. Nothing is
+        then released, and what was spent stays spent.
 
     >>> rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
     >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
@@ -93,6 +94,8 @@ def private_train(
     num_rows = lines if num_rows is None else int(num_rows)
     resolved = check(protector, budget, model, accountant, num_rows)
     budget.check_rows(num_rows)
+    if not resolved.protector.additive:
+        _check_whole(resolved.name, task.private, num_rows)
     params = _starting_point(task.private, model, params)
     if key is None:
         _check_mask(task.private)
@@ -113,6 +116,12 @@ def private_train(
     answers = answered(trace)
     certified = filter.certify(answers, adaptive)
     composition, unsettled = (None, []) if reservation is None else reservation.settle(answers, certified, adaptive)
+    released = resolved.protector.finish(run.params, run.state, setup)
+    if not np.isfinite(released).all():
+        raise RuntimeError(
+            "the run ended in numbers that are not finite (a solve that did not converge, or steps that diverged), so "
+            "there is no result, and what it spent stays spent; report this, or choose other settings."
+        )
     steps, stop_reason = int(run.step), "max_steps" if run.alive else "budget"
     card = Card(
         epsilon=budget.epsilon,
@@ -151,7 +160,6 @@ def private_train(
         versions=versions(),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
-    released = resolved.protector.finish(run.params, run.state, setup)
     return Result(released, trace, card, stop_reason, steps, model)
 
 
@@ -233,6 +241,19 @@ def _check_mask(rows: Rows | RowSource) -> None:
         raise InputError(
             "the mask holds values other than 0 and 1, and a row that counts for more than one breaks the guarantee; "
             "weights are for simulations, so pass 0 for null rows and 1 for others."
+        )
+
+
+def _check_whole(name: str, rows: Rows | RowSource, num_rows: int) -> None:
+    if isinstance(rows, RowSource):
+        raise InputError(
+            f"protector {name!r} solves on all rows at once, but these stream, a block at a time; load them into "
+            "memory, or choose a method that goes step by step."
+        )
+    if len(rows.y) > num_rows:
+        raise InputError(
+            f"the table has {len(rows.y)} lines where N is declared as {num_rows}, and the sensitivity of a solve is "
+            f"proved for at most N; leave out num_rows, or declare {len(rows.y)}."
         )
 
 

@@ -243,9 +243,14 @@ def resolve(
 def describe(
     protector: Protector, name: str, model: str, accountant: str | None = None, sources: tuple[str, ...] | None = None
 ) -> Resolved:
-    """A protector in memory, checked to train `model`; without an accountant, with the tightest that applies."""
+    """A protector in memory, checked to train `model`; without an accountant, with the tightest that applies.
+
+    Raises:
+      InputError: the model is unknown, its proof does not cover it, or nothing is known of it there.
+    """
     if model not in MODELS:
         raise InputError(f"model {model!r} is unknown; choose one of {', '.join(MODELS)}.")
+    protector.check(MODELS[model])
     if model not in protector.models:
         raise _misfit(name, protector.models, model)
     chosen = accountant or default_accountant(protector.mechanisms, protector.sampler)

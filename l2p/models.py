@@ -39,7 +39,14 @@ class GeneralizedLinear(Model):
     """A model whose loss depends on a row through one margin: x . w + INTERCEPT_COLUMN * b, params = (w, b).
 
     Per-row gradients are multiples of the row itself, which is what makes clipping them closed-form.
+
+    Attributes:
+      lipschitz: the largest |residual| at any margin, for labels in [0, 1]; infinite if there is none.
+      smoothness: the largest curvature at any margin; infinite if there is none.
     """
+
+    lipschitz: ClassVar[float]
+    smoothness: ClassVar[float]
 
     @abc.abstractmethod
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
@@ -79,6 +86,8 @@ class Logistic(GeneralizedLinear):
 
     name: ClassVar[str] = "logistic"
     kind: ClassVar[str] = "binary"
+    lipschitz: ClassVar[float] = 1.0
+    smoothness: ClassVar[float] = 0.25
 
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return jax.nn.softplus(margin) - y * margin

@@ -23,6 +23,9 @@ from l2p.task import Rows, RowSource, null_invalid
 #: Rows summed at a time when a release forms every contribution, so that memory stays flat in N.
 RELEASE_BLOCK = 4096
 
+#: Of which there are fewer where a contribution is wide: floats that the contributions of a block may take (256 MiB).
+RELEASE_FLOATS = 2**25
+
 #: Noise is a multiple of the bound on one row. Outside this range that product may vanish, or the sum overflow, in
 #: float32, and an answer would carry no noise: refused.
 LEAST_BOUND, MOST_BOUND = 2.0**-60, 2.0**60
@@ -208,12 +211,29 @@ class Oracle:
         return granted
 
     def _answer(self, query: Query, granted: jax.Array) -> jax.Array:
+        if not query.additive:
+            return self._whole_answer(query)
         if not isinstance(self._noise, HostNoise):
             return query.release(self._aggregate(query, granted), self._noise, self.setup.adjacency)
         with jax.enable_x64(True):
             aggregate, self._noise.grid = self._exact_aggregate(query, granted)
             answer = query.release(aggregate, self._noise, self.setup.adjacency)
             return answer.astype(jnp.int32 if jnp.issubdtype(answer.dtype, jnp.integer) else jnp.float32)
+
+    def _whole_answer(self, query: Query) -> jax.Array:
+        """The answer to a query that is no sum: all of it computed at once, in a release in float64."""
+        if not isinstance(self._rows, Rows):
+            raise InputError(
+                f"{query.name} is not a sum over rows but is solved on all of them at once, so they cannot stream; "
+                "load them into memory, or choose a method that goes step by step."
+            )
+        rows = self._gather(self._rows)
+        if not isinstance(self._noise, HostNoise):
+            return query.answer(rows, self._noise, self.setup.adjacency)
+        with jax.enable_x64(True):
+            exact = Rows(*(leaf.astype(jnp.float64) for leaf in (rows.x, rows.y, rows.mask > 0)))
+            self._noise.grid = grid_of(query)
+            return query.answer(exact, self._noise, self.setup.adjacency).astype(jnp.float32)
 
     def _aggregate(self, query: Query, granted: jax.Array) -> jax.Array:
         if isinstance(self._rows, Rows):
@@ -224,7 +244,6 @@ class Oracle:
         return aggregate
 
     def _exact_aggregate(self, query: Query, granted: jax.Array) -> tuple[jax.Array, jax.Array]:
-        _require_additive(query)
         if isinstance(self._rows, Rows):
             return exact_sum(query, self._gather(self._rows))
         total = jnp.zeros(query.empty().shape, jnp.float64)
@@ -235,7 +254,6 @@ class Oracle:
 
     def _stream(self, query: Query, granted: jax.Array) -> Iterator[Rows]:
         """One pass over the source, or none for a refused query."""
-        _require_additive(query)
         source = self._rows
         assert isinstance(source, RowSource)
         blocks = map(null_invalid, source.blocks() if granted else ())
@@ -269,11 +287,6 @@ def _members(blocks: Iterator[Rows], batch: Batch, num_rows: int) -> Iterator[Ro
         done += size
 
 
-def _require_additive(query: Query) -> None:
-    if not query.additive:
-        raise TypeError(f"{query.name} is not a sum over rows, so it can be neither streamed nor released.")
-
-
 @jax.jit
 def _add(query: Query, aggregate: jax.Array, rows: Rows) -> jax.Array:
     return query.add(aggregate, rows)
@@ -297,7 +310,8 @@ def exact_sum(query: Query, rows: Rows) -> tuple[jax.Array, jax.Array]:
         steps = jnp.rint(limited * shrink / grid)
         return total + jnp.where(block.mask[:, None] > 0, steps, 0.0).sum(0), None
 
-    blocks = jax.tree.map(lambda leaf: _in_blocks(leaf, RELEASE_BLOCK), rows)
+    block = max(1, min(RELEASE_BLOCK, RELEASE_FLOATS // size))
+    blocks = jax.tree.map(lambda leaf: _in_blocks(leaf, block), rows)
     total, _ = jax.lax.scan(add_block, jnp.zeros(size, jnp.float64), blocks)
     return total * grid, grid
 
@@ -306,8 +320,8 @@ _exact_sum = jax.jit(exact_sum)
 
 
 def grid_of(query: Query) -> jax.Array:
-    """The step f64[] of the public grid that a release rounds this query's contributions to."""
-    return jnp.asarray(query.bound).astype(jnp.float64) / GRID_STEPS
+    """The step f64[] of the public grid that a release rounds this query's contributions, or its answer, to."""
+    return jnp.asarray(query.unit).astype(jnp.float64) / GRID_STEPS
 
 
 def _in_blocks(leaf: jax.Array, block: int) -> jax.Array:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import jax
 
+from l2p.models import Model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 
@@ -21,6 +22,7 @@ class Protector(abc.ABC):
       num_steps: static; a run never takes more steps.
       models: names of the models it can train.
       mechanisms: noise distributions of its queries; decides the accountant when none is named.
+      additive: whether all its queries are sums over rows; others need every row in memory, so they cannot stream.
       sampler: which rows the queries of a step read; static. Sums are divided by `Setup.batch_rows`.
       adaptive_noise: whether noise levels or the stopping time depend on earlier answers. Such a run is certified by
         its filter at the cap, never by what it has spent so far. Say False only of noise and a stopping time that are
@@ -31,9 +33,14 @@ class Protector(abc.ABC):
     num_steps: int
     models: ClassVar[tuple[str, ...]] = ("logistic",)
     mechanisms: ClassVar[tuple[str, ...]] = ("gaussian",)
+    additive: ClassVar[bool] = True
     sampler: Sampler = FullBatch()
     adaptive_noise: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ()
+
+    def check(self, model: Model) -> None:
+        """Refuse a model, or settings, that its proof does not cover; `InputError`, before a row is read."""
+        del model
 
     @abc.abstractmethod
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:

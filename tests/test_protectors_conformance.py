@@ -23,6 +23,8 @@ from l2p.protectors import (
     AGD,
     HAND_DESIGNED,
     AdaDP,
+    AdaSSP,
+    ApproximateMinima,
     AutoClip,
     Centering,
     Decaying,
@@ -30,7 +32,9 @@ from l2p.protectors import (
     LSTMProjector,
     LSTMScheduler,
     MixProjector,
+    ObjectivePerturbation,
     Optax,
+    OutputPerturbation,
     ShareScheduler,
     Stepwise,
 )
@@ -203,6 +207,27 @@ CASES = {
     "permutation epochs, LSTM scheduler": Case(
         Stepwise(spender(2.0), sgd(), sampler=PermutationEpochs(40, N)), exhausts=True
     ),
+    # One query takes the whole budget; here it is asked again, and refused.
+    "objpert": Case(
+        ObjectivePerturbation(jnp.log(f32([0.8])), jnp.log(f32([1e-3])), f32([-1.0])),
+        each=("perturbed_minimum",),
+        accountant="basic",
+        exhausts=True,
+    ),
+    "amp": Case(
+        ApproximateMinima(
+            ObjectivePerturbation(jnp.log(f32([0.8])), jnp.log(f32([1e-3])), f32([-1.0])), f32([-3.0]), f32([-10.0])
+        ),
+        each=("approximate_minimum",),
+        accountant="basic",
+        exhausts=True,
+    ),
+    "adassp": Case(
+        AdaSSP(jnp.log(f32([1.2])), jnp.log(f32([0.05]))),
+        each=("least_eigenvalue", "second_moment", "cross_moment"),
+        exhausts=True,
+    ),
+    "outpert": Case(OutputPerturbation.create(0.8, 0.01, 1.5, num_iterations=6), each=("descent",), exhausts=True),
 }
 CASES = {
     name: dataclasses.replace(case, protector=case.protector.replace(num_steps=STEPS)) for name, case in CASES.items()
@@ -445,7 +470,18 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["agd, gumbel", "census", "dpsgd, LSTM scheduler", "control, fixed size", "control, permutation epochs"]
+    "name",
+    [
+        "agd, gumbel",
+        "census",
+        "dpsgd, LSTM scheduler",
+        "control, fixed size",
+        "control, permutation epochs",
+        "objpert",
+        "amp",
+        "adassp",
+        "outpert",
+    ],
 )
 def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
     case = CASES[name]

@@ -34,7 +34,9 @@ class Apply:
     """Folder to write to; must be empty or new."""
     classes: tuple[float, float] | None = None
     """Labels A and B, of class 0 and 1; else labels are 0 and 1, or -1 and 1."""
-    accountant: Literal["gdp", "rdp", "zcdp", "ctcdp", "paper_13", "pld", "moments", "strong_composition"] | None = None
+    accountant: (
+        Literal["gdp", "rdp", "zcdp", "ctcdp", "paper_13", "pld", "moments", "strong_composition", "basic"] | None
+    ) = None
     """Else the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """Which tables are neighbours."""

@@ -6,7 +6,8 @@ inside the run; `spent` and `certify` price the trace again with every operation
 - gaussian: mu = 1 / m, and rho = mu^2 / 2 (Dong, Roth & Su 2022; Bun & Steinke 2016);
 - laplace, gamma, exponential: epsilon = 1 / m, pure, so rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4);
 - gumbel: epsilon = 1 / m of bounded range, so rho = epsilon^2 / 8 (Cesar & Rogers 2021);
-- sinh_normal: rho = 8 / m^2 below order tail / 8 (Bun, Dwork, Rothblum & Steinke 2018).
+- sinh_normal: rho = 8 / m^2 below order tail / 8 (Bun, Dwork, Rothblum & Steinke 2018);
+- objective: (1 / m, delta), for which accountant `basic` takes the whole budget, and no other has a price.
 
 Sampled: a Gaussian sum by `l2p.privacy.renyi`; pure epsilon shrinks to ln(1 + q (e^epsilon - 1)) (Balle, Barthe &
 Gaboardi 2018); nothing costs more than on all rows. Permutation epochs amplify nothing: see `spent`.
@@ -32,7 +33,9 @@ from l2p.privacy.prices import (
     PAPER_FACTOR,
     PAPER_MOST,
     SINH_ORDERS,
+    WHOLE,
     Accountant,
+    BasicAccountant,
     coefficient_of,
     float32_down,
     float32_up,
@@ -59,6 +62,9 @@ THEOREM = {
     "paper_13": "Truncated CDP with its order bound fixed beforehand, each query priced at 13 q^2 rho by the "
     "subsampling theorem for fixed-size batches, whose preconditions every query met (Bun, Dwork, Rothblum & Steinke "
     "2018, Theorem 11), composed by the Renyi filter (Feldman & Zrnic 2021) at the order bound.",
+    "basic": "Objective perturbation: a single query that is (epsilon, delta)-private as a whole and takes the whole "
+    "budget, so that nothing is composed (Kifer, Smith & Thakurta 2012; for generalized linear models, Redberg, "
+    "Koskela & Wang 2023).",
     "pld": f"Privacy loss distribution {_ENVELOPE} (composition by dp-accounting; Koskela, Jalko & Honkela 2020).",
     "moments": f"Moments accountant, of moments 1 to 32 (Abadi et al. 2016), {_ENVELOPE}.",
     "strong_composition": f"Strong composition (Dwork, Rothblum & Vadhan 2010; Bassily, Smith & Thakurta 2014) "
@@ -66,7 +72,7 @@ THEOREM = {
 }
 NAMES = tuple(THEOREM)
 
-_UNITS = {"gdp": "mu^2", "zcdp": "rho", "rdp": "divergence", "ctcdp": "rho", "paper_13": "rho"}
+_UNITS = {"basic": "epsilon", "gdp": "mu^2", "zcdp": "rho", "rdp": "divergence", "ctcdp": "rho", "paper_13": "rho"}
 _UNITS |= dict.fromkeys(FIXED_SCHEDULES, "divergence")
 
 
@@ -146,6 +152,8 @@ class Filter:
     def limit(self) -> float:
         """The cap, rounded down, in the accountant's own unit."""
         target = self.budget.epsilon, self.budget.delta
+        if self.name == "basic":
+            return self.budget.epsilon
         if self.name == "gdp":
             return math.nextafter(convert.gdp_mu(*target) ** 2, 0.0)
         if self.name == "zcdp":
@@ -157,6 +165,8 @@ class Filter:
     @functools.cached_property
     def coefficients(self) -> dict[str, float]:
         """Mechanism to its price on all rows at noise multiplier 1."""
+        if self.name == "basic":
+            return {"objective": 1.0}
         if self.name == "gdp":
             return {"gaussian": 1.0}
         per_order = self.order if self.name in DIVERGENCES else 1.0
@@ -171,7 +181,7 @@ class Filter:
         ('zcdp', 0.0204)
         """
         upward = {mechanism: jnp.asarray(float32_up(value)) for mechanism, value in self.coefficients.items()}
-        return Accountant(
+        planned = (
             self.name,
             upward,
             jnp.asarray(float32_down(self.limit)),
@@ -180,6 +190,15 @@ class Filter:
             self.sampler,
             self.neighbours,
         )
+        if self.name != "basic":
+            return Accountant(*planned)
+        epsilon, delta = self.budget.epsilon, self.budget.delta
+        return BasicAccountant(
+            *planned,
+            least=jnp.asarray(float32_up(math.nextafter(1 / epsilon, math.inf))),
+            log_delta=jnp.asarray(np.nextafter(np.float32(math.log(delta)), np.float32(-np.inf))),
+            signal=jnp.asarray(float32_down(convert.gdp_mu(epsilon, delta))),
+        )
 
     def prices(self, mechanism: str, noise_multiplier: np.ndarray, sampled: bool, tail: float = math.inf) -> np.ndarray:
         """f64[n], each rounded up; infinite where the multiplier is NaN or not above 0, or a precondition fails."""
@@ -187,6 +206,9 @@ class Filter:
         if mechanism == "none":
             return np.full(multiplier.shape, np.inf)
         coefficient = coefficient_of(self.name, self.coefficients, mechanism)
+        if self.name == "basic":
+            # As `BasicAccountant`, whose multiplier is above 1 / epsilon by a rounding at least.
+            return np.where(multiplier * self.limit >= 1.0, WHOLE * self.limit, np.inf)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             square = np.nextafter(multiplier * multiplier, 0.0)
             whole = np.nextafter(coefficient / square, np.inf)
@@ -243,6 +265,8 @@ class Filter:
         """
         if spent == 0:
             return 0.0  # no query was answered; the conversions at a fixed order would still charge for delta
+        if self.name == "basic":
+            return self.limit if spent <= self.limit else math.inf
         delta = self.budget.delta
         if self.name == "gdp":
             return convert.gdp_epsilon(math.nextafter(math.sqrt(spent), math.inf), delta)
@@ -299,6 +323,8 @@ def default_accountant(mechanisms: Iterable[str], sampler: Sampler = FullBatch()
     >>> default_accountant({"gaussian"}), default_accountant({"gaussian", "gumbel"})
     ('gdp', 'rdp')
     """
+    if "objective" in mechanisms:
+        return "basic"
     return "gdp" if set(mechanisms) <= {"gaussian", "none"} and "gdp" in sampler.accountants else "rdp"
 
 

@@ -37,6 +37,7 @@ MECHANISMS: dict[str, str] = {
     "gumbel": "report-noisy-min, Gumbel noise, an exponential mechanism, scale over sensitivity: bounded range, "
     "epsilon = 1 / m",
     "sinh_normal": "tail * arsinh(Gaussian / tail), standard deviation of the Gaussian over sensitivity: truncated CDP",
+    "objective": "an objective perturbation as a whole: 1 / epsilon, at the budget's delta; it takes the whole budget",
     "none": "an answer without noise: its price is infinite, so no finite budget grants it",
 }
 
@@ -49,11 +50,13 @@ class Event:
       mechanism: one of `MECHANISMS`.
       noise_multiplier: f32[], scale of the noise over the query's sensitivity under the stated adjacency.
       tail: for `sinh_normal`, the scale A beyond which its tails are thin, over the sensitivity (static).
+      log_delta: for `objective`, the logarithm f32[] of the delta that it was calibrated for.
     """
 
     mechanism: str = struct.field(pytree_node=False)
     noise_multiplier: jax.Array
     tail: float = struct.field(pytree_node=False, default=math.inf)
+    log_delta: jax.Array | float = -math.inf
 
 
 class Answered(NamedTuple):

@@ -64,6 +64,11 @@ def pld(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency, de
     sampler.check(budget.adjacency)
     if any(query.mechanism == "none" or not query.noise_multiplier > 0 for query in answered):
         return math.inf
+    if any(query.mechanism == "objective" for query in answered):
+        raise InputError(
+            "an objective perturbation is (epsilon, delta)-private as a whole, and of its privacy loss distribution "
+            "nothing more is proved; choose accountant basic."
+        )
     if not isinstance(sampler, Poisson) and all(query.mechanism == "gaussian" for query in answered):
         return _one_gaussian(answered, sampler, budget)
     kinds = _kinds(answered, sampler, budget)

@@ -7,6 +7,7 @@ to a sum that lies on a public grid, and rounds the result back to that grid.
 
 import abc
 import dataclasses
+import math
 import secrets
 from collections.abc import Sequence
 
@@ -38,8 +39,16 @@ class Noise(abc.ABC):
     """Adds noise to aggregates and draws batches; each call uses fresh randomness."""
 
     @abc.abstractmethod
+    def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
+        """Standard noise f[shape] of `distribution` (gaussian, gumbel or exponential)."""
+
     def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
-        """aggregate f[k] + scale f[] * standard noise of `distribution` (gaussian, gumbel or exponential)."""
+        """aggregate f[k] + scale f[] * standard noise of `distribution`."""
+        return aggregate + scale * self.standard(distribution, aggregate.shape)
+
+    def on_grid(self, values: jax.Array) -> jax.Array:
+        """The values f[k]; in a release, rounded to the public grid."""
+        return values
 
     @abc.abstractmethod
     def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
@@ -63,10 +72,10 @@ class KeyNoise(Noise):
         self._calls += 1
         return jax.random.fold_in(self._key, self._calls - 1)
 
-    def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
+    def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
         key = self._next_key()
         sampler = {"gaussian": jax.random.normal, "gumbel": jax.random.gumbel, "exponential": jax.random.exponential}
-        return aggregate + scale * sampler[distribution](key, aggregate.shape, jnp.float32)
+        return sampler[distribution](key, shape, jnp.float32)
 
     def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
         capacity = sampler.capacity(num_rows)
@@ -87,7 +96,7 @@ class KeyNoise(Noise):
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """What one call of `Noise.add` needs: a distribution and the number of values."""
+    """What one call of `Noise.standard` needs: a distribution and the number of values."""
 
     distribution: str
     size: int
@@ -102,14 +111,14 @@ class BatchDraw:
 
 
 class PlannedNoise(Noise):
-    """Adds nothing and writes down what would have been drawn; used under `jax.eval_shape`."""
+    """Is zero and writes down what would have been drawn; used under `jax.eval_shape`."""
 
     def __init__(self):
         self.draws: list[Draw | BatchDraw] = []
 
-    def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
-        self.draws.append(Draw(distribution, aggregate.size))
-        return aggregate
+    def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
+        self.draws.append(Draw(distribution, math.prod(shape)))
+        return jnp.zeros(shape)
 
     def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
         self.draws.append(BatchDraw(sampler, num_rows))
@@ -120,22 +129,27 @@ class PlannedNoise(Noise):
 class HostNoise(Noise):
     """What was drawn on the host before the step, in the order of the calls.
 
-    Noise comes as float64 bit patterns u32[size, 2], a batch as lines i32[capacity] of the table, -1 for none. `add`
-    must be used inside `jax.enable_x64(True)`; a Gaussian answer is rounded to multiples of `grid`.
+    Noise comes as float64 bit patterns u32[size, 2], a batch as lines i32[capacity] of the table, -1 for none. To be
+    used inside `jax.enable_x64(True)`; what `add` gives Gaussian noise is rounded to multiples of `grid`.
     """
 
     def __init__(self, drawn: list[jax.Array], plan: Sequence[Draw | BatchDraw]):
         self._draws = zip(drawn, plan, strict=True)
         self.grid: jax.Array | float = 0.0
 
-    def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
+    def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
         bits, draw = next(self._draws)
-        if draw != Draw(distribution, aggregate.size):
-            raise RuntimeError(f"{draw} was planned, but the step asked for {distribution} noise of {aggregate.shape}.")
-        standard = jax.lax.bitcast_convert_type(bits, jnp.float64).reshape(aggregate.shape)
-        noised = aggregate + scale * standard
+        if draw != Draw(distribution, math.prod(shape)):
+            raise RuntimeError(f"{draw} was planned, but the step asked for {distribution} noise of {shape}.")
+        return jax.lax.bitcast_convert_type(bits, jnp.float64).reshape(shape)
+
+    def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
+        noised = super().add(distribution, aggregate, scale)
         # A selection's proof is about the noised scores themselves, of which only the index leaves.
-        return jnp.rint(noised / self.grid) * self.grid if distribution == "gaussian" else noised
+        return self.on_grid(noised) if distribution == "gaussian" else noised
+
+    def on_grid(self, values: jax.Array) -> jax.Array:
+        return jnp.rint(values / self.grid) * self.grid
 
     def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
         lines, draw = next(self._draws)

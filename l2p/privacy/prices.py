@@ -39,6 +39,8 @@ DIVERGENCES = ("rdp", *FIXED_SCHEDULES)
 SINH_ORDERS = 8.0
 #: Bun et al. 2018, Theorem 11: price and preconditions of a fixed-size sample.
 PAPER_FACTOR, PAPER_MOST = 13.0, 0.1
+#: What an objective perturbation costs of its budget: nearly all, so that with rounding there is room for one, not two.
+WHOLE = 1 - 2.0**-19
 # Pure mechanisms noisier than epsilon = 50 are not amplified: e^50 still fits float32.
 _MOST_EPSILON = 50.0
 
@@ -180,13 +182,50 @@ class EnvelopeAccountant(Accountant):
         return jnp.where(event.noise_multiplier >= least, price, jnp.inf)
 
 
+@struct.dataclass
+class BasicAccountant(Accountant):
+    """An accountant of one objective perturbation, (epsilon, delta)-private as a whole, which composes with nothing.
+
+    Attributes:
+      least: f32[], 1 / epsilon of the budget, rounded up: the least noise multiplier that is granted.
+      log_delta: f32[], logarithm of the budget's delta, rounded down: the most that may be calibrated for.
+      signal: f32[], mu of one Gaussian query with this budget.
+    """
+
+    least: jax.Array = struct.field(kw_only=True)
+    log_delta: jax.Array = struct.field(kw_only=True)
+    signal: jax.Array = struct.field(kw_only=True)
+
+    def price(self, event: Event, sampled: bool = False, step: jax.Array | None = None, slot: int = 0) -> jax.Array:
+        del sampled, step, slot
+        multiplier = jnp.asarray(event.noise_multiplier, jnp.float32)
+        if event.mechanism == "none":
+            return jnp.full_like(multiplier, jnp.inf)
+        coefficient_of(self.name, self.coefficients, event.mechanism)  # refuses all others
+        covered = (multiplier >= self.least) & (event.log_delta <= self.log_delta)
+        return jnp.where(covered, self.budget * (1 - (1 - WHOLE) / 2), jnp.inf)
+
+    def noise_multiplier(
+        self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian", sampled: bool = False
+    ) -> jax.Array:
+        """f32[], 1 / epsilon of the budget, whatever the cost: it is all or nothing."""
+        del sampled
+        coefficient_of(self.name, self.coefficients, mechanism)
+        return jnp.broadcast_to(self.least, jnp.shape(cost))
+
+    @property
+    def mu(self) -> jax.Array:
+        return self.signal
+
+
 def coefficient_of(name: str, coefficients: Mapping[str, Price], mechanism: str) -> Price:
     """The unsampled price at noise multiplier 1, or a sentence that says which accountants have one."""
     if mechanism in coefficients:
         return coefficients[mechanism]
     raise InputError(
         f"accountant {name!r} cannot price mechanism {mechanism!r}, so a run that asks it would have no guarantee; "
-        f"it prices {', '.join(coefficients)}: choose another accountant (rdp prices every mechanism) or query."
+        f"it prices {', '.join(coefficients)}: choose another accountant (rdp prices every mechanism but objective, "
+        "which takes basic) or query."
     )
 
 

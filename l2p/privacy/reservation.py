@@ -104,6 +104,11 @@ def most_cost(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
     """The most that a run can cost in the ledger's unit while its own filter holds."""
     if book.unit == "basic":
         return Cost(filter.budget.epsilon, filter.budget.delta)
+    if filter.name == "basic":
+        raise InputError(
+            f"the ledger of {book.name} adds up {AMOUNTS[book.unit]}, but what this run guarantees is one epsilon and "
+            "delta as a whole, which does not convert to it; keep a ledger with unit basic."
+        )
     if filter.neighbours is not None:
         raise InputError(
             f"the ledger of {book.name} adds up {AMOUNTS[book.unit]}, which {filter.sampler} does not convert to; "

@@ -85,7 +85,7 @@ class FullBatch(Sampler):
     """
 
     name: ClassVar[str] = "full batch"
-    accountants: ClassVar[tuple[str, ...]] = ("gdp", "zcdp", "rdp", "ctcdp", "moments", "strong_composition")
+    accountants: ClassVar[tuple[str, ...]] = ("gdp", "zcdp", "rdp", "ctcdp", "moments", "strong_composition", "basic")
 
     def rate(self) -> float:
         return 1.0

@@ -2,13 +2,17 @@
 
 from l2p.privacy.events import Adjacency
 from l2p.protectors.adadp import AdaDP, adadp
+from l2p.protectors.adassp import AdaSSP, adassp
 from l2p.protectors.agd import AGD, agd, agd_gumbel
+from l2p.protectors.amp import ApproximateMinima, amp
 from l2p.protectors.auto_clip import AutoClip, auto_clip
 from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import HyFree, hyfree
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.nonprivate import nonprivate
+from l2p.protectors.objpert import ObjectivePerturbation, objpert, objpert_paper
+from l2p.protectors.outpert import OutputPerturbation, outpert, outpert_paper
 from l2p.protectors.paper_sgd import sgd_adv, sgd_ma
 from l2p.protectors.projectors import MixProjector, Optax
 from l2p.protectors.schedulers import Decaying, ShareScheduler
@@ -25,7 +29,13 @@ HAND_DESIGNED: dict[str, HandDesigned] = {
     "auto_clip": HandDesigned(auto_clip),
     "adadp": HandDesigned(adadp),
     "hyfree": HandDesigned(hyfree),
+    "adassp": HandDesigned(adassp),
+    "amp": HandDesigned(amp),
     "nonprivate": HandDesigned(nonprivate),
+    "objpert": HandDesigned(objpert),
+    "objpert_paper": HandDesigned(objpert_paper, "basic"),
+    "outpert": HandDesigned(outpert),
+    "outpert_paper": HandDesigned(outpert_paper, "gdp", Adjacency.REPLACE_ONE),
 }
 
 #: Every class that a checkpoint may name.
@@ -42,6 +52,10 @@ CLASSES: dict[str, type] = {
         LSTMScheduler,
         MixProjector,
         Optax,
+        AdaSSP,
+        ApproximateMinima,
+        ObjectivePerturbation,
+        OutputPerturbation,
         ShareScheduler,
         Stepwise,
     )

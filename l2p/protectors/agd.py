@@ -134,7 +134,7 @@ def agd(problem: Problem) -> AGD:
     selection_rho = 0.5 * first_epsilon**2
     gradient_rho = 0.5 * first_epsilon**2 / (2.0 * math.log(1.25 / budget.delta))
     # An accountant without a theorem for it is refused where the run is planned; its settings need some unit.
-    filter = Filter(accountant if accountant in FullBatch.accountants else "rdp", budget)
+    filter = Filter(accountant if accountant in FullBatch.accountants and accountant != "basic" else "rdp", budget)
     rho = filter.limit / filter.coefficients["gaussian"] / 2.0
     return AGD(
         log_gradient_share=log_constant(gradient_rho / rho),

@@ -18,6 +18,7 @@ class NonPrivate(Protector):
 
     num_steps: int = struct.field(pytree_node=False, default=1)
     mechanisms = ("none",)
+    additive = False
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, tuple]:
         return params, ()

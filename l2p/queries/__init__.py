@@ -1,22 +1,31 @@
-"""Queries: one mechanism per file, each a noised sum of bounded per-row contributions with a price."""
+"""Queries: one idea per file, each a noised sum of bounded per-row contributions, or a noised solve, with a price."""
 
 from l2p.queries.base import Query
 from l2p.queries.correct import CorrectCount
+from l2p.queries.descent import Descent
 from l2p.queries.gradient import ClippedGradient, GradientNorm
 from l2p.queries.loss import ClippedLoss
 from l2p.queries.mean import FeatureSum
+from l2p.queries.moments import CrossMoment, LeastEigenvalue, SecondMoment
 from l2p.queries.normalized import NormalizedGradient
+from l2p.queries.perturbed import ApproximateMinimum, PerturbedMinimum
 from l2p.queries.selection import NoisyMinimum
 from l2p.queries.solve import Minimizer
 
 __all__ = [
+    "ApproximateMinimum",
     "ClippedGradient",
     "ClippedLoss",
     "CorrectCount",
+    "CrossMoment",
+    "Descent",
     "FeatureSum",
     "GradientNorm",
+    "LeastEigenvalue",
     "Minimizer",
     "NoisyMinimum",
     "NormalizedGradient",
+    "PerturbedMinimum",
     "Query",
+    "SecondMoment",
 ]

@@ -14,8 +14,8 @@ from l2p.task import Rows
 class Query(abc.ABC):
     """A noised aggregate of rows. Concrete queries are `flax.struct` dataclasses.
 
-    `contributions` then `limit` define it, readably; `add` may compute the same sum faster. Only what `release`
-    returns may leave the oracle.
+    `contributions` then `limit` define it, readably; `add` may compute the same sum faster. One that is no sum defines
+    `add` alone, over all rows at once, or `answer`. Only what `answer` or `release` returns may leave the oracle.
 
     Attributes:
       name: what the trace calls it.
@@ -35,9 +35,14 @@ class Query(abc.ABC):
     def bound(self) -> jax.Array:
         """f32[], the most one row may contribute (L2 norm, or per entry for selections)."""
 
-    @abc.abstractmethod
+    @property
+    def unit(self) -> jax.Array:
+        """f32[], the public length of which the grid that a release rounds to is the 2^20th part."""
+        return self.bound
+
     def contributions(self, rows: Rows) -> jax.Array:
         """One row's contribution per line, before limiting: f32[b, k]. May hold NaN or inf."""
+        raise TypeError(f"{self.name} is not a sum over rows, so no row has a contribution of its own.")
 
     def limit(self, contributions: jax.Array) -> jax.Array:
         """Each contribution f[b, k] projected to L2 norm at most `bound`; non-finite ones become zero."""
@@ -50,6 +55,10 @@ class Query(abc.ABC):
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         """The aggregate f32[k] with a block of rows added."""
         return aggregate + rows.mask @ self.limit(self.contributions(rows))
+
+    def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> jax.Array:
+        """The answer from all rows at once: how a query that is not additive is answered, in a release in float64."""
+        return self.release(self.add(self.empty(), rows), noise, adjacency)
 
     def release(self, aggregate: jax.Array, noise: Noise, adjacency: Adjacency) -> jax.Array:
         """The answer: the aggregate with noise of scale noise_multiplier * bound * sensitivity_factor."""

@@ -63,9 +63,6 @@ class Minimizer(Query):
     def bound(self) -> jax.Array:
         return jnp.array(jnp.inf)
 
-    def contributions(self, rows: Rows) -> jax.Array:
-        raise TypeError("a minimiser is not a sum over rows, so a release cannot form it row by row.")
-
     def empty(self) -> jax.Array:
         return jnp.zeros_like(self.start)
 

@@ -1,0 +1,71 @@
+"""Sufficient statistics perturbation with an adaptive ridge, for least squares (AdaSSP; Wang, UAI 2018)."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.errors import InputError
+from l2p.models import Model
+from l2p.oracle import Oracle, Setup
+from l2p.protector import Protector
+from l2p.protectors.conditioning import value
+from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.schedulers import SLACK
+from l2p.protectors.smooth import check_norm_bound
+from l2p.queries.moments import CrossMoment, LeastEigenvalue, SecondMoment, unfolded
+
+
+@struct.dataclass
+class AdaSSP(Protector):
+    """Noised X'X and X'y, and a ridge just large enough for the noise, judged by a noised least eigenvalue.
+
+    As Wang (2018), with three equal shares of mu^2 where the paper has three of epsilon and delta, and with
+    symmetric noise that is as strong off the diagonal as the norm of Frobenius asks for, 1 / sqrt(2) of the paper's.
+    Its params are fitted to shrunk rows, see `l2p.queries.shrunk`. Both arrays are polynomials in log(mu N), f32[k].
+
+    Attributes:
+      log_norm_bound: f32[k], log of the norm that rows, with their intercept column, are shrunk to.
+      log_failure: f32[k], log of the probability rho with which the noise may be larger than the ridge allows for.
+    """
+
+    log_norm_bound: jax.Array
+    log_failure: jax.Array
+    num_steps: int = struct.field(pytree_node=False, default=1)
+    models = ("square",)
+    adaptive_noise = False
+
+    def check(self, model: Model) -> None:
+        if model.name not in self.models:
+            raise InputError(
+                f"adassp solves least squares from X'X and X'y, which say nothing of the loss of {model.name}; choose "
+                "model square, or another method."
+            )
+        check_norm_bound("adassp", self.log_norm_bound)
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, tuple]:
+        return params, ()
+
+    def step(self, params: jax.Array, state: tuple, oracle: Oracle) -> tuple[jax.Array, tuple]:
+        setup, size = oracle.setup, params.shape[0]
+        norm_bound = jnp.exp(value(self.log_norm_bound, setup.log_signal))
+        multiplier = oracle.noise_multiplier((1.0 - SLACK) / 3.0 * setup.accountant.budget)
+        moment = SecondMoment(size - 1, norm_bound, multiplier)
+        least = oracle.ask(LeastEigenvalue(moment, multiplier))[0]
+        second = unfolded(oracle.ask(moment), size)
+        cross = oracle.ask(CrossMoment(size - 1, norm_bound, multiplier))
+        noise_std = multiplier * moment.bound * setup.adjacency.sensitivity_factor
+        log_inverse = -value(self.log_failure, setup.log_signal)
+        # The eigenvalue is hardly ever below `surely`, nor the noise on the matrix above `most`.
+        surely = jnp.maximum(least - noise_std * jnp.sqrt(2.0 * log_inverse), 0.0)
+        most = noise_std * jnp.sqrt(size * (jnp.log(2.0 * size**2) + log_inverse))
+        ridge = jnp.maximum(most - surely, 0.0)
+        return jnp.linalg.solve(second + ridge * jnp.eye(size), cross), state
+
+    def finish(self, params: jax.Array, state: tuple, setup: Setup) -> jax.Array:
+        return params
+
+
+def adassp(problem: Problem) -> AdaSSP:
+    """AdaSSP at its author's failure probability, 0.05."""
+    del problem
+    return AdaSSP(log_constant(2.0), log_constant(0.05))

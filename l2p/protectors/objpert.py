@@ -1,0 +1,82 @@
+"""Objective perturbation (Kifer, Smith & Thakurta, COLT 2012): noise in the objective, then its exact minimiser."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.models import GeneralizedLinear, Model
+from l2p.oracle import Oracle, Setup
+from l2p.privacy.prices import BasicAccountant
+from l2p.protector import Protector
+from l2p.protectors.conditioning import value
+from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.smooth import check_norm_bound, check_smooth
+from l2p.queries.perturbed import PerturbedMinimum
+
+
+@struct.dataclass
+class ObjectivePerturbation(Protector):
+    """One noised minimiser, on rows shrunk to a public norm; (epsilon, delta) as a whole, so its accountant is `basic`.
+
+    Its params are fitted to shrunk rows, see `l2p.queries.shrunk`. Every array is a polynomial in log(mu N), f32[k].
+
+    Attributes:
+      log_norm_bound: f32[k], log of the norm that rows, with their intercept column, are shrunk to.
+      log_ridge: f32[k], log of the weight of ||params||^2 / 2 beside the mean loss; -inf for what privacy asks for.
+      logit_share: f32[k], logit of the share of epsilon that the convexity may be bought for, see
+        `l2p.privacy.objective.exact`; the noise is given the rest.
+      published: calibrated as in the paper, where that share is a half (static).
+    """
+
+    log_norm_bound: jax.Array
+    log_ridge: jax.Array
+    logit_share: jax.Array
+    published: bool = struct.field(pytree_node=False, default=False)
+    num_steps: int = struct.field(pytree_node=False, default=1)
+    models = ("logistic", "svm")
+    mechanisms = ("objective",)
+    adaptive_noise = False
+    additive = False
+
+    def check(self, model: Model) -> None:
+        check_smooth("objective perturbation", model)
+        check_norm_bound("objective perturbation", self.log_norm_bound)
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, tuple]:
+        return params, ()
+
+    def step(self, params: jax.Array, state: tuple, oracle: Oracle) -> tuple[jax.Array, tuple]:
+        return oracle.ask(self.query(params, oracle)), state
+
+    def query(self, params: jax.Array, oracle: Oracle) -> PerturbedMinimum:
+        """What it asks for: a minimiser that takes the whole budget."""
+        setup = oracle.setup
+        multiplier = oracle.noise_multiplier(setup.accountant.budget, "objective")
+        assert isinstance(setup.model, GeneralizedLinear)
+        assert isinstance(setup.accountant, BasicAccountant)
+        return PerturbedMinimum(
+            setup.model,
+            params,
+            jnp.exp(value(self.log_norm_bound, setup.log_signal)),
+            jnp.exp(value(self.log_ridge, setup.log_signal)),
+            setup.num_rows,
+            jax.nn.sigmoid(value(self.logit_share, setup.log_signal)),
+            setup.accountant.log_delta,
+            multiplier,
+            self.published,
+        )
+
+    def finish(self, params: jax.Array, state: tuple, setup: Setup) -> jax.Array:
+        return params
+
+
+def objpert(problem: Problem) -> ObjectivePerturbation:
+    """Objective perturbation with noise by the exact curve of the Gaussian; a tenth of epsilon buys the convexity."""
+    del problem
+    return ObjectivePerturbation(log_constant(1.0), log_constant(1e-4), log_constant(1 / 9))
+
+
+def objpert_paper(problem: Problem) -> ObjectivePerturbation:
+    """As published: Delta = 2 lambda / epsilon and sigma = zeta sqrt(8 ln(2 / delta) + 4 epsilon) / epsilon."""
+    del problem
+    return ObjectivePerturbation(log_constant(1.0), jnp.array([-jnp.inf]), jnp.zeros(1), published=True)

@@ -1,0 +1,170 @@
+"""Objective perturbation: noise in the objective; and approximate minima perturbation, with a little on top."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.models import GeneralizedLinear
+from l2p.privacy import objective
+from l2p.privacy.events import Adjacency, Event
+from l2p.privacy.noise import Noise
+from l2p.privacy.objective import Calibration
+from l2p.queries.base import Query
+from l2p.queries.newton import Objective, minimize
+from l2p.queries.shrunk import shrunk
+from l2p.task import Rows
+
+# How long the gradient may be where a minimiser counts as exact, of the noise. Where a simulation adds N gradients in
+# float32, of which each is at most a bound long, it may be longer by this many bounds per row.
+_EXACT, _SIMULATED = 2.0**-24, 2.0**-18
+# Of epsilon, so that 1 / noise_multiplier in float32 is no more than what was paid.
+_ROUNDING = 2.0**-20
+
+
+@struct.dataclass
+class PerturbedMinimum(Query):
+    """The minimiser of the summed loss of shrunk rows, plus Delta/2 ||params||^2, plus Gaussian noise times params.
+
+    (epsilon, delta)-DP as a whole, by `l2p.privacy.objective`, where Delta and the noise come from. Every coordinate is
+    regularised, the intercept's too. The theorem is about the exact minimiser: where the gradient there is not far
+    below the noise, the answer is NaN, and `private_train` withholds it.
+
+    Attributes:
+      model: with finite lipschitz and smoothness (static).
+      start: f32[p], public; where the search starts, which the answer does not depend on.
+      norm_bound: f32[], that rows are shrunk to.
+      ridge: f32[], weight of ||params||^2 / 2 beside the mean loss, at least 0; N times it counts towards Delta.
+      num_rows: f32[], N, public.
+      share: f32[], of epsilon for the Jacobians, in (0, 1); unused as published, where it is a half.
+      log_delta: f32[], natural logarithm of delta.
+      noise_multiplier: f32[], 1 / epsilon.
+      published: calibrated as published (static).
+    """
+
+    model: GeneralizedLinear = struct.field(pytree_node=False)
+    start: jax.Array
+    norm_bound: jax.Array
+    ridge: jax.Array
+    num_rows: jax.Array
+    share: jax.Array
+    log_delta: jax.Array
+    noise_multiplier: jax.Array
+    published: bool = struct.field(pytree_node=False, default=False)
+    name: ClassVar[str] = "perturbed_minimum"
+    mechanism: ClassVar[str] = "objective"
+    additive: ClassVar[bool] = False
+
+    @property
+    def bound(self) -> jax.Array:
+        return self.model.lipschitz * self.norm_bound
+
+    @property
+    def unit(self) -> jax.Array:
+        # What one row can move the minimiser by, at the least.
+        most = self.num_rows * self.smoothness + self.calibrate(Adjacency.ZERO_OUT).convexity
+        return self.bound / most
+
+    @property
+    def smoothness(self) -> jax.Array:
+        """lambda f32[], the most that one row's Hessian stretches anything."""
+        return self.model.smoothness * jnp.square(self.norm_bound)
+
+    def event(self) -> Event:
+        return Event(self.mechanism, jnp.asarray(self.noise_multiplier), log_delta=self.log_delta)
+
+    def calibrate(self, adjacency: Adjacency) -> Calibration:
+        """Delta, the strong convexity of the whole objective, and the standard deviation of its noise."""
+        epsilon, existing = (1.0 - _ROUNDING) / self.noise_multiplier, self.ridge * self.num_rows
+        constants = epsilon, self.log_delta, self.bound, self.smoothness, adjacency.sensitivity_factor
+        if not self.published:
+            return objective.exact(*constants, self.share, existing)
+        least, noise_scale = objective.published(*constants)
+        return Calibration(jnp.maximum(least, existing), noise_scale)
+
+    def empty(self) -> jax.Array:
+        return jnp.zeros_like(self.start)
+
+    def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> jax.Array:
+        return noise.on_grid(self.search(rows, noise, self.calibrate(adjacency), _EXACT))
+
+    def search(self, rows: Rows, noise: Noise, made: Calibration, share: float | jax.Array) -> jax.Array:
+        """A point f[p] where the noised objective's gradient is at most `share` of the noise long; NaN without one.
+
+        In float32 the gradient may be longer, by what adding it up may round.
+        """
+        table, labels = shrunk(rows, self.norm_bound)
+        linear = made.noise_scale * noise.standard("gaussian", self.start.shape)
+        tolerance = share * made.noise_scale
+        if table.dtype != jnp.float64:
+            tolerance += _SIMULATED * (made.noise_scale + self.bound * len(labels))
+        objective = Objective(self.model, table, labels, rows.mask, made.convexity, linear)
+        params, norm = minimize(objective, self.start, tolerance)
+        return jnp.where(norm <= tolerance, params, jnp.nan)
+
+
+@struct.dataclass
+class ApproximateMinimum(Query):
+    """A point near the minimiser of a noised objective, with Gaussian noise that hides how near (Iyengar et al. 2019).
+
+    Two mechanisms at once, whose epsilons and deltas add up. The exact minimiser is released, so to say, by objective
+    perturbation. Given it, what is released is a Gaussian mechanism: where the gradient is at most tau long and the
+    objective Delta-strongly convex, a point lies within tau / Delta of the minimiser, so on two tables with the same
+    minimiser two such points lie within 2 tau / Delta: twice what each lies from the minimiser. tau includes what
+    float64 may add to a gradient, so that nothing here rests on an exact solve.
+
+    Attributes:
+      minimum: the objective, with `log_delta` that of both together; its own noise multiplier is not used.
+      output_share: f32[], of epsilon and of delta, for the output's noise, in (0, 1).
+      tolerance: f32[], how long the gradient may be, of the noise in the objective.
+      noise_multiplier: f32[], 1 / epsilon, of both together.
+    """
+
+    minimum: PerturbedMinimum
+    output_share: jax.Array
+    tolerance: jax.Array
+    noise_multiplier: jax.Array
+    name: ClassVar[str] = "approximate_minimum"
+    mechanism: ClassVar[str] = "objective"
+    additive: ClassVar[bool] = False
+
+    @property
+    def bound(self) -> jax.Array:
+        return self.minimum.bound
+
+    @property
+    def unit(self) -> jax.Array:
+        return self.inner.unit
+
+    @property
+    def inner(self) -> PerturbedMinimum:
+        """The objective with its part of epsilon and delta."""
+        left = 1.0 - self.output_share
+        log_delta = self.minimum.log_delta + jnp.log1p(-self.output_share)
+        return self.minimum.replace(noise_multiplier=self.noise_multiplier / left, log_delta=log_delta)  # type: ignore[attr-defined]
+
+    def event(self) -> Event:
+        return Event(self.mechanism, jnp.asarray(self.noise_multiplier), log_delta=self.minimum.log_delta)
+
+    def output_scale(self, made: Calibration) -> jax.Array:
+        """Standard deviation f32[] of the noise on the output.
+
+        In float64 (u = 2^-53) a sum of N gradients errs by at most N^2 u zeta, and margins by p u ||row|| ||params||,
+        where Delta ||params|| <= N zeta + ||b|| and hardly ever ||b|| > 8 p sigma.
+        """
+        inner, size = self.minimum, self.minimum.start.shape[0]
+        stretch = size * inner.smoothness / made.convexity
+        rounding = inner.num_rows * (1.0 + stretch) * inner.bound + size * stretch * made.noise_scale
+        distance = self.tolerance * made.noise_scale + 2.0**-50 * inner.num_rows * rounding
+        epsilon = self.output_share * (1.0 - _ROUNDING) / self.noise_multiplier
+        ratio = objective.gaussian_ratio(epsilon, inner.log_delta + jnp.log(self.output_share))
+        return 2.0 * distance / made.convexity / ratio
+
+    def empty(self) -> jax.Array:
+        return self.minimum.empty()
+
+    def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> jax.Array:
+        made = self.inner.calibrate(adjacency)
+        point = self.inner.search(rows, noise, made, self.tolerance)
+        return noise.on_grid(point + self.output_scale(made) * noise.standard("gaussian", point.shape))

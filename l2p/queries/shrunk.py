@@ -1,0 +1,27 @@
+"""Rows shrunk to a public norm, so that a loss's constants hold on every one of them by construction."""
+
+import jax
+import jax.numpy as jnp
+
+from l2p.models import INTERCEPT_COLUMN
+from l2p.queries.base import limit_norm
+from l2p.task import Rows
+
+
+def shrunk(rows: Rows, norm_bound: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Rows with their intercept column, each scaled by min(1, norm_bound / norm), and labels clipped to [0, 1].
+
+    A generalized linear model's gradient on such a row is at most lipschitz * norm_bound long, and its Hessian at most
+    smoothness * norm_bound^2, whatever the row held. Scaling a row by a positive factor keeps the sign of its margin,
+    so params fitted to shrunk rows classify raw ones as they do the shrunk; but what was minimised is the loss on the
+    shrunk rows, and a regression fitted to them predicts smaller targets for them than for the raw ones.
+
+    Args:
+      rows: of n rows and d features.
+      norm_bound: f32[], public.
+
+    Returns:
+      (f[n, d + 1], f[n]), in the precision of the rows.
+    """
+    lines = jnp.column_stack([rows.x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
+    return limit_norm(lines, norm_bound), jnp.clip(rows.y, 0.0, 1.0)

@@ -1,0 +1,214 @@
+"""Objective perturbation: its theorem on densities in one dimension, its constants as published, its accountant."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from l2p.errors import InputError
+from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Ledger, convert, default_accountant, fixed
+from l2p.privacy.independent import compose
+from l2p.privacy.objective import exact, gaussian_ratio, published
+from l2p.privacy.sampling import FullBatch
+
+exact, published = jax.jit(exact, static_argnums=4), jax.jit(published, static_argnums=4)
+
+
+def f32(value):
+    return jnp.asarray(value, jnp.float32)
+
+
+# -------------------------------------------------------------------------------------------------------- the theorem
+def logistic(margin, y):
+    """Slope and curvature; smooth with lambda = 1 / 4."""
+    chance = special.expit(margin)
+    return chance - y, chance * (1 - chance)
+
+
+def huber(margin, y):
+    """The hinge with its kink rounded over a width of 1, whose slope is 1 from the start; lambda = 1."""
+    sign = 2 * y - 1
+    gap = 1 - sign * margin
+    return -sign * np.clip(gap + 0.5, 0, 1), (np.abs(gap) < 0.5) * 1.0
+
+
+LOSSES = {logistic: 0.25, huber: 1.0}
+
+
+def densities(loss, table, convexity, noise_scale, grid):
+    """Log density of the minimiser at w f[n], for rows (x, y) with |x| <= 1: change of variables."""
+    gradient, hessian = convexity * grid, np.full_like(grid, convexity)
+    for x, y in table:
+        slope, curvature = loss(x * grid, y)
+        gradient, hessian = gradient + slope * x, hessian + curvature * x * x
+    return stats.norm.logpdf(gradient, scale=noise_scale) + np.log(hessian)
+
+
+def hockey_stick(loss, table, other, epsilon, convexity, noise_scale):
+    """The least delta of the two at epsilon, by quadrature over all w that have any chance."""
+    width = (10 * noise_scale + len(table) + 1) / convexity
+    grid = np.linspace(-width, width, 60_001)
+    one, two = (densities(loss, rows, convexity, noise_scale, grid) for rows in (table, other))
+    step = grid[1] - grid[0]
+    assert np.exp(one).sum() * step == pytest.approx(1, abs=5e-3)  # where the Huber loss bends, densities jump
+    return np.maximum(np.exp(one) - np.exp(epsilon + two), 0).sum() * step
+
+
+ROWS = [(1.0, 0.0), (1.0, 1.0), (-1.0, 0.0), (0.4, 1.0)]
+
+
+def pairs(adjacency):
+    """Neighbouring tables, in both orders."""
+    for rest in ([], [(1.0, 1.0)], [(1.0, 0.0), (-0.7, 1.0)]):
+        if adjacency is Adjacency.REPLACE_ONE:
+            yield from (([one, *rest], [two, *rest]) for one, two in itertools.permutations(ROWS, 2))
+        else:
+            for row in ROWS:
+                yield from (([row, *rest], rest), (rest, [row, *rest]))
+
+
+def worst(loss, adjacency, epsilon, convexity, noise_scale):
+    return max(hockey_stick(loss, one, two, epsilon, convexity, noise_scale) for one, two in pairs(adjacency))
+
+
+#: Calibration by name: of a loss, the share for the Jacobians, and what convexity there is, in multiples of lambda.
+CALIBRATIONS = {"published": None, "exact": (0.5, 0.0), "small share": (0.1, 0.0), "convex enough": (0.5, 1e3)}
+
+
+def calibrated(name, loss, epsilon, delta, factor):
+    constants = f32(epsilon), f32(math.log(delta)), f32(1.0), f32(LOSSES[loss]), factor
+    if name == "published":
+        made = published(*constants)
+    else:
+        share, multiple = CALIBRATIONS[name]
+        made = exact(*constants, f32(share), f32(multiple * LOSSES[loss]))
+    return float(made.convexity), float(made.noise_scale)
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", CALIBRATIONS)
+def test_no_pair_of_neighbours_differs_by_more_than_delta(name, loss, adjacency):
+    for epsilon, delta in ((0.1, 1e-3), (1.0, 1e-2), (4.0, 1e-4)):
+        made = calibrated(name, loss, epsilon, delta, adjacency.sensitivity_factor)
+        found = worst(loss, adjacency, epsilon, *made)
+        assert found <= delta
+        if name == "convex enough" and loss is huber and adjacency is Adjacency.ZERO_OUT:
+            assert found > 0.4 * delta  # a shift in one direction, of the two that are paid for
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_without_the_convexity_or_with_less_noise_some_pair_does(loss):
+    """The mutants: no term for the Jacobian, a smaller shift, and zeta where a row is replaced by 2 zeta."""
+    epsilon, delta = 1.0, 1e-2
+    for name in ("published", "exact"):
+        convexity, noise_scale = calibrated(name, loss, epsilon, delta, 1.0)
+        assert worst(loss, Adjacency.ZERO_OUT, epsilon, convexity / 30, noise_scale) > delta
+    convexity, noise_scale = calibrated("convex enough", huber, epsilon, delta, 1.0)
+    assert worst(huber, Adjacency.ZERO_OUT, epsilon, convexity, noise_scale / 1.3) > delta
+    assert worst(huber, Adjacency.REPLACE_ONE, epsilon, convexity, noise_scale) > delta
+
+
+# ------------------------------------------------------------------------------------------------------ the constants
+def test_published_constants():
+    """Delta = 2 lambda / epsilon, sigma = zeta sqrt(8 ln(2/delta) + 4 epsilon) / epsilon, by hand at (0.05, 1e-8)."""
+    made = published(f32(0.05), f32(math.log(1e-8)), 1.0, 0.25, 1.0)
+    assert float(made.convexity) == pytest.approx(10.0, rel=1e-5)
+    assert float(made.noise_scale) == pytest.approx(247.4763, rel=1e-5)
+    twice = published(f32(0.05), f32(math.log(1e-8)), 3.0, 0.25, 2.0)
+    assert float(twice.noise_scale) == pytest.approx(6 * 247.4763, rel=1e-5)
+    assert float(twice.convexity) == float(made.convexity)
+    # With zeta where a row is replaced, the noise half alone has delta 10^-5.6 at epsilon / 2 and not 10^-8.
+    assert math.log10(convert.gdp_delta(2 / 247.4763, 0.025)) == pytest.approx(-5.6, abs=0.1)
+
+
+@pytest.mark.parametrize(("epsilon", "gain"), [(0.05, 1.388), (0.8, 1.246), (4.0, 1.197)])
+def test_the_exact_curve_needs_less_noise_than_was_published(epsilon, gain):
+    log_delta = f32(math.log(1e-8))
+    old = published(f32(epsilon), log_delta, 1.0, 0.25, 1.0)
+    new = exact(f32(epsilon), log_delta, 1.0, 0.25, 1.0, f32(0.5), f32(0.0))
+    assert float(old.noise_scale) / float(new.noise_scale) == pytest.approx(gain, rel=2e-3)
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-3, 0.05, 0.3, 1.0, 4.0, 30.0, 1000.0])
+def test_the_ratio_is_the_exact_curve_s_and_never_above_it(epsilon):
+    deltas = [10.0**-power for power in (1, 2, 4, 5, 8, 12, 15, 40, 100)]
+    given = float(f32(epsilon))
+    found = jax.jit(jax.vmap(gaussian_ratio, (None, 0)))(f32(epsilon), f32(np.log(deltas)))
+    for delta, ratio in zip(deltas, found, strict=True):
+        most = min(convert.gdp_mu(given, delta), math.sqrt(2 * given))
+        assert most * (1 - 2e-3) <= float(ratio) < most
+
+
+def test_the_calibration_has_the_derivatives_of_its_curve():
+    log_delta, size = f32(math.log(1e-6)), 1e-2
+
+    def noise(share):
+        return exact(f32(1.0), log_delta, 1.0, 0.25, 1.0, share, f32(0.0)).noise_scale
+
+    slope = float(jax.grad(noise)(f32(0.4)))
+    assert slope == pytest.approx(float(noise(f32(0.4 + size)) - noise(f32(0.4 - size))) / (2 * size), rel=0.01)
+    assert slope > 1
+
+
+# ------------------------------------------------------------------------------------------------- accountant `basic`
+BUDGET = Budget(0.7, 1e-6)
+
+
+def test_one_query_takes_the_whole_budget_and_leaves_room_for_no_other():
+    filter = Filter("basic", BUDGET)
+    accountant = filter.accountant()
+    event = Event("objective", accountant.noise_multiplier(0.1, "objective"), log_delta=accountant.log_delta)
+    cost = accountant.price(event)
+    granted, ledger = Ledger(f32(0), accountant.budget).charge(cost)
+    assert bool(granted)
+    assert not bool(ledger.charge(cost)[0])
+    one = [Answered(1, "objective", float(event.noise_multiplier))]
+    assert filter.limit * (1 - 1e-5) < filter.spent(one) <= float(cost) < filter.limit
+    assert filter.certify(one, adaptive=False) == filter.certify(one, adaptive=True) == BUDGET.epsilon
+    assert filter.certify([], adaptive=False) == 0.0
+    assert filter.unit == "epsilon"
+    with pytest.raises(RuntimeError, match="does not hold"):
+        filter.certify([*one, *one], adaptive=False)
+    assert float(accountant.mu) == pytest.approx(convert.gdp_mu(BUDGET.epsilon, BUDGET.delta), rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 3e-5, 0.1, 1 / 3, 1.0, 17.3, 1e6])
+def test_the_least_noise_is_granted_and_less_or_another_delta_is_not(epsilon):
+    filter = Filter("basic", Budget(epsilon, 1e-9))
+    accountant = filter.accountant()
+    least, log_delta = np.float32(accountant.least), np.float32(accountant.log_delta)
+
+    def both(multiplier, log_delta=log_delta):
+        price = float(accountant.price(Event("objective", f32(multiplier), log_delta=f32(log_delta))))
+        return price, filter.spent([Answered(1, "objective", float(multiplier))])
+
+    assert max(both(least)) < filter.limit
+    assert max(both(least * 2)) < filter.limit  # more noise than need be buys nothing back
+    assert 1 / float(least) <= epsilon < 1 / float(least) * (1 + 1e-6)
+    for less in (least * (1 - 1e-6), 0.0, -1.0, math.nan):
+        assert both(np.float32(less)) == (math.inf, math.inf)
+    assert float(log_delta) <= math.log(1e-9)
+    assert both(least, np.nextafter(log_delta, np.float32(0)))[0] == math.inf
+    assert both(least, log_delta - 1)[0] < math.inf
+
+
+def test_it_is_priced_by_no_other_accountant_nor_library_and_prices_nothing_else():
+    assert default_accountant(["objective"]) == "basic"
+    trace = [Answered(1, "objective", 2.0)]
+    for name in ("gdp", "zcdp", "rdp", "ctcdp"):
+        with pytest.raises(InputError, match=r"cannot price mechanism 'objective'.*basic"):
+            Filter(name, BUDGET).spent(trace)
+    with pytest.raises(InputError, match="cannot price mechanism 'gaussian'"):
+        Filter("basic", BUDGET).spent([Answered(1, "gaussian", 2.0)])
+    assert Filter("basic", BUDGET).spent([Answered(1, "none", 0.0)]) == math.inf
+    assert float(Filter("basic", BUDGET).accountant().price(Event("none", f32(0)))) == math.inf
+    with pytest.raises(InputError, match=r"dp-accounting has no price for mechanism 'objective'.*leave out --verify"):
+        compose(Filter("basic", BUDGET), trace, adaptive=False)
+    for row in fixed.table(trace, FullBatch(), Adjacency.ZERO_OUT, 1e-6):
+        assert row.epsilon is None
+        assert row.note

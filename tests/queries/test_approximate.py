@@ -1,0 +1,139 @@
+"""Approximate minima perturbation: budgets add up, the output's noise hides how near a minimum is, and its limits."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import l2p
+from l2p import api, models
+from l2p.errors import InputError
+from l2p.models import Logistic
+from l2p.privacy import Adjacency, Budget, convert
+from l2p.privacy.noise import Noise
+from l2p.protectors import HAND_DESIGNED
+from l2p.queries import ApproximateMinimum, PerturbedMinimum, newton
+from l2p.queries.newton import Objective, minimize
+from l2p.queries.shrunk import shrunk
+from l2p.task import ArraySource, Rows
+from tests.doubles import UNCOVERED
+
+D, N = 3, 300
+EPSILON, DELTA = 0.8, 1e-6
+
+
+def f32(value):
+    return jnp.asarray(value, jnp.float32)
+
+
+def table(seed=0):
+    random = np.random.default_rng(seed)
+    return Rows(*(np.asarray(leaf, np.float32) for leaf in (random.random((N, D)), random.random(N) < 0.5, np.ones(N))))
+
+
+def query(output_share=0.1, tolerance=1e-4):
+    facts = f32(0.8), f32(0.0), f32(N), f32(0.3), f32(math.log(DELTA)), f32(np.nan)
+    inner = PerturbedMinimum(Logistic(), jnp.zeros(D + 1), *facts)
+    return ApproximateMinimum(inner, f32(output_share), f32(tolerance), f32(1 / EPSILON))
+
+
+class Scripted(Noise):
+    """Noise as given, call by call."""
+
+    def __init__(self, *draws):
+        self._draws = iter(draws)
+
+    def standard(self, distribution, shape):
+        assert distribution == "gaussian"
+        return jnp.asarray(next(self._draws)).reshape(shape)
+
+    def batch(self, sampler, num_rows, step):
+        raise AssertionError("it draws no rows")
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
+def test_epsilons_and_deltas_of_the_two_parts_add_up_to_the_budget(share, adjacency):
+    asked = query(share)
+    inner = asked.inner
+    first = 1 / float(inner.noise_multiplier), math.exp(float(inner.log_delta))
+    assert first == pytest.approx(((1 - share) * EPSILON, (1 - share) * DELTA), rel=1e-5)
+    made = inner.calibrate(adjacency)
+    distance = float(asked.tolerance) * float(made.noise_scale) / float(made.convexity)
+    # The exact curve of the output's noise, at what the objective left over.
+    mu = 2 * distance / float(asked.output_scale(made))
+    assert convert.gdp_delta(mu, share * EPSILON) <= share * DELTA
+    assert convert.gdp_delta(mu * 1.01, share * EPSILON) > share * DELTA  # and not much more noise than that
+    event = asked.event()
+    assert (event.mechanism, float(event.noise_multiplier)) == ("objective", float(f32(1 / EPSILON)))
+    assert float(event.log_delta) == float(f32(math.log(DELTA)))
+
+
+def test_points_with_short_gradients_lie_within_what_the_noise_hides():
+    """The premise: ||w - w*|| <= ||gradient at w|| / Delta, and two such points lie up to twice as far apart."""
+    random = np.random.default_rng(1)
+    asked = query()
+    with jax.enable_x64(True):
+        rows = Rows(*(jnp.asarray(leaf, jnp.float64) for leaf in (table().x, table().y, table().mask)))
+        made = asked.inner.calibrate(Adjacency.ZERO_OUT)
+        lines, labels = shrunk(rows, asked.minimum.norm_bound)
+        convexity = jnp.asarray(float(made.convexity))
+        noised = Objective(Logistic(), lines, labels, rows.mask, convexity, float(made.noise_scale) * jnp.ones(D + 1))
+        exact, _ = minimize(noised, jnp.zeros(D + 1), jnp.asarray(1e-11))
+        tau, farthest = float(asked.tolerance) * float(made.noise_scale), 0.0
+        for _ in range(300):
+            point = exact + random.normal(size=D + 1) * tau / float(convexity) * random.random() * 2
+            if np.linalg.norm(noised.gradient(point, lines @ point)) <= tau:
+                farthest = max(farthest, float(jnp.linalg.norm(point - exact)))
+    assert 0.1 * tau / float(convexity) < farthest <= tau / float(convexity)
+    # What answers carry on top is of that scale: one standard deviation of it in the first coordinate moves by it.
+    rows = jax.tree.map(jnp.asarray, table())
+    quiet, loud = (
+        asked.answer(rows, Scripted(jnp.ones(D + 1), jnp.zeros(D + 1).at[0].set(size)), Adjacency.ZERO_OUT)
+        for size in (0.0, 100.0)
+    )
+    assert float((loud - quiet)[0]) / 100 == pytest.approx(float(asked.output_scale(made)), rel=1e-2)
+    assert np.abs((loud - quiet)[1:]).max() == 0
+
+
+def test_rounding_of_huge_tables_is_hidden_too():
+    asked = query(tolerance=0.0)
+    huge = asked.replace(minimum=asked.minimum.replace(num_rows=f32(1e8)))
+    scales = [float(one.output_scale(one.inner.calibrate(Adjacency.ZERO_OUT))) for one in (asked, huge)]
+    assert 0 < scales[0] < 1e-6
+    assert scales[1] > 1e9 * scales[0]
+
+
+def test_a_gradient_that_is_too_long_is_not_answered(monkeypatch):
+    monkeypatch.setattr(newton, "_MOST_ITERATIONS", 1)
+    noise = Scripted(jnp.ones(D + 1), jnp.zeros(D + 1))
+    assert np.isnan(query().answer(jax.tree.map(jnp.asarray, table()), noise, Adjacency.ZERO_OUT)).all()
+    with pytest.raises(RuntimeError, match="not finite"):
+        l2p.private_train(Rows(table().x[:299], table().y[:299], table().mask[:299]), "amp", Budget(0.8, 1e-6))
+
+
+def test_a_release_is_certified_and_at_a_huge_budget_is_that_of_objective_perturbation():
+    found = l2p.private_train(table(), "amp", Budget(EPSILON, DELTA))
+    assert (found.card.accountant, found.card.epsilon_certified, len(found.trace)) == ("basic", EPSILON, 1)
+    ends = [l2p.private_train(table(), name, Budget(1e6, 1e-4)).params for name in ("amp", "objpert")]
+    np.testing.assert_allclose(*ends, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", UNCOVERED)
+def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(name, monkeypatch):
+    model, phrase = UNCOVERED[name]
+    monkeypatch.setitem(models.MODELS, name, model)
+    with pytest.raises(InputError, match=phrase):
+        api.check("amp", Budget(EPSILON, DELTA), name)
+
+
+def test_streams_and_bounds_that_are_none_are_refused():
+    budget = Budget(EPSILON, DELTA)
+    with pytest.raises(InputError, match="stream"):
+        l2p.private_train(ArraySource(table(), 100), "amp", budget)
+    made = HAND_DESIGNED["amp"](budget)
+    made = made.replace(minimum=made.minimum.replace(log_norm_bound=f32([math.nan])))
+    with pytest.raises(InputError, match="positive and finite"):
+        api.check(made, budget, "logistic")

@@ -1,0 +1,248 @@
+"""Objective perturbation as a query and as a method: its noise, its minimiser, its limits, its refusals."""
+
+import dataclasses
+import functools
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, special, stats
+
+import l2p
+from l2p import api, checkpoint, models
+from l2p.cli import main
+from l2p.errors import InputError
+from l2p.models import INTERCEPT_COLUMN, Logistic
+from l2p.oracle import Setup
+from l2p.privacy import Adjacency, Budget, Filter
+from l2p.privacy.book import Book, Cost
+from l2p.privacy.noise import KeyNoise
+from l2p.privacy.reservation import limit_of
+from l2p.protectors import HAND_DESIGNED
+from l2p.protectors.objpert import ObjectivePerturbation
+from l2p.queries import PerturbedMinimum
+from l2p.queries.newton import Objective, minimize
+from l2p.run import run
+from l2p.task import ArraySource, Rows
+from tests.doubles import UNCOVERED, HuberSVM
+
+D = 3
+BUDGET = Budget(1.0, 1e-6)
+METHODS = ("objpert", "objpert_paper")
+
+
+def f32(value):
+    return jnp.asarray(value, jnp.float32)
+
+
+@functools.cache
+def table(num_rows=600, seed=0):
+    random = np.random.default_rng(seed)
+    x = random.random((num_rows, D))
+    y = random.random(num_rows) < special.expit(6 * (x @ [1.5, -1.0, 0.2] - 0.3))
+    return Rows(x.astype(np.float32), y.astype(np.float32), np.ones(num_rows, np.float32))
+
+
+def lines_of(rows, norm):
+    lines = np.c_[np.asarray(rows.x, float), np.full(len(rows.y), INTERCEPT_COLUMN)]
+    return lines * np.minimum(1, norm / np.linalg.norm(lines, axis=1))[:, None]
+
+
+def query(model=Logistic(), epsilon=1.0, ridge=0.0, rows=600, share=0.5, published=False, norm=0.8):  # noqa: B008
+    facts = f32(norm), f32(ridge), f32(rows), f32(share), f32(math.log(1e-6)), f32(1 / epsilon)
+    return PerturbedMinimum(model, jnp.zeros(D + 1), *facts, published)
+
+
+# ------------------------------------------------------------------------------------------------------- the minimiser
+def slope(model, rows, norm, params, convexity):
+    """Gradient f[..., p] of the objective without its noise, in NumPy."""
+    lines, labels = lines_of(rows, norm), np.asarray(rows.y, float)
+    margins = params @ lines.T
+    if isinstance(model, Logistic):
+        residual = special.expit(margins) - labels
+    else:
+        sign = 2 * labels - 1
+        residual = -sign * np.clip(1.5 - sign * margins, 0, 1)
+    return residual @ lines + convexity * params
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("published", [True, False])
+@pytest.mark.parametrize("model", [Logistic(), HuberSVM()], ids=lambda model: model.name)
+def test_the_noise_that_answers_reveal_is_gaussian_of_the_calibrated_scale(model, published, adjacency):
+    """The minimiser and the noise determine each other: the noise is the negative gradient without it."""
+    if model.name == "svm" and (published or adjacency is Adjacency.ADD_REMOVE):
+        pytest.skip("one combination of the other loss is enough")
+    asked, rows, count = query(model, published=published), jax.tree.map(jnp.asarray, table()), 1500
+    answer = jax.jit(jax.vmap(lambda key: asked.answer(rows, KeyNoise(key), adjacency)))
+    params = np.asarray(answer(jax.random.split(jax.random.key(1), count)), float)
+    made = asked.calibrate(adjacency)
+    noise = slope(model, table(), 0.8, params, float(made.convexity)) / float(made.noise_scale)
+    total, size = (noise**2).sum(), noise.size
+    p_value = lambda total: 2 * min(stats.chi2.cdf(total, size), stats.chi2.sf(total, size))  # noqa: E731
+    assert p_value(total) > 1e-6
+    assert p_value(total * 1.1**2) < 1e-6
+    assert p_value(total / 1.1**2) < 1e-6
+    assert np.abs(np.corrcoef(noise.T) - np.eye(D + 1)).max() < 0.15
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 300.0])
+@pytest.mark.parametrize("convexity", [1e-3, 0.05, 40.0])
+@pytest.mark.parametrize("model", [Logistic(), HuberSVM()], ids=lambda model: model.name)
+def test_the_gradient_at_the_minimiser_is_rounding_error(model, convexity, scale):
+    rows = table()
+    linear = scale * np.random.default_rng(0).normal(size=D + 1)
+    with jax.enable_x64(True):
+        made = Objective(
+            model,
+            jnp.asarray(lines_of(rows, 0.8)),
+            jnp.asarray(rows.y, jnp.float64),
+            jnp.ones(600),
+            jnp.asarray(convexity),
+            jnp.asarray(linear),
+        )
+        params, norm = jax.jit(minimize)(made, jnp.zeros(D + 1), 1e-10 * (600 + scale))
+    params = np.asarray(params)
+    assert params.dtype == np.float64
+    assert np.linalg.norm(slope(model, rows, 0.8, params, convexity) + linear) < 2e-10 * (600 + scale)
+    assert float(norm) < 1e-10 * (600 + scale)
+
+
+def test_with_a_huge_budget_it_is_the_minimiser_of_the_ridge_objective():
+    rows, ridge, norm = table(), 0.02, 0.8
+    protector = ObjectivePerturbation(jnp.log(f32([norm])), jnp.log(f32([ridge])), f32([0.0]))
+    found = l2p.private_train(rows, protector, Budget(1e6, 1e-4)).params
+    lines, labels = lines_of(rows, norm), np.asarray(rows.y, float)
+
+    def loss(params):
+        margins = lines @ params
+        return (np.logaddexp(0, margins) - labels * margins).mean() + ridge / 2 * params @ params
+
+    expected = optimize.minimize(loss, np.zeros(D + 1), tol=1e-12).x
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+    assert np.abs(expected).max() > 0.5
+    # Raw rows are classified as shrunk ones are.
+    assert np.array_equal(Logistic().predict(found, jnp.asarray(rows.x)), lines @ np.asarray(found) > 0)
+
+
+def test_every_coordinate_is_regularised_and_the_ridge_counts_towards_what_privacy_asks_for():
+    for published in (True, False):
+        least = query(published=published).calibrate(Adjacency.ZERO_OUT)
+        little = query(ridge=0.5 * float(least.convexity) / 600, published=published).calibrate(Adjacency.ZERO_OUT)
+        much = query(ridge=2 * float(least.convexity) / 600, published=published).calibrate(Adjacency.ZERO_OUT)
+        assert float(little.convexity) == float(least.convexity)
+        assert float(much.convexity) == pytest.approx(2 * float(least.convexity), rel=1e-5)
+        # With more convexity than asked for, the exact calibration gives the rest of epsilon to the noise.
+        assert (float(much.noise_scale) < float(least.noise_scale)) == (not published)
+    assert float(query(published=True).calibrate(Adjacency.REPLACE_ONE).noise_scale) == pytest.approx(
+        2 * float(query(published=True).calibrate(Adjacency.ZERO_OUT).noise_scale), rel=1e-6
+    )
+    published = query(published=True, epsilon=0.05).calibrate(Adjacency.ZERO_OUT)
+    assert float(published.convexity) == pytest.approx(2 * 0.25 * 0.64 / 0.05, rel=1e-5)
+
+
+def test_a_search_that_did_not_converge_is_not_answered(monkeypatch):
+    from l2p.queries import newton
+
+    rows = jax.tree.map(jnp.asarray, table())
+    asked = query()
+    assert np.isfinite(asked.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)).all()
+    monkeypatch.setattr(newton, "_MOST_ITERATIONS", 1)
+    assert np.isnan(asked.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)).all()
+
+
+def test_settings_have_finite_meta_gradients_that_are_differences():
+    rows = jax.tree.map(jnp.asarray, table(60))
+
+    def loss(logs):
+        asked = query(norm=jnp.exp(logs[0]), ridge=jnp.exp(logs[1]), rows=60, share=jax.nn.sigmoid(logs[2]))
+        params = asked.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)
+        return jax.vmap(Logistic().loss, (None, 0, 0))(params, rows.x, rows.y).mean()
+
+    value_and_grad, size = jax.jit(jax.value_and_grad(loss)), 1e-2
+    # Where the share decides on the convexity, and where the ridge is more than it asks for.
+    for at, silent in ((f32([-0.2, -9.0, 0.3]), 1), (f32([-0.2, -2.0, 0.3]), 2)):
+        slopes = np.asarray(value_and_grad(at)[1])
+        for index, unit in enumerate(size * np.eye(3)):
+            rise = float(value_and_grad(at + unit)[0]) - float(value_and_grad(at - unit)[0])
+            assert rise / (2 * size) == pytest.approx(slopes[index], rel=0.03, abs=3e-4)
+        assert np.abs(np.delete(slopes, silent)).min() > 3e-3
+        assert abs(slopes[silent]) < 1e-6
+
+
+# -------------------------------------------------------------------------------------------------- a run, and its card
+@pytest.mark.parametrize("method", METHODS)
+def test_a_release_is_certified_at_its_target_by_accountant_basic(method, tmp_path, capsys):
+    book = Book.create(tmp_path / "ward.book", "ward", Budget(2.0, 1e-5), "basic", limit_of("basic", Budget(2.0, 1e-5)))
+    found = l2p.private_train(table(), method, BUDGET, ledger=book)
+    card = found.card
+    assert (card.accountant, card.epsilon_certified, card.order) == ("basic", 1.0, None)
+    assert (found.steps, found.stop_reason, len(found.trace)) == (1, "max_steps", 1)
+    assert found.trace[0].mechanism == "objective"
+    assert found.trace[0].clip_norm == pytest.approx(1.0)
+    assert book.spent() == Cost(1.0, 1e-6)
+    found.save(tmp_path / "out", ["a", "b", "c"], dict.fromkeys("abc", (0.0, 1.0)), None, "y")
+    path = str(tmp_path / "out" / "card.json")
+    assert main(["account", "--card", path, "--table"]) == 0
+    assert "the card holds" in capsys.readouterr().out
+    assert main(["account", "--card", path, "--verify"]) == 2
+    assert "dp-accounting has no price for mechanism 'objective'" in capsys.readouterr().err
+    # A card that claims less than its query cost does not hold.
+    broken = json.loads((tmp_path / "out" / "card.json").read_text())
+    broken["events"][0]["queries"][0][1] *= 0.9
+    (tmp_path / "broken.json").write_text(json.dumps(broken))
+    assert main(["account", "--card", str(tmp_path / "broken.json")]) == 1
+
+
+def test_a_release_learns():
+    rows = table(5000)
+    for method in METHODS:
+        params = l2p.private_train(rows, method, Budget(4.0, 1e-6)).params
+        assert np.mean(Logistic().predict(params, jnp.asarray(rows.x)) == rows.y) > 0.8
+
+
+def test_a_second_query_is_refused_and_nothing_of_it_is_kept():
+    protector = HAND_DESIGNED["objpert"](BUDGET).replace(num_steps=3)
+    setup = Setup.create(Logistic(), BUDGET.adjacency, Filter("basic", BUDGET).accountant(), 600)
+    rows = jax.tree.map(jnp.asarray, table())
+    params, ended, (_, (record,)), _ = jax.jit(run)(protector, jnp.zeros(D + 1), rows, setup, jax.random.key(0))
+    assert record.granted.tolist() == [True, False, False]
+    assert int(ended.step) == 1
+    assert np.isfinite(params).all()
+    assert np.abs(params).max() > 0
+
+
+@pytest.mark.parametrize("name", UNCOVERED)
+@pytest.mark.parametrize("method", METHODS)
+def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, name, monkeypatch):
+    model, phrase = UNCOVERED[name]
+    monkeypatch.setitem(models.MODELS, name, model)
+    with pytest.raises(InputError, match=phrase):
+        api.check(method, BUDGET, name)
+    with pytest.raises(InputError, match=phrase):
+        checkpoint.resolve(method, BUDGET, name)
+
+
+def test_what_it_cannot_be_run_with_is_refused_before_anything_is_reserved(tmp_path):
+    book = Book.create(tmp_path / "ward.book", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
+    rows = table()
+    for method in METHODS:
+        with pytest.raises(InputError, match="stream"):
+            l2p.private_train(ArraySource(rows, 100), method, BUDGET, ledger=book)
+        with pytest.raises(InputError, match="unit basic"):
+            l2p.private_train(rows, method, BUDGET, ledger=book)
+    with pytest.raises(InputError, match="cannot price mechanism 'objective'"):
+        l2p.private_train(rows, "objpert", BUDGET, accountant="rdp")
+    with pytest.raises(InputError, match="calibrated by accountant 'basic'"):
+        l2p.private_train(rows, "objpert_paper", BUDGET, accountant="rdp")
+    with pytest.raises(InputError, match="cannot price mechanism 'gaussian'"):
+        l2p.private_train(rows, "noisygd", BUDGET, accountant="basic")
+    with pytest.raises(InputError, match="cannot price mechanism"):
+        api.check("agd", BUDGET, "logistic", accountant="basic")
+    made = dataclasses.replace(HAND_DESIGNED["objpert"](BUDGET), log_norm_bound=f32([math.inf]))
+    with pytest.raises(InputError, match="positive and finite"):
+        api.check(made, BUDGET, "logistic")
+    assert book.entries() == []
