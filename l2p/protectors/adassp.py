@@ -66,6 +66,6 @@ class AdaSSP(Protector):
 
 
 def adassp(problem: Problem) -> AdaSSP:
-    """AdaSSP at its author's failure probability, 0.05."""
+    """AdaSSP at its author's failure probability, 0.05, on rows of norm at most 1."""
     del problem
-    return AdaSSP(log_constant(2.0), log_constant(0.05))
+    return AdaSSP(log_constant(1.0), log_constant(0.05))

@@ -117,8 +117,10 @@ def test_a_gradient_that_is_too_long_is_not_answered(monkeypatch):
 def test_a_release_is_certified_and_at_a_huge_budget_is_that_of_objective_perturbation():
     found = l2p.private_train(table(), "amp", Budget(EPSILON, DELTA))
     assert (found.card.accountant, found.card.epsilon_certified, len(found.trace)) == ("basic", EPSILON, 1)
-    ends = [l2p.private_train(table(), name, Budget(1e6, 1e-4)).params for name in ("amp", "objpert")]
-    np.testing.assert_allclose(*ends, atol=1e-3)
+    same = {"budget": Budget(1e6, 1e-4), "key": jax.random.key(0)}  # and so the same noise in the objective
+    ends = [l2p.private_train(table(), name, **same).params for name in ("amp", "objpert")]
+    np.testing.assert_allclose(*ends, atol=1e-4)
+    assert np.abs(ends[0]).max() > 0.3
 
 
 @pytest.mark.parametrize("name", UNCOVERED)
