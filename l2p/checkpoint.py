@@ -14,7 +14,7 @@ import safetensors
 import safetensors.numpy
 
 from l2p.errors import InputError
-from l2p.models import MODELS
+from l2p.models import plain_name
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter, default_accountant
 from l2p.privacy.budget import Budget
@@ -215,7 +215,7 @@ def resolve(
     card = loaded.card
     if shared := [source for source in card["sources"] if _overlaps(source, avoid)]:
         raise InputError(f"protector {name!r} was made from {', '.join(shared)}, so its score there would flatter it.")
-    if model not in card["models"]:
+    if plain_name(model) not in card["models"]:
         raise _misfit(name, card["models"], model)
     chosen = accountant or card.get("accountant")
     found = describe(loaded.protector, name, model, chosen, tuple(card["sources"]))
@@ -226,9 +226,7 @@ def describe(
     protector: Protector, name: str, model: str, accountant: str | None = None, sources: tuple[str, ...] | None = None
 ) -> Resolved:
     """A protector in memory, checked to train `model`; without an accountant, with the tightest that applies."""
-    if model not in MODELS:
-        raise InputError(f"model {model!r} is unknown; choose one of {', '.join(MODELS)}.")
-    if model not in protector.models:
+    if plain_name(model) not in protector.models:
         raise _misfit(name, protector.models, model)
     chosen = accountant or default_accountant(protector.mechanisms, protector.sampler)
     return Resolved(name, protector, chosen, sources)
@@ -236,7 +234,7 @@ def describe(
 
 def _tuned(name: str, model: str, aux: str | None, avoid: Sequence[str]) -> str:
     """Name of the checkpoint METHOD-tuned-MODEL-AUX that fits."""
-    prefix = f"{name.removesuffix(_TUNED)}-tuned-{model}-"
+    prefix = f"{name.removesuffix(_TUNED)}-tuned-{plain_name(model)}-"
     shipped = [found for found in names() if found.startswith(prefix)]
     for found in shipped if aux is None else [prefix + aux]:
         path = find(found)

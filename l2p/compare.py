@@ -17,7 +17,7 @@ from l2p import data, results
 from l2p.checkpoint import Resolved, range_warnings, resolve
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
-from l2p.models import MODELS, Model
+from l2p.models import Model, find_model, plain_name
 from l2p.oracle import Setup
 from l2p.privacy.accountants import NAMES, Filter, default_accountant
 from l2p.privacy.budget import Budget
@@ -25,7 +25,7 @@ from l2p.privacy.events import Adjacency, Answered
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.rehearsal import filter_for
-from l2p.simulate import mean_loss, simulate, split, train_size
+from l2p.simulate import mean_loss, score, simulate, split, train_size
 from l2p.task import Rows
 
 
@@ -95,7 +95,7 @@ def compare(config: CompareConfig) -> list[results.Row]:
         if missing:
             budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
             seeds = sorted({seed for *_, seed in missing})
-            fresh = {results.cell(row): row for row in _run(method, budgets, seeds, rows, common)}
+            fresh = {results.cell(row): row for row in _run(method, budgets, seeds, rows, common, config)}
             # A whole rectangle was run; what had been found before stays as it was.
             found |= {cell: fresh[cell] for cell in missing}
             results.write(path, found.values())
@@ -110,8 +110,7 @@ def _inputs(config: CompareConfig, rows: Rows) -> results.Row:
 
 
 def _check(config: CompareConfig) -> None:
-    if config.model not in MODELS:
-        raise InputError(f"model {config.model!r} is unknown; choose one of {', '.join(MODELS)}.")
+    plain_name(config.model)
     if config.accountant is not None and config.accountant not in NAMES:
         known = ", ".join(NAMES)
         raise InputError(f"accountant {config.accountant!r} certifies none of these runs; choose one of {known}.")
@@ -124,18 +123,37 @@ def _check(config: CompareConfig) -> None:
 
 def load_rows(config: CompareConfig) -> Rows:
     """The whole table."""
-    if Path(config.data).suffix.lower() in (".csv", ".parquet"):
+    if _is_file(config):
         if config.target is None or config.bounds is None:
             raise InputError(f"{config.data} is a file, so its target column and the file of its bounds must be named.")
         bounds = data.read_bounds(config.bounds)
-        return data.prepare(data.read_table(config.data), config.target, bounds, config.classes)
-    dataset, kind = data.load(config.data), MODELS[config.model].kind
-    if dataset.kind != kind:
+        kind = cast(data.Kind, _model(config).kind(config.classes))
+        return data.prepare(data.read_table(config.data), config.target, bounds, config.classes, kind=kind)
+    dataset, kinds = data.load(config.data), _model(config).kinds
+    if dataset.kind not in kinds:
         raise InputError(
-            f"model {config.model!r} needs a {kind} target, but that of {config.data!r} is {dataset.kind}; "
-            "choose another model or data set."
+            f"model {config.model!r} needs a {' or '.join(kinds)} target, but that of {config.data!r} is "
+            f"{dataset.kind}; choose another model or data set."
         )
     return Rows(jnp.asarray(dataset.x), jnp.asarray(dataset.y), jnp.ones(len(dataset.y)))
+
+
+def _is_file(config: CompareConfig) -> bool:
+    return Path(config.data).suffix.lower() in (".csv", ".parquet")
+
+
+def _model(config: CompareConfig) -> Model:
+    """The model, with as many classes as are declared: by the set's documentation, or for a file by `classes`."""
+    if not _is_file(config):
+        return find_model(config.model, data.num_classes(config.data))
+    return find_model(config.model, len(config.classes) if config.classes else None)
+
+
+def _kind(config: CompareConfig) -> str:
+    """What the target is: decides how a test scores."""
+    if _is_file(config):
+        return _model(config).kind(config.classes)
+    return {None: "regression", 2: "binary"}.get(data.num_classes(config.data), "multiclass")
 
 
 def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
@@ -144,7 +162,12 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
     adjacency = cast(Adjacency, config.adjacency)
     budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
     budgets[0].check_rows(train_size(rows))
-    asked = {"model": config.model, "accountant": config.accountant, "aux": config.aux, "num_rows": train_size(rows)}
+    asked = {
+        "model": str(_model(config)),
+        "accountant": config.accountant,
+        "aux": config.aux,
+        "num_rows": train_size(rows),
+    }
     methods = []
     for name in config.methods:
         # A paper's own form keeps to the neighbours of its proof.
@@ -168,7 +191,7 @@ def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray]
     for method in resolve_methods(dataclasses.replace(config, epsilon=(epsilon,)), rows):
         if method.is_private:
             ((budget, protector),) = method.protectors.items()
-            setup, _ = method.setup(budget, MODELS[config.model], train_size(rows), rows.x.shape[1])
+            setup, _ = method.setup(budget, _model(config), train_size(rows), rows.x.shape[1])
             outcome = simulate([protector], [setup], rows, range(config.seeds), observe=mean_loss)
             losses[method.name] = outcome.seen[:, 0]
             shares[method.name] = outcome.cost_per_step()[:, 0] / float(setup.cap)
@@ -176,10 +199,15 @@ def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray]
 
 
 def _run(
-    method: Method, budgets: Sequence[Budget], seeds: Sequence[int], rows: Rows, common: results.Row
+    method: Method,
+    budgets: Sequence[Budget],
+    seeds: Sequence[int],
+    rows: Rows,
+    common: results.Row,
+    config: CompareConfig,
 ) -> list[results.Row]:
     """A row for every budget and seed; budgets that cannot be run or certified give empty cells."""
-    model, num_rows = MODELS[common["model"]], train_size(rows)
+    model, num_rows = _model(config), train_size(rows)
 
     def row(budget: Budget, seed: int, metrics: results.Row, note: str = "") -> results.Row:
         names = {"method": method.name, "epsilon": budget.epsilon, "accountant": method.accountant, "seed": seed}
@@ -201,7 +229,7 @@ def _run(
     seconds = (time.perf_counter() - begun) / outcome.steps.size
     for i, seed in enumerate(seeds):
         task = split(rows, seed)
-        scores = _scores(outcome.params[i], model, task.private, task.test)
+        scores = _scores(outcome.params[i], model, task.private, task.test, _kind(config))
         for budget in setups:
             j = run.index(budget) if method.is_private else 0
             try:
@@ -220,14 +248,13 @@ def _certified(filter: Filter | None, answered: Sequence[Answered], protector: P
     return math.inf if filter is None else filter.certify(answered, protector.adaptive_noise)
 
 
-@partial(jax.jit, static_argnames="model")
-def _scores(params: jax.Array, model: Model, train: Rows, test: Rows) -> dict[str, jax.Array]:
-    """`results.METRICS`, each f32[k], of params f32[k, p]."""
+@partial(jax.jit, static_argnames=("model", "kind"))
+def _scores(params: jax.Array, model: Model, train: Rows, test: Rows, kind: str) -> dict[str, jax.Array]:
+    """Those of `results.METRICS` that a target of this kind has, each f32[k], of params f32[k, p]."""
 
     def one(params: jax.Array) -> dict[str, jax.Array]:
-        right = (model.predict(params, test.x) == test.y).astype(jnp.float32)
         return {
-            "test_accuracy": right @ test.mask / test.mask.sum(),
+            "test_mse" if kind == "regression" else "test_accuracy": score(params, model, test, kind),
             "train_loss": mean_loss(params, model, train),
             "test_loss": mean_loss(params, model, test),
         }

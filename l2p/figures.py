@@ -25,26 +25,29 @@ def _panels(height: float = 3.6) -> tuple["Figure", tuple["Axes", "Axes"]]:
     return figure, (left, right)
 
 
-def against_epsilon(accuracy: Table, train_loss: Table, dashed: tuple[str, ...] = ()) -> "Figure":
-    """Test accuracy and train loss against epsilon, with standard errors.
+def against_epsilon(
+    score: Table, train_loss: Table, dashed: tuple[str, ...] = (), label: str = "test accuracy"
+) -> "Figure":
+    """What a test says and train loss against epsilon, with standard errors.
 
     Args:
-      accuracy, train_loss: by method and epsilon, as `results.by_method` gives them.
+      score, train_loss: by method and epsilon, as `results.by_method` gives them.
       dashed: methods drawn as dashed reference lines.
+      label: what `score` is.
 
     >>> table = {"agd": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)}}
     >>> len(against_epsilon(table, table).axes)
     2
     """
     figure, axes = _panels()
-    for axis, table, label in zip(axes, (accuracy, train_loss), ("test accuracy", "train loss"), strict=True):
+    for axis, table, name in zip(axes, (score, train_loss), (label, "train loss"), strict=True):
         for method, cells in table.items():
             found = {epsilon: estimate for epsilon, estimate in sorted(cells.items()) if estimate}
             if found:
                 means, errors = np.array([(estimate.mean, estimate.error) for estimate in found.values()]).T
                 style = _DASHED if method in dashed else _MARKED
                 axis.errorbar(list(found), means, np.nan_to_num(errors), label=method, capsize=2, **style)
-        axis.set(xscale="log", xlabel="epsilon", ylabel=label)
+        axis.set(xscale="log", xlabel="epsilon", ylabel=name)
         epsilons = sorted({epsilon for cells in table.values() for epsilon in cells})
         axis.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         axis.minorticks_off()

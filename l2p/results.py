@@ -15,9 +15,10 @@ from l2p.errors import InputError
 
 COLUMNS = (
     *("data", "model", "method", "epsilon", "delta", "adjacency", "accountant", "seed"),
-    *("test_accuracy", "train_loss", "test_loss", "steps", "epsilon_certified", "seconds", "note"),
+    *("test_accuracy", "test_mse", "train_loss", "test_loss", "steps", "epsilon_certified", "seconds", "note"),
 )
-METRICS = ("test_accuracy", "train_loss", "test_loss")
+#: `test_accuracy` is empty for a regression, `test_mse` for anything else.
+METRICS = ("test_accuracy", "test_mse", "train_loss", "test_loss")
 _INTEGERS = ("seed", "steps")
 _NUMBERS = ("epsilon", "delta", *METRICS, "epsilon_certified", "seconds")
 
@@ -32,7 +33,7 @@ def cell(row: Row) -> Cell:
 
 def is_scored(row: Row) -> bool:
     """Whether a run stands behind the row; otherwise its note says why not."""
-    return row["test_accuracy"] is not None
+    return row["test_loss"] is not None
 
 
 def read(path: Path, common: Row, accountants: Mapping[str, str]) -> dict[Cell, Row]:
@@ -91,12 +92,14 @@ def claim(path: Path, inputs: Row, protectors: Mapping[str, str | None]) -> None
 
 
 def _typed(row: Row) -> Row:
-    if tuple(row) != COLUMNS:
+    row = {"test_mse": ""} | row  # comparisons made before there were regressions lack the column
+    if set(row) != set(COLUMNS):
         raise ValueError("other columns")
     kinds = dict.fromkeys(_INTEGERS, int) | dict.fromkeys(_NUMBERS, float)
-    return {
+    typed = {
         column: (kinds[column](text) if text else None) if column in kinds else text for column, text in row.items()
     }
+    return {column: typed[column] for column in COLUMNS}
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:
@@ -137,7 +140,7 @@ def by_method(rows: Iterable[Row], metric: str) -> dict[str, dict[float, Estimat
     values: dict[str, dict[float, list[float]]] = {}
     for row in rows:
         found = values.setdefault(row["method"], {}).setdefault(row["epsilon"], [])
-        if is_scored(row):
+        if row[metric] is not None:
             found.append(row[metric])
     return {
         method: {epsilon: Estimate.of(sample) if sample else None for epsilon, sample in cells.items()}
@@ -152,8 +155,6 @@ def against_first(rows: list[Row], metric: str) -> dict[str, dict[float, Estimat
     for row in rows:
         base = first.get((row["epsilon"], row["seed"]))
         if row["method"] != rows[0]["method"]:
-            known = is_scored(row) and base is not None
-            differences.append(
-                row | {"test_accuracy": 0.0 if known else None, metric: row[metric] - base if known else None}
-            )
+            known = row[metric] is not None and base is not None
+            differences.append(row | {metric: row[metric] - base if known else None})
     return by_method(differences, metric)

@@ -11,26 +11,36 @@ from l2p.compare_config import CompareConfig
 from l2p.figures import against_epsilon
 from l2p.results import Estimate
 
-_LABELS = {"test_accuracy": "Test accuracy", "train_loss": "Train loss", "test_loss": "Test loss"}
+_LABELS = {
+    "test_accuracy": "Test accuracy",
+    "test_mse": "Test mean squared error",
+    "train_loss": "Train loss",
+    "test_loss": "Test loss",
+}
 Cells = Mapping[str, Mapping[float, Estimate | None]]
 
 
 def report(rows: list[results.Row], config: CompareConfig) -> None:
     """Print the tables, and write them to `config.out` as summary.md beside figure.png."""
     first = config.methods[0]
-    tables = {f"{label} (mean ± standard error)": results.by_method(rows, metric) for metric, label in _LABELS.items()}
+    # What a test says: accuracy, or the squared error of a regression.
+    test = "test_mse" if any(row["test_mse"] is not None for row in rows) else "test_accuracy"
+    labels = {metric: _LABELS[metric] for metric in (test, "train_loss", "test_loss")}
+    tables = {f"{label} (mean ± standard error)": results.by_method(rows, metric) for metric, label in labels.items()}
     if len(config.methods) > 1:
-        title = f"Test accuracy minus that of {first}, by seed (mean ± standard error)"
-        tables[title] = results.against_first(rows, "test_accuracy")
+        title = f"{labels[test]} minus that of {first}, by seed (mean ± standard error)"
+        tables[title] = results.against_first(rows, test)
     notes = sorted({f"{row['method']} at epsilon {row['epsilon']:g}: {row['note']}" for row in rows if row["note"]})
-    for title in (next(iter(tables)), *list(tables)[len(_LABELS) :]):
+    for title in (next(iter(tables)), *list(tables)[len(labels) :]):
         Console().print(_rich(title, tables[title]))
     for note in notes:
         Console().print(note, markup=False, highlight=False)
-    _write(config, tables, notes)
+    _write(config, tables, notes, labels[test])
     reference = tuple({row["method"] for row in rows if row["accountant"] == "none"})
-    accuracy, loss = (results.by_method(rows, metric) for metric in ("test_accuracy", "train_loss"))
-    against_epsilon(accuracy, loss, dashed=reference).savefig(config.out / "figure.png", dpi=150)
+    scores, loss = (results.by_method(rows, metric) for metric in (test, "train_loss"))
+    against_epsilon(scores, loss, dashed=reference, label=labels[test].lower()).savefig(
+        config.out / "figure.png", dpi=150
+    )
 
 
 def _lines(cells: Cells) -> tuple[list[str], list[list[str]]]:
@@ -48,13 +58,13 @@ def _rich(title: str, cells: Cells) -> Table:
     return table
 
 
-def _write(config: CompareConfig, tables: Mapping[str, Cells], notes: list[str]) -> None:
+def _write(config: CompareConfig, tables: Mapping[str, Cells], notes: list[str], label: str) -> None:
     parts = [
         f"# {', '.join(config.methods)} on {config.data}",
         f"Model {config.model}, δ = {config.delta:g}, {config.adjacency} adjacency, {config.seeds} seeds; a seed fixes "
         "split and noise for every method. These are simulations with reproducible noise, scored on data outside any "
         "guarantee: nothing here is a private release. Every run is in results.csv.",
-        "![Test accuracy and train loss against epsilon](figure.png)",
+        f"![{label} and train loss against epsilon](figure.png)",
     ]
     for title, cells in tables.items():
         header, lines = _lines(cells)

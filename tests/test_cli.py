@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from l2p import api, checkpoint
 from l2p.cli import COMMANDS, main
+from l2p.models import NAMES
 from l2p.privacy import Adjacency
 from l2p.privacy.card import Card
 from l2p.privacy.sampling import FullBatch
@@ -300,7 +301,7 @@ def test_protectors_are_listed_for_machines_and_people(tmp_path, monkeypatch, ca
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert {"noisygd", "dpsgd", "agd", "nonprivate", "census"} == set(listed)
     assert listed["census"]["sources"] == ["adult"]
-    assert all(entry["models"] == ["logistic"] for entry in listed.values())
+    assert all(entry["models"] == list(NAMES) for entry in listed.values())
     assert main(["protectors"]) == 0
     assert "0.7 to 8.7" in capsys.readouterr().out
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from l2p.errors import InputError
-from l2p.models import GeneralizedLinear, Model
+from l2p.models import Model
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import Noise
 from l2p.queries.base import Query
@@ -56,14 +56,7 @@ class NoisyMinimum(Query):
         return self.clip_norm
 
     def contributions(self, rows: Rows) -> jax.Array:
-        return self._losses(rows).T
-
-    def _losses(self, rows: Rows) -> jax.Array:
-        """f32[k, b]: rows last, as the margins come out of their matrix product."""
-        if isinstance(self.model, GeneralizedLinear):
-            return self.model.margin_loss(self.model.margins(self.candidates, rows.x), rows.y[None, :])
-        losses = jax.vmap(jax.vmap(self.model.loss, (None, 0, 0)), (0, None, None))
-        return losses(self.candidates, rows.x, rows.y)
+        return self.model.losses(self.candidates, rows.x, rows.y).T
 
     def limit(self, contributions: jax.Array) -> jax.Array:
         """Each loss clipped to [0, clip_norm], whatever their shape; NaN counts as clip_norm."""
@@ -71,7 +64,7 @@ class NoisyMinimum(Query):
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         # Not through `contributions`: transposing that table would cost more than the losses in it.
-        return aggregate + self.limit(self._losses(rows)) @ rows.mask
+        return aggregate + self.limit(self.model.losses(self.candidates, rows.x, rows.y)) @ rows.mask
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.candidates.shape[0], jnp.float32)
