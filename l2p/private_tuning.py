@@ -13,7 +13,7 @@ from flax import struct
 
 from l2p.api import check, private_train
 from l2p.errors import InputError
-from l2p.models import MODELS
+from l2p.models import NAMES, find_model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy import convert
 from l2p.privacy.accountants import Filter, default_accountant
@@ -36,7 +36,7 @@ class Score(Protector):
 
     num_steps: int = struct.field(pytree_node=False, default=0)
     adaptive_noise = False
-    models: ClassVar[tuple[str, ...]] = tuple(MODELS)
+    models: ClassVar[tuple[str, ...]] = NAMES
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
         setup = oracle.setup
@@ -129,7 +129,7 @@ def private_tuning(
             best = float(score[0]), candidate, params
     score, candidate, params = best
     if params is None:
-        params = MODELS[model].init(rows.num_features if isinstance(rows, RowSource) else rows.x.shape[1])
+        params = find_model(model).init(rows.num_features if isinstance(rows, RowSource) else rows.x.shape[1])
     statement = (
         f"{budget}, by {law.theorem}: {law}, each run {rho:.4g}-zCDP with its score; the number of runs, and all runs "
         "but the best, are withheld."

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from l2p.errors import InputError
-from l2p.models import MODELS, Model
+from l2p.models import Model, find_model
 from l2p.privacy.accountants import NAMES
 
 #: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
@@ -104,9 +104,7 @@ class MetaConfig:
 
     def find_model(self) -> Model:
         """The model that is trained."""
-        if self.model not in MODELS:
-            raise InputError(f"model {self.model!r} is unknown; choose one of {', '.join(MODELS)}.")
-        return MODELS[self.model]
+        return find_model(self.model, 2)  # tasks have two classes
 
     @property
     def feature_counts(self) -> tuple[int | None, ...]:
