@@ -13,7 +13,7 @@ import numpy as np
 from l2p import checkpoint
 from l2p.checkpoint import Resolved
 from l2p.errors import InputError
-from l2p.models import MODELS
+from l2p.models import Model, find_model
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter
 from l2p.privacy.book import Book
@@ -71,11 +71,12 @@ def private_train(
       data: the private rows, a source that streams them, or a task whose public rows the protector may read freely.
       protector: a protector, or what `l2p apply --protector` takes: a method, a checkpoint's name or its file.
       budget: what may be spent, and on which adjacency.
-      model: name of the model.
+      model: name of the model, as `l2p.models.find_model` takes it: `softmax:10` has ten classes by declaration,
+        for they are never read off labels.
       key: None is a release, with noise from the operating system. A JAX key is a simulation, which anybody who knows
         the key can undo; its card says so.
       accountant: one of `accountants.NAMES`; default the protector's own.
-      params: f32[p], the public starting point; default zeros.
+      params: f32[p], the public starting point; default the model's own.
       ledger: what all runs on this data set have spent together (`l2p ledger create`), or its file; this run's most is
         reserved there before it reads a row, and settled after it.
       num_rows: N, public by declaration; default the number of lines of `data`, null rows included.
@@ -94,9 +95,10 @@ def private_train(
     num_rows = lines if num_rows is None else int(num_rows)
     resolved = check(protector, budget, model, accountant, num_rows)
     budget.check_rows(num_rows)
+    what, num_features = find_model(model), _num_features(task.private)
     if not resolved.protector.additive:
         _check_whole(resolved.name, task.private, num_rows)
-    params = _starting_point(task.private, model, params)
+    params = _starting_point(what, num_features, params)
     if key is None:
         _check_mask(task.private)
     elif not isinstance(key, jax.Array):
@@ -104,12 +106,12 @@ def private_train(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
         )
 
-    filter = filter_for(resolved, budget, MODELS[model], _num_features(task.private), num_rows, task.public)
+    filter = filter_for(resolved, budget, what, num_features, num_rows, task.public)
     for size in (lines, num_rows):  # the card states N, and prices by it
         filter.sampler.check(budget.adjacency, size)
-    setup = Setup.create(MODELS[model], budget.adjacency, filter.accountant(), num_rows)
+    setup = Setup.create(what, budget.adjacency, filter.accountant(), num_rows)
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
-    noise = _noise(resolved.protector, params, (lines, _num_features(task.private)), task.public, setup, key)
+    noise = _noise(resolved.protector, params, (lines, num_features), task.public, setup, key)
     reservation = None if ledger is None else _reserve(ledger, filter, resolved, num_rows, key)
     run, trace = _train(resolved.protector, params, task, setup, noise, key is None)
     adaptive = bool(resolved.protector.adaptive_noise)
@@ -130,8 +132,8 @@ def private_train(
         adjacency=budget.adjacency.value,
         unit="row",
         num_rows=num_rows,
-        num_features=_num_features(task.private),
-        model=model,
+        num_features=num_features,
+        model=str(what),
         private_release=key is None,
         accountant=resolved.accountant,
         # An envelope is composed at no order; the one its ledger counts at only spreads the schedule.
@@ -156,11 +158,11 @@ def private_train(
             "range": resolved.range,
         },
         composition=composition,
-        warnings=[*checkpoint.range_warnings(resolved.range, setup, params.shape[0] - 1), *unsettled],
+        warnings=[*checkpoint.range_warnings(resolved.range, setup, num_features), *unsettled],
         versions=versions(),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
-    return Result(released, trace, card, stop_reason, steps, model)
+    return Result(released, trace, card, stop_reason, steps, str(what))
 
 
 def load(name: str | Path, budget: Budget | None = None, model: str = "logistic") -> Protector:
@@ -210,11 +212,10 @@ def _reserve(
     return Reservation.make(book, filter, resolved.protector.mechanisms, what)
 
 
-def _starting_point(rows: Rows | RowSource, model: str, params: jax.Array | None) -> jax.Array:
-    num_features = _num_features(rows)
+def _starting_point(model: Model, num_features: int, params: jax.Array | None) -> jax.Array:
     if params is None:
-        return MODELS[model].init(num_features)
-    expected = MODELS[model].num_params(num_features)
+        return model.init(num_features)
+    expected = model.num_params(num_features)
     if params.shape != (expected,):
         raise InputError(f"params have shape {list(params.shape)}, but {model} on these columns has [{expected}].")
     return jnp.asarray(params, jnp.float32)

@@ -15,7 +15,7 @@ import safetensors
 import safetensors.numpy
 
 from l2p.errors import InputError
-from l2p.models import MODELS
+from l2p.models import find_model, plain_name
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter, default_accountant
 from l2p.privacy.budget import Budget
@@ -227,7 +227,7 @@ def resolve(
     card, protector = loaded.card, loaded.protector
     if shared := [source for source in card["sources"] if overlaps(source, avoid)]:
         raise InputError(f"protector {name!r} was made from {', '.join(shared)}, so its score there would flatter it.")
-    if model not in card["models"]:
+    if plain_name(model) not in card["models"]:
         raise _misfit(name, card["models"], model)
     chosen = accountant or card.get("accountant")
     config = card.get("config", {})
@@ -248,10 +248,8 @@ def describe(
     Raises:
       InputError: the model is unknown, its proof does not cover it, or nothing is known of it there.
     """
-    if model not in MODELS:
-        raise InputError(f"model {model!r} is unknown; choose one of {', '.join(MODELS)}.")
-    protector.check(MODELS[model])
-    if model not in protector.models:
+    protector.check(find_model(model))
+    if plain_name(model) not in protector.models:
         raise _misfit(name, protector.models, model)
     chosen = accountant or default_accountant(protector.mechanisms, protector.sampler)
     return Resolved(name, protector, chosen, sources)
@@ -263,7 +261,7 @@ def tuned_name(method: str, model: str, aux: str) -> str:
     >>> tuned_name("agd", "logistic", "mnist:4,6")
     'agd-tuned-logistic-mnist-4,6'
     """
-    return f"{method}-tuned-{model}-{aux.replace(':', '-')}"
+    return f"{method}-tuned-{plain_name(model)}-{aux.replace(':', '-')}"
 
 
 def _tuned(name: str, model: str, aux: str | None, avoid: Sequence[str]) -> str:

@@ -18,13 +18,13 @@ from l2p.checkpoint import overlaps
 from l2p.compare_config import PRETRAINED, CompareConfig, split_name
 from l2p.errors import InputError
 from l2p.methods import Method, Ready, find_method, public_solution
-from l2p.models import MODELS, Model
+from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import NAMES, Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import versions
 from l2p.privacy.events import Adjacency, Answered
 from l2p.protector import Protector
-from l2p.simulate import Outcome, mean_loss, simulate, split, splits_digest, train_size
+from l2p.simulate import Outcome, mean_loss, score, simulate, split, splits_digest, train_size
 from l2p.task import Rows
 
 
@@ -133,7 +133,8 @@ def _resume(config: CompareConfig, facts: results.Row, methods: Sequence[Method]
 
 def _asked(config: CompareConfig) -> results.Row:
     """The part of `cells.FACTS` that is asked for by name."""
-    return {name: getattr(config, name) for name in ("data", "model", "delta", "adjacency", "accountant", "aux")}
+    asked = {name: getattr(config, name) for name in ("data", "delta", "adjacency", "accountant", "aux")}
+    return {"model": str(_model(config)), **asked}
 
 
 def _facts(config: CompareConfig, rows: Rows) -> results.Row:
@@ -144,8 +145,7 @@ def _facts(config: CompareConfig, rows: Rows) -> results.Row:
 
 
 def _check(config: CompareConfig) -> None:
-    if config.model not in MODELS:
-        raise InputError(f"model {config.model!r} is unknown; choose one of {', '.join(MODELS)}.")
+    plain_name(config.model)
     if config.accountant is not None and config.accountant not in NAMES:
         known = ", ".join(NAMES)
         raise InputError(f"accountant {config.accountant!r} certifies none of these runs; choose one of {known}.")
@@ -158,18 +158,37 @@ def _check(config: CompareConfig) -> None:
 
 def load_rows(config: CompareConfig) -> Rows:
     """The whole table."""
-    if Path(config.data).suffix.lower() in (".csv", ".parquet"):
+    if _is_file(config):
         if config.target is None or config.bounds is None:
             raise InputError(f"{config.data} is a file, so its target column and the file of its bounds must be named.")
         bounds = data.read_bounds(config.bounds)
-        return data.prepare(data.read_table(config.data), config.target, bounds, config.classes)
-    dataset, kind = data.load(config.data), MODELS[config.model].kind
-    if dataset.kind != kind:
+        kind = cast(data.Kind, _model(config).kind(config.classes))
+        return data.prepare(data.read_table(config.data), config.target, bounds, config.classes, kind=kind)
+    dataset, kinds = data.load(config.data), _model(config).kinds
+    if dataset.kind not in kinds:
         raise InputError(
-            f"model {config.model!r} needs a {kind} target, but that of {config.data!r} is {dataset.kind}; "
-            "choose another model or data set."
+            f"model {config.model!r} needs a {' or '.join(kinds)} target, but that of {config.data!r} is "
+            f"{dataset.kind}; choose another model or data set."
         )
     return Rows(jnp.asarray(dataset.x), jnp.asarray(dataset.y), jnp.ones(len(dataset.y)))
+
+
+def _is_file(config: CompareConfig) -> bool:
+    return Path(config.data).suffix.lower() in (".csv", ".parquet")
+
+
+def _model(config: CompareConfig) -> Model:
+    """The model, with as many classes as are declared: by the set's documentation, or for a file by `classes`."""
+    if not _is_file(config):
+        return find_model(config.model, data.num_classes(config.data))
+    return find_model(config.model, len(config.classes) if config.classes else None)
+
+
+def _kind(config: CompareConfig) -> str:
+    """What the target is: decides how a test scores."""
+    if _is_file(config):
+        return _model(config).kind(config.classes)
+    return {None: "regression", 2: "binary"}.get(data.num_classes(config.data), "multiclass")
 
 
 def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
@@ -181,8 +200,9 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
     start = None
     if any(PRETRAINED in split_name(name)[1] for name in config.methods):
         start = _public_start(config)
+    model, num_rows = str(_model(config)), train_size(rows)
     asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (config.data,), "start": start}
-    return [find_method(name, budgets, config.model, train_size(rows), **asked) for name in config.methods]
+    return [find_method(name, budgets, model, num_rows, **asked) for name in config.methods]
 
 
 def _public_start(config: CompareConfig) -> np.ndarray | str:
@@ -196,9 +216,12 @@ def _public_start(config: CompareConfig) -> np.ndarray | str:
             f"the auxiliary set {config.aux} shares rows with {config.data}, so a start from it would flatter every "
             "method; choose another set."
         )
-    rows = load_rows(dataclasses.replace(config, data=config.aux))
+    public = dataclasses.replace(config, data=config.aux)
+    rows, model = load_rows(public), _model(public)
+    if model != _model(config):
+        return f"model {model} on {config.aux} gives no start for {_model(config)}; choose a set with as many classes."
     try:
-        return public_solution(MODELS[config.model], rows)
+        return public_solution(model, rows)
     except InputError as error:
         return str(error)
 
@@ -208,7 +231,7 @@ def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray]
 
     Simulated anew with the comparison's own seeds; `figures.against_step` draws both.
     """
-    rows, model = load_rows(config), MODELS[config.model]
+    rows, model = load_rows(config), _model(config)
     losses, shares = {}, {}
     for method in resolve_methods(dataclasses.replace(config, epsilon=(epsilon,)), rows):
         if method.is_private:
@@ -226,7 +249,7 @@ def _run(
     method: Method, budgets: Sequence[Budget], seeds: Sequence[int], rows: Rows, config: CompareConfig
 ) -> list[results.Row]:
     """A row for every budget and seed; budgets that cannot be run or certified give empty cells."""
-    model = MODELS[config.model]
+    model, kind = _model(config), _kind(config)
     begun, ready, done = time.perf_counter(), {}, []
     for budget in budgets:
         try:
@@ -245,7 +268,7 @@ def _run(
         seconds = {"seconds": round((time.perf_counter() - begun) / outcome.steps.size, 4)}
         for i, seed in enumerate(seeds):
             task = split(rows, seed)
-            scores = _scores(outcome.params[i], model, task.private, task.test)
+            scores = _scores(outcome.params[i], model, task.private, task.test, kind)
             for k, budget in enumerate(group):
                 j = k if method.is_private else 0
                 metrics = {name: float(values[j]) for name, values in scores.items()} | seconds
@@ -287,7 +310,7 @@ def _scored(
 def _row(
     config: CompareConfig, method: Method, budget: Budget, seed: int, metrics: results.Row, note: str
 ) -> results.Row:
-    facts = {"data": config.data, "model": config.model, "delta": config.delta, "epsilon": budget.epsilon}
+    facts = {"data": config.data, "model": str(_model(config)), "delta": config.delta, "epsilon": budget.epsilon}
     names = {"method": method.name, "adjacency": str(budget.adjacency), "accountant": method.accountant, "seed": seed}
     return dict.fromkeys(results.COLUMNS) | facts | names | metrics | {"note": note}
 
@@ -297,14 +320,13 @@ def _certified(filter: Filter | None, answered: Sequence[Answered], protector: P
     return math.inf if filter is None else filter.certify(answered, protector.adaptive_noise)
 
 
-@partial(jax.jit, static_argnames="model")
-def _scores(params: jax.Array, model: Model, train: Rows, test: Rows) -> dict[str, jax.Array]:
-    """`results.METRICS`, each f32[k], of params f32[k, p]."""
+@partial(jax.jit, static_argnames=("model", "kind"))
+def _scores(params: jax.Array, model: Model, train: Rows, test: Rows, kind: str) -> dict[str, jax.Array]:
+    """Those of `results.METRICS` that a target of this kind has, each f32[k], of params f32[k, p]."""
 
     def one(params: jax.Array) -> dict[str, jax.Array]:
-        right = (model.predict(params, test.x) == test.y).astype(jnp.float32)
         return {
-            "test_accuracy": right @ test.mask / test.mask.sum(),
+            "test_mse" if kind == "regression" else "test_accuracy": score(params, model, test, kind),
             "train_loss": mean_loss(params, model, train),
             "test_loss": mean_loss(params, model, test),
         }

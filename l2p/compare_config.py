@@ -21,10 +21,10 @@ class CompareConfig:
     Attributes:
       data: a public data set's name, or a `.csv` or `.parquet` file.
       out: the folder for cells, results.csv, summary.md and figure.png; a comparison found there is resumed.
-      target: for a file, its column of labels.
-      bounds: for a file, JSON {column: [low, high]} for every feature.
-      classes: for a file, (A, B): labels A become 0 and B become 1.
-      model: name of the model.
+      target: for a file, its column of targets.
+      bounds: for a file, JSON {column: [low, high]} for every feature, and for the target of a regression.
+      classes: for a file, the labels that become 0, 1, 2 and so on; `square` is a classifier where they are named.
+      model: name of the model; `softmax` takes its number of classes from the data set or `classes`.
       methods: method names, the one that the others are compared with first.
       epsilon: budgets, in nats.
       delta: probability, below one over the number of training rows.
@@ -42,7 +42,7 @@ class CompareConfig:
     out: Path
     target: str | None = None
     bounds: Path | None = None
-    classes: tuple[float, float] | None = None
+    classes: tuple[float, ...] | None = None
     model: str = "logistic"
     methods: tuple[str, ...] = ("census", "paper", "agd", "noisygd", "nonprivate")
     epsilon: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)

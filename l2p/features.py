@@ -4,8 +4,6 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from l2p.models import INTERCEPT_COLUMN
-
 
 @struct.dataclass
 class FeatureMap:
@@ -32,18 +30,14 @@ class FeatureMap:
         squares = jnp.square(x).sum(-1) - 2.0 * (x @ self.center) + jnp.square(self.center).sum()
         return jnp.square(self.scale) * jnp.maximum(squares, 0.0)
 
-    def params_for_raw_rows(self, params: jax.Array) -> jax.Array:
-        """Linear-model params f32[..., d + 1] for mapped rows, rewritten to give the same margins on raw rows."""
-        weights = params[..., :-1] * self.scale
-        shift = (weights @ self.center)[..., None]
-        return jnp.concatenate([weights, params[..., -1:] - shift / INTERCEPT_COLUMN], -1)
+    def weighted_sum(self, x: jax.Array, weights: jax.Array) -> jax.Array:
+        """Sum of mapped rows, each times its weights, without writing the mapped table.
 
-    def params_for_mapped_rows(self, params: jax.Array) -> jax.Array:
-        """The inverse of `params_for_raw_rows`: params for raw rows, rewritten for mapped ones.
+        Args:
+          x: f32[n, d].
+          weights: f32[n] or f32[n, k].
 
-        >>> features = FeatureMap(jnp.array([0.5, 0.25]), jnp.float32(2.0))
-        >>> features.params_for_raw_rows(features.params_for_mapped_rows(jnp.array([1.0, 2.0, 3.0]))).tolist()
-        [1.0, 2.0, 3.0]
+        Returns:
+          f32[d] or f32[k, d].
         """
-        shift = (params[..., :-1] @ self.center)[..., None]
-        return jnp.concatenate([params[..., :-1] / self.scale, params[..., -1:] + shift / INTERCEPT_COLUMN], -1)
+        return (weights.T @ x - jnp.multiply.outer(weights.sum(0), self.center)) * self.scale

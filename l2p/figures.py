@@ -27,26 +27,26 @@ def _panels(height: float = 3.6) -> tuple["Figure", tuple["Axes", "Axes"]]:
 
 
 def against_epsilon(
-    accuracy: Table,
+    score: Table,
     train_loss: Table,
     dashed: tuple[str, ...] = (),
     apart: tuple[str, ...] = (),
     label: str = "test accuracy",
 ) -> "Figure":
-    """Test accuracy, or another metric, and train loss against epsilon, with standard errors.
+    """What a test says and train loss against epsilon, with standard errors.
 
     Args:
-      accuracy, train_loss: by method and epsilon, as `results.by_method` gives them.
+      score, train_loss: by method and epsilon, as `results.by_method` gives them.
       dashed: methods drawn as dashed reference lines.
       apart: methods drawn dashed in colours of their own, because they are not honest.
-      label: of the metric.
+      label: what `score` is.
 
     >>> table = {"agd": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)}}
     >>> len(against_epsilon(table, table).axes)
     2
     """
     figure, axes = _panels()
-    for axis, table, name in zip(axes, (accuracy, train_loss), (label, "train loss"), strict=True):
+    for axis, table, name in zip(axes, (score, train_loss), (label, "train loss"), strict=True):
         for method, cells in table.items():
             found = {epsilon: estimate for epsilon, estimate in sorted(cells.items()) if estimate}
             if found:

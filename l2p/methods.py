@@ -173,7 +173,7 @@ _run = jax.jit(run)
 def public_solution(model: Model, rows: Rows) -> np.ndarray:
     """The non-private solution f32[p] on public rows; `InputError` if `nonprivate` cannot train the model."""
     budget = Budget(1.0, 0.5 / len(rows.y))  # any: without privacy it makes no difference
-    protector = HAND_DESIGNED["nonprivate"](budget, model.name, len(rows.y))
+    protector = HAND_DESIGNED["nonprivate"](budget, str(model), len(rows.y))
     rows = jax.tree.map(jnp.asarray, rows)
     setup = _unlimited(model, budget, len(rows.y))
     return np.asarray(_run(protector, model.init(rows.x.shape[1]), rows, setup, jax.random.key(0))[0])

@@ -18,13 +18,12 @@ from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
 from l2p.privacy.prices import Accountant
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.queries.base import Query
-from l2p.task import Rows, RowSource, null_invalid
+from l2p.task import Rows, RowSource, in_blocks, null_invalid
 
 #: Rows summed at a time when a release forms every contribution, so that memory stays flat in N.
 RELEASE_BLOCK = 4096
-
-#: Of which there are fewer where a contribution is wide: floats that the contributions of a block may take (256 MiB).
-RELEASE_FLOATS = 2**25
+#: The most numbers among them, where rows contribute long vectors: 32 MiB in float64.
+RELEASE_FLOATS = 2**22
 
 #: Noise is a multiple of the bound on one row. Outside this range that product may vanish, or the sum overflow, in
 #: float32, and an answer would carry no noise: refused.
@@ -310,9 +309,7 @@ def exact_sum(query: Query, rows: Rows) -> tuple[jax.Array, jax.Array]:
         steps = jnp.rint(limited * shrink / grid)
         return total + jnp.where(block.mask[:, None] > 0, steps, 0.0).sum(0), None
 
-    block = max(1, min(RELEASE_BLOCK, RELEASE_FLOATS // size))
-    blocks = jax.tree.map(lambda leaf: _in_blocks(leaf, block), rows)
-    total, _ = jax.lax.scan(add_block, jnp.zeros(size, jnp.float64), blocks)
+    total, _ = jax.lax.scan(add_block, jnp.zeros(size, jnp.float64), in_blocks(rows, _release_block(size)))
     return total * grid, grid
 
 
@@ -324,8 +321,7 @@ def grid_of(query: Query) -> jax.Array:
     return jnp.asarray(query.unit).astype(jnp.float64) / GRID_STEPS
 
 
-def _in_blocks(leaf: jax.Array, block: int) -> jax.Array:
-    """f[n, ...] -> f[n / block rounded up, block, ...], padded with zeros (null rows)."""
-    count = -(-leaf.shape[0] // block)
-    padded = jnp.pad(leaf, [(0, count * block - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1))
-    return padded.reshape(count, block, *leaf.shape[1:])
+def _release_block(size: int) -> int:
+    """How many contributions of `size` numbers are formed at a time."""
+    fit = max(1, RELEASE_FLOATS // (64 * size)) * 64
+    return min(RELEASE_BLOCK, fit)

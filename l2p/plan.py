@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from l2p import checkpoint
 from l2p.errors import InputError
-from l2p.models import MODELS
+from l2p.models import plain_name
 from l2p.privacy import convert
 from l2p.privacy.budget import Budget
 
@@ -105,10 +105,8 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
     budget.check_rows(rows)
     if features < 1:
         raise InputError(f"features is {features}, but a model learns from at least one; count the table's columns.")
-    if model not in MODELS:
-        raise InputError(f"model {model!r} is unknown; choose one of {', '.join(MODELS)}.")
     loaded = {name: checkpoint.load(name) for name in checkpoint.names()}
-    found = {name: one for name, one in loaded.items() if model in one.card["models"]}
+    found = {name: one for name, one in loaded.items() if plain_name(model) in one.card["models"]}
     forecasts = []
     for name, one in found.items():
         accountant = checkpoint.describe(one.protector, name, model, one.card.get("accountant")).accountant

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from safetensors.numpy import save_file
 
-from l2p.models import INTERCEPT_COLUMN
+from l2p.models import find_model
 from l2p.privacy import sampling
 from l2p.privacy.card import Card
 from l2p.privacy.events import Answered
@@ -40,7 +40,7 @@ class Result:
       card: what is guaranteed.
       stop_reason: "budget" or "max_steps".
       steps: steps that were granted in full.
-      model: name of the model.
+      model: name of the model, as `l2p.models.find_model` takes it.
     """
 
     params: jax.Array
@@ -55,13 +55,15 @@ class Result:
         folder: str | Path,
         columns: Sequence[str],
         bounds: Mapping[str, tuple[float, float]],
-        classes: tuple[float, float] | None,
+        classes: Sequence[float] | None,
         target: str,
     ) -> None:
         """Write `model.safetensors`, `trace.csv` and the card as JSON, text and HTML into `folder`, made if need be.
 
-        The model file holds `weights` f32[d] and `bias` f32[1] for features in the order of `columns`, scaled to
-        [0, 1] by `bounds`; a positive weights . x + bias predicts the second class. `classes` None stands for 0 and 1.
+        The model file holds the arrays of `Model.arrays` for features in the order of `columns`, scaled to [0, 1] by
+        `bounds`: of a linear classifier `weights` f32[d] and `bias` f32[1], of which a positive weights . x + bias
+        predicts the second class. `classes` None stands for 0 and 1, or for a regression, whose target `bounds` name
+        too. `l2p.saved.load` reads it back.
 
         >>> import tempfile, jax, jax.numpy as jnp, l2p
         >>> rows = l2p.Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
@@ -73,16 +75,18 @@ class Result:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        params = np.asarray(self.params, np.float32)
+        model, params = find_model(self.model), np.asarray(self.params, np.float32)
+        scaled = [*columns, target] if model.kind(classes) == "regression" else columns
         metadata = {
             "model": self.model,
+            "kind": model.kind(classes),
             "columns": json.dumps(list(columns)),
-            "bounds": json.dumps({column: list(bounds[column]) for column in columns}),
-            "classes": json.dumps(list(classes or (0.0, 1.0))),
+            "bounds": json.dumps({column: list(bounds[column]) for column in scaled}),
+            "classes": json.dumps([] if target in scaled else list(classes or (0.0, 1.0))),
             "target": json.dumps(target),
         }
-        weights = {"weights": params[:-1], "bias": np.float32(INTERCEPT_COLUMN) * params[-1:]}
-        save_file(weights, folder / "model.safetensors", metadata)
+        arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays(params).items()}
+        save_file(arrays | {"params": params}, folder / "model.safetensors", metadata)
         (folder / "card.json").write_text(self.card.to_json(), encoding="utf-8")
         (folder / "card.txt").write_text(self.card.to_text(), encoding="utf-8")
         cap = self.card.filter().limit

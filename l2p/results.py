@@ -17,6 +17,7 @@ COLUMNS = (
     *("data", "model", "method", "epsilon", "delta", "adjacency", "accountant", "seed"),
     *("test_accuracy", "test_mse", "train_loss", "test_loss", "steps", "epsilon_certified", "seconds", "note"),
 )
+#: `test_accuracy` is empty for a regression, `test_mse` for anything else.
 METRICS = ("test_accuracy", "test_mse", "train_loss", "test_loss")
 _INTEGERS = ("seed", "steps")
 _NUMBERS = ("epsilon", "delta", *METRICS, "epsilon_certified", "seconds")

@@ -24,7 +24,8 @@ from l2p.task import Rows, Task
 CHUNK = 128
 #: Floats that the seeds simulated together may take: 1 GiB.
 MEMORY = 2**28
-#: Floats per row and budget: the losses of some twenty candidates, before, while and after they are clipped.
+#: Floats per row and budget where a model needs one number a row: the losses of some twenty candidates, before, while
+#: and after they are clipped.
 FLOATS_PER_ROW = 64
 
 Observe = Callable[[jax.Array, Model, Rows], Any]
@@ -105,7 +106,16 @@ def splits_digest(num_rows: int, num_seeds: int = 4) -> str:
 
 def mean_loss(params: jax.Array, model: Model, rows: Rows) -> jax.Array:
     """Unregularised mean loss f32[] of params f32[p]."""
-    return jax.vmap(model.loss, (None, 0, 0))(params, rows.x, rows.y) @ rows.mask / rows.mask.sum()
+    return model.losses(params[None, :], rows.x, rows.y)[0] @ rows.mask / rows.mask.sum()
+
+
+def score(params: jax.Array, model: Model, rows: Rows, kind: str) -> jax.Array:
+    """What a test says of params f32[p]: accuracy f32[], or for kind "regression" the mean squared error."""
+    if kind == "regression":
+        values = jnp.square(model.predict(params, rows.x) - rows.y)
+    else:
+        values = (model.classify(params, rows.x) == rows.y).astype(jnp.float32)
+    return values @ rows.mask / rows.mask.sum()
 
 
 def simulate(
@@ -130,7 +140,7 @@ def simulate(
       InputError: the accountant cannot price a query of this method.
     """
     protector, setup = jax.tree.map(lambda *leaves: jnp.stack(leaves), *zip(protectors, setups, strict=True))
-    size = _group_size(len(seeds), len(setups), rows)
+    size = _group_size(len(seeds), len(setups), rows, setup.model)
     params = setups[0].model.init(rows.x.shape[1]) if start is None else jnp.asarray(start)
     groups = [
         _simulate_group(protector, setup, params, rows, seeds[i : i + size], observe)
@@ -139,10 +149,10 @@ def simulate(
     return jax.tree.map(lambda *parts: np.concatenate(parts), *groups)
 
 
-def _group_size(num_seeds: int, num_budgets: int, rows: Rows) -> int:
+def _group_size(num_seeds: int, num_budgets: int, rows: Rows, model: Model) -> int:
     """The most seeds that fit in memory and leave groups of one size, which compile once."""
     num_rows, num_features = rows.x.shape
-    fit = max(1, MEMORY // (num_rows * (num_features + FLOATS_PER_ROW * num_budgets)))
+    fit = max(1, MEMORY // (num_rows * (num_features + FLOATS_PER_ROW * model.floats_per_row * num_budgets)))
     return max(size for size in range(1, num_seeds + 1) if num_seeds % size == 0 and size <= fit)
 
 

@@ -15,7 +15,7 @@ class Rows:
 
     Attributes:
       x: f32[n, d], features scaled to [0, 1] by declared bounds.
-      y: f32[n], labels, 0 or 1.
+      y: f32[n], targets: classes 0 to K - 1, or values scaled to [0, 1] by declared bounds.
       mask: f32[n], 1 for a row, 0 for a null row (padding, or an invalid row counted as null). Simulations on
         public rows may use other weights: a weight of w stands for w copies of the row.
     """
@@ -77,6 +77,23 @@ def null_invalid(rows: Rows) -> Rows:
     """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
     valid = jnp.isfinite(rows.x).all(-1) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
     return Rows(jnp.where(valid[:, None], rows.x, 0.0), jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))
+
+
+def in_blocks(rows: Rows, block: int) -> Rows:
+    """The rows with a leading axis of blocks of at most `block`, the last padded with null rows.
+
+    >>> rows = Rows(jnp.ones((5, 2)), jnp.ones(5), jnp.ones(5))
+    >>> in_blocks(rows, 2).mask.tolist()
+    [[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]]
+    """
+    block = min(block, max(1, rows.y.shape[0]))
+    count = -(-rows.y.shape[0] // block)
+
+    def split(leaf: jax.Array) -> jax.Array:
+        padded = jnp.pad(leaf, [(0, count * block - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1))
+        return padded.reshape(count, block, *leaf.shape[1:])
+
+    return jax.tree.map(split, rows)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -132,7 +132,7 @@ def starting_point(config: MetaConfig) -> Protector:
         )
     if config.num_steps is not None:
         start = dataclasses.replace(cast(Any, start), num_steps=config.num_steps)
-    describe(start, config.protector, config.model)
+    describe(start, config.protector, str(config.find_model()))
     if not any(jax.tree.leaves(tunable(start))):
         raise InputError(f"protector {config.protector!r} has no field that can be tuned; choose another one.")
     return start if config.warm_start is None else warm_start(start, checkpoint.load(config.warm_start).protector)
@@ -152,7 +152,7 @@ def _lifted(config: MetaConfig) -> Protector:
         adjacency = Adjacency.ZERO_OUT if method.adjacency is None else method.adjacency
         budget = Budget(epsilon, config.delta, adjacency)
         method.check(config.protector, budget, config.accountant)
-        return method(budget, config.model, config.simulated_rows, config.accountant)
+        return method(budget, str(config.find_model()), config.simulated_rows, config.accountant)
 
     any_budget = at(1.0)
     if "none" in any_budget.mechanisms:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from l2p.errors import InputError
-from l2p.models import MODELS, Model
+from l2p.models import Model, find_model
 from l2p.privacy.accountants import NAMES
 
 #: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
@@ -103,10 +103,11 @@ class MetaConfig:
             )
 
     def find_model(self) -> Model:
-        """The model that is trained."""
-        if self.model not in MODELS:
-            raise InputError(f"model {self.model!r} is unknown; choose one of {', '.join(MODELS)}.")
-        return MODELS[self.model]
+        """The model that is trained; `InputError` if it is unknown or learns no classes, as tasks have two."""
+        model = find_model(self.model, None if ":" in self.model else 2)
+        if "binary" not in model.kinds:
+            raise InputError(f"model {self.model!r} predicts no class, but tasks have two; choose one that does.")
+        return model
 
     @property
     def feature_counts(self) -> tuple[int | None, ...]:

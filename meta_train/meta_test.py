@@ -219,7 +219,7 @@ def _optimum(train: Rows, test: Rows, model: Model) -> jax.Array:
 
 
 def _accuracy(model: Model, params: jax.Array, rows: Rows) -> jax.Array:
-    return (model.predict(params, rows.x) == rows.y).mean()
+    return (model.classify(params, rows.x) == rows.y).mean()
 
 
 def _spread(lowest: float, highest: float, count: int) -> jax.Array:

@@ -38,8 +38,10 @@ def _adam(model: Model, start: jax.Array, rows: Rows) -> jax.Array:
     optimizer = optax.adam(optax.cosine_decay_schedule(ADAM_RATE, ADAM_STEPS))
 
     def objective(params: jax.Array) -> jax.Array:
-        losses = jax.vmap(model.loss, (None, 0, 0))(params, rows.x, rows.y)
-        return losses @ rows.mask / rows.mask.sum() + 0.5 * RIDGE * params @ params
+        return (
+            model.losses(params[None, :], rows.x, rows.y)[0] @ rows.mask / rows.mask.sum()
+            + 0.5 * RIDGE * params @ params
+        )
 
     def step(carry: tuple, _: None) -> tuple[tuple, None]:
         params, moments, best, least = carry

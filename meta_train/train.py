@@ -16,6 +16,7 @@ import orbax.checkpoint as ocp
 
 from l2p import checkpoint
 from l2p.errors import InputError
+from l2p.models import plain_name
 from l2p.protector import Protector
 from meta_train import both, gradient, search
 from meta_train.budgets import budgets_for
@@ -165,7 +166,7 @@ def _ship(
     warm = None if config.warm_start is None else checkpoint.load(config.warm_start)
     card = {
         "name": config.name,
-        "models": [config.model],
+        "models": [plain_name(config.model)],
         # What the starting point was made from, this one was made from too.
         "sources": sorted({config.source, *(warm.card["sources"] if warm else ())}),
         "warm_start_sha256": None if warm is None else warm.sha256,

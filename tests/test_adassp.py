@@ -8,24 +8,18 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import api, models
+from l2p import api
 from l2p.errors import InputError
-from l2p.models import INTERCEPT_COLUMN
+from l2p.models import INTERCEPT_COLUMN, Square
 from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries.moments import folded, unfolded
 from l2p.run import run
 from l2p.task import ArraySource, Rows
-from tests.doubles import Square
 
 D, N = 4, 2000
 MODEL = Square()
-
-
-@pytest.fixture(autouse=True)
-def square(monkeypatch):
-    monkeypatch.setitem(models.MODELS, "square", MODEL)
 
 
 def table(num_rows=N, seed=0):

@@ -14,7 +14,7 @@ from jax.test_util import check_grads
 from scipy import special
 
 from l2p.errors import InputError
-from l2p.models import INTERCEPT_COLUMN, GeneralizedLinear, Logistic
+from l2p.models import INTERCEPT_COLUMN, Logistic, Square
 from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.noise import Entropy
@@ -674,26 +674,6 @@ def test_adadp_pays_for_both_gradients_alike():
     np.testing.assert_allclose(first.cost, second.cost, rtol=1e-5)
     np.testing.assert_allclose(first.noise_multiplier, first.noise_multiplier[0], rtol=1e-4)
     assert float(first.cost.sum()) == pytest.approx(float(setup_of(CASES["adadp"]).accountant.budget) / 2, rel=1e-3)
-
-
-@dataclasses.dataclass(frozen=True)
-class Square(GeneralizedLinear):
-    """Half the squared error: a parabola along any line."""
-
-    name = "square"
-    kind = "binary"
-
-    def margin_loss(self, margin, y):
-        return jnp.square(margin - y) / 2
-
-    def residual(self, margin, y):
-        return margin - y
-
-    def curvature(self, margin, y):
-        return jnp.ones_like(margin)
-
-    def predict(self, params, x):
-        raise AssertionError("losses are all that is asked about")
 
 
 @pytest.mark.parametrize(("first", "factor"), [(0.5, None), (3.0, None), (0.01, 4.0), (300.0, 0.25)])

@@ -5,7 +5,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from l2p.errors import InputError
 
@@ -23,17 +23,19 @@ class Apply:
     data: Path
     """The private table, .csv or .parquet."""
     target: str
-    """Its column of labels."""
+    """Its column of labels, or of numbers to predict."""
     bounds: Path
-    """JSON {column: [low, high]} for every feature, from public knowledge."""
+    """JSON {column: [low, high]} for every feature, from public knowledge; for the target too where it is a number to
+    predict (model square or quadratic)."""
     epsilon: float
     """Budget, in nats."""
     delta: float
     """Budget, a probability below one over the number of rows."""
     out: Path
     """Folder to write to; must be empty or new."""
-    classes: tuple[float, float] | None = None
-    """Labels A and B, of class 0 and 1; else labels are 0 and 1, or -1 and 1."""
+    classes: tuple[float, ...] | None = None
+    """Labels of class 0, 1, 2 and so on; else labels are 0 and 1, or -1 and 1. Model softmax has as many classes as are
+    named here; model square is a classifier where two are."""
     accountant: (
         Literal["gdp", "rdp", "zcdp", "ctcdp", "paper_13", "pld", "moments", "strong_composition", "basic"] | None
     ) = None
@@ -50,7 +52,7 @@ class Apply:
     """What to do with empty, NaN or infinite cells and undeclared labels: stop, or count their rows as null. How many
     were, nothing says, so a typo in --classes trains on nothing."""
     model: str = "logistic"
-    """The model to train."""
+    """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic."""
 
     def run(self) -> int:
         """Check all that is public, then read the table, train, and write."""
@@ -59,35 +61,41 @@ class Apply:
 
         from l2p import api
         from l2p.data import prepare, read_bounds, read_table
+        from l2p.data.table import Kind, check_classes
+        from l2p.models import find_model
         from l2p.privacy import Adjacency, Budget
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         bounds = read_bounds(self.bounds)
-        api.check(self.protector, budget, self.model, self.accountant)
+        model = find_model(self.model, len(self.classes) if self.classes else None)
+        kind = cast(Kind, model.kind(self.classes))
+        check_classes(self.classes, kind)
+        api.check(self.protector, budget, str(model), self.accountant)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(f"seed is {self.seed}, but a JAX key holds 32 bits of it; choose one from 0 to 2^32 - 1.")
         key = None if self.seed is None else jax.random.key(self.seed)
 
         table = read_table(self.data)
-        rows = prepare(table, self.target, bounds, self.classes, self.on_invalid)
+        rows = prepare(table, self.target, bounds, self.classes, self.on_invalid, kind=kind)
         columns = [column for column in table.columns if column != self.target]
         test = None
         if self.test is not None:
-            test = prepare(read_table(self.test), self.target, bounds, self.classes, self.on_invalid, columns)
+            given = read_table(self.test)
+            test = prepare(given, self.target, bounds, self.classes, self.on_invalid, columns, kind)
             if not test.mask.any():
                 raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
         result = api.private_train(
             rows,
             self.protector,
             budget,
-            model=self.model,
+            model=str(model),
             key=key,
             accountant=self.accountant,
             ledger=self.ledger,
         )
         out = _save(result, self.out, columns, bounds, self.classes, self.target)
         if test is not None:
-            (out / "metrics.json").write_text(json.dumps(_score(result, test), indent=1) + "\n", encoding="utf-8")
+            (out / "metrics.json").write_text(json.dumps(_score(result, test, kind), indent=1) + "\n", encoding="utf-8")
         print(result.card.to_text())
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
@@ -119,19 +127,18 @@ def _save(result: "Result", folder: Path, *about: Any) -> Path:
     return folder
 
 
-def _score(result: "Result", rows: "Rows") -> dict[str, object]:
-    """Accuracy and unregularised mean loss on rows outside the guarantee; null rows do not count."""
+def _score(result: "Result", rows: "Rows", kind: str) -> dict[str, object]:
+    """Accuracy or squared error, and unregularised mean loss, on rows outside the guarantee; null rows do not count."""
     import jax
     import jax.numpy as jnp
 
-    from l2p.models import MODELS
+    from l2p.models import find_model
+    from l2p.simulate import mean_loss, score
 
-    model, mask = MODELS[result.model], jnp.asarray(rows.mask)
-    right = model.predict(result.params, jnp.asarray(rows.x)) == rows.y
-    losses = jax.vmap(model.loss, (None, 0, 0))(result.params, rows.x, rows.y)
+    model, rows = find_model(result.model), jax.tree.map(jnp.asarray, rows)
     return {
-        "test_accuracy": float(right @ mask / mask.sum()),
-        "test_loss": float(losses @ mask / mask.sum()),
-        "num_rows": int(mask.sum()),
+        "test_mse" if kind == "regression" else "test_accuracy": float(score(result.params, model, rows, kind)),
+        "test_loss": float(mean_loss(result.params, model, rows)),
+        "num_rows": int(rows.mask.sum()),
         "outside_guarantee": True,
     }

@@ -10,17 +10,16 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from l2p.data.download import Source, data_folder, fetch
-from l2p.data.table import scale
+from l2p.data.table import Kind, scale
 from l2p.errors import InputError
 
-Kind = Literal["binary", "multiclass", "regression"]
-
 NAMES = ("ipums_br", "adult", "mnist", "california", "digits", "breast_cancer")
+_DIGITS = ("mnist", "digits")
 _KNOWN = (
     f"known names are {', '.join(NAMES)}; mnist and digits also come as a pair of digits, as in mnist:3,5 "
     "(the first is class 0), or as odd against even, as in digits:odd"
@@ -137,10 +136,7 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
     >>> data.x.shape, data.kind, int(data.y.sum())
     ((365, 64), 'binary', 182)
     """
-    parts = re.fullmatch(r"(\w+)(?::(odd|\d,\d))?", name)
-    if parts is None or parts[1] not in NAMES or (parts[2] and parts[1] not in ("mnist", "digits")):
-        raise InputError(f"unknown data set {name!r}: {_KNOWN}")
-    base, variant = parts.groups()
+    base, variant = _parts(name)
     digits = variant.split(",") if variant and variant != "odd" else []
     if len(digits) != len(set(digits)):
         raise InputError(f"data set {name!r} names one digit twice: {_KNOWN}")
@@ -159,6 +155,25 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
         x, y, kind = x[rows], y[rows] == int(digits[1]), "binary"
     y = y.astype(np.float32)
     return Dataset(name, x, y, columns, kind, hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest())
+
+
+def num_classes(name: str) -> int | None:
+    """How many classes a set has, known without reading it; None for a regression.
+
+    >>> num_classes("digits"), num_classes("digits:odd"), num_classes("california")
+    (10, 2, None)
+    """
+    base, variant = _parts(name)
+    if base == "california":
+        return None
+    return 10 if base in _DIGITS and variant is None else 2
+
+
+def _parts(name: str) -> tuple[str, str | None]:
+    parts = re.fullmatch(r"(\w+)(?::(odd|\d,\d))?", name)
+    if parts is None or parts[1] not in NAMES or (parts[2] and parts[1] not in _DIGITS):
+        raise InputError(f"unknown data set {name!r}: {_KNOWN}")
+    return parts[1], parts[2]
 
 
 _Read = Callable[[str], bytes]

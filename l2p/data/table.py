@@ -21,6 +21,8 @@ from l2p.errors import InputError
 if TYPE_CHECKING:
     from l2p.task import Rows
 
+#: Kinds of targets: 0 and 1, 0 to K - 1, and values in [0, 1] by public bounds.
+Kind = Literal["binary", "multiclass", "regression"]
 Bounds = Mapping[str, tuple[float, float]]  # [low, high] by column, in its own units
 
 _REMEDY = "mend the table, or choose on_invalid='null' to count such rows as null"
@@ -181,23 +183,26 @@ def prepare(
     table: Table,
     target: str,
     bounds: Bounds,
-    classes: tuple[float, float] | None = None,
+    classes: Sequence[float] | None = None,
     on_invalid: Literal["refuse", "null"] = "refuse",
     features: Sequence[str] | None = None,
+    kind: Kind = "binary",
 ) -> "Rows":
-    """Rows for binary classification: NumPy f32 arrays x [n, d] in [0, 1], y [n] in {0, 1}, mask [n].
+    """Rows to learn from: NumPy f32 arrays x [n, d] in [0, 1], y [n], mask [n].
 
     Args:
-      table, target: the table, of which only the columns are public, and its column of labels.
-      bounds: [low, high] of every feature, in its own units; bounds of the target are not used.
-      classes: (A, B), labels A become 0 and B become 1; else labels are all 0 or 1, or all -1 or 1.
-      on_invalid: an empty, NaN or infinite feature or a label outside the classes makes the table refused, or its row
+      table, target: the table, of which only the columns are public, and its column of targets.
+      bounds: [low, high] of every feature, in its own units; for "regression" of the target too, else those are unused.
+      classes: the labels that become 0, 1, 2 and so on; without, those of "binary" are all 0 or 1, or all -1 or 1.
+      on_invalid: an empty, NaN or infinite cell or a label outside the classes makes the table refused, or its row
         null (x, y, mask 0). Whether a row is null must not hang on others: "null" takes 0 and -1 alike for class 0.
       features: the features in order, as of the table trained on; else all columns but the target, in theirs.
+      kind: what y holds: "binary" 0 or 1, "multiclass" 0 to K - 1, and "regression" the target scaled to [0, 1] by its
+        bounds, values outside them clipped silently.
 
     Raises:
-      InputError: unknown target or feature, bounds that are missing, malformed or of no column, classes that are not
-        two numbers, or an invalid row under "refuse".
+      InputError: unknown target or feature, bounds that are missing, malformed or of no column, classes that are
+        missing or do not fit, or an invalid row under "refuse".
 
     >>> table = Table(("age", "readmit"), np.array([[30.0, 1.0], [150.0, -1.0]]))
     >>> rows = prepare(table, "readmit", {"age": (0, 120)})
@@ -208,25 +213,61 @@ def prepare(
 
     if on_invalid not in ("refuse", "null"):
         raise InputError(f"on_invalid must be 'refuse' or 'null', not {on_invalid!r}")
-    if classes is not None and not (len(classes) == 2 and all(map(_is_finite, classes)) and classes[0] != classes[1]):
-        raise InputError("classes must be two different numbers (A, B): labels A become 0 and B become 1")
-    negatives, positive = ((0, -1), 1) if classes is None else (classes[:1], classes[1])
     features = _features(table, target, features)
     limits = _limits(table, features, bounds)
     raw = table.values[:, [table.columns.index(name) for name in features]]
-    labels = table.values[:, table.columns.index(target)]
-    is_positive, is_negative, finite = labels == positive, np.isin(labels, negatives), np.isfinite(raw)
+    finite = np.isfinite(raw)
+    column = table.values[:, table.columns.index(target)]
+    check_classes(classes, kind)
+    if kind == "regression":
+        (limit,) = _limits(table, (target,), bounds)
+        y, valid = scale(column[:, None], [limit])[:, 0], np.isfinite(column)
+        sound, complaint = bool(valid.all()), f"target {target!r} has empty, NaN or infinite cells: {_REMEDY}"
+    else:
+        y, valid, sound = _labels(column, classes)
+        declared = "0 and 1, or -1 and 1" if classes is None else " and ".join(f"{label:g}" for label in classes)
+        complaint = f"target {target!r} has labels other than {declared}: declare the classes, or {_REMEDY}"
     if on_invalid == "refuse":
         if not finite.all():
             name = features[int(finite.all(axis=0).argmin())]
             raise InputError(f"column {name!r} has empty, NaN or infinite cells: {_REMEDY}")
-        if not (is_positive | is_negative).all() or len(np.unique(labels[is_negative])) > 1:
-            declared = "0 and 1, or -1 and 1" if classes is None else f"{classes[0]:g} and {classes[1]:g}"
-            raise InputError(f"target {target!r} has labels other than {declared}: declare the classes, or {_REMEDY}")
-    mask = (is_positive | is_negative) & finite.all(axis=1)
+        if not sound:
+            raise InputError(complaint)
+    mask = valid & finite.all(axis=1)
     x = np.where(mask[:, None], scale(raw, limits), np.float32(0))
-    y = (mask & is_positive).astype(np.float32)
+    y = np.where(mask, y, 0).astype(np.float32)
     return Rows(x=x, y=y, mask=mask.astype(np.float32))  # pyrefly: ignore[bad-argument-type]
+
+
+def check_classes(classes: Sequence[float] | None, kind: Kind) -> None:
+    """Refuse declared classes that a target of this kind cannot have.
+
+    >>> check_classes((3, 5, 9), "multiclass")
+    """
+    if kind == "multiclass" and classes is None:
+        raise InputError("a multiclass target needs its classes declared (--classes 0 1 2): read off labels they leak")
+    if classes is None:
+        return
+    distinct = len(classes) >= 2 and all(map(_is_finite, classes)) and len(set(classes)) == len(classes)
+    if kind == "regression":
+        raise InputError("classes are declared, but a regression has none: leave them out, or choose a classifier")
+    if kind == "binary" and not (distinct and len(classes) == 2):
+        raise InputError("classes (--classes) must be two different numbers (A, B): labels A become 0 and B become 1")
+    if not distinct:
+        raise InputError(
+            "classes (--classes) must be different numbers, at least two: their labels become 0, 1, 2 and so on"
+        )
+
+
+def _labels(column: np.ndarray, classes: Sequence[float] | None) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Numbers of the classes [n], which lines have one [n], and whether all do, without mixing 0 and -1."""
+    if classes is None:
+        negative = np.isin(column, (0, -1))
+        valid = negative | (column == 1)
+        return (column == 1).astype(float), valid, bool(valid.all()) and len(np.unique(column[negative])) < 2
+    found = column[:, None] == np.asarray(classes, float)
+    valid = found.any(axis=1)
+    return found.argmax(axis=1).astype(float), valid, bool(valid.all())
 
 
 def _features(table: Table, target: str, features: Sequence[str] | None) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from l2p.features import FeatureMap
+from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
@@ -56,13 +57,15 @@ class AdaDP(Protector):
     log_tolerance: jax.Array
     num_steps: int = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
+    models = NAMES
     adaptive_noise = False
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, AdaDPState]:
         return params, AdaDPState(value(self.log_learning_rate, oracle.setup.log_signal))
 
     def step(self, params: jax.Array, state: AdaDPState, oracle: Oracle) -> tuple[jax.Array, AdaDPState]:
-        setup, identity = oracle.setup, FeatureMap.identity(params.shape[0] - 1)
+        setup = oracle.setup
+        identity = FeatureMap.identity(setup.model.num_features(params.shape[0]))
         clip_norm = jnp.exp(value(self.log_clip_norm, setup.log_signal))
         # Planned once, before either is asked, so that both are equally noisy.
         share = tail_share(jnp.zeros(setup.num_charges(self.num_steps)), oracle.charge)

@@ -12,6 +12,7 @@ import optax
 from flax import struct
 
 from l2p.features import FeatureMap
+from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.accountants import Filter
 from l2p.privacy.sampling import FullBatch
@@ -73,6 +74,7 @@ class AGD(Protector):
     log_regularization: jax.Array
     selection: str = struct.field(pytree_node=False, default="exponential")
     num_steps: int = struct.field(pytree_node=False, default=1024)
+    models = NAMES
 
     @property
     def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -89,7 +91,7 @@ class AGD(Protector):
 
     def step(self, params: jax.Array, state: AGDState, oracle: Oracle) -> tuple[jax.Array, AGDState]:
         setup = oracle.setup
-        identity = FeatureMap.identity(params.shape[0] - 1)
+        identity = FeatureMap.identity(setup.model.num_features(params.shape[0]))
         # After a rejection only the difference is bought; independent estimates are averaged by inverse variance,
         # and for Gaussian noise inverse variance is price.
         topup = oracle.noise_multiplier(state.price - state.bought)

@@ -19,7 +19,7 @@ class Problem:
 
     Attributes:
       budget: what may be spent.
-      model: name of the model.
+      model: name of the model, as `l2p.models.find_model` takes it.
       num_rows: N, public by declaration; None where it is not known yet, when names and options are checked.
       accountant: the one asked for, or None.
     """

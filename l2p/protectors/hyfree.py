@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from l2p.features import FeatureMap
+from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
@@ -70,6 +71,7 @@ class HyFree(Protector):
     interval: int = struct.field(pytree_node=False, default=5)
     num_steps: int = struct.field(pytree_node=False, default=10)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
+    models = NAMES
     adaptive_noise = False
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, HyFreeState]:
@@ -98,7 +100,8 @@ class HyFree(Protector):
         return gradient, noise_for_share(oracle, step_share * probe)
 
     def _gradient(self, params: jax.Array, noise_multiplier: jax.Array, oracle: Oracle) -> jax.Array:
-        setup, identity = oracle.setup, FeatureMap.identity(params.shape[0] - 1)
+        setup = oracle.setup
+        identity = FeatureMap.identity(setup.model.num_features(params.shape[0]))
         stability = jnp.exp(value(self.log_stability, setup.log_signal))
         query = NormalizedGradient(setup.model, params, identity, jnp.ones(()), stability, noise_multiplier)
         return oracle.ask(query) / setup.batch_rows

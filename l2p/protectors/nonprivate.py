@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from l2p.errors import InputError
-from l2p.models import GeneralizedLinear
+from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
 from l2p.protectors.hand_designed import Problem
@@ -14,9 +13,10 @@ from l2p.queries.solve import Minimizer
 
 @struct.dataclass
 class NonPrivate(Protector):
-    """Asks for the exact minimiser, which no finite budget grants."""
+    """Asks for the exact minimiser (a local one where the model is not convex), which no finite budget grants."""
 
     num_steps: int = struct.field(pytree_node=False, default=1)
+    models = NAMES
     mechanisms = ("none",)
     additive = False
 
@@ -24,10 +24,7 @@ class NonPrivate(Protector):
         return params, ()
 
     def step(self, params: jax.Array, state: tuple, oracle: Oracle) -> tuple[jax.Array, tuple]:
-        model = oracle.setup.model
-        if not isinstance(model, GeneralizedLinear):
-            raise InputError(f"nonprivate solves generalized linear models exactly, and {model.name} is none of them.")
-        return oracle.ask(Minimizer(model, params, jnp.zeros(()))), state
+        return oracle.ask(Minimizer(oracle.setup.model, params, jnp.zeros(()))), state
 
     def finish(self, params: jax.Array, state: tuple, setup: Setup) -> jax.Array:
         return params

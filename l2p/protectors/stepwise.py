@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from l2p.features import FeatureMap
+from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
@@ -76,7 +77,7 @@ class Stepwise(Protector):
     Attributes:
       scheduler: noise and clipping per step.
       projector: update from the noised mean gradient.
-      centering: the private mean bought first, or None.
+      centering: the private mean bought first, or None; models without an intercept do without it.
       averaging: f32[k], log of the inverse horizon of an exponential average of the iterates, as a polynomial in
         log(mu N); the released params are that average. None releases the last iterate.
       num_steps: T (static).
@@ -89,16 +90,19 @@ class Stepwise(Protector):
     averaging: jax.Array | None = None
     num_steps: int = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
+    models = NAMES
 
     @property
     def adaptive_noise(self) -> bool:  # type: ignore[override]
         return self.scheduler.adaptive
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
-        num_features = params.shape[0] - 1
-        identity = FeatureMap.identity(num_features)
-        features = identity if self.centering is None else self.centering(num_features, oracle)
-        params = features.params_for_mapped_rows(params)
+        model = oracle.setup.model
+        num_features = model.num_features(params.shape[0])
+        features = FeatureMap.identity(num_features)
+        if self.centering is not None and model.has_intercept:
+            features = self.centering(num_features, oracle)
+        params = model.params_for_mapped_rows(params, features)
         seen = Observation(jnp.zeros_like(params), jnp.ones(()))
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
@@ -125,4 +129,4 @@ class Stepwise(Protector):
         return params, StepwiseState(scheduler, projector, seen, state.features, average)
 
     def finish(self, params: jax.Array, state: StepwiseState, setup: Setup) -> jax.Array:
-        return state.features.params_for_raw_rows(state.average)
+        return setup.model.params_for_raw_rows(state.average, state.features)

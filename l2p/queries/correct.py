@@ -32,7 +32,7 @@ class CorrectCount(Query):
         return jnp.ones((), jnp.float32)
 
     def contributions(self, rows: Rows) -> jax.Array:
-        return (self.model.predict(self.params, rows.x) == rows.y).astype(jnp.float32)[:, None]
+        return (self.model.classify(self.params, rows.x) == rows.y).astype(jnp.float32)[:, None]
 
     def empty(self) -> jax.Array:
         return jnp.zeros(1, jnp.float32)

@@ -1,6 +1,5 @@
 """Sums of clipped per-row gradients, and the norm of such a sum."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import jax
@@ -9,45 +8,11 @@ import optax
 from flax import struct
 
 from l2p.features import FeatureMap
-from l2p.models import INTERCEPT_COLUMN, GeneralizedLinear, Model
+from l2p.models import Model
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise
 from l2p.queries.base import Query
 from l2p.task import Rows
-
-#: Norms below this are not clipped: dividing by them would overflow in a meta-gradient.
-LEAST_NORM = 1e-12
-
-
-def scaled_gradient_sum(
-    model: GeneralizedLinear,
-    params: jax.Array,
-    rows: Rows,
-    features: FeatureMap,
-    factor: Callable[[jax.Array], jax.Array],
-) -> jax.Array:
-    """Sum f32[p] of per-row gradients, each times `factor` f32[n] of their L2 norms f32[n], in two passes.
-
-    A generalized linear model's gradient is residual * (mapped row, intercept column), so its norm is known without
-    forming it. Rows whose residual or squared norm is not finite count as zero.
-    """
-    residual = model.residual(model.margin(features.params_for_raw_rows(params), rows.x), rows.y)
-    squares = features.squared_norms(rows.x)
-    finite = jnp.isfinite(residual) & jnp.isfinite(squares)
-    residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
-    norms = jnp.abs(residual) * jnp.sqrt(squares + INTERCEPT_COLUMN**2)
-    weight = rows.mask * residual * factor(norms)
-    total = weight.sum()
-    return jnp.append((weight @ rows.x - total * features.center) * features.scale, total * INTERCEPT_COLUMN)
-
-
-def clipped_gradient_sum(
-    model: GeneralizedLinear, params: jax.Array, rows: Rows, features: FeatureMap, clip_norm: jax.Array
-) -> jax.Array:
-    """Sum f32[p] of per-row gradients clipped to L2 norm `clip_norm`."""
-    return scaled_gradient_sum(
-        model, params, rows, features, lambda norms: jnp.minimum(1.0, clip_norm / jnp.maximum(norms, LEAST_NORM))
-    )
 
 
 @struct.dataclass
@@ -75,16 +40,13 @@ class ClippedGradient(Query):
         return self.clip_norm
 
     def contributions(self, rows: Rows) -> jax.Array:
-        gradient = jax.vmap(jax.grad(self.model.loss), in_axes=(None, 0, 0))
-        return gradient(self.params, self.features.apply(rows.x), rows.y)
+        return self.model.gradients(self.params, self.features.apply(rows.x), rows.y)
 
     def empty(self) -> jax.Array:
         return jnp.zeros_like(self.params)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        if isinstance(self.model, GeneralizedLinear):
-            return aggregate + clipped_gradient_sum(self.model, self.params, rows, self.features, self.clip_norm)
-        return super().add(aggregate, rows)
+        return aggregate + self.model.clipped_gradient_sum(self.params, rows, self.features, self.clip_norm)
 
 
 @struct.dataclass

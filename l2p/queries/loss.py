@@ -8,7 +8,7 @@ from flax import struct
 
 from l2p.models import Model
 from l2p.queries.base import Query
-from l2p.queries.selection import clip_losses, row_losses
+from l2p.queries.selection import clip_losses
 from l2p.task import Rows
 
 
@@ -38,14 +38,14 @@ class ClippedLoss(Query):
         return self.clip_norm * self.candidates.shape[0] ** 0.5
 
     def contributions(self, rows: Rows) -> jax.Array:
-        return row_losses(self.model, self.candidates, rows).T
+        return self.model.losses(self.candidates, rows.x, rows.y).T
 
     def limit(self, contributions: jax.Array) -> jax.Array:
         """Each loss clipped to [0, clip_norm], whatever their shape; NaN counts as clip_norm."""
         return clip_losses(contributions, self.clip_norm)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        return aggregate + self.limit(row_losses(self.model, self.candidates, rows)) @ rows.mask
+        return aggregate + self.limit(self.model.losses(self.candidates, rows.x, rows.y)) @ rows.mask
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.candidates.shape[0], jnp.float32)

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from l2p.features import FeatureMap
-from l2p.models import GeneralizedLinear, Model
+from l2p.models import LEAST_NORM, Model
 from l2p.queries.base import Query
-from l2p.queries.gradient import LEAST_NORM, scaled_gradient_sum
 from l2p.task import Rows
 
 
@@ -45,8 +44,7 @@ class NormalizedGradient(Query):
         return jnp.where(self.stability >= 0, self.clip_norm, jnp.nan)  # NaN for a NaN as well
 
     def contributions(self, rows: Rows) -> jax.Array:
-        gradient = jax.vmap(jax.grad(self.model.loss), in_axes=(None, 0, 0))
-        return gradient(self.params, self.features.apply(rows.x), rows.y)
+        return self.model.gradients(self.params, self.features.apply(rows.x), rows.y)
 
     def _factor(self, norms: jax.Array) -> jax.Array:
         """What gradients of these L2 norms f[n] are multiplied by."""
@@ -63,6 +61,4 @@ class NormalizedGradient(Query):
         return jnp.zeros_like(self.params)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        if isinstance(self.model, GeneralizedLinear):
-            return aggregate + scaled_gradient_sum(self.model, self.params, rows, self.features, self._factor)
-        return super().add(aggregate, rows)
+        return aggregate + self.model.scaled_gradient_sum(self.params, rows, self.features, self._factor)

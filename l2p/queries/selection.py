@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from l2p.errors import InputError
-from l2p.models import GeneralizedLinear, Model
+from l2p.models import Model
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import Noise
 from l2p.queries.base import Query
@@ -15,13 +15,6 @@ from l2p.task import Rows
 
 #: Noise whose price for selections is proved.
 SELECTION_NOISE = ("gumbel", "exponential")
-
-
-def row_losses(model: Model, candidates: jax.Array, rows: Rows) -> jax.Array:
-    """Losses f32[k, b] of candidates f32[k, p]: rows last, as the margins come out of their matrix product."""
-    if isinstance(model, GeneralizedLinear):
-        return model.margin_loss(model.margins(candidates, rows.x), rows.y[None, :])
-    return jax.vmap(jax.vmap(model.loss, (None, 0, 0)), (0, None, None))(candidates, rows.x, rows.y)
 
 
 def clip_losses(losses: jax.Array, clip_norm: jax.Array) -> jax.Array:
@@ -68,7 +61,7 @@ class NoisyMinimum(Query):
         return self.clip_norm
 
     def contributions(self, rows: Rows) -> jax.Array:
-        return row_losses(self.model, self.candidates, rows).T
+        return self.model.losses(self.candidates, rows.x, rows.y).T
 
     def limit(self, contributions: jax.Array) -> jax.Array:
         """Each loss clipped to [0, clip_norm], whatever their shape; NaN counts as clip_norm."""
@@ -76,7 +69,7 @@ class NoisyMinimum(Query):
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         # Not through `contributions`: transposing that table would cost more than the losses in it.
-        return aggregate + self.limit(row_losses(self.model, self.candidates, rows)) @ rows.mask
+        return aggregate + self.limit(self.model.losses(self.candidates, rows.x, rows.y)) @ rows.mask
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.candidates.shape[0], jnp.float32)

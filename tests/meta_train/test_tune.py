@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +11,10 @@ import safetensors.numpy
 
 from l2p import checkpoint
 from l2p.errors import InputError
-from l2p.models import MODELS, GeneralizedLinear
+from l2p.models import MODELS
 from l2p.privacy.budget import Budget
 from l2p.privacy.sampling import Poisson
-from l2p.protectors import HAND_DESIGNED, Stepwise
+from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import HandDesigned
 from meta_train import both, budgets, gradient, meta_test, search
 from meta_train.builders import starting_point
@@ -41,34 +40,6 @@ TINY = MetaConfig(
     eval_every=2,
     eval_tasks=8,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Huber(GeneralizedLinear):
-    """A second model: its loss is flat in the margin at the start, so Newton's method cannot find its minimiser."""
-
-    name: ClassVar[str] = "huber"
-    kind: ClassVar[str] = "binary"
-
-    def margin_loss(self, margin, y):
-        short = 1.0 - (2.0 * y - 1.0) * margin
-        return jnp.where(jnp.abs(short) < 0.1, (short + 0.1) ** 2 / 0.4, jnp.maximum(short, 0.0))
-
-    def residual(self, margin, y):
-        return jax.grad(lambda m: self.margin_loss(m, y).sum())(margin)
-
-    def curvature(self, margin, y):
-        return jnp.where(jnp.abs(1.0 - (2.0 * y - 1.0) * margin) < 0.1, 5.0, 0.0)
-
-    def predict(self, params, x):
-        return (self.margin(params, x) > 0).astype(jnp.float32)
-
-
-@pytest.fixture
-def huber(monkeypatch):
-    monkeypatch.setitem(MODELS, "huber", Huber())
-    monkeypatch.setattr(Stepwise, "models", ("logistic", "huber"))
-    return MODELS["huber"]
 
 
 def slow(problem):
@@ -163,29 +134,30 @@ def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypa
     assert float(state.best_score) < first
 
 
-def test_another_model_is_tuned_and_tested_by_its_own_loss(tmp_path, huber):
-    config = dataclasses.replace(TINY, model="huber", method="gradient", name="noisygd-tuned-huber-breast_cancer")
+def test_another_model_is_tuned_and_tested_by_its_own_loss(tmp_path):
+    config = dataclasses.replace(TINY, model="svm", method="gradient", name="noisygd-tuned-svm-breast_cancer")
     path = meta_train(config, tmp_path)
     card = checkpoint.load(path).card
-    assert card["models"] == ["huber"]
+    assert card["models"] == ["svm"]
     figures = meta_test.update(path, num_tasks=4, num_rows=48)
     assert figures["tasks"] == 4
 
 
-def test_the_reference_of_a_loss_without_curvature_is_near_its_minimum(huber):
+def test_the_reference_of_a_loss_without_curvature_is_near_its_minimum():
+    svm = MODELS["svm"]
     family, _ = families("breast_cancer")
-    batch = jax.jit(lambda key: family.sample(key, huber, 2, 200, 6, (1.0, 2.0)))(jax.random.key(0))
+    batch = jax.jit(lambda key: family.sample(key, svm, 2, 200, 6, (1.0, 2.0)))(jax.random.key(0))
     rows = jax.tree.map(lambda leaf: leaf[0], batch.rows)
 
     def objective(params):
-        return jax.vmap(huber.loss, (None, 0, 0))(params, rows.x, rows.y).mean() + 0.5e-3 * params @ params
+        return jax.vmap(svm.loss, (None, 0, 0))(params, rows.x, rows.y).mean() + 0.5e-3 * params @ params
 
-    params, gradient_of = reference(huber, rows), jax.jit(jax.value_and_grad(objective))
+    params, gradient_of = reference(svm, rows), jax.jit(jax.value_and_grad(objective))
     found = float(objective(params))
     for rate in np.geomspace(0.3, 1e-3, 2000):
         params = params - rate * gradient_of(params)[1]
     assert found < float(objective(params)) + 0.01
-    assert float(first_loss(huber, rows)) == 1.0
+    assert float(first_loss(svm, rows)) == 1.0
 
 
 def test_image_pairs_keep_every_column_and_only_their_digits():

@@ -539,7 +539,8 @@ def wide(query, size):
 def test_vector_answers_carry_noise_multiplier_times_sensitivity(kind, source, adjacency):
     query = wide(QUERIES[kind], DRAWS)
     # A vector of clipped losses may move in all its entries at once.
-    bound = float(query.clip_norm) * (DRAWS**0.5 if kind == "clipped loss" else 1)
+    length = query.norm_bound if kind == "cross moment" else query.clip_norm
+    bound = float(length) * (DRAWS**0.5 if kind == "clipped loss" else 1)
     scale = NOISE * bound * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
     with jax.enable_x64(source == "host"):
         noise = KeyNoise(jax.random.key(7)) if source == "key" else host_noise("gaussian", DRAWS, bound * 2.0**-24)
@@ -735,7 +736,7 @@ def test_raw_margins_of_mapped_parameters_are_margins_on_mapped_rows():
     rows, features = table(), MAP
     for params, margin in ((f32(PARAMS), MODEL.margin), (f32(CANDIDATES), MODEL.margins)):
         mapped = margin(params, features.apply(rows.x))
-        raw = margin(features.params_for_raw_rows(params), rows.x)
+        raw = margin(MODEL.params_for_raw_rows(params, features), rows.x)
         np.testing.assert_allclose(raw, mapped, atol=2e-5)
         assert np.abs(np.asarray(mapped - margin(params, rows.x))).max() > 0.1
 
@@ -751,7 +752,7 @@ def test_squared_norms_are_those_of_the_mapped_rows():
 def test_identity_map_changes_nothing():
     x = table().x
     assert np.array_equal(FeatureMap.identity(D).apply(x), x)
-    assert np.array_equal(FeatureMap.identity(D).params_for_raw_rows(f32(PARAMS)), f32(PARAMS))
+    assert np.array_equal(MODEL.params_for_raw_rows(f32(PARAMS), FeatureMap.identity(D)), f32(PARAMS))
 
 
 def test_selection_candidates_are_twenty_and_staying_put():

@@ -12,9 +12,9 @@ from flax import struct
 from scipy import special, stats
 
 import l2p
-from l2p import api, checkpoint, models
+from l2p import api, checkpoint
 from l2p.errors import InputError
-from l2p.models import INTERCEPT_COLUMN, Logistic
+from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
 from l2p.privacy import Adjacency, Budget, sensitivity
 from l2p.privacy.book import Book
 from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise
@@ -25,7 +25,7 @@ from l2p.queries import Descent
 from l2p.queries.shrunk import shrunk
 from l2p.run import null_invalid
 from l2p.task import ArraySource, Rows
-from tests.doubles import UNCOVERED, HuberSVM
+from tests.uncovered import UNCOVERED
 
 D, N = 2, 4
 BUDGET = Budget(1.0, 1e-6)
@@ -82,8 +82,8 @@ SOLVES = {
     "longest steps": (Logistic(), 0.0, 2.0, 12, 0.3),
     "ridge": (Logistic(), 0.05, 1.0, 25, 0.3),
     "strong ridge, long steps": (Logistic(), 1.0, 1.9, 25, 0.04),
-    "svm": (HuberSVM(), 0.0, 0.5, 6, 0.9),
-    "svm, ridge": (HuberSVM(), 0.3, 1.0, 30, 0.9),
+    "svm": (HuberSVM(0.5), 0.0, 0.5, 6, 0.9),
+    "svm, ridge": (HuberSVM(0.5), 0.3, 1.0, 30, 0.9),
 }
 
 
@@ -239,11 +239,9 @@ def test_settings_have_finite_meta_gradients():
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
-@pytest.mark.parametrize("name", UNCOVERED)
+@pytest.mark.parametrize(("name", "phrase"), UNCOVERED.items())
 @pytest.mark.parametrize("method", ["outpert", "outpert_paper"])
-def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, name, monkeypatch):
-    model, phrase = UNCOVERED[name]
-    monkeypatch.setitem(models.MODELS, name, model)
+def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, name, phrase):
     budget = HAND_DESIGNED[method].budget(BUDGET)
     with pytest.raises(InputError, match=phrase):
         api.check(method, budget, name)
@@ -251,8 +249,7 @@ def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, na
         checkpoint.resolve(method, budget, name)
 
 
-def test_a_smooth_loss_of_another_kind_is_trained(monkeypatch):
-    monkeypatch.setitem(models.MODELS, "svm", HuberSVM())
+def test_a_smooth_loss_of_another_kind_is_trained():
     found = l2p.private_train(table(), "outpert", Budget(20.0, 1e-6), model="svm", key=jax.random.key(0))
     rows = table()
     assert np.mean(HuberSVM().predict(found.params, jnp.asarray(rows.x)) == rows.y) > 0.7

@@ -1,0 +1,131 @@
+"""What a model is: the loss of one row, over a flat parameter vector."""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.features import FeatureMap
+from l2p.task import Rows, in_blocks
+
+#: Value of the constant column that carries the intercept. Half a unit keeps its share of a row's norm small,
+#: so that per-row clipping spends its room on the features.
+INTERCEPT_COLUMN = 0.5
+#: Norms below this are not clipped: dividing by them would overflow in a meta-gradient.
+LEAST_NORM = 1e-12
+#: Floats of per-row gradients that are formed at a time where a model knows no closed form: 16 MiB.
+GRADIENT_FLOATS = 2**22
+
+Factor = Callable[[jax.Array], jax.Array]
+
+
+class Model(abc.ABC):
+    """A model with flat parameters. Instances are hashable: they are static under `jax.jit`.
+
+    Attributes:
+      name: what it is called; `str(model)` is the name that `find_model` takes, with the number of classes if it has
+        one to be told.
+      kinds: the targets that it is trained on, out of "binary" (0 and 1), "multiclass" (0 to K - 1) and "regression"
+        (in [0, 1] by public bounds); its own first.
+      convex: whether the loss is convex in the params.
+      has_intercept: whether params can take up a shift of the features. Without, rows cannot be centred.
+      floats_per_row: how many numbers a row gives rise to on its way to the loss, for planning memory.
+    """
+
+    name: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]
+    convex: ClassVar[bool] = True
+    has_intercept: ClassVar[bool] = True
+    floats_per_row: int = 1
+
+    def __str__(self) -> str:
+        return self.name
+
+    def kind(self, classes: Sequence[float] | None = None) -> str:
+        """What kind of target it is to learn where `classes` are declared; None declares none.
+
+        >>> from l2p.models import MODELS
+        >>> MODELS["square"].kind(), MODELS["square"].kind((0, 1)), MODELS["logistic"].kind()
+        ('regression', 'binary', 'binary')
+        """
+        if classes is not None and "regression" in self.kinds:
+            return self.kinds[-1]
+        return self.kinds[0]
+
+    @abc.abstractmethod
+    def num_params(self, num_features: int) -> int:
+        """Length of the flat parameter vector for rows of `num_features` features."""
+
+    @abc.abstractmethod
+    def num_features(self, num_params: int) -> int:
+        """The inverse of `num_params`."""
+
+    @abc.abstractmethod
+    def loss(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        """Loss of one row: params f32[p], x f32[d], y f32[] -> f32[]."""
+
+    @abc.abstractmethod
+    def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        """The predicted target, a class or a value: params f32[p], x f32[n, d] -> f32[n]."""
+
+    @abc.abstractmethod
+    def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
+        """Params f32[..., p] for mapped rows, rewritten to give the same predictions on raw rows."""
+
+    @abc.abstractmethod
+    def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
+        """The inverse of `params_for_raw_rows`: params f32[..., p] for raw rows, rewritten for mapped ones."""
+
+    @abc.abstractmethod
+    def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
+        """Params f32[p] as named arrays that other tools can read, without this package's conventions."""
+
+    def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        """Predicted classes, where classes are the target: params f32[p], x f32[n, d] -> f32[n]."""
+        return self.predict(params, x)
+
+    def init(self, num_features: int) -> jax.Array:
+        """The public starting point f32[p]: zeros, unless a model says otherwise."""
+        return jnp.zeros(self.num_params(num_features), jnp.float32)
+
+    def losses(self, candidates: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        """Losses of n rows under k params, rows last: f32[k, p], f32[n, d], f32[n] -> f32[k, n]."""
+        return jax.vmap(jax.vmap(self.loss, (None, 0, 0)), (0, None, None))(candidates, x, y)
+
+    def gradients(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        """Every row's gradient: params f32[p], x f32[n, d], y f32[n] -> f32[n, p]."""
+        return jax.vmap(jax.grad(self.loss), (None, 0, 0))(params, x, y)
+
+    def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
+        """Sum f32[p] of per-row gradients on mapped rows, each times `factor` f32[n] of their L2 norms f32[n].
+
+        Rows whose norm is not finite count as zero. Here gradients are formed block by block; models that know a
+        closed form never form them.
+        """
+
+        def add(total: jax.Array, block: Rows) -> tuple[jax.Array, None]:
+            gradients = self.gradients(params, features.apply(block.x), block.y)
+            squares = jnp.square(gradients).sum(-1)
+            finite = jnp.isfinite(squares)
+            norms = safe_sqrt(jnp.where(finite, squares, 0.0))
+            weight = jnp.where(finite, block.mask * factor(norms), 0.0)
+            return total + weight @ jnp.where(finite[:, None], gradients, 0.0), None
+
+        blocks = in_blocks(rows, max(1, GRADIENT_FLOATS // params.shape[0]))
+        return jax.lax.scan(add, jnp.zeros_like(params), blocks)[0]
+
+    def clipped_gradient_sum(
+        self, params: jax.Array, rows: Rows, features: FeatureMap, clip_norm: jax.Array
+    ) -> jax.Array:
+        """Sum f32[p] of per-row gradients on mapped rows, each clipped to L2 norm `clip_norm`."""
+        return self.scaled_gradient_sum(
+            params, rows, features, lambda norms: jnp.minimum(1.0, clip_norm / jnp.maximum(norms, LEAST_NORM))
+        )
+
+
+def safe_sqrt(squares: jax.Array) -> jax.Array:
+    """Square root with a finite derivative at zero."""
+    return jnp.sqrt(jnp.maximum(squares, LEAST_NORM**2))

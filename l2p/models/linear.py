@@ -1,0 +1,95 @@
+"""Models whose loss depends on a row through one margin."""
+
+import abc
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.features import FeatureMap
+from l2p.models.base import INTERCEPT_COLUMN, Factor, Model
+from l2p.task import Rows
+
+
+class GeneralizedLinear(Model):
+    """A model whose loss depends on a row through one margin: x . w + INTERCEPT_COLUMN * b, params = (w, b).
+
+    Per-row gradients are multiples of the row itself, which is what makes clipping them closed-form.
+
+    Attributes:
+      lipschitz: supremum of |residual| over margins, for targets of its kinds; `math.inf` where there is none.
+      smoothness: supremum of the curvature over margins; likewise.
+      flat: whether the curvature vanishes at some margins, so that Newton's method alone may find no way down.
+    """
+
+    lipschitz: ClassVar[float]
+    smoothness: ClassVar[float]
+    flat: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        """Loss as a function of the margin, elementwise."""
+
+    @abc.abstractmethod
+    def residual(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        """Derivative of `margin_loss` in the margin, elementwise."""
+
+    @abc.abstractmethod
+    def curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        """Second derivative of `margin_loss` in the margin, elementwise."""
+
+    def newton_curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        """The curvature that Newton's method solves with, elementwise; another one where the true one may vanish."""
+        return self.curvature(margin, y)
+
+    def num_params(self, num_features: int) -> int:
+        return num_features + 1
+
+    def num_features(self, num_params: int) -> int:
+        return num_params - 1
+
+    def lines(self, x: jax.Array) -> jax.Array:
+        """What params are multiplied with: f32[n, d] -> f32[n, p]."""
+        return jnp.column_stack([x, jnp.full(x.shape[0], INTERCEPT_COLUMN)])
+
+    def margin(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        """Margins: params f32[p], x f32[..., d] -> f32[...]."""
+        return x @ params[:-1] + INTERCEPT_COLUMN * params[-1]
+
+    def margins(self, candidates: jax.Array, x: jax.Array) -> jax.Array:
+        """Margins of several params: f32[k, p], x f32[n, d] -> f32[k, n]."""
+        return candidates[:, :-1] @ x.T + INTERCEPT_COLUMN * candidates[:, -1:]
+
+    def loss(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        return self.margin_loss(self.margin(params, x), y)
+
+    def losses(self, candidates: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        return self.margin_loss(self.margins(candidates, x), y[None, :])
+
+    def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        return (self.margin(params, x) > 0).astype(jnp.float32)
+
+    def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
+        """In two passes over the table: a gradient is residual * (mapped row, intercept column), so that its norm is
+        known without forming it. Rows whose residual or squared norm is not finite count as zero."""
+        residual = self.residual(self.margin(self.params_for_raw_rows(params, features), rows.x), rows.y)
+        squares = features.squared_norms(rows.x)
+        finite = jnp.isfinite(residual) & jnp.isfinite(squares)
+        residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
+        weight = rows.mask * residual * factor(jnp.abs(residual) * jnp.sqrt(squares + INTERCEPT_COLUMN**2))
+        return jnp.append(features.weighted_sum(rows.x, weight), weight.sum() * INTERCEPT_COLUMN)
+
+    def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
+        weights = params[..., :-1] * features.scale
+        shift = (weights @ features.center)[..., None]
+        return jnp.concatenate([weights, params[..., -1:] - shift / INTERCEPT_COLUMN], -1)
+
+    def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
+        shift = (params[..., :-1] @ features.center)[..., None]
+        return jnp.concatenate([params[..., :-1] / features.scale, params[..., -1:] + shift / INTERCEPT_COLUMN], -1)
+
+    def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
+        """`weights` f32[d] and `bias` f32[1] of the margin weights . x + bias."""
+        return {"weights": params[:-1], "bias": np.float32(INTERCEPT_COLUMN) * params[-1:]}

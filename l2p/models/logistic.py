@@ -1,0 +1,32 @@
+"""Binary logistic regression."""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+
+from l2p.models.linear import GeneralizedLinear
+
+
+@dataclasses.dataclass(frozen=True)
+class Logistic(GeneralizedLinear):
+    """Binary logistic regression, labels 0 and 1.
+
+    >>> import jax.numpy as jnp
+    >>> round(float(Logistic().loss(jnp.zeros(3), jnp.ones(2), jnp.array(1.0))), 4)
+    0.6931
+    """
+
+    name: ClassVar[str] = "logistic"
+    kinds: ClassVar[tuple[str, ...]] = ("binary",)
+    lipschitz: ClassVar[float] = 1.0
+    smoothness: ClassVar[float] = 0.25
+
+    def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        return jax.nn.softplus(margin) - y * margin
+
+    def residual(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        return jax.nn.sigmoid(margin) - y
+
+    def curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        return jax.nn.sigmoid(margin) * jax.nn.sigmoid(-margin)

@@ -1,0 +1,109 @@
+"""Multi-class logistic regression."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.features import FeatureMap
+from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt
+from l2p.task import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Softmax(Model):
+    """Multi-class logistic regression, labels 0 to K - 1; params are the (d + 1) x K matrix of weights, line by line.
+
+    The last line carries the intercepts. A label that is none of the classes belongs to none of them.
+
+    Attributes:
+      num_classes: K, public by declaration.
+
+    >>> model = Softmax(10)
+    >>> str(model), model.num_params(64), round(float(model.loss(jnp.zeros(650), jnp.ones(64), jnp.array(3.0))), 4)
+    ('softmax:10', 650, 2.3026)
+    """
+
+    num_classes: int
+    name: ClassVar[str] = "softmax"
+    kinds: ClassVar[tuple[str, ...]] = ("multiclass", "binary")
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.num_classes}"
+
+    @property
+    def floats_per_row(self) -> int:  # type: ignore[override]
+        return self.num_classes
+
+    def num_params(self, num_features: int) -> int:
+        return (num_features + 1) * self.num_classes
+
+    def num_features(self, num_params: int) -> int:
+        return num_params // self.num_classes - 1
+
+    def _matrix(self, params: jax.Array) -> jax.Array:
+        """f32[..., p] -> f32[..., d + 1, K]."""
+        return params.reshape(*params.shape[:-1], -1, self.num_classes)
+
+    def _of(self, y: jax.Array) -> jax.Array:
+        """Which class a label is: f32[...] -> bool[..., K]."""
+        return y[..., None] == jnp.arange(self.num_classes).reshape((1,) * y.ndim + (-1,))
+
+    def margins(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        """One margin per class: params f32[p], x f32[n, d] -> f32[n, K]."""
+        weights = self._matrix(params)
+        return x @ weights[:-1] + INTERCEPT_COLUMN * weights[-1:]
+
+    def margin_loss(self, margins: jax.Array, y: jax.Array) -> jax.Array:
+        """Loss as a function of the margins: f32[..., K], f32[...] -> f32[...]."""
+        return jax.nn.logsumexp(margins, axis=-1) - jnp.where(self._of(y), margins, 0.0).sum(-1)
+
+    def residuals(self, margins: jax.Array, y: jax.Array) -> jax.Array:
+        """Gradient of `margin_loss` in the margins: f32[..., K], f32[...] -> f32[..., K]."""
+        return jax.nn.softmax(margins, axis=-1) - self._of(y)
+
+    def loss(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        return self.margin_loss(self.margins(params, x[None, :])[0], y)
+
+    def losses(self, candidates: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        weights = self._matrix(candidates)
+        # One matrix product for all candidates and classes.
+        table = jnp.moveaxis(weights[:, :-1], 0, 1).reshape(x.shape[1], -1)
+        margins = (x @ table).reshape(x.shape[0], -1, self.num_classes) + INTERCEPT_COLUMN * weights[None, :, -1]
+        return self.margin_loss(margins, y[:, None]).T
+
+    def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.argmax(self.margins(params, x), axis=-1).astype(jnp.float32)
+
+    def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
+        """In two passes over the table: a gradient is the outer product of (mapped row, intercept column) and the
+        residuals, so that its norm is the product of theirs."""
+        residuals = self.residuals(self.margins(self.params_for_raw_rows(params, features), rows.x), rows.y)
+        squares = features.squared_norms(rows.x)
+        finite = jnp.isfinite(residuals).all(-1) & jnp.isfinite(squares)
+        residuals, squares = jnp.where(finite[:, None], residuals, 0.0), jnp.where(finite, squares, 0.0)
+        norms = safe_sqrt(jnp.square(residuals).sum(-1)) * jnp.sqrt(squares + INTERCEPT_COLUMN**2)
+        weights = (rows.mask * factor(norms))[:, None] * residuals
+        total = features.weighted_sum(rows.x, weights).T
+        return jnp.concatenate([total, INTERCEPT_COLUMN * weights.sum(0)[None, :]]).ravel()
+
+    def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
+        weights = self._matrix(params)
+        scaled = weights[..., :-1, :] * features.scale
+        shift = jnp.einsum("d,...dk->...k", features.center, scaled)[..., None, :]
+        raw = jnp.concatenate([scaled, weights[..., -1:, :] - shift / INTERCEPT_COLUMN], -2)
+        return raw.reshape(params.shape)
+
+    def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
+        weights = self._matrix(params)
+        shift = jnp.einsum("d,...dk->...k", features.center, weights[..., :-1, :])[..., None, :]
+        mapped = [weights[..., :-1, :] / features.scale, weights[..., -1:, :] + shift / INTERCEPT_COLUMN]
+        return jnp.concatenate(mapped, -2).reshape(params.shape)
+
+    def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
+        """`weights` f32[d, K] and `bias` f32[K] of the margins x . weights + bias; the largest says which class."""
+        weights = params.reshape(-1, self.num_classes)
+        return {"weights": weights[:-1], "bias": np.float32(INTERCEPT_COLUMN) * weights[-1]}

@@ -1,0 +1,98 @@
+"""Least squares: linear regression, and quadratic problems."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.features import FeatureMap
+from l2p.models.base import Factor, safe_sqrt
+from l2p.models.linear import GeneralizedLinear
+from l2p.task import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Square(GeneralizedLinear):
+    """Linear least squares, (margin - y)^2 / 2, on targets in [0, 1]; as a classifier, on labels 0 and 1.
+
+    >>> import jax.numpy as jnp
+    >>> float(Square().loss(jnp.zeros(3), jnp.ones(2), jnp.array(1.0)))
+    0.5
+    """
+
+    name: ClassVar[str] = "square"
+    kinds: ClassVar[tuple[str, ...]] = ("regression", "binary")
+    lipschitz: ClassVar[float] = math.inf
+    smoothness: ClassVar[float] = 1.0
+
+    def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        return 0.5 * jnp.square(margin - y)
+
+    def residual(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        return margin - y
+
+    def curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.ones(jnp.broadcast_shapes(margin.shape, y.shape), margin.dtype)
+
+    def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        return self.margin(params, x)
+
+    def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        return (self.margin(params, x) > 0.5).astype(jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Quadratic(Square):
+    """Quadratic problems ||W theta - y||^2 (Andrychowicz et al. 2016): least squares without an intercept.
+
+    Rows x in [0, 1] are lines 2 x - 1 of W, so that W is centred, as theirs is. The optimum is the solution of the
+    normal equations. Nothing in it takes up a shift, so rows are not centred; a map of the features is followed
+    exactly only where it keeps 1/2 in its place, as x -> scale * (x - 1/2) + 1/2 does.
+
+    >>> import jax.numpy as jnp
+    >>> float(Quadratic().loss(jnp.ones(2), jnp.array([1.0, 0.5]), jnp.array(0.0)))
+    0.5
+    """
+
+    name: ClassVar[str] = "quadratic"
+    kinds: ClassVar[tuple[str, ...]] = ("regression",)
+    has_intercept: ClassVar[bool] = False
+
+    def num_params(self, num_features: int) -> int:
+        return num_features
+
+    def num_features(self, num_params: int) -> int:
+        return num_params
+
+    def lines(self, x: jax.Array) -> jax.Array:
+        return 2.0 * x - 1.0
+
+    def margin(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        return self.lines(x) @ params
+
+    def margins(self, candidates: jax.Array, x: jax.Array) -> jax.Array:
+        return candidates @ self.lines(x).T
+
+    def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
+        """In two passes over the table, as for other linear models; 2 x' - 1 of mapped rows x' is itself a map."""
+        lines = FeatureMap(features.center + 0.5 / features.scale, 2.0 * features.scale)
+        residual = (rows.x @ params - lines.center @ params) * lines.scale - rows.y
+        squares = lines.squared_norms(rows.x)
+        finite = jnp.isfinite(residual) & jnp.isfinite(squares)
+        residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
+        weight = rows.mask * residual * factor(jnp.abs(residual) * safe_sqrt(squares))
+        return lines.weighted_sum(rows.x, weight)
+
+    def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
+        return params * features.scale
+
+    def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
+        return params / features.scale
+
+    def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
+        """`weights` f32[d] and `bias` f32[1] of the prediction weights . x + bias."""
+        return {"weights": 2.0 * params, "bias": -params.sum(keepdims=True)}

@@ -1,0 +1,87 @@
+"""Linear support vector machines: the hinge loss, and Huber's smooth form of it."""
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from l2p.models.linear import GeneralizedLinear
+
+
+@dataclasses.dataclass(frozen=True)
+class HuberSVM(GeneralizedLinear):
+    """Linear SVM with Huber's hinge (Wu et al. 2017), labels 0 and 1, which it reads as -1 and +1.
+
+    With z = (2 y - 1) * margin: 0 above 1 + width, 1 - z below 1 - width, and (1 + width - z)^2 / (4 width) between.
+
+    Attributes:
+      width: h, half the length of the bend.
+
+    >>> svm = HuberSVM()
+    >>> [round(float(svm.margin_loss(jnp.array(margin), jnp.array(1.0))), 4) for margin in (-1.0, 1.0, 1.1)]
+    [2.0, 0.025, 0.0]
+    """
+
+    name: ClassVar[str] = "svm"
+    kinds: ClassVar[tuple[str, ...]] = ("binary",)
+    lipschitz: ClassVar[float] = 1.0
+    flat: ClassVar[bool] = True
+    width: float = 0.1
+
+    @property
+    def smoothness(self) -> float:  # type: ignore[override]
+        return 1.0 / (2.0 * self.width)
+
+    def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        h, z = self.width, (2.0 * y - 1.0) * margin
+        bends = jnp.abs(1.0 - z) <= h
+        # Off the bend a harmless stand-in is squared, so that no derivative meets an overflow.
+        bend = jnp.square(1.0 + h - jnp.where(bends, z, 1.0)) / (4.0 * h)
+        return jnp.where(bends, bend, jnp.where(z < 1.0, 1.0 - z, 0.0))
+
+    def residual(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        sign = 2.0 * y - 1.0
+        return -sign * jnp.clip((1.0 + self.width - sign * margin) / (2.0 * self.width), 0.0, 1.0)
+
+    def curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        sign = 2.0 * y - 1.0
+        bends = jnp.abs(1.0 - sign * margin) <= self.width
+        return jnp.where(bends, jnp.square(sign) * self.smoothness, 0.0)
+
+    def newton_curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        """Of the least curved parabola that touches the loss at this margin and lies above it everywhere.
+
+        Off the bend the loss is straight and has no curvature to solve with; with this one every full step descends.
+        """
+        distance = jnp.abs(1.0 - (2.0 * y - 1.0) * margin)
+        return 0.5 / jnp.maximum(distance, self.width)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hinge(GeneralizedLinear):
+    """Linear SVM with the hinge loss max(0, 1 - z), labels 0 and 1, z as in `HuberSVM`; its kink counts as flat.
+
+    >>> import jax.numpy as jnp
+    >>> float(Hinge().loss(jnp.zeros(3), jnp.ones(2), jnp.array(1.0)))
+    1.0
+    """
+
+    name: ClassVar[str] = "hinge"
+    kinds: ClassVar[tuple[str, ...]] = ("binary",)
+    lipschitz: ClassVar[float] = 1.0
+    flat: ClassVar[bool] = True
+    smoothness: ClassVar[float] = math.inf
+
+    def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        slack = 1.0 - (2.0 * y - 1.0) * margin
+        return jnp.where(slack > 0, slack, 0.0)
+
+    def residual(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        sign = 2.0 * y - 1.0
+        return jnp.where(sign * margin < 1.0, -sign, 0.0)
+
+    def curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
+        """Zero wherever it exists: the hinge cannot be solved by Newton's method, only a smoothed one."""
+        return jnp.zeros(jnp.broadcast_shapes(margin.shape, y.shape), margin.dtype)

@@ -1,0 +1,247 @@
+"""Models of many classes and of numbers, from a table to predictions in its own labels and units."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import l2p
+from l2p import results, saved
+from l2p.cli import main
+from l2p.compare import compare
+from l2p.compare_config import CompareConfig
+from l2p.data import Table, num_classes, prepare, read_table
+from l2p.errors import InputError
+from l2p.models import find_model
+from l2p.summary import report
+
+N = 600
+BOUNDS = {"age": (0, 100), "dose": (-1, 1)}
+PRICES = (50.0, 250.0)
+
+
+def columns(seed=0):
+    random = np.random.default_rng(seed)
+    return random.uniform(0, 100, N), random.uniform(-1, 1, N), random.normal(size=N)
+
+
+def write(path, seed=0):
+    """Columns age, dose, and two targets: grade (3, 5 or 9) and price."""
+    age, dose, noise = columns(seed)
+    grade = np.array([3, 5, 9])[np.digitize(age + 10 * dose + 4 * noise, [33, 66])]
+    price = 100 + age + 20 * dose + 3 * noise
+    lines = [f"{a:.4f},{d:.4f},{g},{p:.4f}" for a, d, g, p in zip(age, dose, grade, price, strict=True)]
+    path.write_text("age,dose,grade,price\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def narrowed(table, target):
+    """The table with one of its targets."""
+    keep = [table.columns.index(name) for name in ("age", "dose", target)]
+    return Table(("age", "dose", target), table.values[:, keep])
+
+
+@pytest.fixture
+def ward(tmp_path):
+    """Writes the table with one target, its bounds and a test table; gives the options that name them."""
+
+    def make(target, bounds):
+        for name, seed in (("ward", 0), ("test", 1)):
+            table = narrowed(read_table(write(tmp_path / "whole.csv", seed)), target)
+            body = "\n".join(",".join(f"{cell:.10g}" for cell in line) for line in table.values)
+            (tmp_path / f"{name}.csv").write_text(",".join(table.columns) + "\n" + body + "\n")
+        (tmp_path / "bounds.json").write_text(json.dumps(bounds))
+        return {
+            "--protector": "noisygd",
+            "--data": str(tmp_path / "ward.csv"),
+            "--target": target,
+            "--bounds": str(tmp_path / "bounds.json"),
+            "--epsilon": "20",
+            "--delta": "1e-5",
+            "--out": str(tmp_path / "out"),
+            "--test": str(tmp_path / "test.csv"),
+        }
+
+    return make
+
+
+def apply(options):
+    words = [word for option, value in options.items() for word in (option, *value.split())]
+    return main(["apply", *words])
+
+
+def test_softmax_from_a_table_of_labels_to_predicted_labels(ward, tmp_path, capsys):
+    options = ward("grade", BOUNDS) | {"--model": "softmax", "--classes": "3 5 9"}
+    assert apply(options) == 0
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["test_accuracy"] > 0.6  # one class in three
+    card = l2p.Card.from_json(tmp_path / "out" / "card.json")
+    assert (card.model, card.private_release, card.num_features) == ("softmax:3", True, 2)
+    model, test = saved.load(tmp_path / "out"), read_table(tmp_path / "test.csv")
+    predicted = model.predict(test)
+    assert set(predicted) <= {3.0, 5.0, 9.0}
+    assert (predicted == test.values[:, 2]).mean() == pytest.approx(metrics["test_accuracy"], abs=1e-6)
+    arrays = load_file(tmp_path / "out" / "model.safetensors")
+    x = test.values[:, :2] / [100, 2] + [0, 0.5]
+    by_hand = np.array([3, 5, 9])[(x @ arrays["weights"] + arrays["bias"]).argmax(1)]
+    assert (by_hand == predicted).mean() > 0.995
+    capsys.readouterr()
+
+
+def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
+    options = ward("price", BOUNDS | {"price": PRICES}) | {"--model": "square"}
+    assert apply(options) == 0
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    test = read_table(tmp_path / "test.csv")
+    predicted = saved.load(tmp_path / "out" / "model.safetensors").predict(test)
+    prices = np.clip(test.values[:, 2], *PRICES)
+    assert np.mean(((predicted - prices) / 200) ** 2) == pytest.approx(metrics["test_mse"], rel=1e-3)
+    assert metrics["test_mse"] < 0.5 * np.var(prices / 200)
+    assert "test_accuracy" not in metrics
+    # An empty cell has no prediction, and the test table needs no target.
+    table = Table(("dose", "age"), np.array([[0.5, 40.0], [np.nan, 40.0]]))
+    found = saved.load(tmp_path / "out").predict(table)
+    assert np.isfinite(found[0])
+    assert np.isnan(found[1])
+    with pytest.raises(InputError, match="lacks 'dose'"):
+        saved.load(tmp_path / "out").predict(Table(("age",), np.zeros((1, 1))))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"--model": "softmax"}, "how many classes"),
+        ({"--model": "forest"}, "model 'forest' is unknown"),
+        ({"--model": "svm", "--classes": "3 5 9"}, "two different numbers"),
+        ({"--model": "softmax", "--classes": "3 5 5"}, "different numbers"),
+        ({"--model": "quadratic", "--classes": "3 5"}, "a regression has none"),
+        ({"--model": "square"}, "bounds are missing for column 'grade'"),
+        ({"--model": "logistic"}, "labels other than"),
+        ({"--model": "softmax", "--protector": "census", "--classes": "3 5 9"}, "was made for logistic"),
+    ],
+)
+def test_what_a_model_cannot_learn_costs_one_sentence_and_nothing_else(ward, tmp_path, capsys, changes, said):
+    assert apply(ward("grade", BOUNDS) | changes) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not any((tmp_path / "out").iterdir())
+
+
+def test_private_training_takes_its_classes_from_the_models_name_only():
+    age, dose, _ = columns()
+    y = np.digitize(age, [33, 66]).astype(np.float32)
+    rows = l2p.Rows(np.c_[age / 100, (dose + 1) / 2].astype(np.float32), y, np.ones(N, np.float32))
+    budget = l2p.Budget(20.0, 1e-5)
+    result = l2p.private_train(rows, "noisygd", budget, model="softmax:5", key=jax.random.key(0))
+    assert (result.model, result.params.shape, result.card.model) == ("softmax:5", (15,), "softmax:5")
+    assert np.mean(np.asarray(find_model(result.model).predict(result.params, rows.x)) == y) > 0.6
+    with pytest.raises(InputError, match="how many classes"):
+        l2p.private_train(rows, "noisygd", budget, model="softmax")
+    network = l2p.private_train(rows.replace(y=(y > 1).astype(np.float32)), "noisygd", budget, model="mlp")
+    assert network.params.shape == (81,)
+    with pytest.raises(InputError, match=r"softmax:5 on these columns has \[15\]"):
+        l2p.private_train(rows, "noisygd", budget, model="softmax:5", params=jnp.zeros(3))
+
+
+@pytest.mark.parametrize("model", ["mlp", "quadratic", "hinge"])
+def test_every_saved_model_comes_back_as_it_was(tmp_path, model):
+    what = find_model(model)
+    start = what.init(2) + 0.1
+    result = l2p.private_train(
+        l2p.Rows(jnp.ones((900, 2)), jnp.ones(900), jnp.ones(900)), "noisygd", l2p.Budget(1.0, 1e-5), model=model
+    )
+    result = dataclasses.replace(result, params=start)
+    classes = None if "regression" in what.kinds else (7.0, 8.0)
+    result.save(tmp_path, ["age", "dose"], BOUNDS | {"y": (0.0, 10.0)}, classes, "y")
+    again = saved.load(tmp_path)
+    np.testing.assert_array_equal(again.params, start)
+    table = Table(("age", "dose"), np.random.default_rng(0).uniform(-1, 1, (20, 2)) * [100, 1])
+    x = jnp.asarray(np.clip(table.values / [100, 2] + [0, 0.5], 0, 1), jnp.float32)
+    expected = np.asarray(what.predict(start, x), float)
+    np.testing.assert_allclose(again.predict(table), 7 + expected if classes else 10 * expected, rtol=1e-5)
+
+
+def test_a_file_that_is_no_saved_model_is_refused(tmp_path):
+    with pytest.raises(InputError, match="not a model that l2p saved"):
+        saved.load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"rubbish")
+    with pytest.raises(InputError, match="not a model that l2p saved"):
+        saved.load(tmp_path)
+
+
+# --------------------------------------------------------------------------------------------------------- preparation
+def test_labels_of_many_classes_become_their_numbers_and_others_null_rows():
+    table = Table(("age", "grade"), np.array([[0.0, 9], [50, 3], [100, 5], [100, 4], [np.nan, 5]]))
+    rows = prepare(table, "grade", {"age": (0, 100)}, (3, 5, 9), on_invalid="null", kind="multiclass")
+    np.testing.assert_array_equal(rows.y, [2, 0, 1, 0, 0])
+    np.testing.assert_array_equal(rows.mask, [1, 1, 1, 0, 0])
+    with pytest.raises(InputError, match="labels other than 3 and 5 and 9"):
+        prepare(Table(table.columns, table.values[:4]), "grade", {"age": (0, 100)}, (3, 5, 9), kind="multiclass")
+    with pytest.raises(InputError, match="needs its classes declared"):
+        prepare(table, "grade", {"age": (0, 100)}, kind="multiclass")
+
+
+def test_targets_of_a_regression_are_scaled_by_their_bounds_and_clipped_silently():
+    table = Table(("age", "price"), np.array([[0.0, 50], [50, 150], [100, 9999], [100, -np.inf], [10, np.nan]]))
+    bounds = {"age": (0, 100), "price": PRICES}
+    rows = prepare(table, "price", bounds, on_invalid="null", kind="regression")
+    np.testing.assert_array_equal(rows.y, [0, 0.5, 1, 0, 0])
+    np.testing.assert_array_equal(rows.mask, [1, 1, 1, 0, 0])
+    with pytest.raises(InputError, match="target 'price' has empty, NaN or infinite cells"):
+        prepare(table, "price", bounds, kind="regression")
+    with pytest.raises(InputError, match="bounds are missing for column 'price'"):
+        prepare(table, "price", {"age": (0, 100)}, kind="regression")
+
+
+# ---------------------------------------------------------------------------------------------------------- comparison
+def test_many_classes_are_compared_by_accuracy(tmp_path):
+    config = CompareConfig(
+        "digits", tmp_path, model="softmax", methods=("noisygd",), epsilon=(8.0,), delta=1e-5, seeds=1
+    )
+    (row,) = compare(config)
+    assert (row["model"], row["test_mse"]) == ("softmax:10", None)
+    assert row["test_accuracy"] > 0.6
+    assert results.is_scored(row)
+    assert compare(config) == [row]  # read back
+    assert (num_classes("digits"), num_classes("mnist:3,5"), num_classes("california")) == (10, 2, None)
+
+
+def test_numbers_are_compared_by_squared_error(ward, tmp_path, capsys):
+    options = ward("price", BOUNDS | {"price": PRICES})
+    config = CompareConfig(
+        options["--data"],
+        tmp_path / "cmp",
+        target="price",
+        bounds=tmp_path / "bounds.json",
+        model="square",
+        methods=("noisygd", "nonprivate"),
+        epsilon=(8.0,),
+        delta=1e-5,
+        seeds=2,
+    )
+    rows = compare(config)
+    assert all(row["test_accuracy"] is None and results.is_scored(row) for row in rows)
+    private, best = (np.mean([row["test_mse"] for row in rows if row["method"] == name]) for name in config.methods)
+    assert best < private < 0.5 * (100**2 / 12 + 400 / 3) / 200**2
+    assert best == pytest.approx((3 / 200) ** 2, rel=0.25)  # the noise on prices
+    assert compare(config) == rows
+    report(rows, config)
+    assert "Test mean squared error" in capsys.readouterr().out
+    with pytest.raises(InputError, match="needs a binary target, but that of 'digits' is multiclass"):
+        compare(dataclasses.replace(config, data="digits", model="mlp", target=None, bounds=None, out=tmp_path / "no"))
+
+
+def test_a_comparison_made_before_there_were_regressions_is_still_read(tmp_path):
+    old = [column for column in results.COLUMNS if column != "test_mse"]
+    values = {"data": "x", "model": "logistic", "method": "agd", "accountant": "rdp", "epsilon": 0.1, "seed": 0}
+    line = ",".join(str(values.get(column, 0.5 if column.startswith(("test", "train")) else "")) for column in old)
+    (tmp_path / "results.csv").write_text(",".join(old) + "\n" + line + "\n")
+    (found,) = results.read(tmp_path / "results.csv")
+    assert results.cell(found) == ("agd", 0.1, 0)
+    assert found["test_mse"] is None
+    assert found["test_accuracy"] == 0.5

@@ -1,0 +1,254 @@
+"""Every model through queries and protectors: sensitivity, limits without noise, the minimiser, budgets."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize
+
+from l2p import oracle
+from l2p.features import FeatureMap
+from l2p.models import GeneralizedLinear, Hinge, HuberSVM
+from l2p.oracle import Setup, exact_sum
+from l2p.privacy import Adjacency, Budget, Filter
+from l2p.privacy.noise import GRID_STEPS
+from l2p.protectors import HAND_DESIGNED, Centering, Decaying, Optax, Stepwise
+from l2p.queries import ClippedGradient, NoisyMinimum
+from l2p.queries.solve import minimise, newton
+from l2p.result import answered
+from l2p.run import run, trace_rows
+from l2p.simulate import mean_loss
+from l2p.task import Rows, null_invalid
+from tests.models import naive
+from tests.models.naive import EVERY
+
+D, N, STEPS = 3, 60, 6
+CLIP = 0.4
+BUDGET = Budget(1.0, 1e-6)
+ALL = pytest.mark.parametrize("name", EVERY)
+
+
+def f32(value):
+    return jnp.asarray(value, jnp.float32)
+
+
+def table(name, seed=0, count=N):
+    random = np.random.default_rng(seed)
+    x = random.random((count, D))
+    signal = 4 * (x @ [1.5, -1.0, 0.5] - 0.5) + random.logistic(size=count)
+    y = 1 / (1 + np.exp(-signal)) if "regression" in EVERY[name].kinds else (signal > 0).astype(float)
+    if name == "softmax":
+        y = np.digitize(signal, [-1, 1]).astype(float)
+    return Rows(f32(x), f32(y), f32(np.ones(count)))
+
+
+def start_of(name):
+    return f32(np.random.default_rng(1).normal(size=EVERY[name].num_params(D)))
+
+
+# -------------------------------------------------------------------------------------------------------- sensitivity
+def queries(name):
+    model, params = EVERY[name], start_of(name)
+    features = FeatureMap(f32([0.3, 0.5, 0.9]), f32(1.6))
+    candidates = params[None, :] + f32(np.random.default_rng(2).normal(size=(4, len(params))))
+    return {
+        "gradient": ClippedGradient(model, params, features, f32(CLIP), f32(1.0)),
+        "minimum": NoisyMinimum(model, candidates, f32(CLIP), f32(1.0), "gumbel"),
+    }
+
+
+@functools.cache
+def neighbours(name):
+    """A table of six rows; for each of them, the table without it, as it is, and with hostile ones in its place."""
+    rows = table(name, count=6)
+    x, y, mask = (np.array(leaf) for leaf in (rows.x, rows.y, rows.mask))
+    lines = [np.full(D, value) for value in (np.nan, np.inf, 3e38, -3e38, 1e20, 50.0, -50.0, 0.0)]
+    hostile = [(line, label) for line in [*lines, np.array([3e38, -3e38, 0])] for label in (0.0, 1.0)]
+    hostile += [(np.full(D, 0.5), label) for label in (np.nan, 1e30, -3e38, 7.0, 0.5)]
+    tables = []
+    for row in range(len(y)):
+        here = np.arange(len(y)) == row
+        tables += [(x, y, np.where(here, 0, mask)), (x, y, mask)]
+        tables += [(np.where(here[:, None], line, x), np.where(here, label, y), mask) for line, label in hostile]
+    return Rows(*(f32(np.stack(leaf)) for leaf in zip(*tables, strict=True)))
+
+
+@jax.jit
+def sums(query, tables):
+    return jax.vmap(lambda rows: query.add(query.empty(), null_invalid(rows)))(tables)
+
+
+@jax.jit
+def exact_sums(query, tables):
+    return jax.lax.map(lambda rows: exact_sum(query, null_invalid(rows)), tables)
+
+
+@pytest.mark.parametrize("kind", ["gradient", "minimum"])
+@ALL
+def test_no_row_moves_a_sum_by_more_than_the_bound_in_float32_or_to_the_last_bit(name, kind):
+    query, tables = queries(name)[kind], neighbours(name)
+    found = np.asarray(sums(query, tables), np.float64)
+    with jax.enable_x64(True):
+        totals, grids = exact_sums(query, tables)
+    steps = np.asarray(totals) / np.asarray(grids)[:, None]
+    assert np.array_equal(steps, np.rint(steps))
+    for values, bound, tolerance in ((found, CLIP, 3e-5), (steps, float(GRID_STEPS), 0.0)):
+        assert np.isfinite(values).all()
+        values = values.reshape(6, -1, values.shape[-1])
+        moved = values[:, 1:] - values[:, :1]  # what the row adds to the table without it
+        if kind == "minimum":
+            assert moved.min() >= -1e-6 * bound * (tolerance > 0)
+            worst = moved.max()
+        else:
+            worst = np.sqrt((moved * moved).sum(-1)).max()
+        assert 0.9 * bound < worst <= bound * (1 + tolerance)
+
+
+def test_long_contributions_are_released_in_smaller_blocks_of_whole_vectors():
+    assert oracle._release_block(53) == oracle.RELEASE_BLOCK
+    for size in (7850, 15_741, 10**8):
+        assert oracle._release_block(size) % 64 == 0
+    assert oracle._release_block(15_741) * 15_741 <= oracle.RELEASE_FLOATS
+
+
+# -------------------------------------------------------------------------------------------------------------- limits
+def setup(name, accountant="gdp", **changes):
+    planned = Filter(accountant, BUDGET).accountant()
+    return Setup.create(EVERY[name], Adjacency.ZERO_OUT, planned, N).replace(**changes)
+
+
+def unlimited(name, accountant="gdp"):
+    here = setup(name, accountant)
+    return here.replace(accountant=here.accountant.replace(budget=f32(1e12)), cap=f32(1e12))
+
+
+def descent(rate, clip_norm, centering=None):
+    rates = {"learning_rate": jnp.log(f32([rate])), "momentum": f32([-np.inf])}
+    scheduler = Decaying(jnp.log(f32([clip_norm])), f32([0.0]))
+    return Stepwise(scheduler, Optax("sgd", rates), centering, num_steps=STEPS)
+
+
+jit_run = jax.jit(run)
+CENTERING = Centering(f32([0.0]), f32(-1.2), f32(5.0), f32(1.5))
+
+
+def plain_descent(model, rows, rate, x, start=None):
+    params, y = np.asarray(model.init(D) if start is None else start, float), np.asarray(rows.y, float)
+    for _ in range(STEPS):
+        params = params - rate * naive.gradients(model, params, x, y).mean(0)
+    return params
+
+
+@ALL
+def test_with_a_huge_budget_and_clip_norm_it_is_plain_gradient_descent(name):
+    model, rows = EVERY[name], table(name)
+    params, ended, _, _ = jit_run(descent(0.5, 100.0), model.init(D), rows, unlimited(name), jax.random.key(0))
+    assert int(ended.step) == STEPS
+    expected = plain_descent(model, rows, 0.5, np.asarray(rows.x, float))
+    np.testing.assert_allclose(params, expected, rtol=1e-3, atol=2e-4)
+    assert np.abs(expected - np.asarray(model.init(D))).max() > 0.01
+
+
+@pytest.mark.parametrize("name", ["softmax", "mlp", "quadratic"])
+def test_centred_it_is_plain_gradient_descent_on_centred_rows_mapped_back(name):
+    model, rows = EVERY[name], table(name)
+    protector = descent(0.5, 100.0, CENTERING)
+    params, _, (first, _), _ = jit_run(protector, model.init(D), rows, unlimited(name), jax.random.key(0))
+    x = np.asarray(rows.x, float)
+    if not model.has_intercept:  # nothing could take up the shift, so no mean is bought
+        assert first == []
+        np.testing.assert_allclose(params, plain_descent(model, rows, 0.5, x), rtol=1e-3, atol=2e-4)
+        return
+    assert [record.query for record in first] == ["feature_mean"]
+    center = x.mean(0)
+    scale = 1.5 / np.sqrt((center * (1 - center)).sum() + 0.01)
+    mapped, features = (x - center) * scale, FeatureMap(jnp.asarray(center, jnp.float32), jnp.float32(scale))
+    start = model.params_for_mapped_rows(model.init(D), features)  # predicts on mapped rows as it did on raw ones
+    expected = plain_descent(model, rows, 0.5, mapped, start)
+    np.testing.assert_allclose(
+        naive.losses(model, params, x, rows.y), naive.losses(model, expected, mapped, rows.y), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [(name, "noisygd") for name in EVERY] + [("softmax", "agd"), ("mlp", "agd")]
+)
+def test_a_run_keeps_its_budget_in_float64_and_learns_where_it_is_large(name, method):
+    model, rows = EVERY[name], table(name)
+    accountant = "rdp" if method == "agd" else "gdp"
+    protector = HAND_DESIGNED[method](BUDGET).replace(num_steps=40)
+    _, _, (first, records), _ = jit_run(protector, model.init(D), rows, setup(name, accountant), jax.random.key(0))
+    planned = Filter(accountant, BUDGET)
+    assert 0 < planned.spent(answered(trace_rows(first, [records]))) <= planned.limit
+    params, _, _, _ = jit_run(protector, model.init(D), rows, unlimited(name, accountant), jax.random.key(0))
+    assert float(mean_loss(params, model, rows)) < 0.95 * float(mean_loss(model.init(D), model, rows))
+
+
+def test_meta_gradients_through_the_hinges_kink_are_finite():
+    model, rows = EVERY["hinge"], table("hinge")
+    on_kink = f32([0.0, 0.0, 0.0, 2.0])  # margin 1 everywhere: at the kink of every row of class 1
+
+    def loss(protector, start):
+        params, _, _, _ = run(protector, start, rows, setup("hinge"), jax.random.key(0))
+        return mean_loss(params, model, rows)
+
+    for start in (on_kink, -on_kink, jnp.zeros(4)):
+        for leaf in jax.tree.leaves(jax.jit(jax.grad(loss))(descent(0.5, 1.0).replace(num_steps=3), start)):
+            assert bool(jnp.isfinite(leaf).all())
+
+
+# --------------------------------------------------------------------------------------------------------- minimisers
+@functools.cache
+def solution(name, count=200):
+    model, rows = EVERY[name], table(name, count=count)
+    return rows, np.asarray(jax.jit(lambda rows: minimise(model, model.init(D), rows))(rows), float)
+
+
+@pytest.mark.parametrize("name", ["square", "quadratic"])
+def test_least_squares_end_at_the_solution_of_the_normal_equations(name):
+    rows, found = solution(name)
+    lines = np.asarray(EVERY[name].lines(rows.x), float)
+    np.testing.assert_allclose(found, np.linalg.lstsq(lines, np.asarray(rows.y, float), rcond=None)[0], atol=1e-3)
+
+
+def test_the_hinge_is_solved_to_a_quarter_of_its_bend():
+    rows, found = solution("hinge")
+    sign, lines = 2 * np.asarray(rows.y, float) - 1, np.asarray(EVERY["hinge"].lines(rows.x), float)
+    # As a linear program over (params, slacks): slack >= 0, slack >= 1 - sign * margin, their mean least.
+    count = len(sign)
+    best = optimize.linprog(
+        np.r_[np.zeros(D + 1), np.full(count, 1 / count)],
+        A_ub=np.c_[-sign[:, None] * lines, -np.eye(count)],
+        b_ub=-np.ones(count),
+        bounds=[(None, None)] * (D + 1) + [(0, None)] * count,
+    ).fun
+    reached = naive.losses(EVERY["hinge"], found, rows.x, rows.y).mean()
+    assert best - 1e-6 <= reached <= best + 0.001 / 4 + 1e-4
+
+
+@pytest.mark.parametrize("name", ["logistic", "svm", "softmax", "mlp"])
+def test_the_minimiser_is_a_stationary_point(name):
+    rows, found = solution(name)
+    model = EVERY[name]
+    slope = naive.gradients(model, found, rows.x, rows.y).mean(0)
+    ridge = 1e-6 if model.convex else 1e-4
+    assert np.abs(slope + ridge * found).max() < (2e-4 if model.convex else 5e-3)
+    if name == "mlp":  # not the minimum, but below that of a model that it contains, or nearly so
+        logistic = naive.losses(EVERY["logistic"], solution("logistic")[1], rows.x, rows.y).mean()
+        assert naive.losses(model, found, rows.x, rows.y).mean() < logistic
+
+
+def test_newtons_method_solves_regularised_hubers_svm_from_where_it_is_straight():
+    rows, model = table("svm", count=200), HuberSVM()
+    found = np.asarray(jax.jit(lambda rows: newton(model, jnp.zeros(D + 1), rows, 40, 0.05))(rows), float)
+
+    def objective(params):
+        return naive.losses(model, params, rows.x, rows.y).mean() + 0.025 * params @ params
+
+    best = optimize.minimize(objective, np.zeros(D + 1), method="BFGS").fun
+    assert objective(found) <= best + 1e-6
+    assert isinstance(model, GeneralizedLinear)
+    assert model.flat
+    assert Hinge().flat
