@@ -102,14 +102,15 @@ def accuracies(
 
 
 def meta_test(
-    found: checkpoint.Checkpoint, num_tasks: int = TASKS, num_rows: int = ROWS, seed: int = SEED
+    found: checkpoint.Checkpoint, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED
 ) -> dict[str, Any]:
     """Figures of a meta-trained protector on held-out tasks, as JSON.
 
     Args:
       found: its card must hold `config` and `range`, as `meta_train.train` writes them.
       num_tasks: per feature count, at most.
-      num_rows: per task, to train on; each stands for N / num_rows rows of the simulated table.
+      num_rows: per task, to train on; each stands for N / num_rows rows of the simulated table. None for `ROWS`, or for
+        the config's where tasks have all columns of a table, which may be many.
       seed: of tasks and noise.
 
     Returns:
@@ -129,6 +130,7 @@ def meta_test(
         )
     config = MetaConfig.from_json(card["config"])
     model, (low, high) = config.find_model(), card["range"]["log_signal"]
+    num_rows = num_rows or (ROWS if config.num_features else config.rows)
     drawn = [draw(config.source, model, size, num_tasks, num_rows, seed) for size in config.feature_counts]
     trivial, optimum = (np.concatenate([getattr(tasks, name) for tasks in drawn]) for name in ("trivial", "optimum"))
     if not trivial.size:
@@ -167,7 +169,7 @@ def meta_test(
     }
 
 
-def update(path: Path, num_tasks: int = TASKS, num_rows: int = ROWS, seed: int = SEED) -> dict[str, Any]:
+def update(path: Path, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED) -> dict[str, Any]:
     """Meta-test the checkpoint at `path`, write the figures onto its card, and return them; all else stays as it is."""
     found = checkpoint.load(path)
     figures = meta_test(found, num_tasks, num_rows, seed)

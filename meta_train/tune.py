@@ -73,7 +73,7 @@ def main(
     out: Path,
     model: str = "logistic",
     source: tuple[str, ...] = ("adult",),
-    steps: int = 160,
+    steps: int = 120,
     seed: int = 0,
 ) -> None:
     """Tune each method on each source by meta-gradients and by random search, and keep the better of the two.
