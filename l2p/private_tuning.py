@@ -13,7 +13,7 @@ from flax import struct
 
 from l2p.api import check, private_train
 from l2p.errors import InputError
-from l2p.models import NAMES, find_model
+from l2p.models import MODELS, NAMES, find_model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy import convert
 from l2p.privacy.accountants import Filter, default_accountant
@@ -36,7 +36,9 @@ class Score(Protector):
 
     num_steps: int = struct.field(pytree_node=False, default=0)
     adaptive_noise = False
-    models: ClassVar[tuple[str, ...]] = NAMES
+    models: ClassVar[tuple[str, ...]] = tuple(
+        name for name in NAMES if name not in MODELS or MODELS[name].kinds != ("regression",)
+    )
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
         setup = oracle.setup
@@ -89,7 +91,7 @@ def private_tuning(
     Which runs lost, with what scores, and how many there were stays unknown; running time tells the last.
 
     Args:
-      data, model, key, num_rows: as in `private_train`.
+      data, model, key, num_rows: as in `private_train`; labels are classes, scored by the share that is right.
       candidates: what `private_train` takes as a protector; their number costs nothing.
       budget: what all of it may spend together.
       repetitions: the law of the number of runs; default a logarithmic one with 10 on average.
@@ -115,6 +117,7 @@ def private_tuning(
     rho = base_rho(law, budget.epsilon, budget.delta)
     runs = [_base_run(candidate, budget, rho * (1 - score_share), model, num_rows) for candidate in candidates]
     scoring = _budget(rho * score_share, "gdp", budget)
+    check(Score(), scoring, model, "gdp", num_rows)
 
     common = {"model": model, "num_rows": num_rows}
     best: tuple[float, int | None, jax.Array | None] = (-math.inf, None, None)

@@ -60,7 +60,7 @@ def cell(row: Row) -> Cell:
 
 def is_scored(row: Row) -> bool:
     """Whether a run stands behind the row; otherwise its note says why not."""
-    return row["test_loss"] is not None
+    return row["train_loss"] is not None
 
 
 def read(path: Path) -> list[Row]:

@@ -103,8 +103,11 @@ class MetaConfig:
             )
 
     def find_model(self) -> Model:
-        """The model that is trained."""
-        return find_model(self.model, 2)  # tasks have two classes
+        """The model that is trained; `InputError` if it is unknown or learns no classes, as tasks have two."""
+        model = find_model(self.model, None if ":" in self.model else 2)
+        if "binary" not in model.kinds:
+            raise InputError(f"model {self.model!r} predicts no class, but tasks have two; choose one that does.")
+        return model
 
     @property
     def feature_counts(self) -> tuple[int | None, ...]:

@@ -187,7 +187,7 @@ def test_a_signal_outside_the_trained_range_is_a_warning(tmp_path):
         ({"protector": "nonprivate"}, "without noise"),
         ({"protector": "censos"}, "unknown"),
         ({"model": "forest"}, "model 'forest' is unknown"),
-        ({"accountant": "moments"}, "accountant 'moments' is unknown"),
+        ({"accountant": "fourier"}, "accountant 'fourier' is unknown"),
         ({"accountant": "paper_13"}, "no theorem for full batch"),
         ({"accountant": "pld"}, "no theorem for full batch"),
         ({"protector": "agd", "accountant": "pld"}, "no theorem for full batch"),

@@ -127,7 +127,7 @@ def test_bad_options_cost_a_sentence(tmp_path, monkeypatch, capsys, words, said)
         ('{"epsilon": 0.1}', "epsilon is 0.1, but it has to be a list of numbers"),
         ('{"epsilon": ["0.1"]}', "it has to be a list of numbers"),
         ('{"methods": "agd"}', 'methods is "agd", but it has to be a list of texts'),
-        ('{"classes": [0, 1, 2]}', "it has to be a list of 2 numbers or null"),
+        ('{"classes": [0, "1"]}', "it has to be a list of numbers or null"),
         ('{"aux": 3}', "aux is 3, but it has to be a text or null"),
         ('{"delta": null}', "delta is null, but it has to be a number"),
     ],

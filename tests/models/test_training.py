@@ -134,8 +134,8 @@ jit_run = jax.jit(run)
 CENTERING = Centering(f32([0.0]), f32(-1.2), f32(5.0), f32(1.5))
 
 
-def plain_descent(model, rows, rate, x):
-    params, y = np.asarray(model.init(D), float), np.asarray(rows.y, float)
+def plain_descent(model, rows, rate, x, start=None):
+    params, y = np.asarray(model.init(D) if start is None else start, float), np.asarray(rows.y, float)
     for _ in range(STEPS):
         params = params - rate * naive.gradients(model, params, x, y).mean(0)
     return params
@@ -163,8 +163,10 @@ def test_centred_it_is_plain_gradient_descent_on_centred_rows_mapped_back(name):
         return
     assert [record.query for record in first] == ["feature_mean"]
     center = x.mean(0)
-    mapped = (x - center) * 1.5 / np.sqrt((center * (1 - center)).sum() + 0.01)
-    expected = plain_descent(model, rows, 0.5, mapped)
+    scale = 1.5 / np.sqrt((center * (1 - center)).sum() + 0.01)
+    mapped, features = (x - center) * scale, FeatureMap(jnp.asarray(center, jnp.float32), jnp.float32(scale))
+    start = model.params_for_mapped_rows(model.init(D), features)  # predicts on mapped rows as it did on raw ones
+    expected = plain_descent(model, rows, 0.5, mapped, start)
     np.testing.assert_allclose(
         naive.losses(model, params, x, rows.y), naive.losses(model, expected, mapped, rows.y), atol=1e-3
     )

@@ -539,7 +539,8 @@ def wide(query, size):
 def test_vector_answers_carry_noise_multiplier_times_sensitivity(kind, source, adjacency):
     query = wide(QUERIES[kind], DRAWS)
     # A vector of clipped losses may move in all its entries at once.
-    bound = float(query.clip_norm) * (DRAWS**0.5 if kind == "clipped loss" else 1)
+    length = query.norm_bound if kind == "cross moment" else query.clip_norm
+    bound = float(length) * (DRAWS**0.5 if kind == "clipped loss" else 1)
     scale = NOISE * bound * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
     with jax.enable_x64(source == "host"):
         noise = KeyNoise(jax.random.key(7)) if source == "key" else host_noise("gaussian", DRAWS, bound * 2.0**-24)
