@@ -65,7 +65,7 @@ def slope(model, rows, norm, params, convexity):
         residual = special.expit(margins) - labels
     else:
         sign = 2 * labels - 1
-        residual = -sign * np.clip(1.5 - sign * margins, 0, 1)
+        residual = -sign * np.clip((1 + model.width - sign * margins) / (2 * model.width), 0, 1)
     return residual @ lines + convexity * params
 
 
