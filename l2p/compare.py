@@ -180,7 +180,8 @@ def _is_file(config: CompareConfig) -> bool:
 def _model(config: CompareConfig) -> Model:
     """The model, with as many classes as are declared: by the set's documentation, or for a file by `classes`."""
     if not _is_file(config):
-        return find_model(config.model, data.num_classes(config.data))
+        # A regression has no classes; `load_rows` refuses a model that needs some.
+        return find_model(config.model, data.num_classes(config.data) or 2)
     return find_model(config.model, len(config.classes) if config.classes else None)
 
 

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from safetensors.numpy import save_file
 
+from l2p.errors import InputError
 from l2p.models import find_model
 from l2p.privacy import sampling
 from l2p.privacy.card import Card
@@ -65,6 +66,9 @@ class Result:
         predicts the second class. `classes` None stands for 0 and 1, or for a regression, whose target `bounds` name
         too. `l2p.saved.load` reads it back.
 
+        Raises:
+          InputError: a regression's target has no bounds.
+
         >>> import tempfile, jax, jax.numpy as jnp, l2p
         >>> rows = l2p.Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
         >>> result = l2p.private_train(rows, "noisygd", l2p.Budget(1.0, 1e-5), key=jax.random.key(0))
@@ -76,13 +80,19 @@ class Result:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         model, params = find_model(self.model), np.asarray(self.params, np.float32)
-        scaled = [*columns, target] if model.kind(classes) == "regression" else columns
+        is_number = model.kind(classes) == "regression"
+        if is_number and target not in bounds:
+            raise InputError(
+                f"bounds name no {target!r}, without which the model's predictions have no unit; add the [low, high] "
+                "that the target was scaled by, or name the classes of a classifier."
+            )
+        scaled = [*columns, target] if is_number else columns
         metadata = {
             "model": self.model,
             "kind": model.kind(classes),
             "columns": json.dumps(list(columns)),
             "bounds": json.dumps({column: list(bounds[column]) for column in scaled}),
-            "classes": json.dumps([] if target in scaled else list(classes or (0.0, 1.0))),
+            "classes": json.dumps([] if is_number else list(classes or model.labels)),
             "target": json.dumps(target),
         }
         arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays(params).items()}

@@ -41,6 +41,11 @@ class Model(abc.ABC):
     has_intercept: ClassVar[bool] = True
     floats_per_row: int = 1
 
+    @property
+    def labels(self) -> tuple[float, ...]:
+        """The classes that rows hold, where classes are the target."""
+        return 0.0, 1.0
+
     def __str__(self) -> str:
         return self.name
 

@@ -35,6 +35,10 @@ class Softmax(Model):
         return f"{self.name}:{self.num_classes}"
 
     @property
+    def labels(self) -> tuple[float, ...]:
+        return tuple(float(label) for label in range(self.num_classes))
+
+    @property
     def floats_per_row(self) -> int:  # type: ignore[override]
         return self.num_classes
 

@@ -12,7 +12,7 @@ def labels(model, random, count):
     """Targets of the model's first kind, as an array f64[count]."""
     if "regression" in model.kinds:
         return random.random(count)
-    return random.integers(0, getattr(model, "num_classes", 2), count).astype(float)
+    return random.integers(0, len(model.labels), count).astype(float)
 
 
 def losses(model, params, x, y):

@@ -156,6 +156,9 @@ def test_every_saved_model_comes_back_as_it_was(tmp_path, model):
         l2p.Rows(jnp.ones((900, 2)), jnp.ones(900), jnp.ones(900)), "noisygd", l2p.Budget(1.0, 1e-5), model=model
     )
     result = dataclasses.replace(result, params=start)
+    if "regression" in what.kinds:
+        with pytest.raises(InputError, match="bounds name no 'y'"):
+            result.save(tmp_path, ["age", "dose"], BOUNDS, None, "y")
     classes = None if "regression" in what.kinds else (7.0, 8.0)
     result.save(tmp_path, ["age", "dose"], BOUNDS | {"y": (0.0, 10.0)}, classes, "y")
     again = saved.load(tmp_path)
