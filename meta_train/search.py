@@ -28,7 +28,8 @@ class SearchState:
 
 def init(protector: Protector) -> SearchState:
     """The state before the first candidate."""
-    return SearchState(protector, jnp.array(jnp.inf))
+    # With its dtype named, for a weakly typed first state would be compiled for apart.
+    return SearchState(protector, jnp.array(jnp.inf, jnp.float32))
 
 
 def compiled(

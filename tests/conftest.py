@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hypothesis
 import jax
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -29,3 +30,15 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # No deadline: the first example of a test may compile. Derandomized: a run passes or fails by its code alone.
 hypothesis.settings.register_profile("l2p", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("l2p")
+
+#: Linux grants a process 65,530 memory maps, every compiled function takes some, and the compiler crashes without.
+MOST_MAPS = 20_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_memory_maps():
+    """Forget compiled functions between two files of tests when there are too many of them."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > MOST_MAPS:
+        jax.clear_caches()
