@@ -37,7 +37,7 @@ def config_for(method: str, model: str, source: str, steps: int, seed: int = 0) 
     Raises:
       InputError: there is no such method.
 
-    >>> config_for("dpsgd", "logistic", "adult", 100).accountant
+    >>> config_for("dpsgd", "logistic", "breast_cancer", 100).accountant
     'rdp'
     """
     if method not in HAND_DESIGNED:
