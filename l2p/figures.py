@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DASHED: dict[str, Any] = {"linestyle": "--", "color": "gray"}
-_MARKED: dict[str, Any] = {"marker": "o", "markersize": 3}
-_APART: dict[str, Any] = _MARKED | {"linestyle": "--"}
+#: Colours are told apart up to this many; more methods get them again with the next marker.
+_COLOURS, _MARKERS = 10, "osD^v"
+#: Most methods that a legend has room for inside a panel.
+_INSIDE = 8
 Table = Mapping[str, Mapping[float, Estimate | None]]
 
 
@@ -46,19 +48,20 @@ def against_epsilon(
     2
     """
     figure, axes = _panels()
+    methods = [method for method in score if method not in dashed]
     for axis, table, name in zip(axes, (score, train_loss), (label, "train loss"), strict=True):
         for method, cells in table.items():
             found = {epsilon: estimate for epsilon, estimate in sorted(cells.items()) if estimate}
             if found:
                 means, errors = np.array([(estimate.mean, estimate.error) for estimate in found.values()]).T
-                style = _DASHED if method in dashed else _APART if method in apart else _MARKED
+                style = _DASHED if method in dashed else _coloured(methods.index(method), method in apart)
                 axis.errorbar(list(found), means, np.nan_to_num(errors), label=method, capsize=2, **style)
         axis.set(xscale="log", xlabel="epsilon", ylabel=name)
         epsilons = sorted({epsilon for cells in table.values() for epsilon in cells})
         axis.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-    _legend(axes[0])
+    _legend(figure, axes[0])
     return figure
 
 
@@ -85,10 +88,20 @@ def against_step(loss: Mapping[str, np.ndarray], share: Mapping[str, np.ndarray]
             axis.fill_between(step, np.maximum(mean - std, mean / 10), mean + std, color=line.get_color(), alpha=0.2)
         axis.set(xscale="log", yscale="log", xlabel="step", ylabel=label)
         axis.grid(alpha=0.3)
-    _legend(axes[0])
+    _legend(figure, axes[0])
     return figure
 
 
-def _legend(axis: "Axes") -> None:
-    if axis.get_legend_handles_labels()[0]:
+def _coloured(index: int, apart: bool) -> dict[str, Any]:
+    """How the index-th method is drawn; dashed if it is no honest one."""
+    marker = _MARKERS[index // _COLOURS % len(_MARKERS)]
+    return {"color": f"C{index % _COLOURS}", "marker": marker, "markersize": 3, "linestyle": "--" if apart else "-"}
+
+
+def _legend(figure: "Figure", axis: "Axes") -> None:
+    """One for both panels: inside the first one, or beside them where methods are many."""
+    count = len(axis.get_legend_handles_labels()[0])
+    if count > _INSIDE:
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside right upper", fontsize="x-small")
+    elif count:
         axis.legend()

@@ -70,10 +70,10 @@ def _tables(
 
 
 def _lines(cells: Cells) -> tuple[list[str], list[list[str]]]:
-    """Header and lines of a table: epsilons down, methods across."""
+    """Header and lines of a table: methods down, epsilons across."""
     epsilons = sorted({epsilon for found in cells.values() for epsilon in found})
-    lines = [[f"{epsilon:g}", *(str(found.get(epsilon) or "–") for found in cells.values())] for epsilon in epsilons]
-    return ["ε", *cells], lines
+    lines = [[method, *(str(found.get(epsilon) or "–") for epsilon in epsilons)] for method, found in cells.items()]
+    return ["method", *(f"ε = {epsilon:g}" for epsilon in epsilons)], lines
 
 
 def _rich(title: str, cells: Cells) -> Table:

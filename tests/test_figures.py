@@ -25,3 +25,15 @@ def test_curves_show_mean_and_band_and_end_with_the_run():
     line = figure.axes[1].get_lines()[0]
     np.testing.assert_allclose(line.get_ydata(), [0.4, 0.6, np.nan])
     assert len(figure.axes[1].collections) == 1
+
+
+def test_many_methods_are_told_apart_and_listed_beside_the_panels(tmp_path):
+    table = {f"method {index}": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)} for index in range(25)}
+    figure = against_epsilon(table, table, apart=("method 3",))
+    styles = {
+        (line.get_color(), line.get_marker()) for line in figure.axes[0].get_lines() if line.get_marker() in "osD^v"
+    }
+    assert len(styles) == 25
+    assert figure.axes[0].get_legend() is None
+    assert len(figure.legends) == 1
+    figure.savefig(tmp_path / "figure.png")
