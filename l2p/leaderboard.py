@@ -98,6 +98,10 @@ def page(folder: Path, out: Path | None = None) -> str:
         "standard errors over seeds; a seed fixes split and noise for every method. Methods are ordered by their mean "
         "rank over the budgets at which they were scored. These are simulations on public data, and no private "
         "releases.",
+        "Forms: *paper*, a method as its paper has it; *fair*, as it is best set up and accounted for today; *tuned*, "
+        "with settings tuned on public data; *rival*, one that the papers reproduced here leave out; *control*, "
+        "constants per budget meta-tuned like the learned ones; *learned*, a meta-trained protector; *oracle*, "
+        "searched on the private rows themselves; *reference*, without privacy.",
     ]
     for (data, model, delta, adjacency), members in groups.items():
         parts += [f"## {data}, {model}, δ = {delta:g}, {adjacency} neighbours", *_standings(members, adjacency, out)]
@@ -136,11 +140,12 @@ def _standings(members: Sequence[Comparison], adjacency: str, out: Path | None) 
     lines = []
     for label in sorted(entries, key=lambda label: ranks.get(label, math.inf)):
         entry = entries[label]
-        shown = [standings.marked(entry.method, entry.kind), entry.accountant or "–"]
+        name = standings.marked(entry.method, entry.kind)
+        shown = [name, standings.form(entry.method), entry.accountant or "–"]
         shown += [str(means[label].get(epsilon) or "–") for epsilon in epsilons]
         shown.append(f"{ranks[label]:.2f}" if label in ranks else "–")
         lines.append([*shown, f"[{entry.folder.name}]({_link(entry.folder, out)}/summary.md)"])
-    header = ["method", "accountant", *(f"ε = {epsilon:g}" for epsilon in epsilons), "mean rank", "run"]
+    header = ["method", "form", "accountant", *(f"ε = {epsilon:g}" for epsilon in epsilons), "mean rank", "run"]
     title = f"{metric.label.capitalize()}; {'higher' if metric.sign > 0 else 'lower'} is better."
     legend = standings.legend((entry.kind for entry in entries.values()), adjacency)
     said = [f"- {verdict.sentence(metric)}" for verdict in standings.verdicts(private, metric)]

@@ -4,7 +4,9 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from l2p.checkpoint import TUNED
 from l2p.compare_config import ORACLE, split_name
+from l2p.protectors import HAND_DESIGNED
 from l2p.results import BySeed, Estimate, Metric, Row, by_seed, difference
 
 #: Behind the names of methods that do not compete, in tables.
@@ -32,6 +34,22 @@ def kinds(rows: Iterable[Row], adjacency: str) -> dict[str, str]:
             kind = "private" if row["adjacency"] == adjacency else "paper"
         found[row["method"]] = kind
     return found
+
+
+def form(method: str) -> str:
+    """What stands behind a method's name: how it is set up, and by whom.
+
+    >>> [form(name) for name in ("objpert_paper", "objpert", "objpert:tuned", "hyfree", "control-svm", "census")]
+    ['paper', 'fair', 'tuned', 'rival', 'control', 'learned']
+    """
+    base, variants = split_name(method)
+    if ORACLE in variants:
+        return "oracle"
+    if base.endswith(TUNED):
+        return "tuned"
+    if base in HAND_DESIGNED:
+        return HAND_DESIGNED[base].form
+    return "control" if base.startswith("control") else "learned"
 
 
 def marked(method: str, kind: str) -> str:

@@ -10,12 +10,28 @@ import pytest
 
 import l2p.compare as compare_module
 from l2p import results
+from l2p.checkpoint import TUNED, find, tuned_name
 from l2p.cli import main
 from l2p.compare_config import CompareConfig, parse_shard, read_config, split_name
 from l2p.errors import InputError
+from l2p.protectors import HAND_DESIGNED
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "benchmarks" / "experiments"
-TINY = EXPERIMENTS / "breast_cancer.json"
+FIELDS = {
+    "data": "breast_cancer",
+    "methods": ["noisygd", "nonprivate"],
+    "epsilon": [0.5, 2.0],
+    "delta": 1e-5,
+    "seeds": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A comparison's file."""
+    path = tmp_path_factory.mktemp("tiny") / "tiny.json"
+    path.write_text(json.dumps(FIELDS))
+    return path
 
 
 @pytest.fixture
@@ -26,13 +42,13 @@ def asked(monkeypatch):
     return recorded
 
 
-def test_a_configuration_gives_options_and_those_beside_it_win(asked, tmp_path):
-    words = ["--config", str(TINY), "--out", str(tmp_path), "--seeds=5", "--methods", "agd,census"]
+def test_a_configuration_gives_options_and_those_beside_it_win(asked, tiny, tmp_path):
+    words = ["--config", str(tiny), "--out", str(tmp_path), "--seeds=5", "--methods", "agd,census"]
     assert main(["compare", *words]) == 0
-    assert main(["compare", f"--config={TINY}", "--out", str(tmp_path), "--shard", "2/3"]) == 0
-    assert main(["compare", "--config", str(TINY), "--out", str(tmp_path), "--merge"]) == 0
-    assert main(["compare", "--config", str(TINY), "--out", str(tmp_path), "--merge", "a", "b"]) == 0
-    plain = read_config(TINY, out=tmp_path)
+    assert main(["compare", f"--config={tiny}", "--out", str(tmp_path), "--shard", "2/3"]) == 0
+    assert main(["compare", "--config", str(tiny), "--out", str(tmp_path), "--merge"]) == 0
+    assert main(["compare", "--config", str(tiny), "--out", str(tmp_path), "--merge", "a", "b"]) == 0
+    plain = read_config(tiny, out=tmp_path)
     assert plain == CompareConfig(
         "breast_cancer", tmp_path, methods=("noisygd", "nonprivate"), epsilon=(0.5, 2.0), delta=1e-5, seeds=2
     )
@@ -58,8 +74,16 @@ def test_every_option_can_be_written_in_a_file(asked, tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.json")), ids=lambda path: path.stem)
-def test_committed_experiments_can_be_asked_for(path, tmp_path):
-    assert read_config(path, out=tmp_path).methods
+def test_committed_experiments_name_methods_that_there_are(path, tmp_path):
+    config = read_config(path, out=tmp_path)
+    for name in config.methods:
+        base, _ = split_name(name)
+        method = base.removesuffix(TUNED)
+        if method in HAND_DESIGNED and base != method:
+            # `:tuned` is any shipped set's without `aux`.
+            assert config.aux is None or find(tuned_name(method, config.model, config.aux)), name
+        else:
+            assert base in HAND_DESIGNED or find(base), name
 
 
 def test_the_experiment_of_the_readme_is_the_one_that_was_committed():
@@ -69,9 +93,9 @@ def test_the_experiment_of_the_readme_is_the_one_that_was_committed():
     assert [results.cell(row) for row in rows] == asked
 
 
-def test_two_processes_share_a_folder(tmp_path):
+def test_two_processes_share_a_folder(tiny, tmp_path):
     def start(shard):
-        words = ["compare", "--config", str(TINY), "--out", str(tmp_path), "--shard", shard]
+        words = ["compare", "--config", str(tiny), "--out", str(tmp_path), "--shard", shard]
         return subprocess.Popen([sys.executable, "-m", "l2p", *words], stdout=subprocess.PIPE, text=True)
 
     processes = [start(shard) for shard in ("1/2", "2/2")]
@@ -80,7 +104,7 @@ def test_two_processes_share_a_folder(tmp_path):
         assert process.returncode == 0
         assert "4 of 8 cells" in said
     assert not (tmp_path / "results.csv").exists()
-    assert main(["compare", "--config", str(TINY), "--out", str(tmp_path), "--merge"]) == 0
+    assert main(["compare", "--config", str(tiny), "--out", str(tmp_path), "--merge"]) == 0
     rows = results.read(tmp_path / "results.csv")
     assert len(rows) == 8
     assert all(results.is_scored(row) for row in rows)
@@ -105,9 +129,9 @@ def test_two_processes_share_a_folder(tmp_path):
         (["--methods", "noisygd:pretrained"], "no auxiliary set is named"),
     ],
 )
-def test_bad_options_cost_a_sentence(tmp_path, monkeypatch, capsys, words, said):
+def test_bad_options_cost_a_sentence(tiny, tmp_path, monkeypatch, capsys, words, said):
     monkeypatch.chdir(tmp_path)
-    given = [] if words[0] == "--config" else ["--config", str(TINY)]
+    given = [] if words[0] == "--config" else ["--config", str(tiny)]
     assert main(["compare", *given, "--out", str(tmp_path / "out"), *words]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)

@@ -95,10 +95,10 @@ def test_oracles_and_paper_forms_are_marked_and_not_ranked(folder):
     results.write(path, rows)
     relabel(folder, protectors=dict.fromkeys(row["method"] for row in rows))
     text = page(folder)
-    assert "| census:oracle † | gdp | 0.9900" in text
-    assert "| form ‡ | gdp | 0.9800" in text
+    assert "| census:oracle † | oracle | gdp | 0.9900" in text
+    assert "| form ‡ | learned | gdp | 0.9800" in text
     lines = [line for line in text.splitlines() if line.startswith("| ")]
-    assert lines[2].startswith("| census | gdp |")
+    assert lines[2].startswith("| census | learned | gdp |")
     assert all("| – | [ours]" in line for line in lines if "†" in line or "‡" in line or "nonprivate" in line)
     assert "census has the best test accuracy" in text
     assert "certified for other neighbours than zero_out" in text

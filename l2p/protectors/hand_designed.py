@@ -38,6 +38,8 @@ class HandDesigned:
       make: sets it up.
       accountant: for a method as its paper calibrates it, the only accountant it is run with; else None.
       adjacency: for such a method, the neighbours of its proof; else None, and it takes those asked for.
+      form: "paper" for a method as its paper has it, "fair" for a method as it is best set up and accounted for today,
+        "rival" for one that the papers reproduced here leave out, "reference" for one without privacy.
 
     >>> from l2p.protectors import HAND_DESIGNED
     >>> HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5)).num_steps
@@ -47,6 +49,7 @@ class HandDesigned:
     make: Callable[[Problem], Protector]
     accountant: str | None = None
     adjacency: Adjacency | None = None
+    form: str = "fair"
 
     def __call__(
         self, budget: Budget, model: str = "logistic", num_rows: int | None = None, accountant: str | None = None
