@@ -13,17 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import cells, data, results
+from l2p import cells, data, private_choice, results
 from l2p.checkpoint import overlaps
-from l2p.compare_config import PRETRAINED, CompareConfig, split_name
+from l2p.compare_config import PRETRAINED, PRIVATE, CompareConfig, split_name
 from l2p.errors import InputError
 from l2p.methods import Method, Ready, find_method, public_solution
 from l2p.models import Model, find_model, plain_name
-from l2p.privacy.accountants import NAMES, Filter
+from l2p.privacy.accountants import NAMES
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import versions
-from l2p.privacy.events import Adjacency, Answered
-from l2p.protector import Protector
+from l2p.privacy.events import Adjacency
 from l2p.simulate import Outcome, mean_loss, score, simulate, split, splits_digest, train_size
 from l2p.task import Rows
 
@@ -198,6 +197,11 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
     adjacency = cast(Adjacency, config.adjacency)
     budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
     budgets[0].check_rows(train_size(rows))
+    if _kind(config) == "regression" and any(PRIVATE in split_name(name)[1] for name in config.methods):
+        raise InputError(
+            f"METHOD{PRIVATE} chooses by the share of rows whose label is predicted, and a regression has no labels; "
+            "leave it out."
+        )
     start = None
     if any(PRETRAINED in split_name(name)[1] for name in config.methods):
         start = _public_start(config)
@@ -230,12 +234,13 @@ def _public_start(config: CompareConfig) -> np.ndarray | str:
 def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Train loss after each step and share of the budget spent in it, f32[seeds, T] by private method.
 
-    Simulated anew with the comparison's own seeds; `figures.against_step` draws both.
+    Simulated anew with the comparison's own seeds; `figures.against_step` draws both. METHOD:private, which is several
+    runs, is left out.
     """
     rows, model = load_rows(config), _model(config)
     losses, shares = {}, {}
     for method in resolve_methods(dataclasses.replace(config, epsilon=(epsilon,)), rows):
-        if method.is_private:
+        if method.is_private and not method.by_choice:
             (budget,) = method.protectors
             ready = method.ready(budget, model, rows)
             start = method.starting_point(model, rows.x.shape[1])
@@ -261,8 +266,12 @@ def _run(
         # Without privacy the budget makes no difference, so one run serves all.
         run = [ready[budget] for budget in (group if method.is_private else group[:1])]
         start = method.starting_point(model, rows.x.shape[1])
+        choices = [one.choice for one in run if one.choice is not None]
         try:
-            outcome = simulate([one.protector for one in run], [one.setup for one in run], rows, seeds, start=start)
+            if choices:
+                outcome = private_choice.choose(choices, rows, seeds, start)
+            else:
+                outcome = simulate([one.protector for one in run], [one.setup for one in run], rows, seeds, start=start)
         except InputError as error:
             done += [_row(config, method, budget, seed, {}, str(error)) for budget in group for seed in seeds]
             continue
@@ -295,12 +304,12 @@ def _scored(
     seed: int,
     metrics: results.Row,
     ready: Ready,
-    outcome: Outcome,
+    outcome: Outcome | private_choice.Chosen,
     place: tuple[int, int],
 ) -> results.Row:
     """The row of one run, at `place` in its outcome; without metrics if it cannot be certified."""
     try:
-        certified = _certified(ready.filter, outcome.answered(*place), ready.protector)
+        certified = _certified(ready, outcome, place)
     except RuntimeError as error:
         return _row(config, method, budget, seed, {}, str(error))
     # What was searched on the private rows themselves is certified by nothing.
@@ -316,9 +325,14 @@ def _row(
     return dict.fromkeys(results.COLUMNS) | facts | names | metrics | {"note": note}
 
 
-def _certified(filter: Filter | None, answered: Sequence[Answered], protector: Protector) -> float:
-    """Epsilon of one run in float64, from the queries that it was granted; infinite without a filter."""
-    return math.inf if filter is None else filter.certify(answered, protector.adaptive_noise)
+def _certified(ready: Ready, outcome: Outcome | private_choice.Chosen, place: tuple[int, int]) -> float:
+    """Epsilon of a cell in float64, from the queries that it was granted; infinite without a filter."""
+    if isinstance(outcome, private_choice.Chosen):
+        seed, budget = place
+        return cast(private_choice.Choice, ready.choice).certify(outcome.traces[seed][budget])
+    if ready.filter is None:
+        return math.inf
+    return ready.filter.certify(outcome.answered(*place), ready.protector.adaptive_noise)
 
 
 @partial(jax.jit, static_argnames=("model", "kind"))

@@ -11,7 +11,7 @@ from typing import Any
 from l2p.errors import InputError
 
 #: What may follow a method's name: its start, or its settings, come from elsewhere.
-PRETRAINED, ORACLE = ":pretrained", ":oracle"
+PRETRAINED, ORACLE, PRIVATE = ":pretrained", ":oracle", ":private"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ def split_name(method: str) -> tuple[str, frozenset[str]]:
     ('noisygd:tuned', frozenset({':pretrained'}))
     """
     variants: set[str] = set()
-    while found := [end for end in (PRETRAINED, ORACLE) if method.endswith(end) and end not in variants]:
+    while found := [end for end in (PRETRAINED, ORACLE, PRIVATE) if method.endswith(end) and end not in variants]:
         variants.add(found[0])
         method = method.removesuffix(found[0])
     return method, frozenset(variants)

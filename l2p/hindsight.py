@@ -8,7 +8,6 @@ import math
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from l2p.models import Model
@@ -16,6 +15,7 @@ from l2p.oracle import Setup
 from l2p.protector import Protector
 from l2p.simulate import mean_loss, simulate, split
 from l2p.task import Rows
+from l2p.tunable import around
 
 #: Standard deviations of the rounds: around the method's own settings first, then around the best so far.
 SPREADS = (1.5, 0.5, 0.2)
@@ -26,29 +26,13 @@ SEEDS = tuple(1_000_000 + seed for seed in range(3))
 
 
 def search(protector: Protector, setup: Setup, rows: Rows, start: np.ndarray) -> Protector:
-    """`protector` with the fields that give the least mean train loss over `SEEDS` at the budget of `setup`.
-
-    The fields of a protector are logs, logits or weights, so that Gaussian steps suit them; at each try half of them
-    stay.
-    """
+    """`protector` with the fields that give the least mean train loss over `SEEDS` at the budget of `setup`."""
     for number, spread in enumerate(SPREADS):
         keys = jax.random.split(jax.random.key(number), CANDIDATES - 1)
-        candidates = [protector, *(_moved(protector, key, spread) for key in keys)]
+        candidates = [protector, *(around(protector, spread, key) for key in keys)]
         scores = _scores(candidates, setup, rows, start)
         protector = candidates[int(np.argmin(scores))]
     return protector
-
-
-def _moved(protector: Protector, key: jax.Array, spread: float) -> Protector:
-    """Gaussian steps: each further power of a polynomial moves half as much, and half of all fields stay."""
-    leaves, tree = jax.tree.flatten(protector)
-    moved = []
-    for index, leaf in enumerate(map(jnp.asarray, leaves)):
-        noise_key, stay_key = jax.random.split(jax.random.fold_in(key, index))
-        powers = 0.5 ** jnp.arange(leaf.shape[0]).reshape((-1,) + (1,) * (leaf.ndim - 1)) if leaf.ndim else 1.0
-        change = spread * powers * jax.random.normal(noise_key, leaf.shape) * jax.random.bernoulli(stay_key)
-        moved.append(leaf + change.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf)
-    return jax.tree.unflatten(tree, moved)
 
 
 def _scores(candidates: list[Protector], setup: Setup, rows: Rows, start: np.ndarray) -> np.ndarray:

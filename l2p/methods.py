@@ -2,14 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import hindsight
+from l2p import hindsight, private_choice
 from l2p.checkpoint import TUNED, Resolved, range_warnings, resolve
-from l2p.compare_config import ORACLE, PRETRAINED, split_name
+from l2p.compare_config import ORACLE, PRETRAINED, PRIVATE, split_name
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
@@ -31,13 +32,15 @@ class Ready:
       protector: with its settings for this budget.
       setup: the public facts.
       filter: what stops and certifies it; None without privacy.
-      note: where it is used outside the range that it was made for.
+      note: where it is used outside the range that it was made for, and how METHOD:private chooses.
+      choice: for METHOD:private, what is run instead: several times, with other settings.
     """
 
     protector: Protector
     setup: Setup
     filter: Filter | None = None
     note: str = ""
+    choice: private_choice.Choice | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +49,13 @@ class Method:
 
     Attributes:
       name: as it was asked for, suffixes included.
-      accountant: "none" for no privacy at all.
+      accountant: "none" for no privacy at all; for METHOD:private, that of one run.
       protectors: by budget, or the sentence that says why there is none.
       range: what a checkpoint was made for, if it says.
       sha256: of the checkpoint's file.
       start: f32[p], where runs start, or a sentence that says why they cannot; None for the model's own start.
       in_hindsight: whether its settings are searched on the private rows themselves.
+      by_choice: whether they are chosen there and paid for; `protectors` are set up for one of the runs.
     """
 
     name: str
@@ -61,6 +65,7 @@ class Method:
     sha256: str | None = None
     start: np.ndarray | str | None = None
     in_hindsight: bool = False
+    by_choice: bool = False
 
     @property
     def is_private(self) -> bool:
@@ -87,6 +92,8 @@ class Method:
         start = self.starting_point(model, rows.x.shape[1])
         if not self.is_private:
             return Ready(protector, _unlimited(model, budget, train_size(rows)))
+        if self.by_choice:
+            return self._chosen(protector, budget, model, rows)
         found = self._bounded(protector, budget, model, rows)
         if self.in_hindsight:
             protector = hindsight.search(protector, found.setup, rows, start)
@@ -99,6 +106,12 @@ class Method:
         filter.sampler.check(budget.adjacency, num_rows)
         setup = Setup.create(model, budget.adjacency, filter.accountant(), num_rows)
         return Ready(protector, setup, filter, " ".join(range_warnings(self.range, setup, num_features)))
+
+    def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> Ready:
+        choice = private_choice.Choice.make(protector, self.accountant, budget, model, train_size(rows))
+        setup, _ = choice.setups
+        note = " ".join([choice.note, *range_warnings(self.range, setup, rows.x.shape[1])])
+        return Ready(protector, setup, choice.training, note, choice)
 
 
 def _unlimited(model: Model, budget: Budget, num_rows: int) -> Setup:
@@ -120,7 +133,7 @@ def find_method(
     """A method by name and variants. What a hand-designed one cannot do at a budget leaves that budget without it.
 
     Args:
-      name: METHOD, with :pretrained and :oracle behind it if asked for.
+      name: METHOD, with :pretrained and :oracle or :private behind it if asked for.
       budgets: what is compared.
       model: name of the model.
       num_rows: N of a split.
@@ -130,9 +143,15 @@ def find_method(
       start: for METHOD:pretrained, the public solution f32[p], or why there is none.
 
     Raises:
-      InputError: unknown name, a checkpoint that does not fit, or variants of a method that is not private.
+      InputError: unknown name, a checkpoint that does not fit, variants of a method that is not private, or two that
+        exclude each other.
     """
     base, variants = split_name(name)
+    if {ORACLE, PRIVATE} <= variants:
+        raise InputError(
+            f"{name} would both pay for the choice of its settings and not; choose {base}{PRIVATE}, which is private, "
+            f"or {base}{ORACLE}, which is not."
+        )
     hand_designed = HAND_DESIGNED.get(base)
     paper = HAND_DESIGNED.get(base.removesuffix(TUNED))
     mine = budgets
@@ -156,6 +175,10 @@ def find_method(
         raise InputError(
             f"{base} is not private, so there is nothing for {' and '.join(sorted(variants))} to change; leave it out."
         )
+    if PRIVATE in variants:
+        del asked["accountant"]
+        found = {budget: _base_run(base, budget, model, num_rows, one, asked) for budget, one in found.items()}
+        chosen = next((one.accountant for one in found.values() if isinstance(one, Resolved)), chosen)
     return Method(
         name,
         chosen,
@@ -164,7 +187,20 @@ def find_method(
         None if some is None else some.sha256,
         start if PRETRAINED in variants else None,
         ORACLE in variants,
+        PRIVATE in variants,
     )
+
+
+def _base_run(
+    name: str, budget: Budget, model: str, num_rows: int, resolved: Resolved | str, asked: dict[str, Any]
+) -> Resolved | str:
+    """A method set up for one run of a selection within `budget`, or why no theorem covers that."""
+    if isinstance(resolved, str):
+        return resolved
+    try:
+        return private_choice.base_run(name, budget, model, num_rows=num_rows, **asked)
+    except InputError as error:
+        return str(error)
 
 
 _run = jax.jit(run)

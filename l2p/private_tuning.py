@@ -116,7 +116,7 @@ def private_tuning(
         )
     rho = base_rho(law, budget.epsilon, budget.delta)
     runs = [_base_run(candidate, budget, rho * (1 - score_share), model, num_rows) for candidate in candidates]
-    scoring = _budget(rho * score_share, "gdp", budget)
+    scoring = base_budget(rho * score_share, "gdp", budget)
     check(Score(), scoring, model, "gdp", num_rows)
 
     common = {"model": model, "num_rows": num_rows}
@@ -145,19 +145,24 @@ def _base_run(
     candidate: Protector | str | Path, budget: Budget, rho: float, model: str, num_rows: int | None
 ) -> tuple[Protector | str | Path, str, Budget]:
     """A candidate with the accountant and the target that hold it to `rho`-zCDP; `InputError` if nothing does."""
-    protector = check(candidate, _budget(rho, "gdp", budget), model, None, num_rows).protector
-    if not set(_ACCOUNTANTS) <= set(protector.sampler.accountants):
-        raise InputError(
-            f"candidate {candidate!s} reads its rows by {protector.sampler}, priced at one order only, where choosing "
-            "among runs needs all of them; choose one that reads full batches."
-        )
-    accountant = "gdp" if default_accountant(protector.mechanisms, protector.sampler) == "gdp" else "zcdp"
-    target = _budget(rho, accountant, budget)
+    protector = check(candidate, base_budget(rho, "gdp", budget), model, None, num_rows).protector
+    accountant = base_accountant(str(candidate), protector)
+    target = base_budget(rho, accountant, budget)
     check(candidate, target, model, accountant, num_rows)
     return candidate, accountant, target
 
 
-def _budget(rho: float, accountant: str, total: Budget) -> Budget:
+def base_accountant(name: str, protector: Protector) -> str:
+    """The accountant that holds a protector's runs to some rho at every order; `InputError` if none does."""
+    if not set(_ACCOUNTANTS) <= set(protector.sampler.accountants):
+        raise InputError(
+            f"candidate {name} reads its rows by {protector.sampler}, priced at one order only, where choosing "
+            "among runs needs all of them; choose one that reads full batches."
+        )
+    return "gdp" if default_accountant(protector.mechanisms, protector.sampler) == "gdp" else "zcdp"
+
+
+def base_budget(rho: float, accountant: str, total: Budget) -> Budget:
     """The target whose filter stops at rho, or at the Gaussian-DP of mu^2 = 2 rho, from below."""
     if accountant == "gdp":
         limit, epsilon = 2 * rho, convert.gdp_epsilon(math.sqrt(2 * rho), _BASE_DELTA)
@@ -173,10 +178,17 @@ def _budget(rho: float, accountant: str, total: Budget) -> Budget:
 def _randomness(
     key: jax.Array | None,
 ) -> tuple[float, Callable[[int], int], Callable[[int], tuple[jax.Array | None, jax.Array | None]]]:
-    """A uniform number for K, a choice among so many, and each run's keys: from the operating system, or from `key`."""
+    """`simulated_randomness` of `key`, or, without one, the operating system's."""
     if key is None:
         system = secrets.SystemRandom()
         return system.random(), system.randrange, lambda index: (None, None)
+    return simulated_randomness(key)
+
+
+def simulated_randomness(
+    key: jax.Array,
+) -> tuple[float, Callable[[int], int], Callable[[int], tuple[jax.Array, jax.Array]]]:
+    """A uniform number for K, a choice among so many, and the keys of each run and its score."""
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
     def keys(index: int) -> tuple[jax.Array, jax.Array]:

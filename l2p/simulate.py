@@ -125,6 +125,7 @@ def simulate(
     seeds: Sequence[int],
     observe: Observe | None = None,
     start: np.ndarray | None = None,
+    keys: jax.Array | None = None,
 ) -> Outcome:
     """Run one method at every budget and seed.
 
@@ -134,7 +135,9 @@ def simulate(
       rows: the whole table, split anew for every seed.
       seeds: fix split and noise.
       observe: (params, model, private rows) -> anything, after every step; a function defined once, as it is traced.
-      start: params f32[p] that every run starts from, known without the private rows; None for the model's own.
+      start: params f32[p] that every run starts from, or f32[S, E, p] with one start each, known without the private
+        rows or paid for; None for the model's own.
+      keys: of noise [S, E], one for each run; None for `noise_key`, which a seed's budgets share.
 
     Raises:
       InputError: the accountant cannot price a query of this method.
@@ -142,9 +145,11 @@ def simulate(
     protector, setup = jax.tree.map(lambda *leaves: jnp.stack(leaves), *zip(protectors, setups, strict=True))
     size = _group_size(len(seeds), len(setups), rows, setup.model)
     params = setups[0].model.init(rows.x.shape[1]) if start is None else jnp.asarray(start)
+    params = jnp.broadcast_to(params, (len(seeds), len(setups), params.shape[-1]))
+    keys = jnp.stack([noise_key(seed) for seed in seeds]) if keys is None else keys
     groups = [
-        _simulate_group(protector, setup, params, rows, seeds[i : i + size], observe)
-        for i in range(0, len(seeds), size)
+        _simulate_group(protector, setup, params[part], rows, seeds[part], keys[part], observe)
+        for part in (slice(i, i + size) for i in range(0, len(seeds), size))
     ]
     return jax.tree.map(lambda *parts: np.concatenate(parts), *groups)
 
@@ -162,13 +167,13 @@ def _simulate_group(
     params: jax.Array,
     rows: Rows,
     seeds: Sequence[int],
+    keys: jax.Array,
     observe: Observe | None,
 ) -> Outcome:
     private = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(split(rows, seed).private for seed in seeds))
-    keys = jnp.stack([noise_key(seed) for seed in seeds])
     runs, first = _start(protectors, setups, params, private, keys)
     chunks = []
-    for done in range(0, protectors.num_steps, CHUNK):
+    for done in range(0, max(protectors.num_steps, 1), CHUNK):
         length = min(CHUNK, protectors.num_steps - done)
         runs, records, seen = _advance(protectors, setups, runs, private, keys, length, observe)
         chunks.append(jax.device_get((records, seen)))
@@ -188,18 +193,18 @@ def _pad(tree: Any, num_steps: int, **mode: Any) -> Any:
     )
 
 
-def _over_runs(function: Callable) -> Callable:
-    """`function(protector, setup, run, rows, key)` over seeds, and within each over budgets."""
-    budgets = jax.vmap(function, (0, 0, 0, None, None))
+def _over_runs(function: Callable, keys: jax.Array) -> Callable:
+    """`function(protector, setup, run, rows, key)` over seeds, and within each over budgets; keys are [S] or [S, E]."""
+    budgets = jax.vmap(function, (0, 0, 0, None, 0 if keys.ndim == 2 else None))
     return jax.vmap(budgets, (None, None, 0, 0, 0))
 
 
 @jax.jit
 def _start(protectors: Protector, setups: Setup, params: jax.Array, rows: Rows, keys: jax.Array) -> tuple[Run, Records]:
-    def one(protector: Protector, setup: Setup, _: None, rows: Rows, key: jax.Array) -> tuple[Run, Records]:
+    def one(protector: Protector, setup: Setup, params: jax.Array, rows: Rows, key: jax.Array) -> tuple[Run, Records]:
         return start(protector, params, rows, setup, Simulation(key))
 
-    return _over_runs(one)(protectors, setups, None, rows, keys)
+    return _over_runs(one, keys)(protectors, setups, params, rows, keys)
 
 
 @partial(jax.jit, static_argnames=("num_steps", "observe"))
@@ -216,7 +221,7 @@ def _advance(
         watch = None if observe is None else lambda params: observe(params, setup.model, rows)
         return advance(protector, run, rows, setup, Simulation(key), num_steps, observe=watch)
 
-    return _over_runs(one)(protectors, setups, runs, rows, keys)
+    return _over_runs(one, keys)(protectors, setups, runs, rows, keys)
 
 
 @jax.jit

@@ -36,6 +36,31 @@ def tunable(protector: Any) -> Any:
     return jax.tree_util.tree_map_with_path(one, protector)
 
 
+def around(protector: Any, spread: float, key: jax.Array) -> Any:
+    """`protector` with Gaussian steps of standard deviation `spread` in what may be tuned.
+
+    The fields of a protector are logs, logits or weights, so that such steps suit them. Each further power of a
+    polynomial moves half as much, and half of all fields stay.
+
+    >>> from l2p.protectors import Decaying
+    >>> start = Decaying(log_clip_norm=jnp.zeros(1), rate=jnp.zeros(1, int))
+    >>> moved = [around(start, 1.0, jax.random.key(seed)).log_clip_norm.item() for seed in range(40)]
+    >>> 10 < moved.count(0.0) < 30
+    True
+    """
+
+    def one(index: int, leaf: jax.Array) -> jax.Array:
+        noise_key, stay_key = jax.random.split(jax.random.fold_in(key, index))
+        powers = 0.5 ** jnp.arange(leaf.shape[0]).reshape((-1,) + (1,) * (leaf.ndim - 1)) if leaf.ndim else 1.0
+        change = spread * powers * jax.random.normal(noise_key, leaf.shape) * jax.random.bernoulli(stay_key)
+        return leaf + change.astype(leaf.dtype)
+
+    leaves, tree = jax.tree.flatten(protector)
+    allowed = jax.tree.leaves(tunable(protector))
+    moved = [one(index, jnp.asarray(leaf)) if allowed[index] else leaf for index, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(tree, moved)
+
+
 def partition(protector: Any) -> tuple[Any, Any]:
     """The floating-point leaves and the others, each in its place with None for the rest; `combine` is the inverse."""
     floats = jax.tree.map(lambda leaf: leaf if _is_float(leaf) else None, protector)

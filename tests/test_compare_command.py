@@ -176,5 +176,6 @@ def test_a_configuration_without_data_is_refused(tmp_path):
 def test_shards_and_names_are_read():
     assert parse_shard("1/1") == (1, 1)
     assert split_name("a:oracle:pretrained") == ("a", {":oracle", ":pretrained"})
+    assert split_name("a:tuned:private") == ("a:tuned", {":private"})
     assert split_name("a:tuned") == ("a:tuned", frozenset())
     assert split_name("a:oracle:oracle") == ("a:oracle", {":oracle"})

@@ -68,6 +68,20 @@ def test_each_run_equals_a_single_full_scan(simulated, rows):
             assert outcome.seen[i, j, -1] == pytest.approx(float(mean_loss(params, setup.model, private)), rel=1e-4)
 
 
+def test_a_run_may_have_a_key_and_a_start_of_its_own(simulated, rows):
+    protectors, setups, outcome = simulated
+    shared = jnp.stack([jnp.stack([noise_key(seed)] * 2) for seed in SEEDS])
+    same = simulate(protectors, setups, rows, SEEDS, keys=shared)
+    np.testing.assert_allclose(same.params, outcome.params, rtol=1e-3, atol=1e-4)
+    own = jax.random.split(jax.random.key(0), (len(SEEDS), 2))
+    starts = np.linspace(0, 1, outcome.params.size, dtype=np.float32).reshape(outcome.params.shape)
+    found = simulate(protectors, setups, rows, SEEDS, start=starts, keys=own)
+    private = jax.tree.map(jnp.asarray, split(rows, SEEDS[1]).private)
+    params = jax.jit(run)(protectors[0], starts[1, 0], private, setups[0], own[1, 0])[0]
+    np.testing.assert_allclose(found.params[1, 0], params, rtol=1e-3, atol=1e-4)
+    assert not np.allclose(found.params, outcome.params, rtol=0.1)
+
+
 def test_every_run_certifies_within_its_budget(simulated):
     protectors, setups, outcome = simulated
     for i in range(len(SEEDS)):

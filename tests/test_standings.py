@@ -86,15 +86,17 @@ def test_ranks_average_over_the_budgets_where_a_method_was_scored_and_share_ties
 
 def test_only_honest_private_methods_with_the_asked_neighbours_compete():
     found = rows({"plain": [0.6]}) + rows({"paper": [0.7]}, adjacency="replace_one")
+    found += rows({"plain:private": [0.5]})
     found += rows({"plain:oracle": [0.8], "plain:oracle:pretrained": [0.8]}) + rows({"top": [0.9]}, accountant="none")
     assert standings.kinds(found, "zero_out") == {
         "plain": "private",
         "paper": "paper",
+        "plain:private": "private",
         "plain:oracle": "oracle",
         "plain:oracle:pretrained": "oracle",
         "top": "reference",
     }
-    assert list(standings.competing(found, "zero_out", ACCURACY)) == ["plain"]
+    assert list(standings.competing(found, "zero_out", ACCURACY)) == ["plain", "plain:private"]
     assert standings.marked("paper", "paper") == "paper ‡"
     legend = standings.legend(["private", "paper"], "zero_out")
     assert legend == ["‡ its paper's own form, certified for other neighbours than zero_out: not ranked."]

@@ -17,7 +17,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.conditioning import value
 from l2p.run import run
 from l2p.task import Rows
-from l2p.tunable import combine, lift, partition, tunable, with_tuned
+from l2p.tunable import around, combine, lift, partition, tunable, with_tuned
 
 BUDGET = Budget(0.5, 1e-6)
 
@@ -45,6 +45,21 @@ def outer(rate: float, size: int = 3) -> Outer:
 
 def test_integers_and_fixed_fields_are_never_tuned_wherever_they_lie():
     assert jax.tree.leaves(tunable(outer(1.0))) == [True, False, False, False]
+
+
+def test_settings_around_others_differ_in_what_may_be_tuned_alone():
+    keys = jax.random.split(jax.random.key(0), 200)
+    start = outer(1.0).replace(inner=Inner(jnp.zeros((2, 3)), jnp.array([2.0])))
+    found = [around(start, 1.5, key) for key in keys]
+    for other in found:
+        assert jax.tree.structure(other) == jax.tree.structure(start)
+        assert (other.inner.scale.item(), other.count.item(), other.others["a"].item()) == (2.0, 4, 1.0)
+    rates = np.array([other.inner.rate for other in found])
+    moves = (rates != 0).all((1, 2))
+    assert moves.sum() == (rates != 0).any((1, 2)).sum() == pytest.approx(100, abs=35)
+    # The second power moves half as much; 5 standard deviations of some 300 draws.
+    assert rates[moves].std((0, 2)) == pytest.approx([1.5, 0.75], rel=5 / np.sqrt(2 * 3 * moves.sum()))
+    assert np.array_equal(around(start, 1.5, keys[0]).inner.rate, rates[0])
 
 
 def test_partition_takes_integers_out_and_combine_puts_them_back():
