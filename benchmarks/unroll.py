@@ -76,9 +76,8 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
                 found = [row for row in rows if (row["protector"], row["unroll"]) == (protector, unroll)]
                 points = [(row["steps"], row[quantity]) for row in found]
                 axis.plot(*zip(*points, strict=True), style, color=f"C{index}", label=f"{protector}, {unroll}")
-        axis.set(xscale="log", yscale="log", xlabel="steps of the run", ylabel=label)
-        axis.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
-        axis.minorticks_off()
+        axis.set(xlabel="steps of the run", ylabel=label)
+        axis.set_ylim(bottom=0.0)
         axis.grid(alpha=0.3)
     figure.axes[0].legend(fontsize="x-small")
     return figure
