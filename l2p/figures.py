@@ -16,6 +16,8 @@ _DASHED: dict[str, Any] = {"linestyle": "--", "color": "gray"}
 _COLOURS, _MARKERS = 10, "osD^v"
 #: Most methods that a legend has room for inside a panel.
 _INSIDE = 8
+#: Means that differ by more than this factor are drawn on a logarithmic axis.
+_WIDE = 100.0
 Table = Mapping[str, Mapping[float, Estimate | None]]
 
 
@@ -50,13 +52,17 @@ def against_epsilon(
     figure, axes = _panels()
     methods = [method for method in score if method not in dashed]
     for axis, table, name in zip(axes, (score, train_loss), (label, "train loss"), strict=True):
+        drawn = []
         for method, cells in table.items():
             found = {epsilon: estimate for epsilon, estimate in sorted(cells.items()) if estimate}
             if found:
                 means, errors = np.array([(estimate.mean, estimate.error) for estimate in found.values()]).T
                 style = _DASHED if method in dashed else _coloured(methods.index(method), method in apart)
+                drawn.extend(means)
                 axis.errorbar(list(found), means, np.nan_to_num(errors), label=method, capsize=2, **style)
         axis.set(xscale="log", xlabel="epsilon", ylabel=name)
+        if drawn and 0 < _WIDE * min(drawn) < max(drawn):
+            axis.set_yscale("log")
         epsilons = sorted({epsilon for cells in table.values() for epsilon in cells})
         axis.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         axis.minorticks_off()

@@ -114,6 +114,11 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
     meta_tests = [one.card["meta_test"] for one in found.values() if "meta_test" in one.card]
     notes = dict.fromkeys(note for figures in meta_tests for note in _notes(figures, rows))
     recommended, advice = _advise(forecasts, rows, features, budget)
+    if found and not meta_tests:
+        advice = (
+            f"None recommended: no protector for {model} has a meta-test on its card, so nothing is known of them; run "
+            "l2p compare on public data that resembles yours."
+        )
     return Plan(rows, features, model, budget, tuple(forecasts), recommended, advice, tuple(notes))
 
 
@@ -235,7 +240,7 @@ def _warnings(
     signal: float, features: int, signals: Sequence[float], sizes: Sequence[float], tested: bool
 ) -> Iterator[str]:
     if not tested:
-        yield "its card holds no meta-test, so nothing is known of its accuracy; run python -m meta_train.meta_test."
+        yield "its card holds no meta-test (tasks with classes get one: python -m meta_train.meta_test)."
     if not signals[0] <= signal <= signals[1]:
         side = "below" if signal < signals[0] else "above"
         yield (

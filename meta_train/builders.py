@@ -130,6 +130,9 @@ def starting_point(config: MetaConfig) -> Protector:
             f"protector {config.protector!r} has no builder; choose one of {', '.join(BUILDERS)}, or set coefficients "
             f"to start from a hand-designed method: {', '.join(HAND_DESIGNED)}."
         )
+    if isinstance(start, Stepwise) and not config.find_model().has_intercept:
+        # Rows are not centred then, and what buys their mean would ship as it is now.
+        start = dataclasses.replace(cast(Any, start), centering=None)
     if config.num_steps is not None:
         start = dataclasses.replace(cast(Any, start), num_steps=config.num_steps)
     describe(start, config.protector, str(config.find_model()))

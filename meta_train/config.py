@@ -8,6 +8,7 @@ from typing import Any
 from l2p.errors import InputError
 from l2p.models import Model, find_model
 from l2p.privacy.accountants import NAMES
+from meta_train.family import kind_of
 
 #: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
 #: spending is a constraint, since each budget is a constraint of its own.
@@ -24,7 +25,8 @@ class MetaConfig:
       name: name of the checkpoint it makes.
       protector: what is trained: a starting point in `meta_train.builders` or, with `coefficients`, a hand-designed
         method.
-      source: public data set that tasks are drawn from, or `mnist:rest:3,5`: every pair of the other digits.
+      source: public data set that tasks are drawn from, or `mnist:rest:3,5`: every pair of the other digits; or
+        `random_quadratics`, which are drawn from no table.
       model: name of the model that is trained.
       coefficients: of each polynomial in log(mu N) that a hand-designed method's constants become; None for builders.
       warm_start: checkpoint whose parameters the starting point takes over, or None.
@@ -103,10 +105,13 @@ class MetaConfig:
             )
 
     def find_model(self) -> Model:
-        """The model that is trained; `InputError` if it is unknown or learns no classes, as tasks have two."""
-        model = find_model(self.model, None if ":" in self.model else 2)
-        if "binary" not in model.kinds:
-            raise InputError(f"model {self.model!r} predicts no class, but tasks have two; choose one that does.")
+        """The model that is trained; `InputError` if it is unknown or learns no targets as the source's tasks have."""
+        model, kind = find_model(self.model, None if ":" in self.model else 2), kind_of(self.source)
+        if kind not in model.kinds:
+            raise InputError(
+                f"model {self.model!r} needs a {' or '.join(model.kinds)} target, but that of tasks from {self.source} "
+                f"is {kind}; choose another model or source."
+            )
         return model
 
     @property

@@ -1,12 +1,16 @@
-"""A family of public tasks drawn from one table: what a protector is meta-trained on.
+"""Families of public tasks: what a protector is meta-trained on.
 
-A protector that has seen one table learns that table. So each task takes random rows and columns, mixes some columns
-into continuous ones, flips some, predicts the table's own label, another column or a noisy linear teacher, and adds
-label noise; each comes with its own budget and simulated size. Images keep their columns as they are: a task is then
-a pair of classes, which may come either way round, with label noise.
+One is drawn from a table. A protector that has seen one table learns that table. So each task takes random rows and
+columns, mixes some columns into continuous ones, flips some, predicts the table's own label, another column or a noisy
+linear teacher, and adds label noise; each comes with its own budget and simulated size. Images keep their columns as
+they are: a task is then a pair of classes, which may come either way round, with label noise.
+
+The other is drawn from no table: random quadratic problems.
 """
 
+import abc
 import dataclasses
+import math
 import re
 
 import jax
@@ -15,6 +19,7 @@ import numpy as np
 from flax import struct
 
 from l2p import data
+from l2p.data import Kind
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.task import Rows
@@ -24,6 +29,11 @@ from meta_train.reference import reference
 LEAST_PREVALENCE = 0.1
 #: Most columns that are mixed into one continuous column.
 MOST_MIXED = 6
+#: The source of random quadratic problems.
+QUADRATICS = "random_quadratics"
+#: Least and most length of a quadratic problem's optimum, standard deviation of the noise on its target, and spread of
+#: a feature, 1 being all of [0, 1].
+OPTIMUM_LENGTH, TARGET_NOISE, SPREAD = (0.5, 2.0), (0.02, 0.5), (0.25, 1.0)
 
 
 @struct.dataclass
@@ -41,8 +51,35 @@ class TaskBatch:
     best_loss: jax.Array
 
 
+class Family(abc.ABC):
+    """Tasks, each with a budget and a simulated size of its own."""
+
+    @abc.abstractmethod
+    def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        """One task; without `num_features`, with every column of its table as it is."""
+
+    def sample(
+        self, key: jax.Array, model: Model, num_tasks: int, num_rows: int, num_features: int | None, log_signal
+    ) -> TaskBatch:
+        """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first.
+
+        Raises:
+          InputError: the family has no tasks of so many features.
+        """
+        keys = jax.random.split(jax.random.fold_in(key, 0), num_tasks)
+        rows = jax.vmap(lambda key: self.draw(key, num_rows, num_features))(keys)
+        low, high = log_signal
+        jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
+        signal = low + (high - low) * (jnp.arange(num_tasks) + jitter) / num_tasks
+
+        def best(rows: Rows) -> jax.Array:
+            return jax.vmap(model.loss, (None, 0, 0))(reference(model, rows), rows.x, rows.y).mean()
+
+        return TaskBatch(rows, signal, jax.vmap(best)(rows))
+
+
 @dataclasses.dataclass(frozen=True)
-class TaskFamily:
+class TaskFamily(Family):
     """Tasks from a table of features in [0, 1].
 
     Attributes:
@@ -67,13 +104,7 @@ class TaskFamily:
         classes = tuple(map(int, np.unique(y)))
         return cls(jnp.asarray(x), jnp.asarray(y), jnp.asarray(np.flatnonzero(usable), jnp.int32), classes)
 
-    def sample(
-        self, key: jax.Array, model: Model, num_tasks: int, num_rows: int, num_features: int | None, log_signal
-    ) -> TaskBatch:
-        """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first.
-
-        Without `num_features` tasks have every column of the table, as it is.
-        """
+    def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
         if len(self.classes) != 2 and num_features is not None:
             raise InputError(
                 f"tasks with drawn columns come from binary tables, and this one has {len(self.classes)} classes; set "
@@ -84,18 +115,7 @@ class TaskFamily:
                 f"tasks of {num_features} features cannot be drawn from a table of {self.x.shape[1]} columns; set "
                 "num_features to smaller counts, or to null for the table's own columns."
             )
-        keys = jax.random.split(jax.random.fold_in(key, 0), num_tasks)
-        rows = jax.vmap(
-            lambda key: self._pair(key, num_rows) if num_features is None else self._task(key, num_rows, num_features)
-        )(keys)
-        low, high = log_signal
-        jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
-        signal = low + (high - low) * (jnp.arange(num_tasks) + jitter) / num_tasks
-
-        def best(rows: Rows) -> jax.Array:
-            return jax.vmap(model.loss, (None, 0, 0))(reference(model, rows), rows.x, rows.y).mean()
-
-        return TaskBatch(rows, signal, jax.vmap(best)(rows))
+        return self._pair(key, num_rows) if num_features is None else self._task(key, num_rows, num_features)
 
     def _task(self, key: jax.Array, num_rows: int, num_features: int) -> Rows:
         keys = iter(jax.random.split(key, 12))
@@ -151,12 +171,54 @@ def _with_label_noise(key: jax.Array, x: jax.Array, label: jax.Array) -> Rows:
     return Rows(x, jnp.where(flipped, 1.0 - label, label).astype(jnp.float32), jnp.ones(label.shape[0], jnp.float32))
 
 
-def families(source: str) -> tuple[TaskFamily, TaskFamily]:
-    """The family to meta-train on and one from held-out rows of the same public table: 80 % and 20 % of it.
+@dataclasses.dataclass(frozen=True)
+class Quadratics(Family):
+    """Random quadratic problems (Andrychowicz et al. 2016), each with an optimum of its own.
+
+    Features are uniform around 1/2, each with a spread of its own, so that curvature differs between coordinates by a
+    factor of up to 16. The target is (2 x - 1) . w plus normal noise; w has a random direction and length.
+
+    Attributes:
+      stream: problems of two families with different numbers have nothing in common but their distribution.
+    """
+
+    stream: int
+
+    def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        if num_features is None:
+            raise InputError(f"{QUADRATICS} come from no table with columns of its own; set num_features to counts.")
+        keys = jax.random.split(jax.random.fold_in(key, self.stream), 6)
+        spread = jax.random.uniform(keys[0], (num_features,), minval=SPREAD[0], maxval=SPREAD[1])
+        lines = spread[None, :] * jax.random.uniform(keys[1], (num_rows, num_features), minval=-1.0, maxval=1.0)
+        direction = jax.random.normal(keys[2], (num_features,))
+        optimum = _between(keys[3], OPTIMUM_LENGTH) * direction / jnp.linalg.norm(direction)
+        noise = _between(keys[4], TARGET_NOISE) * jax.random.normal(keys[5], (num_rows,))
+        return Rows(0.5 * (1.0 + lines), lines @ optimum + noise, jnp.ones(num_rows, jnp.float32))
+
+
+def _between(key: jax.Array, ends: tuple[float, float]) -> jax.Array:
+    """f32[] between the ends, its logarithm uniform."""
+    return jnp.exp(jax.random.uniform(key, minval=math.log(ends[0]), maxval=math.log(ends[1])))
+
+
+def kind_of(source: str) -> Kind:
+    """What targets a source's tasks have: two classes, or numbers.
+
+    >>> kind_of("adult"), kind_of(QUADRATICS)
+    ('binary', 'regression')
+    """
+    return "regression" if source == QUADRATICS else "binary"
+
+
+def families(source: str) -> tuple[Family, Family]:
+    """The family to meta-train on and one of held-out tasks: from 80 % and 20 % of a public table.
 
     Args:
-      source: a binary data set's name, or `mnist:rest:3,5` (or `digits:...`): all digits but those.
+      source: a binary data set's name, or `mnist:rest:3,5` (or `digits:...`): all digits but those; or `QUADRATICS`,
+        which are drawn anew for either.
     """
+    if source == QUADRATICS:
+        return Quadratics(0), Quadratics(1)
     x, y = _load(source)
     order = np.random.default_rng(0).permutation(x.shape[0])
     cut = int(0.8 * order.size)

@@ -16,7 +16,7 @@ from l2p.protector import Protector
 from l2p.tunable import combine, partition, tunable
 from meta_train.budgets import Budgets, budgets_for
 from meta_train.config import BANDS, MetaConfig
-from meta_train.family import TaskBatch, TaskFamily
+from meta_train.family import Family, TaskBatch
 from meta_train.objective import first_segment, next_segment, whole_run
 
 #: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not drown the rest.
@@ -64,26 +64,26 @@ def init(protector: Protector) -> GradientState:
 
 
 def compiled(
-    config: MetaConfig, family: TaskFamily, start: Protector
+    config: MetaConfig, family: Family, start: Protector
 ) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
     """One outer step on fresh tasks; feature counts take turns, each with its own compilation."""
     common = {"config": config, "family": family, "budgets": budgets_for(config, start)}
     updates = [
-        jax.jit(functools.partial(_update, num_features=num_features, **common))
+        jax.jit(functools.partial(update, num_features=num_features, **common))
         for num_features in config.feature_counts
     ]
     return lambda state, step: updates[step % len(updates)](state, jnp.array(step))
 
 
-def _update(
+def update(
     state: GradientState,
     step: jax.Array,
     config: MetaConfig,
-    family: TaskFamily,
+    family: Family,
     budgets: Budgets,
     num_features: int | None,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
-    """A whole unroll, or its segments one after the other."""
+    """One outer step on fresh tasks: a whole unroll, or its segments one after the other."""
     model = config.find_model()
     key = jax.random.fold_in(jax.random.key(config.seed), step)
     sample_key, run_key = jax.random.split(key)
@@ -101,8 +101,8 @@ def _update(
 
     start = functools.partial(first_segment, num_steps=config.unroll)
     common = (rows, batch.best_loss, setups, keys)
-    segments, rest = divmod(state.protector.num_steps, config.unroll)
-    if rest:
+    segments, left_over = divmod(state.protector.num_steps, config.unroll)
+    if left_over:
         raise InputError(
             f"unroll {config.unroll} does not divide the run's {state.protector.num_steps} steps; choose one that does."
         )
@@ -111,9 +111,16 @@ def _update(
     def go_on(protector, run, rows, best_loss, setup, key):
         return next_segment(protector, run, rows, best_loss, setup, key, config.unroll)
 
-    for _ in range(segments - 1):
+    def later(carry: tuple, _: None) -> tuple[tuple, dict[str, jax.Array]]:
         # The run goes on where it stopped; the gradient does not reach back.
-        state, runs, metrics = _descend(state, step, config, go_on, (jax.lax.stop_gradient(runs), *common), segments)
+        state, runs = carry
+        arguments = (jax.lax.stop_gradient(runs), *common)
+        state, runs, metrics = _descend(state, step, config, go_on, arguments, segments)
+        return (state, runs), metrics
+
+    # A scan, so that one segment is compiled and not all of them.
+    (state, _), rest = jax.lax.scan(later, (state, runs), length=segments - 1)
+    metrics = jax.tree.map(lambda first, rest: jnp.append(first, rest)[-1], metrics, rest)
     return _update_multipliers(state, step, config), metrics
 
 

@@ -74,15 +74,17 @@ def draw(
     """The first `num_tasks` tasks with something to learn, or as many as there are among `DRAWS` times as many.
 
     Raises:
-      InputError: unknown source, or one that is not binary.
+      InputError: unknown source, or one whose tasks have no two classes.
     """
     _, held_out = families(source)
+    if not isinstance(held_out, TaskFamily):
+        raise InputError(f"tasks of {source} have no classes, so there is no accuracy to measure.")
     cut, key = held_out.x.shape[0] // 2, jax.random.fold_in(jax.random.key(seed), num_features or 0)
     sizes = {"num_tasks": DRAWS * num_tasks, "num_rows": num_rows, "num_features": num_features}
 
     def sample(part: slice) -> Rows:
         # One key: what makes a task (columns, label, teacher, noise rates) does not hang on which rows it is given.
-        family: TaskFamily = dataclasses.replace(held_out, x=held_out.x[part], y=held_out.y[part])
+        family = dataclasses.replace(held_out, x=held_out.x[part], y=held_out.y[part])
         return jax.jit(lambda key: family.sample(key, model, log_signal=(0.0, 1.0), **sizes).rows)(key)
 
     train, test = sample(slice(cut)), sample(slice(cut, None))
@@ -120,7 +122,7 @@ def meta_test(
       `share_of_gap`, that gain over the optimum's; and `beat_trivial`, on which share of tasks gain was above 0.
 
     Raises:
-      InputError: the card does not say what to test, or the model predicts no class, or no task has anything to learn.
+      InputError: the card does not say what to test, or its tasks have no classes, or no task has anything to learn.
     """
     card = found.card
     if not {"config", "range"} <= card.keys():

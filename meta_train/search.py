@@ -11,7 +11,7 @@ from l2p.protector import Protector
 from l2p.tunable import tunable
 from meta_train.budgets import Budgets, budgets_for
 from meta_train.config import MetaConfig
-from meta_train.family import TaskBatch, TaskFamily
+from meta_train.family import Family, TaskBatch
 from meta_train.objective import whole_run
 
 #: Standard deviation of the first candidates around the start, and of the last ones around the best so far.
@@ -33,7 +33,7 @@ def init(protector: Protector) -> SearchState:
 
 
 def compiled(
-    config: MetaConfig, family: TaskFamily, start: Protector
+    config: MetaConfig, family: Family, start: Protector
 ) -> Callable[[SearchState, int], tuple[SearchState, dict]]:
     """One outer step: try one candidate. All meet the same tasks and noise, so that the difference is theirs."""
     model, key, budgets = config.find_model(), jax.random.key(config.seed), budgets_for(config, start)

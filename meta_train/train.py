@@ -22,7 +22,7 @@ from meta_train import both, gradient, search
 from meta_train.budgets import budgets_for
 from meta_train.builders import starting_point
 from meta_train.config import BANDS, MetaConfig
-from meta_train.family import TaskBatch, TaskFamily, families
+from meta_train.family import Family, TaskBatch, TaskFamily, families
 
 METHODS: dict[str, Any] = {"gradient": gradient, "search": search}
 EVAL_KEY = 20_000
@@ -73,7 +73,7 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
             if "seconds" in line:
                 _save(saved, step + 1, line["seconds"], state, best)
         total = time.monotonic() - began
-    counts = config.num_features or (train.x.shape[1],)
+    counts = config.num_features or ((train.x.shape[1],) if isinstance(train, TaskFamily) else ())
     return _ship(config, out, best[1], judge(best[1]), total, counts)
 
 
@@ -125,7 +125,7 @@ def _steps(first: int, last: int, progress: bool) -> Iterator[int]:
     return iter(track(range(first, last), description="meta-training", total=last - first))
 
 
-def _judge(config: MetaConfig, family: TaskFamily, start: Protector):
+def _judge(config: MetaConfig, family: Family, start: Protector):
     """A function that scores a protector on fixed held-out tasks, as it would be deployed."""
     model, key, budgets = config.find_model(), jax.random.key(EVAL_KEY), budgets_for(config, start)
     batches: list[TaskBatch] = [

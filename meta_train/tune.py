@@ -21,12 +21,15 @@ from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 from meta_train import meta_test
 from meta_train.config import MetaConfig
+from meta_train.family import QUADRATICS
 from meta_train.train import meta_train
 
 #: Tables of images: their tasks keep every column and are fewer, so that an outer step takes about as long.
 IMAGES = ("mnist", "digits")
 #: Feature counts of other tables' tasks, as far as they have so many columns. Each is compiled for apart.
 FEATURE_COUNTS = (8, 32, 104)
+#: Feature counts of random quadratic problems.
+QUADRATIC_COUNTS = (5, 20)
 #: Runs that may take more steps (AGD's end with their budget) are cut here, where tuning them stays affordable.
 MOST_STEPS = 256
 
@@ -65,7 +68,9 @@ def config_for(method: str, model: str, source: str, steps: int, seed: int = 0) 
 
 
 def feature_counts(source: str) -> tuple[int, ...]:
-    """`FEATURE_COUNTS` of a table, or its number of columns where it has fewer than any."""
+    """`FEATURE_COUNTS` of a table, or its number of columns where it has fewer than any; `QUADRATIC_COUNTS`."""
+    if source == QUADRATICS:
+        return QUADRATIC_COUNTS
     columns = data.load(source).x.shape[1]
     return tuple(count for count in FEATURE_COUNTS if count <= columns) or (columns,)
 

@@ -37,3 +37,8 @@ def test_many_methods_are_told_apart_and_listed_beside_the_panels(tmp_path):
     assert figure.axes[0].get_legend() is None
     assert len(figure.legends) == 1
     figure.savefig(tmp_path / "figure.png")
+
+
+def test_losses_of_several_orders_of_magnitude_are_drawn_on_a_logarithmic_axis():
+    score, loss = ({"agd": {0.1: Estimate(high, 0.0), 0.2: Estimate(0.5, 0.0)}} for high in (0.9, 90.0))
+    assert [axis.get_yscale() for axis in against_epsilon(score, loss).axes] == ["linear", "log"]

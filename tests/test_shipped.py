@@ -7,20 +7,23 @@ import jax
 import numpy as np
 import pytest
 
-from l2p import checkpoint
+from l2p import checkpoint, data
 from l2p.compare import compare
 from l2p.compare_config import CompareConfig
-from l2p.models import Logistic
+from l2p.errors import InputError
+from l2p.models import Logistic, Quadratic
 from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.result import answered
 from l2p.run import run, trace_rows
+from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.budgets import ByMu
 from meta_train.family import families
 from meta_train.gradient import evaluate
 
 NAMES = ("census", "paper", "control", "noisygd-tuned-logistic-adult", "agd-tuned-logistic-adult")
+QUADRATIC = ("paper-quadratic", "control-quadratic", "noisygd:tuned", "agd_gumbel:tuned")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 BUDGET = Budget(0.5, 1e-6)
 
@@ -62,6 +65,23 @@ def test_shipped_protectors_stay_within_budget_and_beat_guessing(name):
     assert 0.9 < share <= 1.0
     accuracy = float((Logistic().predict(params, x) == y).mean())
     assert accuracy > max(y.mean(), 1 - y.mean()) + 0.05
+
+
+@pytest.mark.parametrize("name", QUADRATIC)
+def test_protectors_for_quadratic_problems_come_close_to_an_optimum_they_have_never_seen(name):
+    asked = {"num_rows": 2000, "avoid": ("quadratic",)}
+    found = checkpoint.resolve(name, BUDGET, "quadratic", **asked)
+    assert found.sources == ("random_quadratics",)
+    with pytest.raises(InputError, match=r"made from|without random_quadratics"):
+        checkpoint.resolve(name, BUDGET, "quadratic", num_rows=2000, avoid=("random_quadratics",))
+    table, model = data.load("quadratic"), Quadratic()
+    rows = Rows(table.x[:2000], table.y[:2000], np.ones(2000, np.float32))
+    filter = found.filter(BUDGET)
+    setup = Setup.create(model, BUDGET.adjacency, filter.accountant(), 2000)
+    params, _, (first, later), _ = jax.jit(run)(found.protector, model.init(10), rows, setup, jax.random.key(0))
+    assert filter.spent(answered(trace_rows(first, [later]))) <= filter.limit
+    # 0.005 is what noise on the target leaves, and zero, where the run starts, is 1/6 above.
+    assert float(mean_loss(params, model, rows)) < 0.005 + 0.1 / 6
 
 
 def test_census_beats_tuned_noisygd_and_agd_on_data_it_has_never_seen(tmp_path):

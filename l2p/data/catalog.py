@@ -18,7 +18,7 @@ from l2p.data.download import Source, data_folder, fetch
 from l2p.data.table import Kind, scale
 from l2p.errors import InputError
 
-NAMES = ("ipums_br", "adult", "mnist", "california", "digits", "breast_cancer")
+NAMES = ("ipums_br", "adult", "mnist", "california", "digits", "breast_cancer", "quadratic")
 _DIGITS = ("mnist", "digits")
 _KNOWN = (
     f"known names are {', '.join(NAMES)}; mnist and digits also come as a pair of digits, as in mnist:3,5 "
@@ -100,6 +100,10 @@ _BREAST_CANCER_BOUNDS = (
 )
 
 
+# Of the synthetic set: rows, features, and standard deviation of the noise on the target.
+_QUADRATIC = (10_000, 10, 0.1)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
     """A public data set.
@@ -107,7 +111,8 @@ class Dataset:
     Attributes:
       name: the name it was asked for by.
       x: f32[n, d], features in [0, 1].
-      y: f32[n], labels: 0 or 1 (binary), 0..k-1 (multiclass), or in [0, 1] by public bounds (regression).
+      y: f32[n], labels: 0 or 1 (binary), 0..k-1 (multiclass), or in [0, 1] by public bounds (regression); around 0 for
+        `quadratic`, whose model has no intercept.
       columns: d feature names.
       kind: "binary", "multiclass" or "regression".
       sha256: hexadecimal SHA-256 of the bytes of x, then y: two sets with the same one hold the same rows.
@@ -164,7 +169,7 @@ def num_classes(name: str) -> int | None:
     (10, 2, None)
     """
     base, variant = _parts(name)
-    if base == "california":
+    if base in ("california", "quadratic"):
         return None
     return 10 if base in _DIGITS and variant is None else 2
 
@@ -222,6 +227,23 @@ def _breast_cancer(read: _Read) -> _Content:
     return _packaged(load_breast_cancer, _BREAST_CANCER_BOUNDS, "binary")
 
 
+def _quadratic(read: _Read) -> _Content:
+    """A quadratic problem with a known optimum, the same on every machine: no file is read.
+
+    Features are uniform in [0, 1], lines are 2 x - 1, and the target is lines @ w + 0.1 z with z standard normal and
+    w_j = (-1)^j j / sqrt(385) for j = 1 to 10, of length 1. So w minimises the expected loss of the model `quadratic`,
+    0.1^2 / 2 = 0.005; at zero it is 1/6 more.
+    """
+    del read
+    num_rows, num_features, noise = _QUADRATIC
+    generator = np.random.default_rng(0)
+    x = generator.random((num_rows, num_features), np.float32)
+    index = np.arange(1, num_features + 1)
+    weights = (-1.0) ** index * index / np.sqrt(np.square(index).sum())
+    y = (2.0 * x.astype(np.float64) - 1.0) @ weights + noise * generator.standard_normal(num_rows)
+    return x, y, _numbered("feature", num_features), "regression"
+
+
 def _packaged(load_packaged: Callable[[], Any], bounds: Sequence[tuple[float, float]], kind: Kind) -> _Content:
     packaged = load_packaged()
     return scale(packaged.data, bounds), packaged.target, tuple(map(str, packaged.feature_names)), kind
@@ -238,4 +260,5 @@ _LOADERS: dict[str, Callable[[_Read], _Content]] = {
     "california": _california,
     "digits": _digits,
     "breast_cancer": _breast_cancer,
+    "quadratic": _quadratic,
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2p.data.catalog import FILES, NAMES, load
+from l2p.data.catalog import FILES, NAMES, load, num_classes
 from l2p.data.download import Source, data_folder, fetch
 from l2p.errors import InputError
 
@@ -89,6 +89,22 @@ def test_variants_relabel_the_same_rows():
     np.testing.assert_array_equal(odd.y, digits.y % 2)
     np.testing.assert_array_equal(pair.y, digits.y[np.isin(digits.y, [3, 5])] == 5)
     np.testing.assert_array_equal(pair.y, 1 - swapped.y)
+
+
+def test_the_quadratic_set_is_the_same_everywhere_and_has_its_optimum_where_it_says():
+    data = load("quadratic")
+    assert (data.x.shape, data.kind, num_classes("quadratic")) == ((10_000, 10), "regression", None)
+    assert data.sha256 == "e643b3e6be1b0a65e1df2e9d142a095fcdee3c32fa282c5852d3f85bdd49101b"
+    assert data.x.min() >= 0
+    assert data.x.max() <= 1
+    index = np.arange(1, 11)
+    planted = (-1.0) ** index * index / 385**0.5
+    lines = 2.0 * data.x.astype(np.float64) - 1.0
+    found = np.linalg.lstsq(lines, data.y, rcond=None)[0]
+    # Noise of 0.1 on 10,000 rows of mean square 1/3: a standard error of 0.0017 for each.
+    assert np.abs(found - planted).max() < 4 * 0.1 * 3**0.5 / 100
+    loss = 0.5 * np.square(lines @ planted - data.y).mean()
+    np.testing.assert_allclose(loss, 0.005, rtol=4 * (2 / 10_000) ** 0.5)
 
 
 def test_the_fingerprint_tells_rows_apart():

@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 
 from l2p.errors import InputError
-from l2p.models import Logistic
-from meta_train.family import TaskFamily, families
+from l2p.models import Logistic, Quadratic
+from meta_train import meta_test
+from meta_train.builders import starting_point
+from meta_train.config import MetaConfig
+from meta_train.family import OPTIMUM_LENGTH, QUADRATICS, TARGET_NOISE, TaskFamily, families
+from meta_train.tune import config_for
 
 MODEL = Logistic()
 
@@ -70,3 +74,50 @@ def test_held_out_rows_are_not_training_rows():
 def test_a_source_that_is_not_binary_is_refused():
     with pytest.raises(InputError, match="binary"):
         families("digits")
+
+
+@pytest.fixture(scope="module")
+def quadratics():
+    arguments = {"num_tasks": 6, "num_rows": 400, "num_features": 4, "log_signal": (1.0, 7.0)}
+    return [jax.jit(lambda key, one=one: one.sample(key, Quadratic(), **arguments)) for one in families(QUADRATICS)]
+
+
+def test_random_quadratics_have_their_own_optimum_within_the_stated_ranges(quadratics):
+    batch = quadratics[0](jax.random.key(0))
+    assert float(batch.rows.x.min()) >= 0.0
+    assert float(batch.rows.x.max()) <= 1.0
+    optima = []
+    for task in range(6):
+        lines, y = 2.0 * np.asarray(batch.rows.x[task], np.float64) - 1.0, np.asarray(batch.rows.y[task], np.float64)
+        assert len(np.unique(np.abs(lines).max(0).round(2))) > 1  # coordinates of different curvature
+        optimum = np.linalg.lstsq(lines, y, rcond=None)[0]
+        best = 0.5 * np.square(lines @ optimum - y).mean()
+        np.testing.assert_allclose(batch.best_loss[task], best, rtol=1e-2)
+        assert 0.9 * 0.5 * TARGET_NOISE[0] ** 2 < best < 1.2 * 0.5 * TARGET_NOISE[1] ** 2
+        assert OPTIMUM_LENGTH[0] - 0.2 < np.linalg.norm(optimum) < OPTIMUM_LENGTH[1] + 0.2
+        optima.append(optimum / np.linalg.norm(optimum))
+    assert np.abs(np.triu(np.array(optima) @ np.array(optima).T, 1)).max() < 0.999
+
+
+def test_held_out_quadratics_are_other_problems_at_the_same_budgets(quadratics):
+    first, again, held_out = (sample(jax.random.key(2)) for sample in (quadratics[0], *quadratics))
+    assert jnp.array_equal(first.rows.y, again.rows.y)
+    assert jnp.array_equal(first.log_signal, held_out.log_signal)
+    rows = {row.tobytes() for row in np.asarray(first.rows.x).reshape(-1, 4)}
+    assert not any(row.tobytes() in rows for row in np.asarray(held_out.rows.x).reshape(-1, 4))
+
+
+def test_quadratics_are_tuned_for_models_of_numbers_and_not_centred():
+    config = config_for("noisygd", "quadratic", QUADRATICS, 8)
+    assert (config.name, config.num_features) == ("noisygd-tuned-quadratic-random_quadratics", (5, 20))
+    assert config.find_model() == Quadratic()
+    with pytest.raises(InputError, match="regression"):
+        MetaConfig("x", "control", source=QUADRATICS).find_model()
+    with pytest.raises(InputError, match="binary"):
+        MetaConfig("x", "control", model="quadratic").find_model()
+    assert starting_point(MetaConfig("x", "control", source=QUADRATICS, model="quadratic")).centering is None
+    assert starting_point(MetaConfig("x", "control")).centering is not None
+    with pytest.raises(InputError, match="no table"):
+        families(QUADRATICS)[0].draw(jax.random.key(0), 8, None)
+    with pytest.raises(InputError, match="no accuracy"):
+        meta_test.draw(QUADRATICS, Quadratic(), 5)

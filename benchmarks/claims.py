@@ -1,0 +1,264 @@
+"""Two claims of Hong et al. (2021), put to the test on IPUMS-BR at epsilon 0.05, delta 1e-8, over 20 seeds.
+
+    python benchmarks/claims.py [--out FOLDER]
+
+"A decaying sigma is preferred": `noisygd:tuned`, all else as tuned on Adult, with the rate at which its spending grows
+set to constants from noise that rises to noise that falls; and the noise that `paper` and `census` have learned.
+
+"The projector denoises": at every step of `paper`, how close its update direction is to the gradient without noise,
+beside the noised gradient itself and beside an exponential average of the noised gradients so far, which needs no
+learning. These are looks at private rows from outside any guarantee: simulations.
+
+Prints tables; with --out also writes claims.png. Needs the IPUMS-BR data set (`L2P_DATA_DIR`, or a download).
+"""
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from flax import struct
+from matplotlib.figure import Figure
+
+from l2p.compare import load_rows, resolve_methods
+from l2p.compare_config import CompareConfig
+from l2p.features import FeatureMap
+from l2p.methods import Ready
+from l2p.models import MODELS, Model
+from l2p.oracle import Oracle, Setup
+from l2p.protector import Protector
+from l2p.protectors import Stepwise
+from l2p.protectors.conditioning import value
+from l2p.results import Estimate
+from l2p.simulate import mean_loss, score, simulate, split
+from l2p.task import Rows
+
+CONFIG = CompareConfig(
+    "ipums_br", Path(), methods=("noisygd:tuned", "paper", "census"), epsilon=(0.05,), aux="adult", seeds=20
+)
+MODEL = MODELS["logistic"]
+#: Spending grows by exp(rate) over the run, so the noise multiplier falls by exp(rate / 2).
+RATES = (-6.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 6.0)
+MOMENTUM = 0.9
+#: Steps, from 1, over which directions are averaged in the tables.
+SPANS = ((1, 1), (2, 5), (6, 10), (11, 20), (21, 50), (1, 50))
+
+
+@struct.dataclass
+class WatchedState:
+    """What `Watched` keeps: params f32[p] before the last step, and the state of the protector it watches."""
+
+    before: jax.Array
+    inner: Any
+
+
+@struct.dataclass
+class Watched(Protector):
+    """`inner` unchanged, whose `finish` tells of the last step: f32[3, p] of params before, after, and what came back.
+
+    Only for protectors that neither centre nor average: their params are those for raw rows.
+    """
+
+    inner: Stepwise
+    num_steps: int = struct.field(pytree_node=False)
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, WatchedState]:
+        params, state = self.inner.init(params, oracle)
+        return params, WatchedState(params, state)
+
+    def step(self, params: jax.Array, state: WatchedState, oracle: Oracle) -> tuple[jax.Array, WatchedState]:
+        after, inner = self.inner.step(params, state.inner, oracle)
+        return after, WatchedState(params, inner)
+
+    def finish(self, params: jax.Array, state: WatchedState, setup: Setup) -> jax.Array:
+        return jnp.stack([state.before, params, state.inner.seen.gradient])
+
+
+def compare_rates(ready: Ready, rows: Rows, seeds: Sequence[int]) -> tuple[dict[float, list[np.ndarray]], np.ndarray]:
+    """By rate: train loss and test accuracy f[S], noise multipliers f[T]; and the learned rate, which is the last."""
+    learned = ready.protector.scheduler.rate
+    rates = [*RATES, float(value(learned, ready.setup.log_signal))]
+    protectors = [
+        ready.protector.replace(
+            scheduler=ready.protector.scheduler.replace(rate=jnp.zeros_like(learned).at[0].set(rate))
+        )
+        for rate in rates
+    ]
+    outcome = simulate(protectors, [ready.setup] * len(rates), rows, seeds)
+    loss, accuracy = np.empty((2, len(seeds), len(rates)))
+    for i, seed in enumerate(seeds):
+        task = split(rows, seed)
+        loss[i] = jax.vmap(mean_loss, (0, None, None))(outcome.params[i], MODEL, task.private)
+        accuracy[i] = jax.vmap(score, (0, None, None, None))(outcome.params[i], MODEL, task.test, "binary")
+    noise = np.asarray(outcome.later[0].noise_multiplier)[0]
+    return {rate: [loss[:, j], accuracy[:, j], noise[j]] for j, rate in enumerate(rates)}, rates[-1]
+
+
+def learned_noise(ready: Ready, rows: Rows, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Noise multipliers and clipping norms f[S, T] of a run's gradients, NaN once it has ended."""
+    outcome = simulate([ready.protector], [ready.setup], rows, seeds)
+    record = outcome.later[-1]
+    granted = np.asarray(record.granted)
+    multiplier, clip_norm = (np.where(granted, leaf, np.nan) for leaf in (record.noise_multiplier, record.clip_norm))
+    return multiplier[:, 0], clip_norm[:, 0]
+
+
+def directions(ready: Ready, rows: Rows, seeds: Sequence[int]) -> dict[str, np.ndarray]:
+    """Vectors f[S, T, p] at every step, NaN once a run has ended.
+
+    `noised`, what the projector sees; `average`, the exponential average of those so far; `projector`, its update with
+    the sign of a gradient; `clipped`, the gradient that was noised; `loss`, the gradient of the mean loss.
+    """
+    inner = ready.protector
+    assert inner.centering is None
+    assert inner.averaging is None
+    clip_norm = float(jnp.exp(inner.scheduler.log_clip_norm))
+
+    def observe(told: jax.Array, model: Model, rows: Rows) -> jax.Array:
+        before, after, noised = told
+        identity = FeatureMap.identity(rows.x.shape[1])
+        clipped = model.clipped_gradient_sum(before, rows, identity, jnp.float32(clip_norm)) / ready.setup.num_rows
+        return jnp.stack([noised, before - after, clipped, jax.grad(mean_loss)(before, model, rows)])
+
+    outcome = simulate([Watched(inner, inner.num_steps)], [ready.setup], rows, seeds, observe=observe)
+    alive = np.arange(inner.num_steps) < outcome.steps
+    seen = np.where(alive[:, :, None, None], outcome.seen[:, 0], np.nan).astype(np.float64)
+    found = dict(zip(("noised", "projector", "clipped", "loss"), np.moveaxis(seen, 2, 0), strict=True))
+    return found | {"average": exponential_average(found["noised"])}
+
+
+def exponential_average(vectors: np.ndarray) -> np.ndarray:
+    """Averages f[S, T, p] of f[S, T, p] over steps so far, without the bias of a start at zero.
+
+    >>> exponential_average(np.ones((1, 3, 1))).round(6).ravel().tolist()
+    [1.0, 1.0, 1.0]
+    """
+    mean, averages = np.zeros_like(vectors[:, 0]), []
+    for step in range(vectors.shape[1]):
+        mean = MOMENTUM * mean + (1 - MOMENTUM) * vectors[:, step]
+        averages.append(mean / (1 - MOMENTUM ** (step + 1)))
+    return np.stack(averages, 1)
+
+
+def cosine(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """f[S, T] between vectors f[S, T, p]."""
+    return (one * other).sum(-1) / (np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1))
+
+
+def relative_error(found: np.ndarray, truth: np.ndarray, scaled: bool) -> np.ndarray:
+    """f[S, T], length of what `found` is off by over that of `truth`; `scaled` by the best constant of each run."""
+    scale = np.nansum(found * truth, (1, 2)) / np.nansum(np.square(found), (1, 2)) if scaled else np.ones(len(found))
+    return np.linalg.norm(scale[:, None, None] * found - truth, axis=-1) / np.linalg.norm(truth, axis=-1)
+
+
+def table_of_directions(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Rows of the second table, f[S, T] by label."""
+    measured = {}
+    for truth, said in (("clipped", "the clipped gradient"), ("loss", "the loss's gradient")):
+        for name in ("noised", "average", "projector"):
+            measured[f"cosine to {said}, {name}"] = cosine(found[name], found[truth])
+    for name in ("noised", "average"):
+        measured[f"relative error, {name}"] = relative_error(found[name], found["clipped"], scaled=False)
+    for name in ("noised", "average", "projector"):
+        measured[f"relative error, best scale, {name}"] = relative_error(found[name], found["clipped"], scaled=True)
+    return measured
+
+
+def draw(rates: dict[float, list[np.ndarray]], learned: float, measured: dict[str, np.ndarray]) -> Figure:
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    estimates = [Estimate.of(loss) for loss, *_ in rates.values()]
+    order = np.argsort(list(rates))
+    means, errors = (np.array([getattr(one, name) for one in estimates])[order] for name in ("mean", "error"))
+    left.errorbar(np.array(list(rates))[order], means, errors, marker="o", markersize=3, capsize=2)
+    left.axvline(learned, linestyle="--", color="gray", label="learned")
+    left.set(xlabel="rate: noise rises (< 0), stays, falls (> 0)", ylabel="train loss")
+    for name in ("noised", "average", "projector"):
+        values = measured[f"cosine to the clipped gradient, {name}"]
+        step, mean, std = 1 + np.arange(values.shape[1]), np.nanmean(values, 0), np.nanstd(values, 0)
+        (line,) = right.plot(step, mean, label=name)
+        right.fill_between(step, mean - std, mean + std, color=line.get_color(), alpha=0.2)
+    right.set(xlabel="step", ylabel="cosine to the clipped gradient")
+    for axis in (left, right):
+        axis.grid(alpha=0.3)
+        axis.legend()
+    return figure
+
+
+def print_rates(rates: dict[float, list[np.ndarray]], learned: float) -> None:
+    print("\nA decaying sigma is preferred? noisygd:tuned with other rates, all else as tuned")
+    print(f"{'rate':>8} {'noise first':>12} {'last':>6} {'train loss':>16} {'less rate 0':>20} {'accuracy %':>14}")
+    even = rates[0.0][0]
+    for rate in sorted(rates):
+        loss, accuracy, noise = rates[rate]
+        mark = "*" if rate == learned else " "
+        print(
+            f"{rate:7.2f}{mark} {noise[0]:12.0f} {noise[-1]:6.0f} {said(loss, 4):>16} {said(loss - even, 5):>20} "
+            f"{said(100 * accuracy, 2):>14}"
+        )
+    print("* the learned rate; noise is the noise multiplier; ± is one standard error over seeds")
+
+
+def print_learned(noise: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    print("\nLearned schedules, means over seeds; noise on the sum is the noise multiplier times the clipping norm")
+    for name, (multiplier, clip_norm) in noise.items():
+        steps = np.isfinite(multiplier).sum(1)
+        print(f"{name}, {steps.min()} to {steps.max()} steps")
+        for label, values in (("noise multiplier", multiplier), ("noise on the sum", multiplier * clip_norm)):
+            first, middle, last = (values[np.arange(len(values)), at] for at in (0 * steps, steps // 2, steps - 1))
+            print(
+                f"  {label}: first {first.mean():.0f}, middle {middle.mean():.0f}, last {last.mean():.0f}; "
+                f"last over first {said(last / first, 3)}"
+            )
+
+
+def print_directions(measured: dict[str, np.ndarray]) -> None:
+    print("\nThe projector denoises? paper: means over seeds and steps; ± is one standard error over seeds, all steps")
+    print(" " * 44 + " ".join(f"{f'{first}-{last}':>7}" for first, last in SPANS))
+    for label, values in measured.items():
+        spans = [values[:, first - 1 : last] for first, last in SPANS]
+        error = Estimate.of(np.nanmean(values, 1)).error
+        print(f"{label:44s}" + " ".join(f"{np.nanmean(span):7.3f}" for span in spans) + f" ± {error:.3f}")
+    for truth in ("the clipped gradient", "the loss's gradient"):
+        mine, average, noised = (
+            np.nanmean(measured[f"cosine to {truth}, {name}"], 1) for name in ("projector", "average", "noised")
+        )
+        gains = f"projector less noised {said(mine - noised, 3)}, less average {said(mine - average, 3)}"
+        print(f"cosine to {truth}: {gains}")
+
+
+def said(values: np.ndarray, digits: int) -> str:
+    estimate = Estimate.of(values)
+    return f"{estimate.mean:.{digits}f} ± {estimate.error:.{digits}f}"
+
+
+def main(out: Path | None = None) -> None:
+    """Both claims.
+
+    Args:
+      out: folder for the figure.
+    """
+    rows, seeds = load_rows(CONFIG), range(CONFIG.seeds)
+    methods = resolve_methods(CONFIG, rows)
+    ready = {method.name: method.ready(next(iter(method.protectors)), MODEL, rows) for method in methods}
+    print(
+        f"{CONFIG.data}, epsilon {CONFIG.epsilon[0]:g}, delta {CONFIG.delta:g}, {CONFIG.seeds} seeds; jax "
+        f"{jax.__version__} on {jax.default_backend()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
+    rates, learned = compare_rates(ready["noisygd:tuned"], rows, seeds)
+    print_rates(rates, learned)
+    print_learned({name: learned_noise(ready[name], rows, seeds) for name in ("paper", "census")})
+    measured = table_of_directions(directions(ready["paper"], rows, seeds))
+    print_directions(measured)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        draw(rates, learned, measured).savefig(out / "claims.png", dpi=120)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

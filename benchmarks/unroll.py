@@ -1,0 +1,127 @@
+"""What an outer step of meta-training costs as the unroll grows: time, compile time and memory.
+
+    python benchmarks/unroll.py [--out FOLDER]
+
+The paper's LSTM pair (augmented Lagrangian, ctCDP) and `control`, differentiated through whole runs of T steps, and
+through segments of 10 of a run of 200; 16 tasks of 1,024 rows and 24 features drawn from Adult. Memory is what the
+compiled outer step allocates for temporaries, as XLA states it; arguments, among them the table, are not in it. Times
+are medians over repetitions after a warm-up; compile time is tracing, lowering and XLA's, from scratch.
+
+Prints a table; with --out also writes unroll.csv and unroll.png. Needs the Adult data set (`L2P_DATA_DIR`, or a
+download).
+"""
+
+import csv
+import functools
+import os
+import platform
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import tyro
+from matplotlib.figure import Figure
+
+from meta_train import gradient
+from meta_train.budgets import budgets_for
+from meta_train.builders import starting_point
+from meta_train.config import MetaConfig
+from meta_train.family import families
+
+PROTECTORS: dict[str, dict[str, Any]] = {
+    "paper": {"constraint": "augmented_lagrangian", "alternate": (1, 5), "accountant": "ctcdp"},
+    "control": {},
+}
+LENGTHS, SEGMENT, REPETITIONS, NUM_FEATURES = (10, 25, 50, 100, 200), 10, 3, 24
+UNROLLS = [(length, "final") for length in LENGTHS] + [(LENGTHS[-1], "truncated")]
+QUANTITIES = {
+    "seconds": "seconds per outer step",
+    "compile_seconds": "compile time (s)",
+    "temporary_mib": "temporaries (MiB)",
+}
+
+
+def measure(config: MetaConfig) -> dict[str, float]:
+    """Of one outer step."""
+    family, _ = families(config.source)
+    start = starting_point(config)
+    fixed = {"config": config, "family": family, "budgets": budgets_for(config, start), "num_features": NUM_FEATURES}
+    state = gradient.init(start)
+    began = time.perf_counter()
+    compiled = jax.jit(functools.partial(gradient.update, **fixed)).lower(state, jnp.array(0)).compile()
+    compile_seconds = time.perf_counter() - began
+    jax.block_until_ready(compiled(state, jnp.array(0)))
+    seconds = []
+    for repetition in range(REPETITIONS):
+        began = time.perf_counter()
+        jax.block_until_ready(compiled(state, jnp.array(1 + repetition)))
+        seconds.append(time.perf_counter() - began)
+    memory = compiled.memory_analysis()
+    assert memory is not None
+    return {
+        "seconds": round(statistics.median(seconds), 4),
+        "compile_seconds": round(compile_seconds, 2),
+        "temporary_mib": round(memory.temp_size_in_bytes / 2**20, 2),
+    }
+
+
+def draw(rows: list[dict[str, Any]]) -> Figure:
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    for axis, (quantity, label) in zip(figure.subplots(1, len(QUANTITIES)), QUANTITIES.items(), strict=True):
+        for index, protector in enumerate(PROTECTORS):
+            for unroll, style in (("whole", "o-"), (f"segments of {SEGMENT}", "s")):
+                found = [row for row in rows if (row["protector"], row["unroll"]) == (protector, unroll)]
+                points = [(row["steps"], row[quantity]) for row in found]
+                axis.plot(*zip(*points, strict=True), style, color=f"C{index}", label=f"{protector}, {unroll}")
+        axis.set(xlabel="steps of the run", ylabel=label)
+        axis.set_ylim(bottom=0.0)
+        axis.grid(alpha=0.3)
+    figure.axes[0].legend(fontsize="x-small")
+    return figure
+
+
+def main(out: Path | None = None) -> None:
+    """Measure every unroll.
+
+    Args:
+      out: folder for unroll.csv and unroll.png.
+    """
+    # Compile times are those of a first run.
+    jax.config.update("jax_enable_compilation_cache", False)
+    print(
+        f"16 tasks of 1,024 rows x {NUM_FEATURES} features, median of {REPETITIONS}; jax {jax.__version__} on "
+        f"{jax.default_backend()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
+    rows = []
+    for protector, fields in PROTECTORS.items():
+        for steps, objective in UNROLLS:
+            config = MetaConfig(
+                *("unroll", protector),
+                num_steps=steps,
+                num_features=(NUM_FEATURES,),
+                objective=objective,
+                unroll=SEGMENT,
+                **fields,
+            )
+            unroll = "whole" if objective == "final" else f"segments of {SEGMENT}"
+            row = {"protector": protector, "steps": steps, "unroll": unroll, **measure(config)}
+            rows.append(row)
+            print(
+                f"{protector:8s} T={steps:<4d} {unroll:14s} {row['seconds']:8.3f} s/step  compile "
+                f"{row['compile_seconds']:7.1f} s  {row['temporary_mib']:9.1f} MiB",
+                flush=True,
+            )
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        with (out / "unroll.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+        draw(rows).savefig(out / "unroll.png", dpi=120)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
