@@ -1,5 +1,6 @@
 """The protectors in checkpoints/: what their cards say, and what they do on data they have never seen."""
 
+import json
 import os
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 
 from l2p import checkpoint, data
+from l2p.checkpoint import tuned_name
 from l2p.compare import compare
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
-from l2p.models import Logistic, Quadratic
+from l2p.models import Logistic, Quadratic, plain_name
 from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.result import answered
@@ -19,24 +21,34 @@ from l2p.run import run, trace_rows
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.budgets import ByMu
+from meta_train.config import MetaConfig
 from meta_train.family import families
 from meta_train.gradient import evaluate
 
-NAMES = ("census", "paper", "control", "noisygd-tuned-logistic-adult", "agd-tuned-logistic-adult")
+CONFIGS = Path(__file__).resolve().parents[1] / "meta_train" / "configs"
 QUADRATIC = ("paper-quadratic", "control-quadratic", "noisygd:tuned", "agd_gumbel:tuned")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 BUDGET = Budget(0.5, 1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_cards_say_where_a_protector_comes_from(name):
-    card = checkpoint.load(name).card
+@pytest.mark.parametrize("name", checkpoint.names())
+def test_cards_say_how_a_protector_was_made(name):
+    card, path = checkpoint.load(name).card, CONFIGS / f"{name}.json"
     assert card["name"] == name
-    assert card["sources"] == ["adult"]
-    assert card["models"] == ["logistic"]
     assert f"meta_train/configs/{name}.json" in card["command"]
-    assert (Path(__file__).resolve().parents[1] / "meta_train" / "configs" / f"{name}.json").is_file()
+    config = json.loads(json.dumps(MetaConfig.read(path).__dict__))
+    # Fields that came later have the value that they had then.
+    assert {field: config[field] for field in card["config"]} == card["config"]
+    assert config["source"] in card["sources"]
+    assert card["models"] == [plain_name(config["model"])]
     assert {"seed", "seconds", "peak_memory_mib", "range", "budgets", "held_out", "versions"} <= card.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in checkpoint.names() if "-tuned-" in name])
+def test_tuned_settings_have_the_name_that_they_are_looked_up_by(name):
+    card = checkpoint.load(name).card
+    (source,), (model,) = card["sources"], card["models"]
+    assert name == tuned_name(card["config"]["protector"], model, source)
 
 
 def test_the_paper_protector_spends_its_ctcdp_budget_within_one_percent_without_a_cap():
