@@ -27,6 +27,8 @@ NEAR = 0.03
 
 _MU: dict[str, Callable[[float, float], float]] = {
     "gdp": convert.gdp_mu,
+    # What such a run's protector is told of its budget; it asks one query that is no Gaussian one.
+    "basic": convert.gdp_mu,
     "zcdp": lambda epsilon, delta: math.sqrt(2 * convert.zcdp_rho(epsilon, delta)),
     "rdp": lambda epsilon, delta: math.sqrt(2 * convert.zcdp_rho(epsilon, delta)),
     "ctcdp": lambda epsilon, delta: math.sqrt(2 * convert.ctcdp(epsilon, delta).rho),
