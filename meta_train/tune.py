@@ -20,6 +20,7 @@ from l2p.privacy.accountants import default_accountant
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 from meta_train import meta_test
+from meta_train.builders import BUILDERS
 from meta_train.config import MetaConfig
 from meta_train.family import QUADRATICS
 from meta_train.train import meta_train
@@ -53,8 +54,8 @@ def config_for(method: str, model: str, source: str, steps: int, seed: int = 0) 
         protector=method,
         source=source,
         model=model,
-        # A starting point of its own has more to tune: averaging, which the hand-designed form leaves out.
-        coefficients=None if method == "noisygd" else 3,
+        # A starting point of its own is better: it averages, or takes few steps.
+        coefficients=None if method in BUILDERS else 3,
         num_steps=MOST_STEPS if at_one.num_steps > MOST_STEPS else None,
         method="both",
         steps=steps,
