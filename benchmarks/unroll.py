@@ -49,7 +49,7 @@ def measure(config: MetaConfig) -> dict[str, float]:
     family, _ = families(config.source)
     start = starting_point(config)
     fixed = {"config": config, "family": family, "budgets": budgets_for(config, start), "num_features": NUM_FEATURES}
-    state = gradient.init(start)
+    state = gradient.init(start, config)
     began = time.perf_counter()
     compiled = jax.jit(functools.partial(gradient.update, **fixed)).lower(state, jnp.array(0)).compile()
     compile_seconds = time.perf_counter() - began

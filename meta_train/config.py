@@ -42,7 +42,10 @@ class MetaConfig:
       objective: "final" differentiates the whole run and scores its last loss; "truncated" scores the mean loss of
         each segment of `unroll` steps.
       unroll: steps per segment when truncated.
-      constraint: "share" for schedulers that cannot overspend; "augmented_lagrangian" for those that can (Eq. 2).
+      constraint: "share" for schedulers that cannot overspend. For those that can: "augmented_lagrangian" (Eq. 2; with
+        truncated unrolls Eq. 4 and 5), or "soft", which scores around the end of the budget (Eq. 3; Eq. 6 and 7).
+      inner_gradient: whether meta-gradients pass through the gradients that a run asks for; to the paper these are
+        constants.
       alternate: scheduler updates and projector updates in turn, such as [1, 5] (Setup); None updates both at once.
       accountant: what prices the queries. Where only mu N matters to it, it decides the unit of the constraint.
       simulated_rows: N of the simulated table, where more than mu N matters (`meta_train.budgets`).
@@ -69,6 +72,7 @@ class MetaConfig:
     objective: str = "final"
     unroll: int = 10
     constraint: str = "share"
+    inner_gradient: bool = True
     alternate: tuple[int, int] | None = None
     accountant: str = "gdp"
     simulated_rows: int = 30_000
@@ -81,7 +85,7 @@ class MetaConfig:
         choices = {
             "method": ("gradient", "search", "both"),
             "objective": ("final", "truncated"),
-            "constraint": ("share", "augmented_lagrangian"),
+            "constraint": ("share", "augmented_lagrangian", "soft"),
             "accountant": tuple(name for name in NAMES if name != "pld"),
         }
         for field, allowed in choices.items():

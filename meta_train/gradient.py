@@ -15,17 +15,13 @@ from l2p.models import Model
 from l2p.protector import Protector
 from l2p.tunable import combine, partition, tunable
 from meta_train.budgets import Budgets, budgets_for
-from meta_train.config import BANDS, MetaConfig
+from meta_train.config import MetaConfig
+from meta_train.constraint import Constraint, bands_of, penalty
 from meta_train.family import Family, TaskBatch
-from meta_train.objective import first_segment, next_segment, whole_run
+from meta_train.objective import first_segment, next_segment, soft_run, whole_run, with_constant_gradients
 
 #: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not drown the rest.
 TASK_GRADIENT_NORM = 1.0
-#: Penalty weight mu of the augmented Lagrangian: first and last value; it shrinks geometrically over training. The
-#: multipliers, not a tiny mu, make the constraint exact; with mu at 0.005 they outran the scheduler and oscillated.
-PENALTY = (0.2, 0.05)
-#: Scheduler updates between multiplier updates: enough for the scheduler to answer the last one.
-MULTIPLIER_EVERY = 10
 
 
 @struct.dataclass
@@ -35,14 +31,12 @@ class GradientState:
     Attributes:
       protector: the parameters being learned.
       adam: moments of its floating-point leaves, one per parameter group.
-      multipliers: f32[BANDS], z.
-      excess: f32[BANDS], mean constraint value since the last multiplier update.
+      constraint: what is known of spending.
     """
 
     protector: Protector
     adam: dict[str, Any]
-    multipliers: jax.Array
-    excess: jax.Array
+    constraint: Constraint
 
 
 def groups(protector: Protector) -> Protector:
@@ -56,11 +50,23 @@ def groups(protector: Protector) -> Protector:
     return jax.tree_util.tree_map_with_path(group, tunable(protector))
 
 
-def init(protector: Protector) -> GradientState:
+def init(protector: Protector, config: MetaConfig) -> GradientState:
     """The state before the first outer step."""
     floats, _ = partition(protector)
     moments = {name: optax.scale_by_adam().init(cast(Any, floats)) for name in ("scheduler", "projector")}
-    return GradientState(protector, moments, jnp.zeros(BANDS), jnp.zeros(BANDS))
+    return GradientState(protector, moments, Constraint.create(num_segments(protector, config)))
+
+
+def num_segments(protector: Protector, config: MetaConfig) -> int:
+    """How many pieces a run is differentiated in; `InputError` if they would not be of one length."""
+    if config.objective == "final":
+        return 1
+    segments, left_over = divmod(protector.num_steps, config.unroll)
+    if left_over:
+        raise InputError(
+            f"unroll {config.unroll} does not divide the run's {protector.num_steps} steps; choose one that does."
+        )
+    return segments
 
 
 def compiled(
@@ -88,69 +94,79 @@ def update(
     key = jax.random.fold_in(jax.random.key(config.seed), step)
     sample_key, run_key = jax.random.split(key)
     batch = family.sample(sample_key, model, **config.task_arguments(num_features))
+    model = model if config.inner_gradient else with_constant_gradients(model)
     rows, setups = budgets.simulate(batch, model, capped=config.constraint == "share")
-    keys = jax.random.split(run_key, config.tasks)
+    tasks = (rows, batch.best_loss, setups, jax.random.split(run_key, config.tasks))
     if config.objective == "final":
+        state, _, metrics = _descend(state, step, config, _whole(step, config), tasks, jnp.array(0))
+    else:
+        state, metrics = _segments(state, step, config, tasks)
+    return dataclasses.replace(state, constraint=state.constraint.update(step, config)), metrics
 
-        def objective(protector, rows, best_loss, setup, key):
-            value, spent = whole_run(protector, rows, best_loss, setup, key)
-            return value, (None, spent)
 
-        state, _, metrics = _descend(state, step, config, objective, (rows, batch.best_loss, setups, keys), 1)
-        return _update_multipliers(state, step, config), metrics
+def _whole(step: jax.Array, config: MetaConfig) -> Callable:
+    """The objective of a whole run: (value, (what goes on, spending))."""
 
-    start = functools.partial(first_segment, num_steps=config.unroll)
-    common = (rows, batch.best_loss, setups, keys)
-    segments, left_over = divmod(state.protector.num_steps, config.unroll)
-    if left_over:
-        raise InputError(
-            f"unroll {config.unroll} does not divide the run's {state.protector.num_steps} steps; choose one that does."
-        )
-    state, runs, metrics = _descend(state, step, config, start, common, segments)
+    def final(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
+        value, spent = whole_run(protector, *task)
+        return value, (None, spent)
+
+    def soft(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
+        around_end, last, spent = soft_run(protector, *task)
+        # The projector's own turn is trained to the last step, past the end of the budget.
+        own = config.alternate is not None
+        value = jnp.where(is_turn("projector", step, config), last, around_end) if own else around_end
+        return value, (None, spent)
+
+    return soft if config.constraint == "soft" else final
+
+
+def _segments(
+    state: GradientState, step: jax.Array, config: MetaConfig, tasks: tuple
+) -> tuple[GradientState, dict[str, jax.Array]]:
+    """One update after each segment; a run goes on where it stopped, and the gradient does not reach back (Eq. 4)."""
+    begin = functools.partial(first_segment, num_steps=config.unroll)
+    state, runs, metrics = _descend(state, step, config, begin, tasks, jnp.array(0))
 
     def go_on(protector, run, rows, best_loss, setup, key):
         return next_segment(protector, run, rows, best_loss, setup, key, config.unroll)
 
-    def later(carry: tuple, _: None) -> tuple[tuple, dict[str, jax.Array]]:
-        # The run goes on where it stopped; the gradient does not reach back.
+    def later(carry: tuple, segment: jax.Array) -> tuple[tuple, dict[str, jax.Array]]:
         state, runs = carry
-        arguments = (jax.lax.stop_gradient(runs), *common)
-        state, runs, metrics = _descend(state, step, config, go_on, arguments, segments)
+        state, runs, metrics = _descend(state, step, config, go_on, (jax.lax.stop_gradient(runs), *tasks), segment)
         return (state, runs), metrics
 
     # A scan, so that one segment is compiled and not all of them.
-    (state, _), rest = jax.lax.scan(later, (state, runs), length=segments - 1)
-    metrics = jax.tree.map(lambda first, rest: jnp.append(first, rest)[-1], metrics, rest)
-    return _update_multipliers(state, step, config), metrics
+    (state, _), rest = jax.lax.scan(later, (state, runs), jnp.arange(1, num_segments(state.protector, config)))
+    every = jax.tree.map(lambda first, rest: jnp.append(first, rest), metrics, rest)
+    summary = jax.tree.map(lambda values: values[-1], every)
+    return state, summary | {"constraint": every["constraint"].mean(), "constraint_abs": every["constraint_abs"].max()}
 
 
-def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objective, arguments, segments: int):
-    """One Adam step on the mean of clipped per-task gradients; returns the tasks' runs too.
-
-    A run in `segments` comes here once for each, every one with an even share of the budget to meet.
-    """
-    bands = jnp.arange(config.tasks) * BANDS // config.tasks
-    penalty = _penalty(step, config)
-
+def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objective, arguments, segment: jax.Array):
+    """One Adam step on the mean of clipped per-task gradients of one segment; returns the tasks' runs too."""
+    bands, mu = bands_of(config.tasks), penalty(step, config)
+    # The soft constraint of a whole run is in its score.
+    has_price = config.constraint == "augmented_lagrangian" or (
+        config.constraint == "soft" and config.objective == "truncated"
+    )
     floats, others = partition(state.protector)
 
-    def task_loss(floats, multiplier, *arguments):
+    def task_loss(floats, band, *arguments):
         value, (run, spent) = objective(combine(floats, others), *arguments)
-        h = spent - 1.0
-        lagrangian = -multiplier * h + jnp.square(h) / (2.0 * penalty)
-        return value + (lagrangian if config.constraint == "augmented_lagrangian" else 0.0), (value, h, run)
+        price = state.constraint.lagrangian(spent, band, segment, mu) if has_price else 0.0
+        return value + price, (value, spent, run)
 
     in_axes = (None,) + (0,) * (1 + len(arguments))
     gradient = jax.vmap(jax.grad(task_loss, has_aux=True), in_axes)
-    grads, (values, h, runs) = gradient(floats, state.multipliers[bands], *arguments)
+    grads, (values, spent, runs) = gradient(floats, bands, *arguments)
     norms = jnp.sqrt(sum(jnp.square(leaf).reshape(config.tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
     factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
     mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / config.tasks, grads)
 
     protector, adam = adam_step(state, mean, step, config)
-    in_band = jax.ops.segment_sum(h, bands, BANDS) * BANDS / config.tasks
-    excess = state.excess + in_band / (_multiplier_every(config) * segments)
-    state = GradientState(protector, adam, state.multipliers, excess)
+    h = spent - state.constraint.targets[bands, segment]
+    state = GradientState(protector, adam, state.constraint.seen(spent, values, segment, config))
     metrics = {
         "score": jnp.mean(values),
         "gradient_norm": jnp.median(norms),
@@ -161,22 +177,12 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
     return state, runs, metrics
 
 
-def _multiplier_every(config: MetaConfig) -> int:
-    """Outer steps between multiplier updates."""
-    return MULTIPLIER_EVERY * (1 if config.alternate is None else sum(config.alternate) // config.alternate[0])
-
-
-def _penalty(step: jax.Array, config: MetaConfig) -> jax.Array:
-    """mu f32[] at an outer step."""
-    return PENALTY[0] * (PENALTY[1] / PENALTY[0]) ** (step / config.steps)
-
-
-def _update_multipliers(state: GradientState, step: jax.Array, config: MetaConfig) -> GradientState:
-    """z <- z - mean(h) / mu when it is due (Nocedal and Wright 1999, chapter 17)."""
-    every = _multiplier_every(config)
-    due = step % every == every - 1
-    multipliers = jnp.where(due, state.multipliers - state.excess / _penalty(step, config), state.multipliers)
-    return dataclasses.replace(state, multipliers=multipliers, excess=jnp.where(due, 0.0, state.excess))
+def is_turn(group: str, step: jax.Array, config: MetaConfig) -> jax.Array:
+    """bool[], whether "scheduler" or "projector" moves at an outer step; both do where they do not alternate."""
+    if config.alternate is None:
+        return jnp.array(True)
+    scheduler = step % sum(config.alternate) < config.alternate[0]
+    return scheduler if group == "scheduler" else ~scheduler
 
 
 def adam_step(state: GradientState, grads: Any, step: jax.Array, config: MetaConfig) -> tuple[Protector, dict]:
@@ -184,11 +190,8 @@ def adam_step(state: GradientState, grads: Any, step: jax.Array, config: MetaCon
     rate = config.learning_rate * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(step / config.steps, 1.0)))
     protector, others = partition(state.protector)
     names, adam = groups(protector), dict(state.adam)
-    for index, group in enumerate(("scheduler", "projector")):
-        turn = jnp.array(True)
-        if config.alternate is not None:
-            position = step % sum(config.alternate)
-            turn = (position >= config.alternate[0]) == (index == 1)
+    for group in ("scheduler", "projector"):
+        turn = is_turn(group, step, config)
         mine = jax.tree.map(lambda name, leaf, group=group: leaf * (name == group), names, grads)
         updates, moments = optax.scale_by_adam().update(mine, state.adam[group])
         adam[group] = jax.tree.map(lambda new, old, turn=turn: jnp.where(turn, new, old), moments, state.adam[group])

@@ -1,15 +1,21 @@
 """What meta-training minimises: the outcome of the very run that is deployed."""
 
+import copy
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p.features import FeatureMap
 from l2p.models import GeneralizedLinear, Model
+from l2p.models.base import Factor
 from l2p.oracle import Setup
 from l2p.protector import Protector
 from l2p.run import Run, Simulation, advance, start
 from l2p.simulate import mean_loss
 from l2p.task import Rows
+from meta_train.constraint import STEP_WINDOW, soft_score
 
 #: Excess losses are compared on a logarithmic scale from here up, so that every budget weighs alike.
 EXCESS_FLOOR = 0.02
@@ -48,6 +54,30 @@ def whole_run(
     return score(loss, best_loss, first_loss(model, rows)), ended.ledger.spent / setup.accountant.budget
 
 
+def soft_run(
+    protector: Protector, rows: Rows, best_loss: jax.Array, setup: Setup, key: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """A run past the end of its budget: Eq. 3's score f32[] around that end, the last step's, and all it spent.
+
+    The protector's `num_steps` is the paper's constant T, longer than the budget lasts; where the budget ends is what
+    is learned.
+    """
+    noise = Simulation(key)
+    begun, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, noise)
+    _, records, losses = advance(
+        protector,
+        begun,
+        rows,
+        setup,
+        noise,
+        protector.num_steps,
+        observe=lambda params: mean_loss(params, setup.model, rows),
+    )
+    scores = score(losses, best_loss, first_loss(setup.model, rows))
+    spent = records[-1].spent / setup.accountant.budget
+    return soft_score(scores, spent, STEP_WINDOW), scores[-1], spent[-1]
+
+
 def first_segment(
     protector: Protector, rows: Rows, best_loss: jax.Array, setup: Setup, key: jax.Array, num_steps: int
 ) -> tuple[jax.Array, tuple[Run, jax.Array]]:
@@ -70,3 +100,17 @@ def next_segment(
     )
     even = setup.accountant.budget * num_steps / protector.num_steps
     return score(losses, best_loss, first_loss(setup.model, rows)).mean(), (run, (run.ledger.spent - before) / even)
+
+
+@functools.cache
+def with_constant_gradients(model: Model) -> Model:
+    """The same model, whose gradient sums are constants to a meta-gradient: observed, and no function of the params
+    they were taken at (Hong et al. 2021, "treat it as a constant observation with zero gradient")."""
+
+    class Observed(type(model)):
+        def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
+            return super().scaled_gradient_sum(jax.lax.stop_gradient(params), rows, features, factor)
+
+    clone = copy.copy(model)
+    object.__setattr__(clone, "__class__", Observed)
+    return clone

@@ -26,8 +26,9 @@ class SearchState:
     best_score: jax.Array
 
 
-def init(protector: Protector) -> SearchState:
+def init(protector: Protector, config: MetaConfig) -> SearchState:
     """The state before the first candidate."""
+    del config
     # With its dtype named, for a weakly typed first state would be compiled for apart.
     return SearchState(protector, jnp.array(jnp.inf, jnp.float32))
 

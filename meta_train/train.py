@@ -46,7 +46,7 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
     train, held_out = families(config.source)
     method = METHODS[config.method]
     start = starting_point(config)
-    state = method.init(start)
+    state = method.init(start, config)
     best = (jnp.array(jnp.inf), state.protector)
     with ocp.CheckpointManager(
         (out / "state").absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=2)

@@ -64,7 +64,7 @@ def test_both_ways_improve_a_badly_set_start(monkeypatch):
     # The search settles for unclipped gradients and small steps: eight tasks are few, and it follows no slope.
     least_gain = {gradient: 0.3, search: 0.02}
     for (method, gain), trial in zip(least_gain.items(), both.trials(config).values(), strict=True):
-        update, state = method.compiled(trial, family, start), method.init(start)
+        update, state = method.compiled(trial, family, start), method.init(start, trial)
         for step in range(trial.steps):
             state, _ = update(state, step)
         assert float(judge(state.protector)["score"].mean()) < before - gain, method.__name__
@@ -126,7 +126,7 @@ def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypa
     monkeypatch.setattr(budgets, "PLANNED", 5)
     config = dataclasses.replace(TINY, protector="agd", accountant="rdp")
     start, (family, _) = starting_point(config), families("breast_cancer")
-    update, state = search.compiled(config, family, start), search.init(start)
+    update, state = search.compiled(config, family, start), search.init(start, config)
     for step in range(8):
         state, metrics = update(state, step)
         if step == 0:
