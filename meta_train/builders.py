@@ -21,6 +21,7 @@ from l2p.protectors import (
     LSTMProjector,
     LSTMScheduler,
     MixProjector,
+    NormQuery,
     Optax,
     ShareScheduler,
     Stepwise,
@@ -90,6 +91,12 @@ def paper(key: jax.Array) -> Stepwise:
     return Stepwise(LSTMScheduler.create(scheduler, clip_norm=1.0), LSTMProjector.create(projector))
 
 
+def paper_norm(key: jax.Array) -> Stepwise:
+    """`paper`, whose scheduler is told the private norm of the gradient that it is to price (Algorithm 2)."""
+    query = NormQuery(logit_share=jnp.array([-2.2]), log_clip_norm=jnp.zeros(()))
+    return dataclasses.replace(cast(Any, paper(key)), norm_query=query)
+
+
 def agd(key: jax.Array) -> AGD:
     """AGD from guesses near what its authors call for when the budget allows few steps: tuning from there ends better
     than from their settings."""
@@ -116,6 +123,7 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "control": control,
     "census": census,
     "paper": paper,
+    "paper_norm": paper_norm,
     "agd": agd,
     "agd_gumbel": agd_gumbel,
 }

@@ -10,6 +10,7 @@ The other is drawn from no table: random quadratic problems.
 
 import abc
 import dataclasses
+import functools
 import math
 import re
 
@@ -23,7 +24,7 @@ from l2p.data import Kind
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.task import Rows
-from meta_train.reference import reference
+from meta_train.reference import best_loss
 
 #: A column may serve as a label if it is 1 for at least this share of rows, and 0 for at least this share.
 LEAST_PREVALENCE = 0.1
@@ -72,10 +73,7 @@ class Family(abc.ABC):
         jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
         signal = low + (high - low) * (jnp.arange(num_tasks) + jitter) / num_tasks
 
-        def best(rows: Rows) -> jax.Array:
-            return jax.vmap(model.loss, (None, 0, 0))(reference(model, rows), rows.x, rows.y).mean()
-
-        return TaskBatch(rows, signal, jax.vmap(best)(rows))
+        return TaskBatch(rows, signal, jax.vmap(functools.partial(best_loss, model))(rows))
 
 
 @dataclasses.dataclass(frozen=True)

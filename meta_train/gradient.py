@@ -45,7 +45,7 @@ def groups(protector: Protector) -> Protector:
     def group(path, allowed: bool) -> str:
         if not allowed:
             return "fixed"
-        return "scheduler" if getattr(path[0], "name", "") in ("scheduler", "centering") else "projector"
+        return "scheduler" if getattr(path[0], "name", "") in ("scheduler", "centering", "norm_query") else "projector"
 
     return jax.tree_util.tree_map_with_path(group, tunable(protector))
 

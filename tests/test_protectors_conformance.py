@@ -32,6 +32,7 @@ from l2p.protectors import (
     LSTMProjector,
     LSTMScheduler,
     MixProjector,
+    NormQuery,
     ObjectivePerturbation,
     Optax,
     OutputPerturbation,
@@ -103,6 +104,7 @@ CONTROL = Stepwise(
     Centering(f32([-2.2]), f32(-1.2), f32(0.5), f32(1.5)),
     averaging=f32([0.0]),
 )
+NORM = NormQuery(f32([-2.0]), jnp.log(f32(1.0)))
 CENSUS = CONTROL.replace(
     scheduler=SHARES.replace(network=shaken(init_mlp(KEY, (2, 8, 2)))),
     projector=CONTROL.projector.replace(
@@ -134,7 +136,7 @@ HYFREE = HyFree(
     interval=2,
 )
 GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_minimum"
-NORMALIZED, LOSS = "normalized_gradient", "clipped_loss"
+NORMALIZED, LOSS, NORM_OF = "normalized_gradient", "clipped_loss", "gradient_norm"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,6 +192,13 @@ CASES = {
     "control": Case(CONTROL, first=(MEAN,)),
     "census": Case(CENSUS, first=(MEAN,)),
     "paper": Case(Stepwise(spender(3.0), LSTM), exhausts=True),
+    "paper, norm query": Case(Stepwise(spender(1.5), LSTM, norm_query=NORM), each=(NORM_OF, GRADIENT), exhausts=True),
+    "shares, norm query, batches": Case(
+        Stepwise(SHARES, sgd(), norm_query=NORM, sampler=Poisson(0.2)),
+        each=(NORM_OF, GRADIENT),
+        accountant="rdp",
+        slack=2e-3,
+    ),
     "LSTM scheduler, sgd": Case(Stepwise(spender(2.0), sgd()), exhausts=True),
     "shares, LSTM projector": Case(Stepwise(SHARES, LSTM, CONTROL.centering), first=(MEAN,), accountant="zcdp"),
     "dpsgd": Case(Stepwise(EVEN, sgd(), sampler=Poisson(0.2)), accountant="rdp", slack=2e-3),

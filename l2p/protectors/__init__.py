@@ -11,6 +11,7 @@ from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import HyFree, hyfree
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.nonprivate import nonprivate
+from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.objpert import ObjectivePerturbation, objpert, objpert_paper
 from l2p.protectors.outpert import OutputPerturbation, outpert, outpert_paper
 from l2p.protectors.paper_sgd import sgd_adv, sgd_ma
@@ -48,6 +49,7 @@ CLASSES: dict[str, type] = {
         ApproximateMinima,
         AutoClip,
         Centering,
+        NormQuery,
         Decaying,
         HyFree,
         LSTMProjector,

@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import struct
 
 from l2p.oracle import Oracle, Setup
@@ -23,8 +22,8 @@ class LSTMScheduler(Scheduler):
     """sigma(.): the noise multiplier, as a factor on the one that spends the budget evenly.
 
     It emits noise, not a share, so it may try to overspend: meta-training holds it to the budget by an augmented
-    Lagrangian, deployment by the ledger. Its feedback is the norm of the last released gradient, which is free; the
-    paper's private norm query s_t costs budget and is not asked.
+    Lagrangian, deployment by the ledger. Its feedback is a norm: the paper's private query s_t where `Stepwise` has a
+    `norm_query`, else that of the last released gradient, which is free.
 
     Attributes:
       network: parameters of the LSTM.
@@ -43,7 +42,7 @@ class LSTMScheduler(Scheduler):
 
     def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
         clip_norm = jnp.exp(self.log_clip_norm)
-        norm = optax.safe_norm(seen.gradient, 1e-12) / clip_norm
+        norm = seen.norm / clip_norm
         progress = 2.0 * oracle.step / num_steps - 1.0
         inputs = jnp.stack([jnp.log(norm + 1e-3), progress, standardize(oracle.setup.log_signal)])
         state, output = apply_lstm(self.network, state, inputs[None, :])

@@ -28,10 +28,12 @@ class Plan:
 
 @struct.dataclass
 class Observation:
-    """What the last step released: gradient f32[p], the noised mean; noise_std f32[], its noise."""
+    """What was released so far: gradient f32[p], the last noised mean; noise_std f32[], its noise; norm f32[], of the
+    coming mean gradient where a query was bought for it, else of the last noised one, which is free."""
 
     gradient: jax.Array
     noise_std: jax.Array
+    norm: jax.Array
 
 
 class Scheduler(abc.ABC):

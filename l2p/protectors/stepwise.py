@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import optax
 from flax import struct
 
 from l2p.features import FeatureMap
@@ -12,6 +13,7 @@ from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
+from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.projectors import Projector
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
 from l2p.queries import ClippedGradient, FeatureSum, Query
@@ -78,6 +80,7 @@ class Stepwise(Protector):
       scheduler: noise and clipping per step.
       projector: update from the noised mean gradient.
       centering: the private mean bought first, or None; models without an intercept do without it.
+      norm_query: the private norm of the coming gradient, bought before its noise is decided, or None.
       averaging: f32[k], log of the inverse horizon of an exponential average of the iterates, as a polynomial in
         log(mu N); the released params are that average. None releases the last iterate.
       num_steps: T (static).
@@ -88,6 +91,7 @@ class Stepwise(Protector):
     projector: Projector
     centering: Centering | None = None
     averaging: jax.Array | None = None
+    norm_query: NormQuery | None = None
     num_steps: int = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     models = NAMES
@@ -103,7 +107,7 @@ class Stepwise(Protector):
         if self.centering is not None and model.has_intercept:
             features = self.centering(num_features, oracle)
         params = model.params_for_mapped_rows(params, features)
-        seen = Observation(jnp.zeros_like(params), jnp.ones(()))
+        seen = Observation(jnp.zeros_like(params), jnp.ones(()), _norm(jnp.zeros_like(params)))
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
 
@@ -113,10 +117,13 @@ class Stepwise(Protector):
 
     def step(self, params: jax.Array, state: StepwiseState, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         setup = oracle.setup
-        plan, scheduler = self.scheduler(state.scheduler, state.seen, oracle, self.num_steps)
+        seen = state.seen
+        if self.norm_query is not None:
+            seen = seen.replace(norm=self.norm_query(params, state.features, oracle, self.num_steps))  # type: ignore[attr-defined]
+        plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
         gradient = oracle.ask(self.query(params, state.features, plan, setup)) / setup.batch_rows
         noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
-        seen = Observation(gradient, noise_std)
+        seen = Observation(gradient, noise_std, _norm(gradient))
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
         params = params + update
@@ -130,3 +137,8 @@ class Stepwise(Protector):
 
     def finish(self, params: jax.Array, state: StepwiseState, setup: Setup) -> jax.Array:
         return setup.model.params_for_raw_rows(state.average, state.features)
+
+
+def _norm(gradient: jax.Array) -> jax.Array:
+    """L2 norm f32[] with a finite derivative at zero."""
+    return jnp.asarray(optax.safe_norm(gradient, 1e-12))
