@@ -42,6 +42,8 @@ class MetaConfig:
       objective: "final" differentiates the whole run and scores its last loss; "truncated" scores the mean loss of
         each segment of `unroll` steps.
       unroll: steps per segment when truncated.
+      damping: the most norm that a meta-gradient has between two steps of a run, on its way back; None leaves it alone.
+        For losses that are not convex, where runs may be chaotic.
       constraint: "share" for schedulers that cannot overspend. For those that can: "augmented_lagrangian" (Eq. 2; with
         truncated unrolls Eq. 4 and 5), or "soft", which scores around the end of the budget (Eq. 3; Eq. 6 and 7).
       inner_gradient: whether meta-gradients pass through the gradients that a run asks for; to the paper these are
@@ -73,6 +75,7 @@ class MetaConfig:
     unroll: int = 10
     constraint: str = "share"
     inner_gradient: bool = True
+    damping: float | None = None
     alternate: tuple[int, int] | None = None
     accountant: str = "gdp"
     simulated_rows: int = 30_000

@@ -17,6 +17,7 @@ from l2p.tunable import combine, partition, tunable
 from meta_train.budgets import Budgets, budgets_for
 from meta_train.config import MetaConfig
 from meta_train.constraint import Constraint, bands_of, penalty
+from meta_train.damping import damped
 from meta_train.family import Family, TaskBatch
 from meta_train.objective import first_segment, next_segment, soft_run, whole_run, with_constant_gradients
 
@@ -153,7 +154,7 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
     floats, others = partition(state.protector)
 
     def task_loss(floats, band, *arguments):
-        value, (run, spent) = objective(combine(floats, others), *arguments)
+        value, (run, spent) = objective(damped(combine(floats, others), config.damping), *arguments)
         price = state.constraint.lagrangian(spent, band, segment, mu) if has_price else 0.0
         return value + price, (value, spent, run)
 

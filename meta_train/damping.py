@@ -1,0 +1,84 @@
+"""Meta-gradients through runs that diverge: finite, and pointing away from what made them diverge.
+
+Where steps are too long a run is chaotic, and backpropagation through it gives a huge vector of no particular direction
+(Metz et al. 2021, "Gradients are not all you need"). Clipping it as a whole keeps the direction, which is what is
+wrong. Clipped between every two steps on its way back, it forgets the past sooner than it explodes: what is left is
+what the last few steps did, and that says that they were too long.
+"""
+
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.oracle import Oracle, Setup
+from l2p.privacy.sampling import Sampler
+from l2p.protector import Protector, State
+
+
+@jax.custom_vjp
+def clip_on_the_way_back(tree: Any, limit: float) -> Any:
+    """The tree itself; a cotangent that passes is brought to L2 norm at most `limit`, over all its leaves."""
+    del limit
+    return tree
+
+
+def _forward(tree: Any, limit: float) -> tuple[Any, float]:
+    return tree, limit
+
+
+def _backward(limit: float, cotangent: Any) -> tuple[Any, None]:
+    floats = [leaf for leaf in jax.tree.leaves(cotangent) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    # Large numbers would overflow when squared.
+    largest = jnp.maximum(jnp.stack([jnp.abs(leaf).max() for leaf in floats if leaf.size]).max(), 1e-30)
+    norm = largest * jnp.sqrt(sum(jnp.square(leaf / largest).sum() for leaf in floats))
+    factor = jnp.where(jnp.isfinite(norm), jnp.minimum(1.0, limit / norm), 0.0)
+
+    def clip(leaf: jax.Array) -> jax.Array:
+        return jnp.where(jnp.isfinite(leaf), leaf, 0.0) * factor if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(clip, cotangent), None
+
+
+clip_on_the_way_back.defvjp(_forward, _backward)
+
+
+@struct.dataclass
+class Damped(Protector):
+    """A protector that runs as it did, and is differentiated with its params and state clipped on the way back.
+
+    Attributes:
+      inner: the protector.
+      limit: the most L2 norm that a meta-gradient has between two steps (static).
+    """
+
+    inner: Protector
+    limit: float = struct.field(pytree_node=False)
+
+    @property
+    def num_steps(self) -> int:  # type: ignore[override]
+        return self.inner.num_steps
+
+    @property
+    def sampler(self) -> Sampler:  # type: ignore[override]
+        return self.inner.sampler
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.inner.mechanisms
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:
+        return self.inner.init(params, oracle)
+
+    def step(self, params: jax.Array, state: State, oracle: Oracle) -> tuple[jax.Array, State]:
+        params, state = clip_on_the_way_back((params, state), self.limit)
+        return self.inner.step(params, state, oracle)
+
+    def finish(self, params: jax.Array, state: State, setup: Setup) -> jax.Array:
+        return self.inner.finish(params, state, setup)
+
+
+def damped(protector: Protector, limit: float | None) -> Protector:
+    """The protector, damped if there is a limit."""
+    return protector if limit is None else cast(Any, Damped)(protector, limit)
