@@ -16,6 +16,7 @@ import tyro
 from l2p import data
 from l2p.checkpoint import tuned_name
 from l2p.errors import InputError
+from l2p.models import find_model
 from l2p.privacy.accountants import default_accountant
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
@@ -33,6 +34,8 @@ FEATURE_COUNTS = (8, 32, 104)
 QUADRATIC_COUNTS = (5, 20)
 #: Runs that may take more steps (AGD's end with their budget) are cut here, where tuning them stays affordable.
 MOST_STEPS = 256
+#: `MetaConfig.damping` where the loss is not convex.
+DAMPING = 1.0
 
 
 def config_for(method: str, model: str, source: str, steps: int, seed: int = 0) -> MetaConfig:
@@ -66,6 +69,7 @@ def config_for(method: str, model: str, source: str, steps: int, seed: int = 0) 
         accountant=made.accountant or default_accountant(at_one.mechanisms, at_one.sampler),
         eval_every=max(1, steps // 8),
         seed=seed,
+        damping=None if find_model(model, 2).convex else DAMPING,
     )
 
 

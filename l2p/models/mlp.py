@@ -77,12 +77,12 @@ class MLP(Model):
         return jax.nn.softplus(margin) - y * margin
 
     def losses(self, candidates: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        weights, output = self._layers(candidates)
-        # One matrix product for all candidates and units.
-        table = jnp.moveaxis(weights, 0, 1).reshape(x.shape[1] + 1, -1)
-        units = self.hidden(table, x).reshape(x.shape[0], -1, self.num_units)
-        margins = jnp.einsum("nkh,kh->kn", units, output[:, :-1]) + INTERCEPT_COLUMN * output[:, -1:]
-        return jax.nn.softplus(margins) - y[None, :] * margins
+        def one(params: jax.Array) -> jax.Array:
+            margin = self.margin(params, x)
+            return jax.nn.softplus(margin) - y * margin
+
+        # One after the other: the units of all candidates together would not fit the cache, which takes twice as long.
+        return jax.lax.map(one, candidates)
 
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
         return (self.margin(params, x) > 0).astype(jnp.float32)
