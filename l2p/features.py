@@ -6,16 +6,35 @@ from flax import struct
 
 
 @struct.dataclass
+class Basis:
+    """Directions that centred rows are expressed in.
+
+    Attributes:
+      forward: f32[d, d], x -> x @ forward; one direction per column, which need not be of length 1.
+      backward: f32[d, d], its inverse.
+    """
+
+    forward: jax.Array
+    backward: jax.Array
+
+    @classmethod
+    def identity(cls, num_features: int) -> "Basis":
+        return cls(jnp.eye(num_features), jnp.eye(num_features))
+
+
+@struct.dataclass
 class FeatureMap:
-    """x -> (x - center) * scale.
+    """x -> (x - center) * scale, in a basis where there is one.
 
     Attributes:
       center: f32[d], released or public.
       scale: f32[], released or public.
+      basis: likewise; None for the features as they are.
     """
 
     center: jax.Array
     scale: jax.Array
+    basis: Basis | None = None
 
     @classmethod
     def identity(cls, num_features: int) -> "FeatureMap":
@@ -23,10 +42,14 @@ class FeatureMap:
 
     def apply(self, x: jax.Array) -> jax.Array:
         """Mapped features: f32[n, d] -> f32[n, d]."""
-        return (x - self.center[None, :]) * self.scale
+        centred = (x - self.center[None, :]) * self.scale
+        # The product in full precision: a row's clipped length must not depend on how a device rounds.
+        return centred if self.basis is None else jnp.matmul(centred, self.basis.forward, precision="highest")
 
     def squared_norms(self, x: jax.Array) -> jax.Array:
-        """Squared norms of mapped features f32[n], without writing the mapped table."""
+        """Squared norms of mapped features f32[n]; without a basis, without writing the mapped table."""
+        if self.basis is not None:
+            return jnp.square(self.apply(x)).sum(-1)
         squares = jnp.square(x).sum(-1) - 2.0 * (x @ self.center) + jnp.square(self.center).sum()
         return jnp.square(self.scale) * jnp.maximum(squares, 0.0)
 
@@ -40,4 +63,17 @@ class FeatureMap:
         Returns:
           f32[d] or f32[k, d].
         """
-        return (weights.T @ x - jnp.multiply.outer(weights.sum(0), self.center)) * self.scale
+        total = (weights.T @ x - jnp.multiply.outer(weights.sum(0), self.center)) * self.scale
+        return total if self.basis is None else total @ self.basis.forward
+
+    def weights_for_raw(self, weights: jax.Array, axis: int = -1) -> jax.Array:
+        """Weights of mapped, centred rows as those of raw ones, with the same products; features lie along `axis`."""
+        last = jnp.moveaxis(weights, axis, -1)
+        turned = last if self.basis is None else last @ self.basis.forward.T
+        return jnp.moveaxis(turned * self.scale, -1, axis)
+
+    def weights_for_mapped(self, weights: jax.Array, axis: int = -1) -> jax.Array:
+        """The inverse of `weights_for_raw`."""
+        last = jnp.moveaxis(weights, axis, -1) / self.scale
+        turned = last if self.basis is None else last @ self.basis.backward.T
+        return jnp.moveaxis(turned, -1, axis)

@@ -18,6 +18,7 @@ from l2p.protectors import (
     HAND_DESIGNED,
     Centering,
     Decaying,
+    Eigenbasis,
     LSTMProjector,
     LSTMScheduler,
     MixProjector,
@@ -85,6 +86,28 @@ def census(key: jax.Array) -> Stepwise:
     )
 
 
+def control_eigen(key: jax.Array) -> Stepwise:
+    """`control` in a private eigenbasis."""
+    return dataclasses.replace(cast(Any, control(key)), eigenbasis=_eigenbasis())
+
+
+def census_eigen(key: jax.Array) -> Stepwise:
+    """`census` in a private eigenbasis, whose coordinate network knows each direction's strength."""
+    plain = census(key)
+    network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS + 1, 24, 12, len(MEMORY) + 1))
+    projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
+    return dataclasses.replace(cast(Any, plain), projector=projector, eigenbasis=_eigenbasis())
+
+
+def _eigenbasis() -> Eigenbasis:
+    return Eigenbasis(
+        logit_share=jnp.array([-2.5]),
+        log_power=_quadratic(0.0),
+        log_ridge=_quadratic(0.0),
+        row_norm=jnp.float32(2.5),
+    )
+
+
 def paper(key: jax.Array) -> Stepwise:
     """The LSTM pair of Hong et al. (2021)."""
     scheduler, projector = jax.random.split(key)
@@ -122,6 +145,8 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "noisygd": noisygd,
     "control": control,
     "census": census,
+    "control_eigen": control_eigen,
+    "census_eigen": census_eigen,
     "paper": paper,
     "paper_norm": paper_norm,
     "agd": agd,

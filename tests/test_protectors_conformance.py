@@ -28,6 +28,7 @@ from l2p.protectors import (
     AutoClip,
     Centering,
     Decaying,
+    Eigenbasis,
     HyFree,
     LSTMProjector,
     LSTMScheduler,
@@ -112,6 +113,11 @@ CENSUS = CONTROL.replace(
         coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS, 8, 6))),
     ),
 )
+EIGENBASIS = Eigenbasis(f32([-1.5]), f32([-0.3]), f32([0.2]), f32(1.5))
+IN_BASIS = CENSUS.replace(
+    eigenbasis=EIGENBASIS,
+    projector=CENSUS.projector.replace(coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS + 1, 8, 6)))),
+)
 LSTM = LSTMProjector(shaken(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
 GREEDY = AGD(
     **logs(
@@ -136,6 +142,7 @@ HYFREE = HyFree(
     interval=2,
 )
 GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_minimum"
+COVARIANCE = "covariance"
 NORMALIZED, LOSS, NORM_OF = "normalized_gradient", "clipped_loss", "gradient_norm"
 
 
@@ -191,6 +198,8 @@ CASES = {
     ),
     "control": Case(CONTROL, first=(MEAN,)),
     "census": Case(CENSUS, first=(MEAN,)),
+    "control, eigenbasis": Case(CONTROL.replace(eigenbasis=EIGENBASIS), first=(MEAN, COVARIANCE), accountant="rdp"),
+    "census, eigenbasis": Case(IN_BASIS, first=(MEAN, COVARIANCE)),
     "paper": Case(Stepwise(spender(3.0), LSTM), exhausts=True),
     "paper, norm query": Case(Stepwise(spender(1.5), LSTM, norm_query=NORM), each=(NORM_OF, GRADIENT), exhausts=True),
     "shares, norm query, batches": Case(

@@ -88,6 +88,10 @@ class Model(abc.ABC):
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
         """Params f32[p] as named arrays that other tools can read, without this package's conventions."""
 
+    @abc.abstractmethod
+    def per_param(self, values: jax.Array) -> jax.Array:
+        """A number per feature f32[d] as one per param f32[p]; zero for params that belong to no feature."""
+
     def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
         """Predicted classes, where classes are the target: params f32[p], x f32[n, d] -> f32[n]."""
         return self.predict(params, x)

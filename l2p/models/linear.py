@@ -82,13 +82,17 @@ class GeneralizedLinear(Model):
         return jnp.append(features.weighted_sum(rows.x, weight), weight.sum() * INTERCEPT_COLUMN)
 
     def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
-        weights = params[..., :-1] * features.scale
+        weights = features.weights_for_raw(params[..., :-1])
         shift = (weights @ features.center)[..., None]
         return jnp.concatenate([weights, params[..., -1:] - shift / INTERCEPT_COLUMN], -1)
 
     def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         shift = (params[..., :-1] @ features.center)[..., None]
-        return jnp.concatenate([params[..., :-1] / features.scale, params[..., -1:] + shift / INTERCEPT_COLUMN], -1)
+        weights = features.weights_for_mapped(params[..., :-1])
+        return jnp.concatenate([weights, params[..., -1:] + shift / INTERCEPT_COLUMN], -1)
+
+    def per_param(self, values: jax.Array) -> jax.Array:
+        return jnp.append(values, 0.0)
 
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
         """`weights` f32[d] and `bias` f32[1] of the margin weights . x + bias."""

@@ -114,16 +114,21 @@ class MLP(Model):
 
     def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         weights, output = self._layers(params)
-        scaled = weights[..., :-1, :] * features.scale
-        shift = jnp.einsum("d,...dh->...h", features.center, scaled)
-        flat = scaled.reshape(*params.shape[:-1], -1)
+        turned = features.weights_for_raw(weights[..., :-1, :], axis=-2)
+        shift = jnp.einsum("d,...dh->...h", features.center, turned)
+        flat = turned.reshape(*params.shape[:-1], -1)
         return jnp.concatenate([flat, weights[..., -1, :] - shift / INTERCEPT_COLUMN, output], -1)
 
     def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         weights, output = self._layers(params)
         shift = jnp.einsum("d,...dh->...h", features.center, weights[..., :-1, :])
-        flat = (weights[..., :-1, :] / features.scale).reshape(*params.shape[:-1], -1)
+        turned = features.weights_for_mapped(weights[..., :-1, :], axis=-2)
+        flat = turned.reshape(*params.shape[:-1], -1)
         return jnp.concatenate([flat, weights[..., -1, :] + shift / INTERCEPT_COLUMN, output], -1)
+
+    def per_param(self, values: jax.Array) -> jax.Array:
+        hidden = jnp.repeat(jnp.append(values, 0.0), self.num_units)
+        return jnp.concatenate([hidden, jnp.zeros(self.num_units + 1)])
 
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
         """`hidden_weights` f32[d, h], `hidden_bias` f32[h], `weights` f32[h] and `bias` f32[1] of the margin

@@ -96,16 +96,20 @@ class Softmax(Model):
 
     def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         weights = self._matrix(params)
-        scaled = weights[..., :-1, :] * features.scale
-        shift = jnp.einsum("d,...dk->...k", features.center, scaled)[..., None, :]
-        raw = jnp.concatenate([scaled, weights[..., -1:, :] - shift / INTERCEPT_COLUMN], -2)
+        turned = features.weights_for_raw(weights[..., :-1, :], axis=-2)
+        shift = jnp.einsum("d,...dk->...k", features.center, turned)[..., None, :]
+        raw = jnp.concatenate([turned, weights[..., -1:, :] - shift / INTERCEPT_COLUMN], -2)
         return raw.reshape(params.shape)
 
     def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         weights = self._matrix(params)
         shift = jnp.einsum("d,...dk->...k", features.center, weights[..., :-1, :])[..., None, :]
-        mapped = [weights[..., :-1, :] / features.scale, weights[..., -1:, :] + shift / INTERCEPT_COLUMN]
-        return jnp.concatenate(mapped, -2).reshape(params.shape)
+        turned = features.weights_for_mapped(weights[..., :-1, :], axis=-2)
+        mapped = jnp.concatenate([turned, weights[..., -1:, :] + shift / INTERCEPT_COLUMN], -2)
+        return mapped.reshape(params.shape)
+
+    def per_param(self, values: jax.Array) -> jax.Array:
+        return jnp.repeat(jnp.append(values, 0.0), self.num_classes)
 
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
         """`weights` f32[d, K] and `bias` f32[K] of the margins x . weights + bias; the largest says which class."""

@@ -93,6 +93,9 @@ class Quadratic(Square):
     def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         return params / features.scale
 
+    def per_param(self, values: jax.Array) -> jax.Array:
+        return values
+
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
         """`weights` f32[d] and `bias` f32[1] of the prediction weights . x + bias."""
         return {"weights": 2.0 * params, "bias": -params.sum(keepdims=True)}

@@ -6,6 +6,7 @@ from l2p.protectors.adassp import AdaSSP, adassp
 from l2p.protectors.agd import AGD, agd, agd_gumbel
 from l2p.protectors.amp import ApproximateMinima, amp
 from l2p.protectors.auto_clip import AutoClip, auto_clip
+from l2p.protectors.eigenbasis import Eigenbasis
 from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import HyFree, hyfree
@@ -51,6 +52,7 @@ CLASSES: dict[str, type] = {
         Centering,
         NormQuery,
         Decaying,
+        Eigenbasis,
         HyFree,
         LSTMProjector,
         LSTMScheduler,

@@ -67,7 +67,8 @@ class Optax(Projector):
 
 #: Decay rates of the gradient averages that a `MixProjector` mixes.
 MEMORY = (0.0, 0.5, 0.8, 0.9, 0.95)
-#: Inputs of a coordinate network: one signal-to-noise ratio per average, then six facts of the coordinate and the run.
+#: Inputs of a coordinate network: one signal-to-noise ratio per average, then six facts of the coordinate and the run;
+#: and one more in a private eigenbasis, where the coordinate's own strength is known.
 COORDINATE_INPUTS = len(MEMORY) + 6
 
 
@@ -92,7 +93,7 @@ class MixProjector(Projector):
       log_learning_rate: f32[k, 2], intercept and slope in progress.
       mix: f32[k, 5], logits of the weights of the averages in `MEMORY`.
       tensor_network: network with 2 inputs and 6 outputs (log gain, logits), or None.
-      coordinate_network: network with `COORDINATE_INPUTS` inputs and 6 outputs, or None.
+      coordinate_network: network with `COORDINATE_INPUTS` inputs, in an eigenbasis one more, and 6 outputs; or None.
     """
 
     log_learning_rate: jax.Array
@@ -131,11 +132,13 @@ class MixProjector(Projector):
     def _coordinates(
         self, average: jax.Array, std: jax.Array, params: jax.Array, seen: Observation, inputs: jax.Array
     ) -> jax.Array:
-        """What the coordinate network sees: f32[p, COORDINATE_INPUTS]."""
+        """What the coordinate network sees: f32[p, COORDINATE_INPUTS], with a known strength f32[p, ... + 1]."""
         ratios = jnp.arcsinh(average / (std[:, None] + 1e-12))
         # How much of the whole gradient is signal: its squared length against what noise alone would give.
         size = average.shape[1]
         energy = jnp.square(average[-2]).sum() / (size * jnp.square(std[-2]) + 1e-20)
         shared = jnp.stack([*inputs, jnp.log(seen.noise_std + 1e-12) / 4.0, jnp.log1p(energy), jnp.log(size) / 4.0])
         lines = [ratios.T, params[:, None], jnp.broadcast_to(shared[None, :], (size, shared.shape[0]))]
+        if seen.strength is not None:
+            lines.append(seen.strength[:, None] / 4.0)
         return jnp.concatenate(lines, axis=1)

@@ -28,12 +28,19 @@ class Plan:
 
 @struct.dataclass
 class Observation:
-    """What was released so far: gradient f32[p], the last noised mean; noise_std f32[], its noise; norm f32[], of the
-    coming mean gradient where a query was bought for it, else of the last noised one, which is free."""
+    """What was released so far.
+
+    Attributes:
+      gradient: f32[p], the last noised mean gradient.
+      noise_std: f32[], its noise.
+      norm: f32[], of the coming mean gradient where a query was bought for it, else of the last noised one: free.
+      strength: f32[p], log of how far each coordinate's feature stands out of noise; None where nobody bought that.
+    """
 
     gradient: jax.Array
     noise_std: jax.Array
     norm: jax.Array
+    strength: jax.Array | None = None
 
 
 class Scheduler(abc.ABC):

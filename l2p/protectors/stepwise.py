@@ -13,6 +13,7 @@ from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
+from l2p.protectors.eigenbasis import Eigenbasis
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.projectors import Projector
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
@@ -80,6 +81,7 @@ class Stepwise(Protector):
       scheduler: noise and clipping per step.
       projector: update from the noised mean gradient.
       centering: the private mean bought first, or None; models without an intercept do without it.
+      eigenbasis: private second moments, bought next, and the run in their eigenbasis; or None; likewise.
       norm_query: the private norm of the coming gradient, bought before its noise is decided, or None.
       averaging: f32[k], log of the inverse horizon of an exponential average of the iterates, as a polynomial in
         log(mu N); the released params are that average. None releases the last iterate.
@@ -91,6 +93,7 @@ class Stepwise(Protector):
     projector: Projector
     centering: Centering | None = None
     averaging: jax.Array | None = None
+    eigenbasis: Eigenbasis | None = None
     norm_query: NormQuery | None = None
     num_steps: int = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
@@ -106,8 +109,12 @@ class Stepwise(Protector):
         features = FeatureMap.identity(num_features)
         if self.centering is not None and model.has_intercept:
             features = self.centering(num_features, oracle)
+        strength = None
+        if self.eigenbasis is not None and model.has_intercept:
+            features, of_feature = self.eigenbasis(features, oracle)
+            strength = model.per_param(of_feature)
         params = model.params_for_mapped_rows(params, features)
-        seen = Observation(jnp.zeros_like(params), jnp.ones(()), _norm(jnp.zeros_like(params)))
+        seen = Observation(jnp.zeros_like(params), jnp.ones(()), _norm(jnp.zeros_like(params)), strength)
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
 
@@ -123,7 +130,7 @@ class Stepwise(Protector):
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
         gradient = oracle.ask(self.query(params, state.features, plan, setup)) / setup.batch_rows
         noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
-        seen = Observation(gradient, noise_std, _norm(gradient))
+        seen = Observation(gradient, noise_std, _norm(gradient), state.seen.strength)
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
         params = params + update

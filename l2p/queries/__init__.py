@@ -6,7 +6,7 @@ from l2p.queries.descent import Descent
 from l2p.queries.gradient import ClippedGradient, GradientNorm
 from l2p.queries.loss import ClippedLoss
 from l2p.queries.mean import FeatureSum
-from l2p.queries.moments import CrossMoment, LeastEigenvalue, SecondMoment
+from l2p.queries.moments import Covariance, CrossMoment, LeastEigenvalue, SecondMoment
 from l2p.queries.normalized import NormalizedGradient
 from l2p.queries.perturbed import ApproximateMinimum, PerturbedMinimum
 from l2p.queries.selection import NoisyMinimum
@@ -17,6 +17,7 @@ __all__ = [
     "ClippedGradient",
     "ClippedLoss",
     "CorrectCount",
+    "Covariance",
     "CrossMoment",
     "Descent",
     "FeatureSum",

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from l2p.features import FeatureMap
 from l2p.models import INTERCEPT_COLUMN
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise
-from l2p.queries.base import Query
+from l2p.queries.base import Query, limit_norm
 from l2p.queries.shrunk import shrunk
 from l2p.task import Rows
 
@@ -69,6 +70,41 @@ class SecondMoment(Query):
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         lines, _ = shrunk(rows, self.norm_bound)
         return aggregate + folded((lines.T * rows.mask[None, :]) @ lines)
+
+
+@struct.dataclass
+class Covariance(Query):
+    """Sum of z z' over mapped rows z, each shrunk to `norm_bound`, with Gaussian noise; `folded`.
+
+    Where the map centres rows on their mean, a covariance. Prices and noise are as for `SecondMoment`.
+
+    Attributes:
+      features: the map that rows are read through.
+      norm_bound: f32[], L2 bound on a mapped row.
+      noise_multiplier: f32[], noise standard deviation over the sensitivity.
+    """
+
+    features: FeatureMap
+    norm_bound: jax.Array
+    noise_multiplier: jax.Array
+    name: ClassVar[str] = "covariance"
+    mechanism: ClassVar[str] = "gaussian"
+
+    @property
+    def bound(self) -> jax.Array:
+        return jnp.square(self.norm_bound)
+
+    def contributions(self, rows: Rows) -> jax.Array:
+        mapped = self.features.apply(rows.x)
+        return folded(mapped[:, :, None] * mapped[:, None, :])
+
+    def empty(self) -> jax.Array:
+        size = self.features.center.shape[0]
+        return jnp.zeros(size * (size + 1) // 2, jnp.float32)
+
+    def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
+        mapped = limit_norm(self.features.apply(rows.x), self.norm_bound)
+        return aggregate + folded((mapped.T * rows.mask[None, :]) @ mapped)
 
 
 @struct.dataclass

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from l2p.errors import InputError
-from l2p.features import FeatureMap
+from l2p.features import Basis, FeatureMap
 from l2p.models import MODELS, NAMES, GeneralizedLinear, Hinge, HuberSVM, Model, Softmax, base, find_model, plain_name
 from l2p.task import Rows, null_invalid
 from tests.models import naive
@@ -31,11 +31,17 @@ def problem(name, seed=0, pad=3):
     return model, f32(params), Rows(f32(x), f32(y), f32(np.arange(N + pad) < N))
 
 
-def a_map(model, seed=0):
+def a_map(model, seed=0, turned=False):
     """A map of the features that the model can follow."""
     scale = 1.7
-    center = np.random.default_rng(seed).random(D) if model.has_intercept else np.full(D, 0.5 - 0.5 / scale)
-    return FeatureMap(f32(center), f32(scale))
+    if not model.has_intercept:
+        return FeatureMap(f32(np.full(D, 0.5 - 0.5 / scale)), f32(scale))
+    return FeatureMap(f32(np.random.default_rng(seed).random(D)), f32(scale), a_basis() if turned else None)
+
+
+def a_basis():
+    forward = np.eye(D) + 0.4 * np.random.default_rng(9).normal(size=(D, D))
+    return Basis(f32(forward), f32(np.linalg.inv(forward)))
 
 
 # ------------------------------------------------------------------------------------------------- losses, derivatives
@@ -146,9 +152,12 @@ FACTORS = {
 @ALL
 def test_closed_forms_are_sums_over_gradients_one_by_one(name, factor, monkeypatch):
     model, params, rows = problem(name)
-    features = FeatureMap(f32(np.random.default_rng(3).random(D)), f32(1.7))  # any map, for here nothing maps back
+    # Any map, for here nothing maps back.
+    turned = a_basis() if model.has_intercept else None
+    features = FeatureMap(f32(np.random.default_rng(3).random(D)), f32(1.7), turned)
     found = model.scaled_gradient_sum(params, rows, features, FACTORS[factor])
     mapped = (np.asarray(rows.x, float) - np.asarray(features.center)) * 1.7
+    mapped = mapped if turned is None else mapped @ np.asarray(turned.forward, float)
     each = naive.gradients(model, params, mapped, rows.y)[:N]
     norms = np.sqrt((each**2).sum(1))
     expected = np.asarray(FACTORS[factor](norms)) @ each
@@ -186,9 +195,10 @@ def test_clipped_sums_have_finite_derivatives_where_a_row_is_fitted_or_empty(nam
 
 # ------------------------------------------------------------------------------------------------------ feature maps
 @ALL
-def test_params_for_raw_rows_give_the_same_losses_there(name):
+@pytest.mark.parametrize("turned", [False, True])
+def test_params_for_raw_rows_give_the_same_losses_there(name, turned):
     model, params, rows = problem(name)
-    features = a_map(model)
+    features = a_map(model, turned=turned)
     raw = model.params_for_raw_rows(params, features)
     expected = naive.losses(model, params, features.apply(rows.x), rows.y)
     np.testing.assert_allclose(naive.losses(model, raw, rows.x, rows.y), expected, atol=1e-5)
@@ -197,6 +207,20 @@ def test_params_for_raw_rows_give_the_same_losses_there(name):
     np.testing.assert_allclose(both[0], raw, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(model.params_for_raw_rows(params, FeatureMap.identity(D)), params)
     np.testing.assert_allclose(model.params_for_mapped_rows(both, features)[0], params, rtol=1e-4, atol=1e-5)
+
+
+@ALL
+def test_numbers_per_feature_become_numbers_per_param(name):
+    # Stretching one feature moves the params that belong to it, and no others.
+    model, params, _ = problem(name)
+    values = f32(np.arange(1, D + 1))
+    stretched = FeatureMap(jnp.zeros(D), f32(1.0), Basis(jnp.diag(values), jnp.diag(1 / values)))
+    if model.has_intercept:
+        ratios = model.params_for_raw_rows(params, stretched) / params
+        np.testing.assert_allclose(jnp.maximum(model.per_param(values), 1.0), ratios, rtol=1e-5)
+        assert set(model.per_param(values).tolist()) == {0.0, 1.0, 2.0, 3.0, 4.0}
+    else:
+        np.testing.assert_array_equal(model.per_param(values), values)
 
 
 # --------------------------------------------------------------------------------------------- names, shapes, arrays

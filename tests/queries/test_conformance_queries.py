@@ -15,7 +15,7 @@ from scipy import integrate, special, stats
 
 from l2p import oracle
 from l2p.errors import InputError
-from l2p.features import FeatureMap
+from l2p.features import Basis, FeatureMap
 from l2p.models import INTERCEPT_COLUMN, Logistic
 from l2p.oracle import exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, convert
@@ -26,6 +26,7 @@ from l2p.queries import (
     ClippedGradient,
     ClippedLoss,
     CorrectCount,
+    Covariance,
     CrossMoment,
     FeatureSum,
     GradientNorm,
@@ -45,6 +46,8 @@ MODEL = Logistic()
 RANDOM = np.random.default_rng(20260101)
 PARAMS = RANDOM.normal(size=D + 1)
 MAP = FeatureMap(jnp.asarray(RANDOM.random(D), jnp.float32), jnp.float32(1.6))
+FORWARD = np.eye(D)[::-1] + 0.2
+TURNED = MAP.replace(basis=Basis(*(jnp.asarray(side, jnp.float32) for side in (FORWARD, np.linalg.inv(FORWARD)))))
 CANDIDATES = PARAMS + RANDOM.normal(size=(5, D + 1))
 #: Three points on a line, as a line search asks about: a bad row may be bad at all of them.
 LINE = PARAMS * np.array([[0.8], [1.0], [1.2]])
@@ -83,6 +86,7 @@ QUERIES = {
     "clipped loss": losses(),
     "clipped loss, one candidate": losses(LINE[:1]),
     "second moment": SecondMoment(D, f32(0.9), f32(NOISE)),
+    "covariance": Covariance(TURNED, f32(0.9), f32(NOISE)),
     "least eigenvalue": LeastEigenvalue(SecondMoment(D, f32(0.9), f32(NOISE)), f32(NOISE)),
     "cross moment": CrossMoment(D, f32(0.9), f32(NOISE)),
     "minimum, gumbel": minimum("gumbel"),
@@ -161,6 +165,13 @@ def naive(query, rows):
         entries = [(i, j) for i in range(D + 1) for j in range(i, D + 1)]
         total = np.array([second[i, j] * (1 if i == j else math.sqrt(2)) for i, j in entries])
         return total, total if moment is query else [np.linalg.eigvalsh(second)[0]]
+    if isinstance(query, Covariance):
+        total = np.zeros((D, D))
+        for x, _, mask in zip(*as_float64(rows), strict=True):
+            line = clipped((x - np.asarray(MAP.center, float)) * float(MAP.scale) @ FORWARD, float(query.norm_bound))
+            total += mask * np.outer(line, line)
+        entries = np.array([total[i, j] * (1 if i == j else math.sqrt(2)) for i in range(D) for j in range(i, D)])
+        return entries, entries
     if isinstance(query, GradientNorm):
         total = naive_gradient(query.gradient, rows)
         return total, [math.sqrt(total @ total)]

@@ -1,0 +1,127 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.features import FeatureMap
+from l2p.models import MODELS
+from l2p.oracle import Oracle, Setup
+from l2p.privacy.accountants import Filter
+from l2p.privacy.budget import Budget
+from l2p.privacy.ledger import Ledger
+from l2p.privacy.noise import KeyNoise
+from l2p.protectors import Decaying, Eigenbasis, Optax, Stepwise
+from l2p.run import run
+from l2p.simulate import mean_loss
+from l2p.task import Rows
+
+MODEL, N, D = MODELS["logistic"], 3000, 6
+
+
+def rows_of(seed: int) -> Rows:
+    """Rows whose first features vary most, correlated, and a label that hangs on the ones that vary least."""
+    random = np.random.default_rng(seed)
+    spread = np.array([0.3, 0.2, 0.1, 0.05, 0.05, 0.02])
+    mixing = np.linalg.qr(random.normal(size=(D, D)))[0]
+    latent = random.normal(size=(N, D)) * spread
+    y = random.random(N) < 1 / (1 + np.exp(-60 * latent[:, 4]))
+    return Rows(jnp.asarray(0.5 + latent @ mixing, jnp.float32), jnp.asarray(y, jnp.float32), jnp.ones(N, jnp.float32))
+
+
+ROWS = rows_of(0)
+CENTRED = FeatureMap(ROWS.x.mean(0), jnp.float32(2.0))
+
+
+def basis(power: float, share: float = 0.1, ridge: float = 0.5) -> Eigenbasis:
+    def constant(value: float) -> jax.Array:
+        return jnp.array([value], jnp.float32)
+
+    logit, log_power = np.log(share / (1 - share)), np.log(power) if power else -20.0
+    return Eigenbasis(constant(logit), constant(log_power), constant(np.log(ridge)), jnp.float32(3.0))
+
+
+def asked(epsilon: float, eigenbasis: Eigenbasis, key: int = 0, spent: float = 0.0):
+    """(map, strength, record) of one query about ROWS."""
+    budget = Budget(epsilon, 1e-6)
+    here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).accountant(), N)
+    ledger = Ledger(here.cap * spent, here.cap)
+    oracle = Oracle(ROWS, here, ledger, KeyNoise(jax.random.key(key), jax.random.key(key)), jnp.array(0))
+    return *eigenbasis(CENTRED, oracle), oracle.records[0]
+
+
+def moments(features: FeatureMap) -> np.ndarray:
+    mapped = np.asarray(features.apply(ROWS.x), float)
+    return mapped.T @ mapped / N
+
+
+def test_without_noise_a_power_of_one_makes_rows_white():
+    features, strength, _ = asked(1e6, basis(1.0))
+    found = moments(features)
+    np.testing.assert_allclose(found / found[0, 0], np.eye(D), atol=0.02)
+    # At their old length.
+    np.testing.assert_allclose(np.trace(found), np.trace(moments(CENTRED)), rtol=0.01)
+    assert (strength > 4).all()
+
+
+def test_a_power_of_zero_only_turns_rows():
+    features, _, _ = asked(1e6, basis(0.0))
+    np.testing.assert_allclose(features.squared_norms(ROWS.x), CENTRED.squared_norms(ROWS.x), rtol=1e-3)
+    found = moments(features)
+    np.testing.assert_allclose(found, np.diag(np.linalg.eigvalsh(moments(CENTRED))), atol=1e-3)
+
+
+def test_directions_that_drown_in_noise_are_not_stretched_apart():
+    features, strength, _ = asked(0.01, basis(1.0, ridge=10.0))
+    lengths = np.linalg.norm(np.asarray(features.basis.forward), axis=0)
+    assert lengths.max() / lengths.min() < 1.2
+    assert (strength < 1).all()
+
+
+def test_the_inverse_is_the_inverse_at_any_noise():
+    for epsilon in (0.01, 1.0, 100.0):
+        found = asked(epsilon, basis(1.0))[0].basis
+        np.testing.assert_allclose(found.forward @ found.backward, np.eye(D), atol=1e-3)
+
+
+def test_it_takes_its_share_of_what_is_left():
+    _, _, record = asked(1.0, basis(1.0, share=0.2), spent=0.5)
+    limit = Filter("zcdp", Budget(1.0, 1e-6)).limit
+    assert float(record.cost) == pytest.approx(0.2 * 0.5 * limit, rel=1e-3)
+
+
+def test_refused_it_leaves_rows_as_they_are():
+    features, _, record = asked(1.0, basis(1.0), spent=1.0)
+    assert not bool(record.granted)
+    np.testing.assert_allclose(features.apply(ROWS.x), CENTRED.apply(ROWS.x), atol=1e-6)
+
+
+def test_meta_gradients_reach_power_and_ridge_and_not_the_share():
+    def stretched(eigenbasis: Eigenbasis) -> jax.Array:
+        features, _, _ = asked(1.0, eigenbasis)
+        return jnp.square(features.apply(ROWS.x)).std()
+
+    slopes = jax.grad(stretched)(basis(1.0))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
+    assert abs(float(slopes.log_power[0])) > 1e-4
+    assert abs(float(slopes.log_ridge[0])) > 1e-6
+
+
+def test_descent_in_the_basis_finds_what_varies_least():
+    """On raw rows a few steps of gradient descent follow what varies most, which says nothing about the label here."""
+    plain = Stepwise(
+        Decaying(jnp.log(jnp.array([3.0])), jnp.zeros(1)),
+        Optax("sgd", {"learning_rate": jnp.log(jnp.array([2.0]))}),
+        num_steps=20,
+    )
+    budget = Budget(1e3, 1e-6)
+    setup = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).accountant(), N)
+
+    @jax.jit
+    def loss(protector: Stepwise) -> jax.Array:
+        params, _, _, _ = run(protector, jnp.zeros(D + 1), ROWS, setup, jax.random.key(0))
+        return mean_loss(params, MODEL, ROWS)
+
+    turned = dataclasses.replace(plain, eigenbasis=basis(1.0))
+    assert float(loss(turned)) < float(loss(plain)) - 0.05
