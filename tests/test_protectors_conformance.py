@@ -37,6 +37,7 @@ from l2p.protectors import (
     ObjectivePerturbation,
     Optax,
     OutputPerturbation,
+    PrivateMeta,
     ShareScheduler,
     Stepwise,
 )
@@ -208,6 +209,16 @@ CASES = {
         accountant="rdp",
         slack=2e-3,
     ),
+    "private_meta": Case(
+        PrivateMeta(
+            Stepwise(EVEN, sgd(), num_steps=STEPS),
+            f32([-1.0]),
+            **logs(clip_norm=0.1, learning_rate=0.1),
+            num_outer=2,
+            num_blocks=4,
+        ),
+        first=("meta_descent",),
+    ),
     "LSTM scheduler, sgd": Case(Stepwise(spender(2.0), sgd()), exhausts=True),
     "shares, LSTM projector": Case(Stepwise(SHARES, LSTM, CONTROL.centering), first=(MEAN,), accountant="zcdp"),
     "dpsgd": Case(Stepwise(EVEN, sgd(), sampler=Poisson(0.2)), accountant="rdp", slack=2e-3),
@@ -248,7 +259,10 @@ CASES = {
     "outpert": Case(OutputPerturbation.create(0.8, 0.01, 1.5, num_iterations=6), each=("descent",), exhausts=True),
 }
 CASES = {
-    name: dataclasses.replace(case, protector=case.protector.replace(num_steps=STEPS)) for name, case in CASES.items()
+    name: case
+    if isinstance(case.protector, PrivateMeta)
+    else dataclasses.replace(case, protector=case.protector.replace(num_steps=STEPS))
+    for name, case in CASES.items()
 }
 ALL = pytest.mark.parametrize("name", CASES)
 #: One of each kind, for properties that cost a compilation of their own.

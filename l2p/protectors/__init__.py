@@ -16,6 +16,7 @@ from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.objpert import ObjectivePerturbation, objpert, objpert_paper
 from l2p.protectors.outpert import OutputPerturbation, outpert, outpert_paper
 from l2p.protectors.paper_sgd import sgd_adv, sgd_ma
+from l2p.protectors.private_meta import PrivateMeta, private_meta
 from l2p.protectors.projectors import MixProjector, Optax
 from l2p.protectors.schedulers import Decaying, ShareScheduler
 from l2p.protectors.stepwise import Centering, Stepwise
@@ -37,6 +38,7 @@ HAND_DESIGNED: dict[str, HandDesigned] = {
     "objpert": HandDesigned(objpert),
     "objpert_paper": HandDesigned(objpert_paper, "basic", form="paper"),
     "outpert": HandDesigned(outpert),
+    "private_meta": HandDesigned(private_meta),
     "outpert_paper": HandDesigned(outpert_paper, "gdp", Adjacency.REPLACE_ONE, "paper"),
 }
 
@@ -59,6 +61,7 @@ CLASSES: dict[str, type] = {
         MixProjector,
         ObjectivePerturbation,
         Optax,
+        PrivateMeta,
         OutputPerturbation,
         ShareScheduler,
         Stepwise,

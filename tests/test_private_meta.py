@@ -1,0 +1,145 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from l2p import private_train
+from l2p.errors import InputError
+from l2p.models import MODELS
+from l2p.oracle import Setup
+from l2p.privacy import Adjacency
+from l2p.privacy.accountants import Filter
+from l2p.privacy.budget import Budget
+from l2p.privacy.noise import KeyNoise
+from l2p.privacy.sampling import Poisson
+from l2p.protectors import HAND_DESIGNED, Decaying, Optax, Stepwise
+from l2p.protectors.private_meta import MetaDescent, PrivateMeta, from_vector, to_vector
+from l2p.queries.base import limit_norm
+from l2p.simulate import mean_loss
+from l2p.task import Rows
+
+MODEL, N, D, BLOCKS = MODELS["logistic"], 240, 3, 6
+INNER = Stepwise(
+    Decaying(jnp.array([0.0]), jnp.array([0.0])), Optax("sgd", {"learning_rate": jnp.array([-1.0])}), num_steps=5
+)
+CLIP, RATE, OUTER = 0.05, 0.2, 4
+
+
+def rows_of(seed: int) -> Rows:
+    random = np.random.default_rng(seed)
+    x = random.random((N, D)).astype(np.float32)
+    return Rows(jnp.asarray(x), jnp.asarray((x[:, 0] > x[:, 1]).astype(np.float32)), jnp.ones(N))
+
+
+ROWS = rows_of(0)
+
+
+def setup(epsilon: float = 20.0, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Setup:
+    budget = Budget(epsilon, 1e-5, adjacency)
+    return Setup.create(MODEL, adjacency, Filter("gdp", budget).accountant(), N)
+
+
+def query(noise_multiplier: float, num_outer: int = OUTER, clip_norm: float = CLIP) -> MetaDescent:
+    constants = (jnp.float32(value) for value in (clip_norm, RATE, noise_multiplier))
+    return MetaDescent(INNER, setup(), *constants, num_outer, BLOCKS)
+
+
+def blocks_of(rows: Rows) -> Rows:
+    return jax.tree.map(lambda leaf: leaf.reshape(BLOCKS, N // BLOCKS, *leaf.shape[1:]), rows)
+
+
+gradients = jax.jit(lambda rows: query(0.0).meta_gradients(to_vector(INNER), blocks_of(rows), jnp.array(0)))
+
+
+class Heard(KeyNoise):
+    """Noise that writes down what it was asked for."""
+
+    def add(self, distribution, aggregate, scale):
+        self.asked = distribution, aggregate.shape, float(scale)
+        return super().add(distribution, aggregate, scale)
+
+
+def test_settings_go_to_a_vector_and_back():
+    protector = HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5))
+    vector = to_vector(protector)
+    assert vector.shape == (4,)  # clipping norm, schedule, learning rate, momentum
+    moved = from_vector(vector + 1.0, protector)
+    np.testing.assert_allclose(to_vector(moved), vector + 1.0)
+    assert moved.num_steps == protector.num_steps
+    np.testing.assert_allclose(moved.scheduler.log_clip_norm, protector.scheduler.log_clip_norm + 1.0)
+
+
+def test_a_row_moves_the_meta_gradient_of_its_block_alone_and_by_at_most_twice_the_clipping_norm():
+    plain, changed = gradients(ROWS), []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        line = int(random.integers(N))
+        rows = ROWS.replace(x=ROWS.x.at[line].set(10.0 * random.normal(size=D)), y=ROWS.y.at[line].set(seed % 2))
+        if seed % 3 == 0:
+            rows = ROWS.replace(mask=ROWS.mask.at[line].set(0.0))
+        found, block = gradients(rows), line // (N // BLOCKS)
+        others = np.arange(BLOCKS) != block
+        np.testing.assert_array_equal(found[others], plain[others])  # to the last bit
+        sums = [limit_norm(one, jnp.float32(CLIP)).sum(0) for one in (found, plain)]
+        changed.append(float(jnp.linalg.norm(sums[0] - sums[1])))
+    assert 0 < max(changed) <= 2 * CLIP * (1 + 1e-5)
+
+
+def test_noise_is_that_of_one_answer_cut_into_outer_steps():
+    # K adaptive answers with multiplier m sqrt(K): mu^2 adds up to 1 / m^2.
+    noise = Heard(jax.random.key(0))
+    query(3.0).answer(ROWS, noise, Adjacency.ZERO_OUT)
+    assert noise.asked[:2] == ("gaussian", (OUTER * 2 + OUTER,))  # three settings at four outer steps
+    assert noise.asked[2] == pytest.approx(3.0 * OUTER**0.5 * 2 * CLIP, rel=1e-6)
+    assert float(query(3.0).bound) == pytest.approx(2 * CLIP)
+
+
+def test_without_noise_it_is_descent_along_clipped_meta_gradients():
+    found = query(0.0).answer(ROWS, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)
+    vector = to_vector(INNER)
+    optimizer = optax.adam(RATE)
+    moments = optimizer.init(vector)
+    for step in range(OUTER):
+        each = query(0.0).meta_gradients(vector, blocks_of(ROWS), jnp.array(step))
+        mean = limit_norm(each, jnp.float32(CLIP)).mean(0)
+        updates, moments = optimizer.update(mean, moments)
+        vector = vector + updates
+    np.testing.assert_allclose(found, vector, rtol=1e-4, atol=1e-5)
+    assert float(jnp.abs(found - to_vector(INNER)).max()) > 0.1
+
+
+def test_learning_lowers_the_loss_where_the_budget_is_ample():
+    def loss(protector, key):
+        result = private_train(ROWS, protector, Budget(500.0, 1e-5), key=key)
+        assert result.card.epsilon_certified <= 500.0
+        return float(mean_loss(jnp.asarray(result.params), MODEL, ROWS))
+
+    learning = PrivateMeta(
+        INNER, jnp.array([-2.0]), jnp.log(jnp.array([0.2])), jnp.log(jnp.array([0.3])), num_outer=8, num_blocks=BLOCKS
+    )
+    keys = jax.random.split(jax.random.key(3), 3)
+    assert np.mean([loss(learning, key) for key in keys]) < np.mean([loss(INNER, key) for key in keys]) - 0.05
+
+
+def test_a_release_charges_for_learning_and_for_the_run():
+    learning = PrivateMeta(
+        INNER, jnp.array([0.0]), jnp.log(jnp.array([0.2])), jnp.log(jnp.array([0.3])), num_outer=2, num_blocks=BLOCKS
+    )
+    result = private_train(ROWS, learning, Budget(1.0, 1e-5))
+    assert [row.query for row in result.trace] == ["meta_descent"] + ["clipped_gradient"] * INNER.num_steps
+    spent = [float(row.noise_multiplier) ** -2 for row in result.trace]
+    assert spent[0] == pytest.approx(sum(spent[1:]), rel=1e-3)  # half for each
+    assert result.card.private_release
+    assert 0.99 < result.card.epsilon_certified <= 1.0
+
+
+def test_tables_that_may_grow_and_batches_are_refused():
+    with pytest.raises(InputError, match="add_remove"):
+        private_train(ROWS, "private_meta", Budget(1.0, 1e-5, Adjacency.ADD_REMOVE))
+    sampled = dataclasses.replace(INNER, sampler=Poisson(0.1))
+    protector = PrivateMeta(sampled, jnp.array([0.0]), jnp.array([0.0]), jnp.array([0.0]))
+    with pytest.raises(InputError, match="full batch"):
+        private_train(ROWS, protector, Budget(1.0, 1e-5))
