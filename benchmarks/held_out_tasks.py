@@ -16,7 +16,7 @@ from l2p import checkpoint
 from l2p.models import Logistic
 from meta_train.budgets import ByMu
 from meta_train.config import MetaConfig
-from meta_train.family import families
+from meta_train.mixture import families
 from meta_train.objective import whole_run
 
 NAMES = ("control", "census", "paper", "noisygd-tuned-logistic-adult", "agd-tuned-logistic-adult")

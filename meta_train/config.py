@@ -8,7 +8,7 @@ from typing import Any
 from l2p.errors import InputError
 from l2p.models import Model, find_model
 from l2p.privacy.accountants import NAMES
-from meta_train.family import kind_of
+from meta_train.mixture import kind_of
 
 #: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
 #: spending is a constraint, since each budget is a constraint of its own.
@@ -26,7 +26,8 @@ class MetaConfig:
       protector: what is trained: a starting point in `meta_train.builders` or, with `coefficients`, a hand-designed
         method.
       source: public data set that tasks are drawn from, or `mnist:rest:3,5`: every pair of the other digits; or
-        `random_quadratics`, which are drawn from no table.
+        `random_quadratics`, which are drawn from no table, or `synthetic`, which are not either; or a
+        mixture such as `adult+synthetic`, if tasks have drawn columns.
       model: name of the model that is trained.
       coefficients: of each polynomial in log(mu N) that a hand-designed method's constants become; None for builders.
       warm_start: checkpoint whose parameters the starting point takes over, or None.

@@ -8,7 +8,6 @@ trivial model, which predicts the majority class. Every protector from one sourc
 noise, and so does every band: bands differ in the budget and in nothing else.
 """
 
-import dataclasses
 import functools
 import itertools
 import json
@@ -31,7 +30,8 @@ from l2p.run import run
 from l2p.task import Rows
 from meta_train.budgets import Budgets, budgets_for, sized
 from meta_train.config import BANDS, MetaConfig
-from meta_train.family import TaskBatch, TaskFamily, families
+from meta_train.family import Family, TaskBatch
+from meta_train.mixture import families
 from meta_train.reference import reference
 
 #: Tasks per feature count, and rows in each, to train on and as many to test on.
@@ -77,17 +77,14 @@ def draw(
       InputError: unknown source, or one whose tasks have no two classes.
     """
     _, held_out = families(source)
-    if not isinstance(held_out, TaskFamily):
-        raise InputError(f"tasks of {source} have no classes, so there is no accuracy to measure.")
-    cut, key = held_out.x.shape[0] // 2, jax.random.fold_in(jax.random.key(seed), num_features or 0)
+    key = jax.random.fold_in(jax.random.key(seed), num_features or 0)
     sizes = {"num_tasks": DRAWS * num_tasks, "num_rows": num_rows, "num_features": num_features}
 
-    def sample(part: slice) -> Rows:
-        # One key: what makes a task (columns, label, teacher, noise rates) does not hang on which rows it is given.
-        family = dataclasses.replace(held_out, x=held_out.x[part], y=held_out.y[part])
+    def sample(family: Family) -> Rows:
         return jax.jit(lambda key: family.sample(key, model, log_signal=(0.0, 1.0), **sizes).rows)(key)
 
-    train, test = sample(slice(cut)), sample(slice(cut, None))
+    # One key for both halves: the same tasks, other rows.
+    train, test = map(sample, held_out.halves())
     ones = test.y.mean(1)
     tasks = Tasks(train, test, jnp.maximum(ones, 1.0 - ones), _optimum(train, test, model))
     kept = np.flatnonzero(tasks.optimum - tasks.trivial > LEAST_GAIN)[:num_tasks]

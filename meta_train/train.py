@@ -22,7 +22,8 @@ from meta_train import both, gradient, search
 from meta_train.budgets import budgets_for
 from meta_train.builders import starting_point
 from meta_train.config import BANDS, MetaConfig
-from meta_train.family import Family, TaskBatch, TaskFamily, families
+from meta_train.family import Family, TaskBatch, TaskFamily
+from meta_train.mixture import families, parts_of
 
 METHODS: dict[str, Any] = {"gradient": gradient, "search": search}
 EVAL_KEY = 20_000
@@ -168,7 +169,7 @@ def _ship(
         "name": config.name,
         "models": [plain_name(config.model)],
         # What the starting point was made from, this one was made from too.
-        "sources": sorted({config.source, *(warm.card["sources"] if warm else ())}),
+        "sources": sorted({*parts_of(config.source), *(warm.card["sources"] if warm else ())}),
         "warm_start_sha256": None if warm is None else warm.sha256,
         # The unit that the constraint was measured in, or a method's own; the others stand for the tightest there is.
         "accountant": None if config.accountant in ("gdp", "zcdp", "rdp") else config.accountant,

@@ -23,7 +23,7 @@ from l2p.protectors import HAND_DESIGNED
 from meta_train import meta_test
 from meta_train.builders import BUILDERS
 from meta_train.config import MetaConfig
-from meta_train.family import QUADRATICS
+from meta_train.quadratics import QUADRATICS
 from meta_train.train import meta_train
 
 #: Tables of images: their tasks keep every column and are fewer, so that an outer step takes about as long.

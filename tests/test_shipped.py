@@ -22,8 +22,8 @@ from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.budgets import ByMu
 from meta_train.config import MetaConfig
-from meta_train.family import families
 from meta_train.gradient import evaluate
+from meta_train.mixture import families
 
 CONFIGS = Path(__file__).resolve().parents[1] / "meta_train" / "configs"
 QUADRATIC = ("paper-quadratic", "control-quadratic", "noisygd:tuned", "agd_gumbel:tuned")

@@ -8,7 +8,9 @@ from l2p.models import Logistic, Quadratic
 from meta_train import meta_test
 from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
-from meta_train.family import OPTIMUM_LENGTH, QUADRATICS, TARGET_NOISE, TaskFamily, families
+from meta_train.family import TaskFamily
+from meta_train.mixture import Mixture, families, kind_of
+from meta_train.quadratics import OPTIMUM_LENGTH, QUADRATICS, TARGET_NOISE
 from meta_train.tune import config_for
 
 MODEL = Logistic()
@@ -74,6 +76,83 @@ def test_held_out_rows_are_not_training_rows():
 def test_a_source_that_is_not_binary_is_refused():
     with pytest.raises(InputError, match="binary"):
         families("digits")
+
+
+def test_tasks_of_many_classes_set_some_of_them_against_the_others():
+    random = np.random.default_rng(2)
+    y = random.integers(0, 4, 400).astype(np.float32)
+    x = np.stack([y / 4, random.random(400).astype(np.float32)], 1).astype(np.float32)
+    family = TaskFamily.from_table(x, y).with_columns(np.array([0, 1]))
+    seen = set()
+    for seed in range(30):
+        label = np.asarray(family._grouped(jax.random.key(seed), family.y))
+        groups = [set(label[y == one]) for one in range(4)]
+        assert all(len(group) == 1 for group in groups)  # a class lies on one side
+        assert set(label) == {0.0, 1.0}
+        seen.add(tuple(next(iter(group)) for group in groups))
+    assert len(seen) > 8
+
+
+@pytest.fixture(scope="module")
+def synthetic():
+    arguments = {"num_tasks": 24, "num_rows": 300, "num_features": 6, "log_signal": (1.0, 7.0)}
+    return [jax.jit(lambda key, one=one: one.sample(key, MODEL, **arguments)) for one in families("synthetic")]
+
+
+def test_synthetic_features_are_of_many_kinds(synthetic):
+    x = np.asarray(synthetic[0](jax.random.key(0)).rows.x)
+    assert 0.0 <= x.min() <= x.max() <= 1.0
+    binary = np.isin(x, (0.0, 1.0)).all(1)
+    assert 0.2 < binary.mean() < 0.8
+    assert binary.all(1).any() or binary.mean(1).max() > 0.8  # tasks that are (nearly) all indicators
+    spread = x.std(1).max(1) / np.maximum(x.std(1).min(1), 1e-3)
+    assert spread.max() > 3 > spread.min()
+    varied = [task[:, task.std(0) > 0.05] for task in x]
+    correlated = [np.abs(np.corrcoef(task.T) - np.eye(task.shape[1])).max() for task in varied]
+    assert max(correlated) > 0.5
+    assert min(correlated) < 0.25
+
+
+def test_synthetic_tasks_can_be_learned_and_are_not_all_even(synthetic):
+    batch = synthetic[0](jax.random.key(1))
+    share = np.asarray(batch.rows.y.mean(1))
+    entropy = -(share * np.log(share) + (1 - share) * np.log1p(-share))
+    gained = entropy - np.asarray(batch.best_loss)
+    assert np.median(gained) > 0.03
+    assert np.minimum(share, 1 - share).min() < 0.25
+
+
+def test_halves_make_the_same_tasks_of_other_rows():
+    family = families("synthetic")[1]
+    first, second = family.halves()
+    x, other = (one.draw(jax.random.key(3), 2000, 5) for one in (first, second))
+    np.testing.assert_allclose(x.x.mean(0), other.x.mean(0), atol=0.08)
+    assert not jnp.array_equal(x.x, other.x)
+    # What is learned on one half holds on the other.
+    weights = np.linalg.lstsq(np.asarray(x.x) - 0.5, np.asarray(x.y) - 0.5, rcond=None)[0]
+    fits = [np.corrcoef((np.asarray(half.x) - 0.5) @ weights, half.y)[0, 1] for half in (x, other)]
+    assert fits[1] > fits[0] - 0.1
+
+
+def test_a_mixture_draws_from_each_source_that_has_the_columns():
+    train, held_out = families("breast_cancer+digits:rest:3,5+synthetic")
+    assert isinstance(train, Mixture)
+    digits = train.parts[1]
+    assert float(jnp.std(digits.x, axis=0).min()) > 0.05  # no border pixels
+    kinds = set()
+    for seed in range(20):
+        rows = jax.jit(lambda key: train.draw(key, 64, 8))(jax.random.key(seed))
+        whole = np.asarray(rows.x) * 16
+        kinds.add(bool(np.allclose(whole, whole.round(), atol=1e-4)))  # pixels are sixteenths
+        assert set(np.unique(rows.y)) <= {0.0, 1.0}
+    assert kinds == {True, False}
+    # Breast cancer has 30 columns, the digits more.
+    assert train.draw(jax.random.key(0), 8, 40).x.shape == (8, 40)
+    assert not jnp.array_equal(train.parts[0].x[:8], held_out.parts[0].x[:8])
+    with pytest.raises(InputError, match="num_features"):
+        train.draw(jax.random.key(0), 8, None)
+    with pytest.raises(InputError, match="two kinds"):
+        kind_of("adult+random_quadratics")
 
 
 @pytest.fixture(scope="module")

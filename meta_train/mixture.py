@@ -1,0 +1,117 @@
+"""Families by name, and mixtures of them: one protector for more than one kind of table."""
+
+import dataclasses
+import functools
+import re
+
+import jax
+import numpy as np
+
+from l2p import data
+from l2p.data import Kind
+from l2p.errors import InputError
+from l2p.task import Rows
+from meta_train.family import Family, TaskFamily
+from meta_train.quadratics import QUADRATICS, Quadratics
+from meta_train.synthetic import SYNTHETIC, Synthetic
+
+#: Least standard deviation of a column of images that a mixture's tasks draw.
+LEAST_DEVIATION = 0.05
+#: Between the names of a mixture's sources.
+AND = "+"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture(Family):
+    """Tasks of several families, as many of each on average; a family without enough columns sits a size out."""
+
+    parts: tuple[Family, ...]
+
+    def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        if num_features is None:
+            raise InputError(
+                "the tables of a mixture have columns of their own, and as many each; set num_features to counts, so "
+                "that all lend as many columns to a task."
+            )
+        fit = [part for part in self.parts if part.most_features >= num_features]
+        if not fit:
+            raise InputError(
+                f"no source of this mixture has {num_features} columns; set num_features to smaller counts."
+            )
+        which_key, draw_key = jax.random.split(key)
+        draws = [functools.partial(part.draw, num_rows=num_rows, num_features=num_features) for part in fit]
+        return jax.lax.switch(jax.random.randint(which_key, (), 0, len(fit)), draws, draw_key)
+
+    def halves(self) -> tuple["Mixture", "Mixture"]:
+        first, second = zip(*(part.halves() for part in self.parts), strict=True)
+        return Mixture(first), Mixture(second)
+
+    @property
+    def most_features(self) -> float:
+        return max(part.most_features for part in self.parts)
+
+
+def parts_of(source: str) -> tuple[str, ...]:
+    """The sources that a mixture names.
+
+    >>> parts_of("adult+digits:rest:3,5"), parts_of("adult")
+    (('adult', 'digits:rest:3,5'), ('adult',))
+    """
+    return tuple(source.split(AND))
+
+
+def kind_of(source: str) -> Kind:
+    """What targets a source's tasks have: two classes, or numbers.
+
+    >>> kind_of("adult+synthetic"), kind_of(QUADRATICS)
+    ('binary', 'regression')
+
+    Raises:
+      InputError: sources of different kinds are mixed.
+    """
+    kinds = {"regression" if part == QUADRATICS else "binary" for part in parts_of(source)}
+    if len(kinds) > 1:
+        raise InputError(
+            f"the mixture {source} has targets of two kinds, and a model learns one; leave out one of them."
+        )
+    return kinds.pop()  # type: ignore[return-value]
+
+
+def families(source: str) -> tuple[Family, Family]:
+    """The family to meta-train on and one of held-out tasks: from 80 % and 20 % of a public table.
+
+    Args:
+      source: a binary data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those; `QUADRATICS` or
+        `SYNTHETIC`, which are drawn anew for either; or several of these joined by `AND`.
+    """
+    if len(parts_of(source)) > 1:
+        train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
+        return Mixture(train), Mixture(held_out)
+    if source in (QUADRATICS, SYNTHETIC):
+        family = Quadratics if source == QUADRATICS else Synthetic
+        return family(0), family(1)
+    x, y = _load(source)
+    order = np.random.default_rng(0).permutation(x.shape[0])
+    cut = int(0.8 * order.size)
+    train, held_out = (TaskFamily.from_table(x[part], y[part]) for part in (order[:cut], order[cut:]))
+    return train, held_out
+
+
+def _varied(train: Family, held_out: Family) -> tuple[Family, Family]:
+    """Families of images without the columns that hardly vary, such as their borders, from which nothing is learned."""
+    if not (isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily)) or len(train.classes) == 2:
+        return train, held_out
+    columns = np.flatnonzero(np.asarray(train.x.std(0)) > LEAST_DEVIATION)
+    return train.with_columns(columns), held_out.with_columns(columns)
+
+
+def _load(source: str) -> tuple[np.ndarray, np.ndarray]:
+    """x f32[n, c], and y f32[n]: 0 and 1, or the digits that are left."""
+    rest = re.fullmatch(r"(mnist|digits):rest:([\d,]*)", source)
+    dataset = data.load(rest[1] if rest else source)
+    if rest:
+        kept = ~np.isin(dataset.y, [int(digit) for digit in rest[2].split(",") if digit])
+        return dataset.x[kept], dataset.y[kept]
+    if dataset.kind != "binary":
+        raise InputError(f"tasks are drawn from binary tables; {source} is {dataset.kind}, so name another source.")
+    return dataset.x, dataset.y
