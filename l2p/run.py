@@ -151,7 +151,12 @@ def take_step(
     alive = ~oracle.refused
     moved = Run(params, state, oracle.ledger, run.step + 1, alive)
     kept = dataclasses.replace(run, ledger=oracle.ledger, alive=alive)
-    return jax.tree.map(lambda new, old: jnp.where(alive, new, old), moved, kept), oracle.records
+
+    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+        # What a step hands on as it is stays recognisable as constant, and what hangs on it alone is computed once.
+        return old if new is old else jnp.where(alive, new, old)
+
+    return jax.tree.map(choose, moved, kept), oracle.records
 
 
 @jax.enable_x64(False)

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p.conditioning import standardize
 from l2p.errors import InputError
-from l2p.protectors.conditioning import standardize
 
 
 def tunable(protector: Any) -> Any:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from flax import struct
 
+from l2p.conditioning import value
 from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.conditioning import value
 from l2p.run import run
 from l2p.task import Rows
 from l2p.tunable import around, combine, lift, partition, tunable, with_tuned

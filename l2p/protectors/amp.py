@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from l2p.conditioning import value
 from l2p.models import Model
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
-from l2p.protectors.conditioning import value
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.objpert import ObjectivePerturbation, objpert
 from l2p.protectors.smooth import check_norm_bound, check_smooth

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.oracle import Setup
-from l2p.protectors.conditioning import value
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.projectors import Optax
 from l2p.protectors.schedulers import Decaying, Plan

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from l2p.conditioning import standardize
 from l2p.oracle import Oracle, Setup
-from l2p.protectors.conditioning import standardize
 from l2p.protectors.networks import apply_lstm, init_lstm, lstm_carry
 from l2p.protectors.projectors import Projector
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler, noise_for_share

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from l2p.conditioning import value
 from l2p.errors import InputError
 from l2p.models import NAMES, Model
 from l2p.oracle import Oracle, Setup
@@ -21,7 +22,6 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import GRID_STEPS, HostNoise, Noise
 from l2p.privacy.sampling import FullBatch
 from l2p.protector import Protector
-from l2p.protectors.conditioning import value
 from l2p.protectors.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.schedulers import noise_for_share

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from l2p.conditioning import standardize, value
 from l2p.oracle import Setup
-from l2p.protectors.conditioning import standardize, value
 from l2p.protectors.networks import apply_mlp
 from l2p.protectors.schedulers import Observation
 

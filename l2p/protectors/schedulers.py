@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from l2p.conditioning import standardize, value
 from l2p.oracle import Oracle
-from l2p.protectors.conditioning import standardize, value
 from l2p.protectors.networks import apply_mlp
 
 #: Held back when the last step takes all that is left: float32 rounding must not refuse it.

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
-from l2p.protectors.conditioning import value
 from l2p.protectors.eigenbasis import Eigenbasis
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.projectors import Projector
