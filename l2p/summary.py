@@ -33,7 +33,7 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
     for title in printed:
         Console().print(_rich(title, tables[title]))
     notes = [missing] if missing else []
-    notes += sorted({f"{row['method']} at epsilon {row['epsilon']:g}: {row['note']}" for row in rows if row["note"]})
+    notes += _notes(rows)
     legend = standings.legend(kinds.values(), config.adjacency)
     for line in (*legend, *verdicts, *notes):
         Console().print(line, markup=False, highlight=False)
@@ -44,6 +44,26 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
     )
     figure = against_epsilon(scores, loss, dashed=reference, apart=oracles, label=metric.label)
     figure.savefig(config.out / "figure.png", dpi=150)
+
+
+def _notes(rows: list[results.Row]) -> list[str]:
+    """What rows say for themselves, each sentence once, with the methods and budgets it is about.
+
+    >>> said = {"note": "Far out.", "epsilon": 0.1}
+    >>> _notes([{"method": "agd"} | said, {"method": "paper"} | said, {"method": "sgd", "note": "", "epsilon": 1.0}])
+    ['agd, paper at epsilon 0.1: Far out.']
+    """
+    epsilons: dict[tuple[str, str], set[float]] = {}
+    for row in rows:
+        if row["note"]:
+            epsilons.setdefault((row["note"], row["method"]), set()).add(row["epsilon"])
+    methods: dict[tuple[str, tuple[float, ...]], list[str]] = {}
+    for (note, method), found in sorted(epsilons.items()):
+        methods.setdefault((note, tuple(sorted(found))), []).append(method)
+    return [
+        f"{', '.join(names)} at epsilon {', '.join(f'{epsilon:g}' for epsilon in found)}: {note}"
+        for (note, found), names in sorted(methods.items(), key=lambda item: (item[1], item[0][1]))
+    ]
 
 
 def _tables(
