@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import jax
 
+from l2p.features import FeatureMap
 from l2p.models import Model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
@@ -45,6 +46,12 @@ class Protector(abc.ABC):
     @abc.abstractmethod
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:
         """Parameters and state before the first step. May ask one-off side queries."""
+
+    def view(self, state: State) -> FeatureMap | None:
+        """The map that a step's queries are to read every row through, so that rows are mapped once and not at each
+        step; those queries then use rows as they come. It must stay the same over the run. None leaves rows alone."""
+        del state
+        return None
 
     @abc.abstractmethod
     def step(self, params: jax.Array, state: State, oracle: Oracle) -> tuple[jax.Array, State]:

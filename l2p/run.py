@@ -21,7 +21,7 @@ from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import BatchDraw, Draw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
 from l2p.protector import Protector, State
-from l2p.task import Rows, RowSource, null_invalid
+from l2p.task import Mapped, Rows, RowSource, mapped, null_invalid
 
 Records = list[Record]
 Observe = Callable[[jax.Array], Any]
@@ -124,6 +124,8 @@ def advance(
     if observe is not None and isinstance(noise, Release):
         raise ValueError("observe reads a run from outside its guarantee, so it is for simulations only.")
     rows = null_invalid(rows)
+    view = protector.view(run.state)
+    rows = rows if view is None else mapped(rows, view)
     slices, noise_for = noise.per_step(run.step, num_steps)
 
     @jax.checkpoint
@@ -173,6 +175,8 @@ def advance_streaming(
 
     It stops after the first refusal. Records have a leading axis of the steps tried, at least one.
     """
+    view = protector.view(run.state)
+    source = source if view is None else Mapped(source, view)
     slices, noise_for = noise.per_step(run.step, num_steps)
     taken: list[Records] = []
     for index in range(num_steps):

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from l2p.features import FeatureMap
+
 
 @struct.dataclass
 class Rows:
@@ -77,6 +79,30 @@ def null_invalid(rows: Rows) -> Rows:
     """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
     valid = jnp.isfinite(rows.x).all(-1) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
     return Rows(jnp.where(valid[:, None], rows.x, 0.0), jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))
+
+
+def mapped(rows: Rows, view: FeatureMap) -> Rows:
+    """Rows read through a map; one that overflows becomes a null row."""
+    return null_invalid(dataclasses.replace(rows, x=view.apply(rows.x)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapped(RowSource):
+    """A source read through a map."""
+
+    source: RowSource
+    view: FeatureMap
+
+    @property
+    def num_rows(self) -> int:  # type: ignore[override]
+        return self.source.num_rows
+
+    @property
+    def num_features(self) -> int:  # type: ignore[override]
+        return self.source.num_features
+
+    def blocks(self) -> Iterator[Rows]:
+        return (mapped(null_invalid(block), self.view) for block in self.source.blocks())
 
 
 def in_blocks(rows: Rows, block: int) -> Rows:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from l2p.features import FeatureMap
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import Sampler
 from l2p.protector import Protector, State
@@ -70,6 +71,9 @@ class Damped(Protector):
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:
         return self.inner.init(params, oracle)
+
+    def view(self, state: State) -> FeatureMap | None:
+        return self.inner.view(state)
 
     def step(self, params: jax.Array, state: State, oracle: Oracle) -> tuple[jax.Array, State]:
         params, state = clip_on_the_way_back((params, state), self.limit)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p import private_train
 from l2p.features import FeatureMap
 from l2p.models import MODELS
 from l2p.oracle import Oracle, Setup
@@ -15,7 +16,7 @@ from l2p.privacy.noise import KeyNoise
 from l2p.protectors import Decaying, Eigenbasis, Optax, Stepwise
 from l2p.run import run
 from l2p.simulate import mean_loss
-from l2p.task import Rows
+from l2p.task import ArraySource, Rows
 
 MODEL, N, D = MODELS["logistic"], 3000, 6
 
@@ -125,3 +126,55 @@ def test_descent_in_the_basis_finds_what_varies_least():
 
     turned = dataclasses.replace(plain, eigenbasis=basis(1.0))
     assert float(loss(turned)) < float(loss(plain)) - 0.05
+
+
+class Unviewed(Stepwise):
+    """Maps rows at every query, as the definition has it."""
+
+    def view(self, state):
+        return None
+
+    def step(self, params, state, oracle):
+        turned = state.features
+        kept, self_query = turned.basis, Stepwise.query
+        # The step below sees no basis, so that it asks through the map it is given; here that is the whole map.
+        whole = dataclasses.replace(state, features=FeatureMap(turned.center, turned.scale))
+
+        class Asking(Stepwise):
+            def query(self, params, features, plan, setup):
+                return self_query(self, params, FeatureMap(turned.center, turned.scale, kept), plan, setup)
+
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        params, after = Asking(**fields).step(params, whole, oracle)
+        return params, dataclasses.replace(after, features=turned)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 30.0])
+def test_rows_mapped_once_are_rows_mapped_at_every_step(epsilon):
+    budget = Budget(epsilon, 1e-6)
+    setup = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).accountant(), N)
+    fields = {
+        "scheduler": Decaying(jnp.log(jnp.array([0.5])), jnp.zeros(1)),
+        "projector": Optax("sgd", {"learning_rate": jnp.log(jnp.array([2.0]))}),
+        "eigenbasis": basis(1.0),
+        "num_steps": 5,
+    }
+    results = [
+        run(kind(**fields), jnp.zeros(D + 1), ROWS, setup, jax.random.key(0))[0] for kind in (Stepwise, Unviewed)
+    ]
+    np.testing.assert_allclose(*results, rtol=2e-4, atol=1e-5)
+
+
+def test_a_stream_is_read_through_the_same_map():
+    protector = Stepwise(
+        Decaying(jnp.log(jnp.array([0.5])), jnp.zeros(1)),
+        Optax("sgd", {"learning_rate": jnp.log(jnp.array([2.0]))}),
+        eigenbasis=basis(1.0),
+        num_steps=4,
+    )
+    broken = ROWS.replace(x=ROWS.x.at[3].set(jnp.nan).at[5].set(3e38))
+    stream = ArraySource(jax.tree.map(np.asarray, broken), 512)
+    budget, key = Budget(3.0, 1e-6), jax.random.key(1)
+    whole, streamed = (private_train(data, protector, budget, key=key).params for data in (broken, stream))
+    assert np.isfinite(whole).all()
+    np.testing.assert_allclose(whole, streamed, rtol=1e-3, atol=1e-4)

@@ -16,6 +16,7 @@ from flax import struct
 
 from l2p.conditioning import value
 from l2p.errors import InputError
+from l2p.features import FeatureMap
 from l2p.models import NAMES, Model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.events import Adjacency
@@ -194,6 +195,10 @@ class PrivateMeta(Protector):
         settings = jnp.where(oracle.refused, to_vector(self.inner), learned)
         params, state = from_vector(settings, self.inner).init(params, oracle)
         return params, (settings, state)
+
+    def view(self, state: Any) -> FeatureMap | None:
+        settings, inner = state
+        return from_vector(settings, self.inner).view(inner)
 
     def step(self, params: jax.Array, state: Any, oracle: Oracle) -> tuple[jax.Array, Any]:
         settings, inner = state

@@ -122,13 +122,19 @@ class Stepwise(Protector):
         """What a step asks: a gradient sum whose noise is `plan`'s multiplier times its clip norm."""
         return ClippedGradient(setup.model, params, features, plan.clip_norm, plan.noise_multiplier)
 
+    def view(self, state: StepwiseState) -> FeatureMap | None:
+        # Without a basis the map is a shift and a scale, which queries apply without writing the mapped table.
+        return None if state.features.basis is None else state.features
+
     def step(self, params: jax.Array, state: StepwiseState, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         setup = oracle.setup
-        seen = state.seen
+        seen, features = state.seen, state.features
+        if features.basis is not None:  # rows come through `view`
+            features = FeatureMap.identity(features.center.shape[0])
         if self.norm_query is not None:
-            seen = seen.replace(norm=self.norm_query(params, state.features, oracle, self.num_steps))  # type: ignore[attr-defined]
+            seen = seen.replace(norm=self.norm_query(params, features, oracle, self.num_steps))  # type: ignore[attr-defined]
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
-        gradient = oracle.ask(self.query(params, state.features, plan, setup)) / setup.batch_rows
+        gradient = oracle.ask(self.query(params, features, plan, setup)) / setup.batch_rows
         noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
         seen = Observation(gradient, noise_std, _norm(gradient), state.seen.strength)
         progress = oracle.step / self.num_steps
