@@ -24,6 +24,7 @@ from meta_train.builders import starting_point
 from meta_train.config import BANDS, MetaConfig
 from meta_train.family import Family, TaskBatch, TaskFamily
 from meta_train.mixture import families, parts_of
+from meta_train.progress import draw
 
 METHODS: dict[str, Any] = {"gradient": gradient, "search": search}
 EVAL_KEY = 20_000
@@ -72,6 +73,7 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
             with (out / "log.jsonl").open("a") as log:
                 log.write(json.dumps(line) + "\n")
             if "seconds" in line:
+                draw(out)
                 _save(saved, step + 1, line["seconds"], state, best)
         total = time.monotonic() - began
     counts = config.num_features or ((train.x.shape[1],) if isinstance(train, TaskFamily) else ())
