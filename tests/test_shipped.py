@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from l2p import checkpoint, data
-from l2p.checkpoint import tuned_name
+from l2p.checkpoint import overlaps, tuned_name
 from l2p.compare import compare
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
@@ -23,9 +23,10 @@ from l2p.task import Rows
 from meta_train.budgets import ByMu
 from meta_train.config import MetaConfig
 from meta_train.gradient import evaluate
-from meta_train.mixture import families
+from meta_train.mixture import families, parts_of
 
 CONFIGS = Path(__file__).resolve().parents[1] / "meta_train" / "configs"
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 QUADRATIC = ("paper-quadratic", "control-quadratic", "noisygd:tuned", "agd_gumbel:tuned")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 BUDGET = Budget(0.5, 1e-6)
@@ -39,7 +40,7 @@ def test_cards_say_how_a_protector_was_made(name):
     config = json.loads(json.dumps(MetaConfig.read(path).__dict__))
     # Fields that came later have the value that they had then.
     assert {field: config[field] for field in card["config"]} == card["config"]
-    assert config["source"] in card["sources"]
+    assert set(parts_of(config["source"])) <= set(card["sources"])
     assert card["models"] == [plain_name(config["model"])]
     assert {"seed", "seconds", "peak_memory_mib", "range", "budgets", "held_out", "versions"} <= card.keys()
 
@@ -49,6 +50,16 @@ def test_tuned_settings_have_the_name_that_they_are_looked_up_by(name):
     card = checkpoint.load(name).card
     (source,), (model,) = card["sources"], card["models"]
     assert name == tuned_name(card["config"]["protector"], model, source)
+
+
+@pytest.mark.parametrize("inputs", sorted(RESULTS.glob("*/inputs.json")), ids=lambda path: path.parent.name)
+def test_results_are_of_shipped_protectors_that_never_saw_the_data(inputs):
+    told = json.loads(inputs.read_text())
+    shipped = {checkpoint.load(name).sha256: checkpoint.load(name).card for name in checkpoint.names()}
+    for method, sha256 in told["protectors"].items():
+        if sha256 is not None:
+            assert sha256 in shipped, f"{method} in {inputs} is of another file than the one that ships; run it again"
+            assert not any(overlaps(source, (told["data"],)) for source in shipped[sha256]["sources"]), method
 
 
 def test_the_paper_protector_spends_its_ctcdp_budget_within_one_percent_without_a_cap():
