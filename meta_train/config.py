@@ -8,7 +8,7 @@ from typing import Any
 from l2p.errors import InputError
 from l2p.models import Model, find_model
 from l2p.privacy.accountants import NAMES
-from meta_train.mixture import kind_of
+from meta_train.mixture import kind_of, num_classes_of
 
 #: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
 #: spending is a constraint, since each budget is a constraint of its own.
@@ -119,6 +119,12 @@ class MetaConfig:
             raise InputError(
                 f"model {self.model!r} needs a {' or '.join(model.kinds)} target, but that of tasks from {self.source} "
                 f"is {kind}; choose another model or source."
+            )
+        count = num_classes_of(self.source)
+        if kind == "multiclass" and len(model.labels) != count:
+            raise InputError(
+                f"model {self.model!r} has {len(model.labels)} classes and tasks from {self.source} have {count}; "
+                f"name it softmax:{count}."
             )
         return model
 

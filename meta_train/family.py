@@ -61,9 +61,9 @@ class Family(abc.ABC):
         test on.
 
         Raises:
-          InputError: the tasks have no classes, so that no accuracy could be measured.
+          InputError: the tasks do not have two classes, which is what accuracy is measured on.
         """
-        raise InputError("these tasks have no classes, so there is no accuracy to measure.")
+        raise InputError("these tasks do not have two classes, so there is no accuracy to measure.")
 
     def sample(
         self, key: jax.Array, model: Model, num_tasks: int, num_rows: int, num_features: int | None, log_signal
@@ -143,7 +143,7 @@ class TaskFamily(Family):
         label = jnp.where(kind == 1, table[:, column], label)
         table = jnp.where(kind == 1, table.at[:, column].set(0.0), table)
 
-        x = table @ self._columns(next(keys), next(keys), num_features)
+        x = table @ draw_columns(next(keys), next(keys), table.shape[1], num_features)
         flip_rate = jnp.maximum(jax.random.uniform(next(keys), minval=-0.3, maxval=0.3), 0.0)
         flip = jax.random.bernoulli(next(keys), flip_rate, (1, num_features))
         x = jnp.where(flip, 1.0 - x, x)
@@ -175,18 +175,18 @@ class TaskFamily(Family):
         index = jax.random.choice(keys[1], self.x.shape[0], (num_rows,), p=among / among.sum())
         return with_label_noise(keys[2], self.x[index], (self.y[index] == second).astype(jnp.float32))
 
-    def _columns(self, key: jax.Array, mix_key: jax.Array, num_features: int) -> jax.Array:
-        """f32[c, d]: each new column is one old column, or a convex mixture of a few, so that it stays in [0, 1]."""
-        num_columns = self.x.shape[1]
-        order = jax.random.permutation(key, num_columns)[:num_features]
-        single = jax.nn.one_hot(order, num_columns).T
-        share_key, pick_key, weight_key, which_key = jax.random.split(mix_key, 4)
-        picked = jax.random.randint(pick_key, (MOST_MIXED, num_features), 0, num_columns)
-        weights = jax.random.exponential(weight_key, (MOST_MIXED, num_features))
-        weights = weights / weights.sum(0, keepdims=True)
-        mixed = jnp.einsum("mdc,md->cd", jax.nn.one_hot(picked, num_columns), weights)
-        share = jnp.maximum(jax.random.uniform(share_key, minval=-0.5, maxval=0.6), 0.0)
-        return jnp.where(jax.random.bernoulli(which_key, share, (1, num_features)), mixed, single)
+
+def draw_columns(key: jax.Array, mix_key: jax.Array, num_columns: int, num_features: int) -> jax.Array:
+    """f32[c, d]: each new column is one of the c old ones, or a convex mixture of a few, so that it stays in [0, 1]."""
+    order = jax.random.permutation(key, num_columns)[:num_features]
+    single = jax.nn.one_hot(order, num_columns).T
+    share_key, pick_key, weight_key, which_key = jax.random.split(mix_key, 4)
+    picked = jax.random.randint(pick_key, (MOST_MIXED, num_features), 0, num_columns)
+    weights = jax.random.exponential(weight_key, (MOST_MIXED, num_features))
+    weights = weights / weights.sum(0, keepdims=True)
+    mixed = jnp.einsum("mdc,md->cd", jax.nn.one_hot(picked, num_columns), weights)
+    share = jnp.maximum(jax.random.uniform(share_key, minval=-0.5, maxval=0.6), 0.0)
+    return jnp.where(jax.random.bernoulli(which_key, share, (1, num_features)), mixed, single)
 
 
 def with_label_noise(key: jax.Array, x: jax.Array, label: jax.Array) -> Rows:

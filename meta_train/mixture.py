@@ -14,9 +14,12 @@ from l2p.task import Rows
 from meta_train.family import Family, TaskFamily
 from meta_train.quadratics import QUADRATICS, Quadratics
 from meta_train.synthetic import SYNTHETIC, Synthetic
+from meta_train.targets import from_table
 
 #: Least standard deviation of a column of images that a mixture's tasks draw.
 LEAST_DEVIATION = 0.05
+#: All digits but some, of which tasks tell two apart.
+_REST = re.compile(r"(mnist|digits):rest:([\d,]*)")
 #: Between the names of a mixture's sources.
 AND = "+"
 
@@ -61,28 +64,55 @@ def parts_of(source: str) -> tuple[str, ...]:
 
 
 def kind_of(source: str) -> Kind:
-    """What targets a source's tasks have: two classes, or numbers.
+    """What targets a source's tasks have: two classes, as many as the set has, or numbers.
 
-    >>> kind_of("adult+synthetic"), kind_of(QUADRATICS)
-    ('binary', 'regression')
+    >>> kind_of("adult+synthetic"), kind_of("digits"), kind_of(QUADRATICS)
+    ('binary', 'multiclass', 'regression')
 
     Raises:
       InputError: sources of different kinds are mixed.
     """
-    kinds = {"regression" if part == QUADRATICS else "binary" for part in parts_of(source)}
+    kinds = {_kind_of_part(part) for part in parts_of(source)}
     if len(kinds) > 1:
         raise InputError(
             f"the mixture {source} has targets of two kinds, and a model learns one; leave out one of them."
         )
-    return kinds.pop()  # type: ignore[return-value]
+    return kinds.pop()
+
+
+def num_classes_of(source: str) -> int | None:
+    """How many classes a source's tasks have; None for numbers.
+
+    Raises:
+      InputError: sets of different numbers of classes are mixed.
+
+    >>> num_classes_of("adult+synthetic"), num_classes_of("digits:features"), num_classes_of(QUADRATICS)
+    (2, 10, None)
+    """
+    kind = kind_of(source)
+    if kind != "multiclass":
+        return 2 if kind == "binary" else None
+    counts = {data.num_classes(part) for part in parts_of(source)}
+    if len(counts) > 1:
+        raise InputError(f"the sets of {source} have different numbers of classes; a model has one, so leave out some.")
+    return counts.pop()
+
+
+def _kind_of_part(source: str) -> Kind:
+    if source == QUADRATICS:
+        return "regression"
+    if source == SYNTHETIC or _REST.fullmatch(source):
+        return "binary"
+    count = data.num_classes(source)
+    return "regression" if count is None else "binary" if count == 2 else "multiclass"
 
 
 def families(source: str) -> tuple[Family, Family]:
     """The family to meta-train on and one of held-out tasks: from 80 % and 20 % of a public table.
 
     Args:
-      source: a binary data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those; `QUADRATICS` or
-        `SYNTHETIC`, which are drawn anew for either; or several of these joined by `AND`.
+      source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time; `QUADRATICS`
+        or `SYNTHETIC`, which are drawn anew for either; or several of one kind joined by `AND`.
     """
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
@@ -91,9 +121,11 @@ def families(source: str) -> tuple[Family, Family]:
         family = Quadratics if source == QUADRATICS else Synthetic
         return family(0), family(1)
     x, y = _load(source)
+    kind, count = kind_of(source), None if _REST.fullmatch(source) else data.num_classes(source)
+    make = TaskFamily.from_table if kind == "binary" else functools.partial(from_table, num_classes=count)
     order = np.random.default_rng(0).permutation(x.shape[0])
     cut = int(0.8 * order.size)
-    train, held_out = (TaskFamily.from_table(x[part], y[part]) for part in (order[:cut], order[cut:]))
+    train, held_out = (make(x[part], y[part]) for part in (order[:cut], order[cut:]))
     return train, held_out
 
 
@@ -106,12 +138,10 @@ def _varied(train: Family, held_out: Family) -> tuple[Family, Family]:
 
 
 def _load(source: str) -> tuple[np.ndarray, np.ndarray]:
-    """x f32[n, c], and y f32[n]: 0 and 1, or the digits that are left."""
-    rest = re.fullmatch(r"(mnist|digits):rest:([\d,]*)", source)
+    """x f32[n, c], and y f32[n]: classes, or the digits that are left, or numbers."""
+    rest = _REST.fullmatch(source)
     dataset = data.load(rest[1] if rest else source)
     if rest:
         kept = ~np.isin(dataset.y, [int(digit) for digit in rest[2].split(",") if digit])
         return dataset.x[kept], dataset.y[kept]
-    if dataset.kind != "binary":
-        raise InputError(f"tasks are drawn from binary tables; {source} is {dataset.kind}, so name another source.")
     return dataset.x, dataset.y

@@ -22,7 +22,7 @@ from meta_train import both, gradient, search
 from meta_train.budgets import budgets_for
 from meta_train.builders import starting_point
 from meta_train.config import BANDS, MetaConfig
-from meta_train.family import Family, TaskBatch, TaskFamily
+from meta_train.family import Family, TaskBatch
 from meta_train.mixture import families, parts_of
 from meta_train.progress import draw
 
@@ -76,7 +76,7 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
                 draw(out)
                 _save(saved, step + 1, line["seconds"], state, best)
         total = time.monotonic() - began
-    counts = config.num_features or ((train.x.shape[1],) if isinstance(train, TaskFamily) else ())
+    counts = config.num_features or (int(train.most_features),)
     return _ship(config, out, best[1], judge(best[1]), total, counts)
 
 

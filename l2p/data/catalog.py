@@ -7,6 +7,7 @@ as a release on private rows must.
 import dataclasses
 import hashlib
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from l2p.data.download import Source, data_folder, fetch
+from l2p.data.random_features import random_features
 from l2p.data.table import Kind, scale
 from l2p.errors import InputError
 
@@ -22,7 +24,8 @@ NAMES = ("ipums_br", "adult", "mnist", "california", "digits", "breast_cancer", 
 _DIGITS = ("mnist", "digits")
 _KNOWN = (
     f"known names are {', '.join(NAMES)}; mnist and digits also come as a pair of digits, as in mnist:3,5 "
-    "(the first is class 0), or as odd against even, as in digits:odd"
+    "(the first is class 0), as odd against even, as in digits:odd, or all ten as frozen random features, as in "
+    "digits:features"
 )
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
@@ -130,7 +133,8 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
     """A public data set by name, its files downloaded on first use.
 
     Args:
-      name: one of `NAMES`, or `mnist` or `digits` with `:3,5` (a pair of digits, the first is class 0) or `:odd`.
+      name: one of `NAMES`, or `mnist` or `digits` with `:3,5` (a pair of digits, the first is class 0), `:odd`, or
+        `:features` (`l2p.data.random_features`).
       data_dir: the folder of the files; else `L2P_DATA_DIR`, else `$XDG_CACHE_HOME/l2p`, else `~/.cache/l2p`.
       urls: file name to mirrors, instead of the built-in addresses; the checksums stay.
 
@@ -142,7 +146,7 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
     ((365, 64), 'binary', 182)
     """
     base, variant = _parts(name)
-    digits = variant.split(",") if variant and variant != "odd" else []
+    digits = variant.split(",") if variant and variant[0].isdigit() else []
     if len(digits) != len(set(digits)):
         raise InputError(f"data set {name!r} names one digit twice: {_KNOWN}")
 
@@ -155,6 +159,10 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
     x, y, columns, kind = _LOADERS[base](read)
     if variant == "odd":
         y, kind = y % 2, "binary"
+    elif variant == "features":
+        side = math.isqrt(x.shape[1])
+        x = random_features(x.reshape(-1, side, side))
+        columns = _numbered("feature", x.shape[1])
     elif digits:
         rows = np.isin(y, [int(digit) for digit in digits])
         x, y, kind = x[rows], y[rows] == int(digits[1]), "binary"
@@ -171,11 +179,11 @@ def num_classes(name: str) -> int | None:
     base, variant = _parts(name)
     if base in ("california", "quadratic"):
         return None
-    return 10 if base in _DIGITS and variant is None else 2
+    return 10 if base in _DIGITS and variant in (None, "features") else 2
 
 
 def _parts(name: str) -> tuple[str, str | None]:
-    parts = re.fullmatch(r"(\w+)(?::(odd|\d,\d))?", name)
+    parts = re.fullmatch(r"(\w+)(?::(odd|features|\d,\d))?", name)
     if parts is None or parts[1] not in NAMES or (parts[2] and parts[1] not in _DIGITS):
         raise InputError(f"unknown data set {name!r}: {_KNOWN}")
     return parts[1], parts[2]

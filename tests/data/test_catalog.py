@@ -34,12 +34,14 @@ REAL = {
     "ipums_br": (["ipums_br.dat"], (38_000, 52), "binary"),
     "adult": (["a9a", "a9a.t"], (48_842, 123), "binary"),
     "mnist": (["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"], (10_000, 784), "multiclass"),
+    "mnist:features": (["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"], (10_000, 288), "multiclass"),
     "mnist:3,5": (["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"], (1_902, 784), "binary"),
     "california": (["cal_housing.data"], (20_640, 8), "regression"),
 }
 PACKAGED = {
     "digits": ((1_797, 64), "multiclass"),
     "digits:odd": ((1_797, 64), "binary"),
+    "digits:features": ((1_797, 288), "multiclass"),
     "digits:3,5": ((365, 64), "binary"),
     "breast_cancer": ((569, 30), "binary"),
 }

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from l2p.errors import InputError
-from l2p.models import Logistic, Quadratic
+from l2p.models import Logistic, Quadratic, Softmax, Square
 from meta_train import meta_test
 from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
 from meta_train.family import TaskFamily
 from meta_train.mixture import Mixture, families, kind_of
 from meta_train.quadratics import OPTIMUM_LENGTH, QUADRATICS, TARGET_NOISE
+from meta_train.targets import from_table
 from meta_train.tune import config_for
 
 MODEL = Logistic()
@@ -73,9 +74,50 @@ def test_held_out_rows_are_not_training_rows():
     assert not rows & {row.tobytes() for row in np.asarray(held_out.x)}
 
 
-def test_a_source_that_is_not_binary_is_refused():
-    with pytest.raises(InputError, match="binary"):
-        families("digits")
+def test_a_model_learns_the_kind_of_targets_that_a_source_has():
+    assert MetaConfig("x", "control", source="digits", model="softmax:10").find_model() == Softmax(10)
+    assert MetaConfig("x", "control", source="california", model="square").find_model() == Square()
+    with pytest.raises(InputError, match="multiclass"):
+        MetaConfig("x", "control", source="digits").find_model()
+    with pytest.raises(InputError, match="softmax:10"):
+        MetaConfig("x", "control", source="digits", model="softmax:3").find_model()
+
+
+def test_tasks_of_many_classes_keep_them_all_under_other_names():
+    train, held_out = families("digits:features")
+    assert (train.num_classes, train.most_features) == (10, 288)
+    arguments = {"num_tasks": 6, "num_rows": 200, "log_signal": (1.0, 7.0)}
+    own = jax.jit(lambda key: train.sample(key, Softmax(10), num_features=None, **arguments))(jax.random.key(0))
+    assert own.rows.x.shape == (6, 200, 288)
+    assert all(set(np.unique(labels)) <= set(range(10)) and len(np.unique(labels)) == 10 for labels in own.rows.y)
+    assert (np.asarray(own.best_loss) < np.log(10)).all()
+    drawn = jax.jit(lambda key: held_out.sample(key, Softmax(10), num_features=20, **arguments))(jax.random.key(1))
+    assert drawn.rows.x.shape == (6, 200, 20)
+    # The same rows, other names: labels of two tasks agree up to a renaming, where there is no noise.
+    family = from_table(np.eye(4, dtype=np.float32), np.arange(4, dtype=np.float32), 4)
+    seen = {tuple(np.asarray(family.draw(jax.random.key(seed), 64, None).x.argmax(1))) for seed in range(3)}
+    assert len(seen) == 3
+    names = set()
+    for seed in range(12):
+        rows = family.draw(jax.random.key(seed), 200, None)
+        table = np.zeros((4, 4))
+        np.add.at(table, (np.asarray(rows.x).argmax(1), np.asarray(rows.y).astype(int)), 1)
+        assert (table.max(1) > 0.7 * table.sum(1)).all()  # noise is at most a fifth, of which a quarter changes nothing
+        names.add(tuple(table.argmax(1)))
+    assert len(names) > 6
+
+
+def test_numbers_stay_in_the_unit_interval_and_can_be_learned():
+    random = np.random.default_rng(4)
+    x = random.random((500, 8)).astype(np.float32)
+    family = from_table(x, x[:, 0] * 0.8, None)
+    arguments = {"num_tasks": 16, "num_rows": 200, "num_features": 5, "log_signal": (1.0, 7.0)}
+    batch = jax.jit(lambda key: family.sample(key, Square(), **arguments))(jax.random.key(0))
+    assert 0.0 <= float(batch.rows.y.min()) <= float(batch.rows.y.max()) <= 1.0
+    spread = 0.5 * np.asarray(batch.rows.y).var(1)
+    assert np.median(np.asarray(batch.best_loss) / spread) < 0.8
+    with pytest.raises(InputError, match="8 columns"):
+        family.draw(jax.random.key(0), 8, 9)
 
 
 def test_tasks_of_many_classes_set_some_of_them_against_the_others():

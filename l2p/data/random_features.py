@@ -1,0 +1,44 @@
+"""Frozen features of small images: what a linear probe is trained on, without a network that had to be trained."""
+
+import itertools
+
+import numpy as np
+
+#: Filters, and cells along each side of the grid that their responses are averaged over: 32 x 3 x 3 = 288 features.
+FILTERS, GRID = 32, 3
+#: What a mean response is divided by, a public constant; a few bright spots exceed it and are clipped.
+MOST = 0.6
+#: Images that are convolved at a time, to keep memory flat.
+_BLOCK = 500
+
+
+def random_features(images: np.ndarray) -> np.ndarray:
+    """Random convolutions, rectified and averaged over a grid (Jarrett, Kavukcuoglu, Ranzato & LeCun 2009).
+
+    Filters are drawn once from a fixed seed, have mean 0 and length 1, and are 5 x 5, or 3 x 3 on images of side 8.
+
+    Args:
+      images: f32[n, side, side] in [0, 1].
+
+    Returns:
+      f32[n, 288] in [0, 1].
+
+    >>> random_features(np.zeros((2, 28, 28), np.float32)).shape
+    (2, 288)
+    """
+    side = images.shape[1]
+    patch = 5 if side > 8 else 3
+    filters = np.random.default_rng(0).normal(size=(patch * patch, FILTERS))
+    filters -= filters.mean(0)
+    filters = (filters / np.linalg.norm(filters, axis=0)).astype(np.float32)
+    features = [_pooled(images[i : i + _BLOCK], filters, patch) for i in range(0, len(images), _BLOCK)]
+    return np.clip(np.concatenate(features) / np.float32(MOST), 0.0, 1.0)
+
+
+def _pooled(images: np.ndarray, filters: np.ndarray, patch: int) -> np.ndarray:
+    windows = np.lib.stride_tricks.sliding_window_view(images, (patch, patch), axis=(1, 2))
+    responses = np.maximum(windows.reshape(*windows.shape[:3], -1) @ filters, 0.0)
+    edges = np.linspace(0, responses.shape[1], GRID + 1).round().astype(int)
+    cells = [slice(low, high) for low, high in itertools.pairwise(edges)]
+    means = [responses[:, rows, columns].mean((1, 2)) for rows in cells for columns in cells]
+    return np.stack(means, 1).reshape(len(images), -1)
