@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ class MetaConfig:
       learning_rate: peak of a cosine schedule.
       objective: "final" differentiates the whole run and scores its last loss; "truncated" scores the mean loss of
         each segment of `unroll` steps.
+      excess_floor: added to a run's excess loss before its logarithm is taken: below it, less loss hardly counts.
       unroll: steps per segment when truncated.
       damping: the most norm that a meta-gradient has between two steps of a run, on its way back; None leaves it alone.
         For losses that are not convex, where runs may be chaotic.
@@ -73,6 +75,7 @@ class MetaConfig:
     log_signal: tuple[float, float] = (0.7, 8.7)
     learning_rate: float = 3e-3
     objective: str = "final"
+    excess_floor: float = 0.02
     unroll: int = 10
     constraint: str = "share"
     inner_gradient: bool = True
@@ -101,6 +104,9 @@ class MetaConfig:
             unit = BANDS if field in ("tasks", "eval_tasks") else 1
             if not isinstance(count, int) or count < 1 or count % unit:
                 raise InputError(f"{field} is {count!r}, but it counts; choose a positive multiple of {unit}.")
+        for field in ("excess_floor", *(() if self.damping is None else ("damping",))):
+            if not 0 < getattr(self, field) < math.inf:
+                raise InputError(f"{field} is {getattr(self, field)!r}, but it must be a positive number; choose one.")
         if not 0 < self.delta < 1 / self.simulated_rows:
             raise InputError(
                 f"delta is {self.delta!r}, but a guarantee for {self.simulated_rows} simulated rows needs one above 0 "

@@ -19,7 +19,7 @@ from meta_train.config import MetaConfig
 from meta_train.constraint import Constraint, bands_of, penalty
 from meta_train.damping import damped
 from meta_train.family import Family, TaskBatch
-from meta_train.objective import first_segment, next_segment, soft_run, whole_run, with_constant_gradients
+from meta_train.objective import EXCESS_FLOOR, first_segment, next_segment, soft_run, whole_run, with_constant_gradients
 
 #: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not drown the rest.
 TASK_GRADIENT_NORM = 1.0
@@ -115,11 +115,11 @@ def _whole(step: jax.Array, config: MetaConfig) -> Callable:
     """The objective of a whole run: (value, (what goes on, spending))."""
 
     def final(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
-        value, spent = whole_run(protector, *task)
+        value, spent = whole_run(protector, *task, floor=config.excess_floor)
         return value, (None, spent)
 
     def soft(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
-        around_end, last, spent = soft_run(protector, *task)
+        around_end, last, spent = soft_run(protector, *task, floor=config.excess_floor)
         # The projector's own turn is trained to the last step, past the end of the budget.
         own = config.alternate is not None
         value = jnp.where(is_turn("projector", step, config), last, around_end) if own else around_end
@@ -132,11 +132,10 @@ def _segments(
     state: GradientState, step: jax.Array, config: MetaConfig, tasks: tuple
 ) -> tuple[GradientState, dict[str, jax.Array]]:
     """One update after each segment; a run goes on where it stopped, and the gradient does not reach back (Eq. 4)."""
-    begin = functools.partial(first_segment, num_steps=config.unroll)
+    pieces = {"num_steps": config.unroll, "floor": config.excess_floor}
+    begin = functools.partial(first_segment, **pieces)
+    go_on = functools.partial(next_segment, **pieces)
     state, runs, metrics = _descend(state, step, config, begin, tasks, jnp.array(0))
-
-    def go_on(protector, run, rows, best_loss, setup, key):
-        return next_segment(protector, run, rows, best_loss, setup, key, config.unroll)
 
     def later(carry: tuple, segment: jax.Array) -> tuple[tuple, dict[str, jax.Array]]:
         state, runs = carry
@@ -209,11 +208,16 @@ def adam_step(state: GradientState, grads: Any, step: jax.Array, config: MetaCon
 
 
 def evaluate(
-    protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
+    protector: Protector,
+    key: jax.Array,
+    batch: TaskBatch,
+    model: Model,
+    budgets: Budgets,
+    floor: float = EXCESS_FLOOR,
 ) -> dict[str, jax.Array]:
     """Per task: the score f32[B] as deployed, with the cap binding, and the constraint's value f32[B] without it."""
     keys = jax.random.split(key, batch.log_signal.shape[0])
-    run = jax.vmap(whole_run, (None, 0, 0, 0, 0))
+    run = jax.vmap(functools.partial(whole_run, floor=floor), (None, 0, 0, 0, 0))
     (rows, capped), (_, free) = (budgets.simulate(batch, model, capped) for capped in (True, False))
     scores, _ = run(protector, rows, batch.best_loss, capped, keys)
     _, spent = run(protector, rows, batch.best_loss, free, keys)

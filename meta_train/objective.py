@@ -17,18 +17,19 @@ from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.constraint import STEP_WINDOW, soft_score
 
-#: Excess losses are compared on a logarithmic scale from here up, so that every budget weighs alike.
+#: Excess losses are compared on a logarithmic scale from here up, so that every budget weighs alike; a config may look
+#: closer.
 EXCESS_FLOOR = 0.02
 
 
-def score(loss: jax.Array, best_loss: jax.Array, first_loss: jax.Array) -> jax.Array:
+def score(loss: jax.Array, best_loss: jax.Array, first_loss: jax.Array, floor: float = EXCESS_FLOOR) -> jax.Array:
     """log of the excess loss, relative to what there is to gain over the model's starting point.
 
     A final loss anywhere near the start counts through its logarithm only, which keeps a diverged run from drowning
     the rest of the batch.
     """
     excess = (loss - best_loss) / (first_loss - best_loss + EXCESS_FLOOR)
-    return jnp.log(EXCESS_FLOOR + jnp.maximum(excess, 0.0))
+    return jnp.log(floor + jnp.maximum(excess, 0.0))
 
 
 def first_loss(model: Model, rows: Rows) -> jax.Array:
@@ -42,7 +43,12 @@ def first_loss(model: Model, rows: Rows) -> jax.Array:
 
 
 def whole_run(
-    protector: Protector, rows: Rows, best_loss: jax.Array, setup: Setup, key: jax.Array
+    protector: Protector,
+    rows: Rows,
+    best_loss: jax.Array,
+    setup: Setup,
+    key: jax.Array,
+    floor: float = EXCESS_FLOOR,
 ) -> tuple[jax.Array, jax.Array]:
     """Score f32[] of the released params after a whole run, and the share f32[] of the budget it spent."""
     noise = Simulation(key)
@@ -51,11 +57,16 @@ def whole_run(
     ended, _, _ = advance(protector, begun, rows, setup, noise, protector.num_steps)
     params = protector.finish(ended.params, ended.state, setup)
     loss = mean_loss(params, model, rows)
-    return score(loss, best_loss, first_loss(model, rows)), ended.ledger.spent / setup.accountant.budget
+    return score(loss, best_loss, first_loss(model, rows), floor), ended.ledger.spent / setup.accountant.budget
 
 
 def soft_run(
-    protector: Protector, rows: Rows, best_loss: jax.Array, setup: Setup, key: jax.Array
+    protector: Protector,
+    rows: Rows,
+    best_loss: jax.Array,
+    setup: Setup,
+    key: jax.Array,
+    floor: float = EXCESS_FLOOR,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """A run past the end of its budget: Eq. 3's score f32[] around that end, the last step's, and all it spent.
 
@@ -73,21 +84,34 @@ def soft_run(
         protector.num_steps,
         observe=lambda params: mean_loss(params, setup.model, rows),
     )
-    scores = score(losses, best_loss, first_loss(setup.model, rows))
+    scores = score(losses, best_loss, first_loss(setup.model, rows), floor)
     spent = records[-1].spent / setup.accountant.budget
     return soft_score(scores, spent, STEP_WINDOW), scores[-1], spent[-1]
 
 
 def first_segment(
-    protector: Protector, rows: Rows, best_loss: jax.Array, setup: Setup, key: jax.Array, num_steps: int
+    protector: Protector,
+    rows: Rows,
+    best_loss: jax.Array,
+    setup: Setup,
+    key: jax.Array,
+    num_steps: int,
+    floor: float = EXCESS_FLOOR,
 ) -> tuple[jax.Array, tuple[Run, jax.Array]]:
     """`next_segment` from the start of a run, side queries included."""
     begun, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, Simulation(key))
-    return next_segment(protector, begun, rows, best_loss, setup, key, num_steps)
+    return next_segment(protector, begun, rows, best_loss, setup, key, num_steps, floor)
 
 
 def next_segment(
-    protector: Protector, run: Run, rows: Rows, best_loss: jax.Array, setup: Setup, key: jax.Array, num_steps: int
+    protector: Protector,
+    run: Run,
+    rows: Rows,
+    best_loss: jax.Array,
+    setup: Setup,
+    key: jax.Array,
+    num_steps: int,
+    floor: float = EXCESS_FLOOR,
 ) -> tuple[jax.Array, tuple[Run, jax.Array]]:
     """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), the run after them, and what they spent.
 
@@ -99,7 +123,8 @@ def next_segment(
         protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, rows)
     )
     even = setup.accountant.budget * num_steps / protector.num_steps
-    return score(losses, best_loss, first_loss(setup.model, rows)).mean(), (run, (run.ledger.spent - before) / even)
+    scores = score(losses, best_loss, first_loss(setup.model, rows), floor)
+    return scores.mean(), (run, (run.ledger.spent - before) / even)
 
 
 @functools.cache

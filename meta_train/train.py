@@ -139,7 +139,7 @@ def _judge(config: MetaConfig, family: Family, start: Protector):
         )(jax.random.fold_in(key, d or 0))
         for d in config.feature_counts
     ]
-    evaluate = jax.jit(functools.partial(gradient.evaluate, model=model))
+    evaluate = jax.jit(functools.partial(gradient.evaluate, model=model, floor=config.excess_floor))
 
     def judge(protector: Protector) -> dict[str, Any]:
         results = [jax.device_get(evaluate(protector, key, batch, budgets=budgets)) for batch in batches]

@@ -246,6 +246,18 @@ def test_multipliers_move_once_per_step_however_many_segments(family):
     assert float(jnp.abs(state.constraint.spent).max()) == 0.0
 
 
+def test_a_lower_floor_tells_small_excesses_apart():
+    def gap(floor: float) -> float:
+        near, nearer = (
+            score(jnp.array(0.5 + excess), jnp.array(0.5), jnp.array(0.7), floor) for excess in (1e-3, 1e-4)
+        )
+        return float(near - nearer)
+
+    assert gap(0.02) < 0.25 < 1.5 < gap(5e-4)
+    with pytest.raises(InputError, match="positive"):
+        dataclasses.replace(CONFIG, excess_floor=0.0)
+
+
 def test_segments_that_do_not_fit_the_run_are_refused(family):
     config = dataclasses.replace(CONFIG, objective="truncated", unroll=3)
     with pytest.raises(InputError, match="does not divide"):
