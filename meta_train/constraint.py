@@ -88,8 +88,8 @@ def constrained_targets(
     1 / B of what is counted here.
 
     >>> targets, h = constrained_targets(jnp.array([1.5, 0.9]), jnp.array(0.0), 0.1)
-    >>> targets.round(2).tolist(), float(h.round(2))
-    ([1.37, 0.77], 0.07)
+    >>> print(targets.round(2), h.round(2))
+    [1.37 0.77] 0.07
     """
     num_segments = wanted.shape[-1]
     pull = mu * global_multiplier / num_segments

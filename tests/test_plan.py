@@ -250,10 +250,12 @@ def test_shipped_meta_tests_are_sane(name):
     # as rows it also regularises, so that less of it can cost accuracy.
     slack = 0.01 if checkpoint.load(name).card["range"]["num_features"][1] <= 104 else 0.03
     assert (np.diff([band["gain"][1] for band in bands]) > -slack).all()
-    assert bands[0]["gain"][1] <= 0.0  # below the trained range there is nothing to be had,
+    assert bands[0]["gain"][1] < 0.005  # below the trained range there is nothing to be had,
     assert bands[0]["beat_trivial"] < 0.5
     assert bands[-1]["share_of_gap"][1] > 0.85  # and at its end almost all there is.
-    assert 1.0 < crossing(figures) < high
+    safe = crossing(figures)
+    # What falls behind the majority class on some tasks at the largest budgets is recommended nowhere.
+    assert (safe is None and bands[-1]["beat_trivial"] > 0.8) or 1.0 < safe < high
 
 
 def test_shipped_protectors_are_planned_for(capsys):
@@ -261,11 +263,11 @@ def test_shipped_protectors_are_planned_for(capsys):
     found = json.loads(capsys.readouterr().out)
     assert {one["name"] for one in found["forecasts"]} == LOGISTIC
     assert found["recommended"] in LOGISTIC
-    assert all(one["least_epsilon"] < 0.15 for one in found["forecasts"])
+    assert all(one["least_epsilon"] < 0.15 for one in found["forecasts"] if one["in_range"])
     assert {one["name"] for one in found["forecasts"] if not one["in_range"]} == {
         name
         for name in LOGISTIC
-        if name.endswith(("ipums_br", "mnist-46"))  # made for up to 52 features, and for 784
+        if name.endswith(("ipums_br", "mnist-46", "mnist-4,6", "mnist-12"))  # made for up to 52 features, and for 784
     }
 
 
