@@ -251,7 +251,7 @@ def test_shipped_meta_tests_are_sane(name):
     slack = 0.01 if checkpoint.load(name).card["range"]["num_features"][1] <= 104 else 0.03
     assert (np.diff([band["gain"][1] for band in bands]) > -slack).all()
     assert bands[0]["gain"][1] < 0.005  # below the trained range there is nothing to be had,
-    assert bands[0]["beat_trivial"] < 0.5
+    assert bands[0]["beat_trivial"] < 0.6  # half of 32 tasks by chance,
     assert bands[-1]["share_of_gap"][1] > 0.85  # and at its end almost all there is.
     safe = crossing(figures)
     # What falls behind the majority class on some tasks at the largest budgets is recommended nowhere.
