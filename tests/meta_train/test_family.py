@@ -181,9 +181,9 @@ def test_a_mixture_draws_from_each_source_that_has_the_columns():
     assert isinstance(train, Mixture)
     digits = train.parts[1]
     assert float(jnp.std(digits.x, axis=0).min()) > 0.05  # no border pixels
-    kinds = set()
+    kinds, draw = set(), jax.jit(lambda key: train.draw(key, 64, 8))
     for seed in range(20):
-        rows = jax.jit(lambda key: train.draw(key, 64, 8))(jax.random.key(seed))
+        rows = draw(jax.random.key(seed))
         whole = np.asarray(rows.x) * 16
         kinds.add(bool(np.allclose(whole, whole.round(), atol=1e-4)))  # pixels are sixteenths
         assert set(np.unique(rows.y)) <= {0.0, 1.0}
