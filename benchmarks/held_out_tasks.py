@@ -19,7 +19,10 @@ from meta_train.config import MetaConfig
 from meta_train.mixture import families
 from meta_train.objective import whole_run
 
-NAMES = ("control", "census", "paper", "noisygd-tuned-logistic-adult", "agd-tuned-logistic-adult")
+NAMES = (
+    *("control", "census", "control-eigen", "census-eigen", "paper"),
+    *("noisygd-tuned-logistic-adult", "agd_gumbel-tuned-logistic-adult", "agd-tuned-logistic-adult"),
+)
 CONFIG = MetaConfig("held_out", "control", tasks=64)
 BANDS, SEED = 8, 77
 

@@ -101,7 +101,7 @@ def census_eigen(key: jax.Array) -> Stepwise:
 
 def _eigenbasis() -> Eigenbasis:
     return Eigenbasis(
-        # Less than 1 % at mu N = 70, 6 % at 300, 15 % from 1,500 on.
+        # Less than 1 % at mu N = 70, 6 % at 300, 12 to 16 % from 1,500 on.
         logit_share=jnp.array([-4.2, 3.5, -1.2]),
         log_power=_quadratic(0.0),
         log_ridge=_quadratic(-0.7),

@@ -38,8 +38,8 @@ HAND_DESIGNED: dict[str, HandDesigned] = {
     "objpert": HandDesigned(objpert),
     "objpert_paper": HandDesigned(objpert_paper, "basic", form="paper"),
     "outpert": HandDesigned(outpert),
-    "private_meta": HandDesigned(private_meta),
     "outpert_paper": HandDesigned(outpert_paper, "gdp", Adjacency.REPLACE_ONE, "paper"),
+    "private_meta": HandDesigned(private_meta),
 }
 
 #: Every class that a checkpoint may name.
@@ -52,17 +52,17 @@ CLASSES: dict[str, type] = {
         ApproximateMinima,
         AutoClip,
         Centering,
-        NormQuery,
         Decaying,
         Eigenbasis,
         HyFree,
         LSTMProjector,
         LSTMScheduler,
         MixProjector,
+        NormQuery,
         ObjectivePerturbation,
         Optax,
-        PrivateMeta,
         OutputPerturbation,
+        PrivateMeta,
         ShareScheduler,
         Stepwise,
     )
