@@ -18,7 +18,8 @@ class NormQuery:
     The paper asks for the squared norm with noise that grows with the batch, which leaks the size of a Poisson batch;
     asked directly, a norm moves by one row's bound, whatever the batch. On randomly drawn batches the norm is that of a
     batch of its own: given the norm of one batch, membership in it is no longer a coin flip, and the price of a
-    gradient over the same batch would be wrong. In a permutation epoch, whose price rests on no coin flip, both read one batch.
+    gradient over the same batch would be wrong. A permutation epoch's price rests on no coin flip, and both read one
+    batch.
 
     Attributes:
       logit_share: f32[k], logit of the share of a step's even part of what is left, a polynomial in log(mu N).
