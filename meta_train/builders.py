@@ -106,6 +106,7 @@ def _eigenbasis() -> Eigenbasis:
         log_power=_quadratic(0.0),
         log_ridge=_quadratic(-0.7),
         row_norm=jnp.float32(2.5),
+        log_least_ratio=jnp.log(jnp.float32(4.0)),
     )
 
 

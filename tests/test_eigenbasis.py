@@ -14,6 +14,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
 from l2p.protectors import Decaying, Eigenbasis, Optax, Stepwise
+from l2p.protectors import eigenbasis as eigenbasis_module
 from l2p.run import run
 from l2p.simulate import mean_loss
 from l2p.task import ArraySource, Rows
@@ -178,3 +179,25 @@ def test_a_stream_is_read_through_the_same_map():
     whole, streamed = (private_train(data, protector, budget, key=key).params for data in (broken, stream))
     assert np.isfinite(whole).all()
     np.testing.assert_allclose(whole, streamed, rtol=1e-3, atol=1e-4)
+
+
+def test_below_its_least_ratio_no_basis_is_bought_and_hardly_anything_is_paid():
+    wanting = dataclasses.replace(basis(1.0), log_least_ratio=jnp.float32(6.0))
+    content = dataclasses.replace(basis(1.0), log_least_ratio=jnp.float32(3.0))
+    plain, strength, cheap = asked(1.0, wanting)
+    np.testing.assert_array_equal(plain.basis.forward, np.eye(D))
+    np.testing.assert_array_equal(strength, 0.0)
+    always, _, dear = asked(1.0, basis(1.0))
+    bought, _, same = asked(1.0, content)
+    np.testing.assert_array_equal(bought.basis.forward, always.basis.forward)
+    assert float(same.spent) == float(dear.spent) > 1e4 * float(cheap.spent) > 0.0
+
+
+def test_of_more_features_than_it_turns_nothing_is_asked(monkeypatch):
+    monkeypatch.setattr(eigenbasis_module, "MOST_FEATURES", D - 1)
+    here = Setup.create(MODEL, Budget(1.0, 1e-6).adjacency, Filter("zcdp", Budget(1.0, 1e-6)).accountant(), N)
+    oracle = Oracle(ROWS, here, Ledger(jnp.array(0.0), here.cap), KeyNoise(*[jax.random.key(0)] * 2), jnp.array(0))
+    features, strength = basis(1.0)(CENTRED, oracle)
+    assert features is CENTRED
+    assert not oracle.records
+    np.testing.assert_array_equal(strength, 0.0)

@@ -13,6 +13,11 @@ from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import Covariance
 from l2p.queries.moments import unfolded
 
+#: Share of the budget that the question costs where its answer is not used: what is compiled cannot leave it out.
+LEAST_SHARE = 1e-6
+#: Eigenvectors take time with the cube of d, and a budget that buys as many as these in a useful quality is rare.
+MOST_FEATURES = 512
+
 
 @struct.dataclass
 class Eigenbasis:
@@ -25,24 +30,36 @@ class Eigenbasis:
     What the share buys is not differentiated: the derivative of an eigenvector explodes where eigenvalues meet. A
     meta-gradient would only see what the query costs, so it leaves the share alone; choose it by search.
 
+    A covariance has d times as many entries as a mean. Below some budget per dimension its noise drowns it, and what it
+    cost is missing elsewhere: there the share asked for is `LEAST_SHARE`, and rows stay as they are. Above
+    `MOST_FEATURES` nothing is asked at all.
+
     Attributes:
       logit_share: f32[k], logit of the share of what is left of the budget, a polynomial in log(mu N).
       log_power: f32[k], log of the power: 0 turns rows only, 1 makes them white.
       log_ridge: f32[k], log of the ridge over the spectral radius of the noise.
       row_norm: f32[], what mapped rows are clipped to before their second moments are taken.
+      log_least_ratio: f32[], log of the least mu N / d at which a basis is bought; None buys one always.
     """
 
     logit_share: jax.Array
     log_power: jax.Array
     log_ridge: jax.Array
     row_norm: jax.Array
-    #: Not tuned by gradients: see above; and a public choice.
-    fixed: ClassVar[tuple[str, ...]] = ("logit_share", "row_norm")
+    log_least_ratio: jax.Array | None = None
+    #: Not tuned by gradients: see above; and public choices.
+    fixed: ClassVar[tuple[str, ...]] = ("logit_share", "row_norm", "log_least_ratio")
 
     def __call__(self, features: FeatureMap, oracle: Oracle) -> tuple[FeatureMap, jax.Array]:
         """The map followed by the basis; and f32[d], log of each direction's eigenvalue over the noise's."""
         setup, size = oracle.setup, features.center.shape[0]
-        multiplier = noise_for_share(oracle, jax.nn.sigmoid(value(self.logit_share, setup.log_signal)))
+        if size > MOST_FEATURES:
+            return features, jnp.zeros(size)
+        share, bought = jax.nn.sigmoid(value(self.logit_share, setup.log_signal)), jnp.array(True)
+        if self.log_least_ratio is not None:
+            bought = setup.log_signal >= self.log_least_ratio + jnp.log(size)
+            share = jnp.where(bought, share, LEAST_SHARE)
+        multiplier = noise_for_share(oracle, share)
         answer = oracle.ask(Covariance(features, self.row_norm, multiplier)) / setup.num_rows
         std = multiplier * jnp.square(self.row_norm) * setup.adjacency.sensitivity_factor / setup.num_rows
         # Off the diagonal the deviation is std / sqrt(2): a Gaussian ensemble, whose spectrum ends at this.
@@ -56,10 +73,10 @@ class Eigenbasis:
         stretch = stretch * jnp.sqrt((variance.sum() + 1e-9) / (variance @ jnp.square(stretch) + 1e-9))
         basis = Basis(directions * stretch[None, :], directions.T / stretch[:, None])
         # Refused, the answer is zeros, and rows stay as they are.
-        basis = jax.tree.map(
-            lambda learned, plain: jnp.where(oracle.refused, plain, learned), basis, Basis.identity(size)
-        )
-        return FeatureMap(features.center, features.scale, basis), jnp.log(variance + noise) - jnp.log(noise)
+        known = bought & ~oracle.refused
+        basis = jax.tree.map(lambda learned, plain: jnp.where(known, learned, plain), basis, Basis.identity(size))
+        strength = jnp.log(variance + noise) - jnp.log(noise)
+        return FeatureMap(features.center, features.scale, basis), jnp.where(known, strength, 0.0)
 
     def _variance(self, eigenvalues: jax.Array) -> jax.Array:
         """Eigenvalues f32[d] without negative ones, and with no more in all than clipped rows can have."""
