@@ -195,3 +195,8 @@ def with_label_noise(key: jax.Array, x: jax.Array, label: jax.Array) -> Rows:
     rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.2, maxval=0.2), 0.0)
     flipped = jax.random.bernoulli(noise_key, rate, label.shape)
     return Rows(x, jnp.where(flipped, 1.0 - label, label).astype(jnp.float32), jnp.ones(label.shape[0], jnp.float32))
+
+
+def between(key: jax.Array, ends: tuple[float, float]) -> jax.Array:
+    """f32[] between the ends, its logarithm uniform."""
+    return jnp.exp(jax.random.uniform(key, minval=math.log(ends[0]), maxval=math.log(ends[1])))

@@ -13,13 +13,15 @@ from l2p.errors import InputError
 from l2p.task import Rows
 from meta_train.family import Family, TaskFamily
 from meta_train.quadratics import QUADRATICS, Quadratics
-from meta_train.synthetic import SYNTHETIC, Synthetic
+from meta_train.synthetic import SYNTHETIC, SYNTHETIC_NUMBERS, Synthetic, SyntheticNumbers
 from meta_train.targets import from_table
 
 #: Least standard deviation of a column of images that a mixture's tasks draw.
 LEAST_DEVIATION = 0.05
 #: All digits but some, of which tasks tell two apart.
 _REST = re.compile(r"(mnist|digits):rest:([\d,]*)")
+#: Families that are drawn from no table.
+_DRAWN = {QUADRATICS: Quadratics, SYNTHETIC: Synthetic, SYNTHETIC_NUMBERS: SyntheticNumbers}
 #: Between the names of a mixture's sources.
 AND = "+"
 
@@ -99,7 +101,7 @@ def num_classes_of(source: str) -> int | None:
 
 
 def _kind_of_part(source: str) -> Kind:
-    if source == QUADRATICS:
+    if source in (QUADRATICS, SYNTHETIC_NUMBERS):
         return "regression"
     if source == SYNTHETIC or _REST.fullmatch(source):
         return "binary"
@@ -111,15 +113,14 @@ def families(source: str) -> tuple[Family, Family]:
     """The family to meta-train on and one of held-out tasks: from 80 % and 20 % of a public table.
 
     Args:
-      source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time; `QUADRATICS`
-        or `SYNTHETIC`, which are drawn anew for either; or several of one kind joined by `AND`.
+      source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time; `QUADRATICS`,
+        `SYNTHETIC` or `SYNTHETIC_NUMBERS`, which are drawn anew for either; or several of one kind joined by `AND`.
     """
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
         return Mixture(train), Mixture(held_out)
-    if source in (QUADRATICS, SYNTHETIC):
-        family = Quadratics if source == QUADRATICS else Synthetic
-        return family(0), family(1)
+    if source in _DRAWN:
+        return _DRAWN[source](0), _DRAWN[source](1)
     x, y = _load(source)
     kind, count = kind_of(source), None if _REST.fullmatch(source) else data.num_classes(source)
     make = TaskFamily.from_table if kind == "binary" else functools.partial(from_table, num_classes=count)

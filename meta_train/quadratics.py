@@ -1,14 +1,13 @@
 """Random quadratic problems: tasks with a known optimum, from no table."""
 
 import dataclasses
-import math
 
 import jax
 import jax.numpy as jnp
 
 from l2p.errors import InputError
 from l2p.task import Rows
-from meta_train.family import Family
+from meta_train.family import Family, between
 
 #: The source of random quadratic problems.
 QUADRATICS = "random_quadratics"
@@ -37,11 +36,6 @@ class Quadratics(Family):
         spread = jax.random.uniform(keys[0], (num_features,), minval=SPREAD[0], maxval=SPREAD[1])
         lines = spread[None, :] * jax.random.uniform(keys[1], (num_rows, num_features), minval=-1.0, maxval=1.0)
         direction = jax.random.normal(keys[2], (num_features,))
-        optimum = _between(keys[3], OPTIMUM_LENGTH) * direction / jnp.linalg.norm(direction)
-        noise = _between(keys[4], TARGET_NOISE) * jax.random.normal(keys[5], (num_rows,))
+        optimum = between(keys[3], OPTIMUM_LENGTH) * direction / jnp.linalg.norm(direction)
+        noise = between(keys[4], TARGET_NOISE) * jax.random.normal(keys[5], (num_rows,))
         return Rows(0.5 * (1.0 + lines), lines @ optimum + noise, jnp.ones(num_rows, jnp.float32))
-
-
-def _between(key: jax.Array, ends: tuple[float, float]) -> jax.Array:
-    """f32[] between the ends, its logarithm uniform."""
-    return jnp.exp(jax.random.uniform(key, minval=math.log(ends[0]), maxval=math.log(ends[1])))

@@ -1,16 +1,18 @@
-"""Synthetic tasks: two classes, features of every kind that tables have, and no table."""
+"""Synthetic tasks: two classes or numbers, features of every kind that tables have, and no table."""
 
 import dataclasses
+from collections.abc import Iterator
+from typing import Never
 
 import jax
 import jax.numpy as jnp
 
 from l2p.errors import InputError
 from l2p.task import Rows
-from meta_train.family import Family, with_label_noise
+from meta_train.family import Family, between, with_label_noise
 
-#: The source of synthetic tasks.
-SYNTHETIC = "synthetic"
+#: The sources of synthetic tasks with two classes, and with numbers.
+SYNTHETIC, SYNTHETIC_NUMBERS = "synthetic", "synthetic:numbers"
 #: Exponents of the power law that the latent variables' variances follow: from all alike to a handful that matter.
 SPECTRUM = (0.0, 2.0)
 #: Standard deviation of a continuous feature's squashed score: from nearly linear to nearly binary.
@@ -19,6 +21,8 @@ GAIN = (0.3, 3.0)
 TEACHER = (0.5, 6.0)
 #: Offsets of the teacher's logits, in their standard deviations: classes from even to one in a dozen.
 IMBALANCE = 1.5
+#: Standard deviation of a number, and the share of its variance that is noise.
+DEVIATION, NOISE_SHARE = (0.05, 0.3), (0.05, 0.95)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +50,16 @@ class Synthetic(Family):
                 f"{SYNTHETIC} tasks come from no table with columns of its own; set num_features to counts."
             )
         keys = iter(jax.random.split(jax.random.fold_in(key, self.stream), 12))
+        x, latent = self._features(keys, num_rows, num_features)
+        weights = jax.random.normal(next(keys), (num_features,))
+        on_directions = latent @ weights
+        on_columns = (x - x.mean(0, keepdims=True)) @ weights
+        said = jnp.where(jax.random.bernoulli(next(keys)), on_directions, on_columns)
+        said = (said - said.mean()) / jnp.maximum(said.std(), 1e-6)
+        return self._labelled(keys, x, said)
+
+    def _features(self, keys: Iterator[jax.Array], num_rows: int, num_features: int) -> tuple[jax.Array, jax.Array]:
+        """Features f32[n, d] and what they are made from: independent f32[n, d]."""
         exponent = jax.random.uniform(next(keys), minval=SPECTRUM[0], maxval=SPECTRUM[1])
         deviations = (1.0 + jnp.arange(num_features)) ** (-0.5 * exponent)
         latent = jax.random.normal(jax.random.fold_in(next(keys), self.half), (num_rows, num_features))
@@ -59,19 +73,32 @@ class Synthetic(Family):
         share_key, which_key, cut_key, gain_key = jax.random.split(next(keys), 4)
         binary = jax.random.bernoulli(which_key, jax.random.uniform(share_key), (num_features,))
         cuts = jax.random.normal(cut_key, (num_features,))
-        gain = jnp.exp(jax.random.uniform(gain_key, minval=jnp.log(GAIN[0]), maxval=jnp.log(GAIN[1])))
-        squashed = jax.nn.sigmoid(gain * spread[None, :] * scores)
-        x = jnp.where(binary[None, :], (scores > cuts[None, :]).astype(jnp.float32), squashed)
+        squashed = jax.nn.sigmoid(between(gain_key, GAIN) * spread[None, :] * scores)
+        return jnp.where(binary[None, :], (scores > cuts[None, :]).astype(jnp.float32), squashed), latent
 
-        weights = jax.random.normal(next(keys), (num_features,))
-        on_directions = latent @ weights
-        on_columns = (x - x.mean(0, keepdims=True)) @ weights
-        logits = jnp.where(jax.random.bernoulli(next(keys)), on_directions, on_columns)
-        low, high = jnp.log(TEACHER[0]), jnp.log(TEACHER[1])
-        length = jnp.exp(jax.random.uniform(next(keys), minval=low, maxval=high))
+    def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, said: jax.Array) -> Rows:
+        """Rows with classes, from what the teacher says f32[n], of mean 0 and variance 1."""
+        length = between(next(keys), TEACHER)
         offset = IMBALANCE * jax.random.normal(next(keys)) / 2.0
-        logits = length * ((logits - logits.mean()) / jnp.maximum(logits.std(), 1e-6) + offset)
+        logits = length * (said + offset)
         label_key, noise_key = jax.random.split(next(keys))
         label_key = jax.random.fold_in(label_key, self.half)
         label = jax.random.bernoulli(label_key, jax.nn.sigmoid(logits)).astype(jnp.float32)
         return with_label_noise(noise_key, x, label)
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticNumbers(Synthetic):
+    """The same rows, and a number in [0, 1]: what the teacher says and noise, around a mean of the task's own."""
+
+    def halves(self) -> Never:
+        raise InputError("numbers do not have two classes, so there is no accuracy to measure.")
+
+    def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, said: jax.Array) -> Rows:
+        deviation = between(next(keys), DEVIATION)
+        share = jax.random.uniform(next(keys), minval=NOISE_SHARE[0], maxval=NOISE_SHARE[1])
+        noise_key, mean_key = jax.random.split(next(keys))
+        mean = jax.random.uniform(mean_key, minval=0.2, maxval=0.8)
+        noise = jax.random.normal(jax.random.fold_in(noise_key, self.half), said.shape)
+        number = mean + deviation * (jnp.sqrt(1.0 - share) * said + jnp.sqrt(share) * noise)
+        return Rows(x, jnp.clip(number, 0.0, 1.0), jnp.ones(said.shape, jnp.float32))

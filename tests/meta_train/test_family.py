@@ -164,6 +164,20 @@ def test_synthetic_tasks_can_be_learned_and_are_not_all_even(synthetic):
     assert np.minimum(share, 1 - share).min() < 0.25
 
 
+def test_synthetic_numbers_lie_in_their_bounds_and_can_be_told_in_part():
+    train, held_out = families("synthetic:numbers")
+    arguments = {"num_tasks": 24, "num_rows": 300, "num_features": 6, "log_signal": (1.0, 7.0)}
+    batch = jax.jit(lambda key: train.sample(key, Square(), **arguments))(jax.random.key(0))
+    y = np.asarray(batch.rows.y)
+    assert 0.0 <= y.min() <= y.max() <= 1.0
+    explained = 1.0 - 2.0 * np.asarray(batch.best_loss) / y.var(1)
+    assert explained.min() < 0.4 < 0.7 < explained.max() < 1.0
+    assert y.std(1).max() > 2 * y.std(1).min()
+    assert kind_of("synthetic:numbers") == "regression"
+    with pytest.raises(InputError, match="two classes"):
+        held_out.halves()
+
+
 def test_halves_make_the_same_tasks_of_other_rows():
     family = families("synthetic")[1]
     first, second = family.halves()
