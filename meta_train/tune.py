@@ -70,7 +70,7 @@ def config_for(method: str, model: str, source: str, steps: int, seed: int = 0) 
         accountant=made.accountant or default_accountant(at_one.mechanisms, at_one.sampler),
         eval_every=max(1, steps // 8),
         seed=seed,
-        damping=None if find_model(model, 2).convex else DAMPING,
+        damping=None if find_model(model, None if ":" in model else 2).convex else DAMPING,
     )
 
 

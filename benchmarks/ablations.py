@@ -1,0 +1,262 @@
+"""What each part of a learned protector is worth: every variant meta-trained alike, scored on the same held-out tasks.
+
+    python benchmarks/ablations.py [--out docs/results/ablations] [--seeds 3] [--steps 240]
+
+Tasks of 24 features and 512 rows drawn from Adult; a variant differs from `census` or `paper` in what its name says.
+All get the same number of outer steps from their builders' starting points, those with networks half of them for their
+constants first. The score is the log of the excess loss on 256 held-out tasks, lower is better; its standard error is
+over meta-seeds. A second call goes on where the first one stopped. Needs the Adult data set (`L2P_DATA_DIR`, or a
+download).
+"""
+
+import csv
+import dataclasses
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from flax import struct
+
+from l2p.protector import Protector
+from l2p.protectors import Decaying, MixProjector, Optax, ShareScheduler
+from l2p.protectors.networks import init_mlp
+from l2p.protectors.projectors import MEMORY, Projector
+from l2p.protectors.schedulers import Scheduler
+from l2p.results import Estimate
+from l2p.summary import markdown
+from meta_train import builders, gradient
+from meta_train.budgets import budgets_for
+from meta_train.builders import warm_start
+from meta_train.config import MetaConfig
+from meta_train.mixture import families
+
+CONFIG = MetaConfig("ablation", "census", num_features=(24,), rows=512, learning_rate=0.01, eval_tasks=256)
+LAGRANGIAN = {"constraint": "augmented_lagrangian", "alternate": (1, 5), "accountant": "ctcdp", "learning_rate": 5e-3}
+SOFT = LAGRANGIAN | {"constraint": "soft"}
+BANDS = 4
+
+
+@struct.dataclass
+class FixedScheduler(Decaying):
+    """Uniform noise and a clipping norm that nobody tunes."""
+
+    fixed: ClassVar[tuple[str, ...]] = ("log_clip_norm", "rate")
+
+
+@struct.dataclass
+class FixedSGD(Optax):
+    """A learning rate that nobody tunes."""
+
+    fixed: ClassVar[tuple[str, ...]] = ("hyperparameters",)
+
+
+@struct.dataclass
+class Blinded(MixProjector):
+    """A coordinate network that does not see some of its inputs.
+
+    Attributes:
+      hidden: their positions (static).
+    """
+
+    hidden: tuple[int, ...] = struct.field(pytree_node=False, default=())
+
+    def _coordinates(self, *seen: Any) -> jax.Array:
+        return super()._coordinates(*seen).at[:, jnp.array(self.hidden)].set(0.0)
+
+
+def constant(number: float) -> jax.Array:
+    """A quadratic in log(mu N) that starts as a number."""
+    return jnp.array([number, 0.0, 0.0])
+
+
+def schedulers(key: jax.Array) -> dict[str, Scheduler]:
+    """What may stand in the scheduler's place."""
+    line = builders.control(key).scheduler
+    return {
+        "fixed": FixedScheduler(constant(0.5), constant(0.0)),
+        "meta-tuned": Decaying(constant(0.5), constant(0.0)),
+        "learned": dataclasses.replace(cast(ShareScheduler, line), network=init_mlp(key, (2, 16, 2))),
+    }
+
+
+def projectors(key: jax.Array) -> dict[str, Projector]:
+    """What may stand in the projector's place."""
+    return {
+        "fixed SGD": FixedSGD("sgd", {"learning_rate": constant(0.0)}),
+        "meta-tuned momentum": Optax("sgd", {"learning_rate": constant(0.5), "momentum": constant(1.0)}),
+        "meta-tuned Adam": Optax("adam", {"learning_rate": constant(-2.0)}),
+        "learned": builders.census(key).projector,
+    }
+
+
+def census_with(**changes: Callable[[jax.Array], Any] | None) -> Callable[[jax.Array], Protector]:
+    """`census` with other parts, each made from a key."""
+
+    def build(key: jax.Array) -> Protector:
+        parts = {name: None if make is None else make(key) for name, make in changes.items()}
+        return dataclasses.replace(cast(Any, builders.census(key)), **parts)
+
+    return build
+
+
+def blinded(*hidden: int) -> Callable[[jax.Array], Protector]:
+    """`census` whose coordinate network lacks some inputs."""
+
+    def projector(key: jax.Array) -> Blinded:
+        whole = cast(MixProjector, builders.census(key).projector)
+        fields = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
+        return Blinded(**fields, hidden=hidden)
+
+    return census_with(projector=projector)
+
+
+def without_tensors(key: jax.Array) -> MixProjector:
+    """The learned projector with its coordinate network alone."""
+    return dataclasses.replace(cast(MixProjector, builders.census(key).projector), tensor_network=None)
+
+
+RATIOS, PARAMS, LEVELS = tuple(range(len(MEMORY))), len(MEMORY), tuple(range(len(MEMORY) + 3, len(MEMORY) + 6))
+
+
+def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, Any]]]:
+    """A starting point for each variant, and what its config changes."""
+    some = jax.random.key(0)
+    grid = {
+        f"scheduler {scheduler}, projector {projector}": (
+            census_with(
+                scheduler=lambda key, name=scheduler: schedulers(key)[name],
+                projector=lambda key, name=projector: projectors(key)[name],
+            ),
+            {},
+        )
+        for scheduler in schedulers(some)
+        for projector in projectors(some)
+    }
+    return grid | {
+        "control: constants only": (builders.control, {}),
+        "census, no network for learning rates": (census_with(projector=without_tensors), {}),
+        "census, signal-to-noise unseen": (blinded(*RATIOS), {}),
+        "census, params unseen": (blinded(PARAMS), {}),
+        "census, noise level and energy unseen": (blinded(*LEVELS), {}),
+        "census, no private mean": (census_with(centering=None), {}),
+        "census, no averaging": (census_with(averaging=None), {}),
+        "control, private eigenbasis": (builders.control_eigen, {}),
+        "census, private eigenbasis": (builders.census_eigen, {}),
+        "census, segments of 10 steps": (builders.census, {"objective": "truncated"}),
+        "census, gradients constant": (builders.census, {"inner_gradient": False}),
+        "census, segments, gradients constant": (
+            builders.census,
+            {"objective": "truncated", "inner_gradient": False},
+        ),
+        "paper: Lagrangian, whole run": (builders.paper, LAGRANGIAN),
+        "paper, segments of 10 steps": (builders.paper, LAGRANGIAN | {"objective": "truncated"}),
+        "paper, soft constraint": (builders.paper, SOFT),
+        "paper, private norm query": (builders.paper_norm, LAGRANGIAN),
+    }
+
+
+def has_networks(name: str) -> bool:
+    """Whether a variant has constants to train first, under its networks."""
+    return not name.startswith("paper") and ("learned" in name or name.startswith("census"))
+
+
+def without_networks(protector: Any) -> Any:
+    """The protector with nothing but its constants."""
+    scheduler, projector = protector.scheduler, protector.projector
+    if isinstance(scheduler, ShareScheduler):
+        scheduler = dataclasses.replace(scheduler, network=None)
+    if isinstance(projector, MixProjector):
+        projector = dataclasses.replace(projector, tensor_network=None, coordinate_network=None)
+    return dataclasses.replace(protector, scheduler=scheduler, projector=projector)
+
+
+sources = functools.cache(families)
+
+
+def trained(start: Protector, config: MetaConfig) -> Protector:
+    """After all outer steps of a config."""
+    family, _ = sources(config.source)
+    state, update = gradient.init(start, config), gradient.compiled(config, family, start)
+    for step in range(config.steps):
+        state, _ = update(state, step)
+    return state.protector
+
+
+def held_out(protector: Protector, config: MetaConfig) -> np.ndarray:
+    """Score f64[BANDS] by bands of log(mu N), lowest first."""
+    _, family = sources(config.source)
+    model, key = config.find_model(), jax.random.key(1)
+    arguments = config.task_arguments(24) | {"num_tasks": config.eval_tasks}
+    batch = jax.jit(functools.partial(family.sample, model=model, **arguments))(key)
+    evaluate = functools.partial(gradient.evaluate, model=model, budgets=budgets_for(config, protector))
+    found = jax.jit(evaluate)(protector, key, batch)
+    return np.asarray(found["score"], np.float64).reshape(BANDS, -1).mean(1)
+
+
+def measure(name: str, seed: int, steps: int) -> np.ndarray:
+    """Meta-train one variant and score it."""
+    build, changes = variants()[name]
+    config = dataclasses.replace(CONFIG, **changes, steps=steps, seed=seed)
+    start = build(jax.random.key(seed))
+    if has_networks(name):
+        config = dataclasses.replace(config, steps=steps // 2)
+        start = warm_start(start, trained(without_networks(start), config))
+        config = dataclasses.replace(config, learning_rate=3e-3)
+    return held_out(trained(start, config), dataclasses.replace(config, inner_gradient=True))
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Mean and standard error over meta-seeds, by variant."""
+    columns = ["score", *(f"band_{band + 1}" for band in range(BANDS))]
+    lines = []
+    for name in dict.fromkeys(row["variant"] for row in rows):
+        mine = [row for row in rows if row["variant"] == name]
+        means = [Estimate.of(float(row[column]) for row in mine) for column in columns]
+        lines.append([name, str(len(mine)), f"{means[0].mean:.3f} ± {means[0].error:.3f}"])
+        lines[-1] += [f"{mean.mean:.2f}" for mean in means[1:]]
+    low, high = CONFIG.log_signal
+    edges = np.exp(np.linspace(low, high, BANDS + 1))
+    bands = [f"mu N {left:.0f}-{right:.0f}" for left, right in itertools.pairwise(edges)]
+    return markdown(["variant", "meta-seeds", "score", *bands], lines)
+
+
+def todo(seeds: int, rows: list[dict[str, str]]) -> Iterator[tuple[str, int]]:
+    """Seeds first, so that a run that is cut short compares all variants."""
+    done = {(row["variant"], int(row["seed"])) for row in rows}
+    return ((name, seed) for seed in range(seeds) for name in variants() if (name, seed) not in done)
+
+
+def main(out: Path = Path("docs/results/ablations"), seeds: int = 3, steps: int = 240) -> None:
+    """Train and score what is missing.
+
+    Args:
+      out: folder for ablations.csv and summary.md.
+      seeds: meta-seeds.
+      steps: outer steps of each training.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "ablations.csv"
+    rows = list(csv.DictReader(path.open())) if path.exists() else []
+    for name, seed in todo(seeds, rows):
+        began = time.monotonic()
+        score = measure(name, seed, steps)
+        parts = {f"band_{band + 1}": f"{part:.4f}" for band, part in enumerate(score)}
+        seconds = f"{time.monotonic() - began:.0f}"
+        rows.append({"variant": name, "seed": str(seed), "score": f"{score.mean():.4f}", **parts, "seconds": seconds})
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        print(*rows[-1].values(), flush=True)
+    (out / "summary.md").write_text(f"# Ablations\n\n{__doc__.split(chr(10), 1)[1].strip()}\n\n{table(rows)}\n")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
