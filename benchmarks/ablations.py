@@ -1,6 +1,6 @@
 """What each part of a learned protector is worth: every variant meta-trained alike, scored on the same held-out tasks.
 
-    python benchmarks/ablations.py [--out docs/results/ablations] [--seeds 3] [--steps 240]
+    python benchmarks/ablations.py [--out docs/results/ablations] [--seeds 3] [--steps 200]
 
 Tasks of 24 features and 512 rows drawn from Adult; a variant differs from `census` or `paper` in what its name says.
 All get the same number of outer steps from their builders' starting points, those with networks half of them for their
@@ -91,7 +91,6 @@ def projectors(key: jax.Array) -> dict[str, Projector]:
     return {
         "fixed SGD": FixedSGD("sgd", {"learning_rate": constant(0.0)}),
         "meta-tuned momentum": Optax("sgd", {"learning_rate": constant(0.5), "momentum": constant(1.0)}),
-        "meta-tuned Adam": Optax("adam", {"learning_rate": constant(-2.0)}),
         "learned": builders.census(key).projector,
     }
 
@@ -117,6 +116,12 @@ def blinded(*hidden: int) -> Callable[[jax.Array], Protector]:
     return census_with(projector=projector)
 
 
+def adam(key: jax.Array) -> Optax:
+    """Another of optax's optimizers, meta-tuned."""
+    del key
+    return Optax("adam", {"learning_rate": constant(-2.0)})
+
+
 def without_tensors(key: jax.Array) -> MixProjector:
     """The learned projector with its coordinate network alone."""
     return dataclasses.replace(cast(MixProjector, builders.census(key).projector), tensor_network=None)
@@ -140,6 +145,7 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, An
         for projector in projectors(some)
     }
     return grid | {
+        "scheduler learned, projector meta-tuned Adam": (census_with(projector=adam), {}),
         "control: constants only": (builders.control, {}),
         "census, no network for learning rates": (census_with(projector=without_tensors), {}),
         "census, signal-to-noise unseen": (blinded(*RATIOS), {}),
@@ -180,36 +186,52 @@ def without_networks(protector: Any) -> Any:
 sources = functools.cache(families)
 
 
-def trained(start: Protector, config: MetaConfig) -> Protector:
-    """After all outer steps of a config."""
-    family, _ = sources(config.source)
-    state, update = gradient.init(start, config), gradient.compiled(config, family, start)
-    for step in range(config.steps):
-        state, _ = update(state, step)
-    return state.protector
+class Trainer:
+    """Outer steps and held-out scores of protectors of one structure, compiled once for all meta-seeds."""
+
+    def __init__(self, config: MetaConfig, like: Protector):
+        train, self.family = sources(config.source)
+        self.config, budgets = config, budgets_for(config, like)
+        fixed = {"family": train, "budgets": budgets, "num_features": config.feature_counts[0]}
+
+        def update(state: gradient.GradientState, step: jax.Array, seed: jax.Array) -> gradient.GradientState:
+            seeded = dataclasses.replace(config, seed=cast(int, seed))
+            return gradient.update(state, step, config=seeded, **fixed)[0]
+
+        self.update = jax.jit(update)
+        self.evaluate = jax.jit(functools.partial(gradient.evaluate, model=config.find_model(), budgets=budgets))
+
+    def train(self, start: Protector, seed: int) -> Protector:
+        """After all outer steps."""
+        state = gradient.init(start, self.config)
+        for step in range(self.config.steps):
+            state = self.update(state, jnp.array(step), jnp.array(seed))
+        return state.protector
+
+    def score(self, protector: Protector) -> np.ndarray:
+        """f64[BANDS], held out, by bands of log(mu N), lowest first."""
+        arguments = self.config.task_arguments(self.config.feature_counts[0]) | {"num_tasks": self.config.eval_tasks}
+        key = jax.random.key(1)
+        batch = self.family.sample(key, self.config.find_model(), **arguments)
+        found = self.evaluate(protector, key, batch)
+        return np.asarray(found["score"], np.float64).reshape(BANDS, -1).mean(1)
 
 
-def held_out(protector: Protector, config: MetaConfig) -> np.ndarray:
-    """Score f64[BANDS] by bands of log(mu N), lowest first."""
-    _, family = sources(config.source)
-    model, key = config.find_model(), jax.random.key(1)
-    arguments = config.task_arguments(24) | {"num_tasks": config.eval_tasks}
-    batch = jax.jit(functools.partial(family.sample, model=model, **arguments))(key)
-    evaluate = functools.partial(gradient.evaluate, model=model, budgets=budgets_for(config, protector))
-    found = jax.jit(evaluate)(protector, key, batch)
-    return np.asarray(found["score"], np.float64).reshape(BANDS, -1).mean(1)
-
-
-def measure(name: str, seed: int, steps: int) -> np.ndarray:
-    """Meta-train one variant and score it."""
+def measure(name: str, seeds: range, steps: int) -> Iterator[np.ndarray]:
+    """Meta-train one variant with each seed and score it."""
     build, changes = variants()[name]
-    config = dataclasses.replace(CONFIG, **changes, steps=steps, seed=seed)
-    start = build(jax.random.key(seed))
+    config = dataclasses.replace(CONFIG, **changes, steps=steps)
+    first = None
     if has_networks(name):
         config = dataclasses.replace(config, steps=steps // 2)
-        start = warm_start(start, trained(without_networks(start), config))
+        first = Trainer(config, without_networks(build(jax.random.key(0))))
         config = dataclasses.replace(config, learning_rate=3e-3)
-    return held_out(trained(start, config), dataclasses.replace(config, inner_gradient=True))
+    last = Trainer(config, build(jax.random.key(0)))
+    for seed in seeds:
+        start = build(jax.random.key(seed))
+        if first is not None:
+            start = warm_start(start, first.train(without_networks(start), seed))
+        yield last.score(last.train(start, seed))
 
 
 def table(rows: list[dict[str, str]]) -> str:
@@ -227,14 +249,8 @@ def table(rows: list[dict[str, str]]) -> str:
     return markdown(["variant", "meta-seeds", "score", *bands], lines)
 
 
-def todo(seeds: int, rows: list[dict[str, str]]) -> Iterator[tuple[str, int]]:
-    """Seeds first, so that a run that is cut short compares all variants."""
-    done = {(row["variant"], int(row["seed"])) for row in rows}
-    return ((name, seed) for seed in range(seeds) for name in variants() if (name, seed) not in done)
-
-
-def main(out: Path = Path("docs/results/ablations"), seeds: int = 3, steps: int = 240) -> None:
-    """Train and score what is missing.
+def main(out: Path = Path("docs/results/ablations"), seeds: int = 3, steps: int = 200) -> None:
+    """Train and score the variants that are not in OUT yet.
 
     Args:
       out: folder for ablations.csv and summary.md.
@@ -244,18 +260,20 @@ def main(out: Path = Path("docs/results/ablations"), seeds: int = 3, steps: int 
     out.mkdir(parents=True, exist_ok=True)
     path = out / "ablations.csv"
     rows = list(csv.DictReader(path.open())) if path.exists() else []
-    for name, seed in todo(seeds, rows):
+    for name in variants():
+        if any(row["variant"] == name for row in rows):
+            continue
         began = time.monotonic()
-        score = measure(name, seed, steps)
-        parts = {f"band_{band + 1}": f"{part:.4f}" for band, part in enumerate(score)}
-        seconds = f"{time.monotonic() - began:.0f}"
-        rows.append({"variant": name, "seed": str(seed), "score": f"{score.mean():.4f}", **parts, "seconds": seconds})
+        for seed, score in enumerate(measure(name, range(seeds), steps)):
+            parts = {f"band_{band + 1}": f"{part:.4f}" for band, part in enumerate(score)}
+            rows.append({"variant": name, "seed": str(seed), "score": f"{score.mean():.4f}", **parts})
         with path.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
-        print(*rows[-1].values(), flush=True)
-    (out / "summary.md").write_text(f"# Ablations\n\n{__doc__.split(chr(10), 1)[1].strip()}\n\n{table(rows)}\n")
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+    print(text := table(rows))
+    (out / "summary.md").write_text(f"# Ablations\n\n{(__doc__ or '').strip()}\n\n{text}\n")
 
 
 if __name__ == "__main__":
