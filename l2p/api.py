@@ -25,7 +25,7 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Entropy
 from l2p.privacy.reservation import Reservation
 from l2p.protector import Protector
-from l2p.rehearsal import filter_for
+from l2p.rehearsal import set_up
 from l2p.result import Result, answered, mechanisms
 from l2p.run import (
     Records,
@@ -106,10 +106,8 @@ def private_train(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
         )
 
-    filter = filter_for(resolved, budget, what, num_features, num_rows, task.public)
-    for size in (lines, num_rows):  # the card states N, and prices by it
-        filter.sampler.check(budget.adjacency, size)
-    setup = Setup.create(what, budget.adjacency, filter.accountant(), num_rows)
+    resolved, filter, setup, warnings = set_up(resolved, budget, what, num_features, num_rows, task.public)
+    filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices by it
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
     noise = _noise(resolved.protector, params, (lines, num_features), task.public, setup, key)
     reservation = None if ledger is None else _reserve(ledger, filter, resolved, num_rows, key)
@@ -158,7 +156,7 @@ def private_train(
             "range": resolved.range,
         },
         composition=composition,
-        warnings=[*checkpoint.range_warnings(resolved.range, setup, num_features), *unsettled],
+        warnings=[*warnings, *unsettled],
         versions=versions(),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )

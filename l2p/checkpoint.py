@@ -163,6 +163,7 @@ class Resolved:
       sources: public data sets it was made from; None if unknown.
       sha256: of its checkpoint; None without one.
       range: {log_signal: [low, high], num_features: [low, high]} that it was made for; None if unlimited or unknown.
+      control: name of the checkpoint with the constants that its networks were put on; None without one.
     """
 
     name: str
@@ -171,6 +172,7 @@ class Resolved:
     sources: tuple[str, ...] | None = None
     sha256: str | None = None
     range: dict[str, list[float]] | None = None
+    control: str | None = None
 
     def filter(self, budget: Budget) -> Filter:
         """What will stop its runs within `budget`; `InputError` if no theorem covers it, or it asks without noise."""
@@ -237,7 +239,31 @@ def resolve(
         if config.get("num_steps") is not None:
             protector = dataclasses.replace(cast(Any, protector), num_steps=config["num_steps"])
     found = describe(protector, name, model, chosen, tuple(card["sources"]))
-    return dataclasses.replace(found, sha256=loaded.sha256, range=card.get("range"))
+    return dataclasses.replace(
+        found, sha256=loaded.sha256, range=card.get("range"), control=_control(card, config.get("warm_start"))
+    )
+
+
+def _control(card: Mapping[str, Any], name: str | None) -> str | None:
+    """The control that a protector was warm-started from, if it still is the one that ships under its name."""
+    if name is None or not name.startswith("control") or find(name) is None:
+        return None
+    return name if load(name).sha256 == card.get("warm_start_sha256") else None
+
+
+def stand_in(resolved: Resolved) -> Resolved | None:
+    """What runs where nothing is known of a protector's networks: the constants they were put on; None without any."""
+    if resolved.control is None:
+        return None
+    loaded = load(resolved.control)
+    return Resolved(
+        resolved.control,
+        loaded.protector,
+        resolved.accountant,
+        tuple(loaded.card["sources"]),
+        loaded.sha256,
+        loaded.card.get("range"),
+    )
 
 
 def describe(

@@ -18,7 +18,7 @@ from l2p.privacy.accountants import Filter, default_accountant
 from l2p.privacy.budget import Budget
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
-from l2p.rehearsal import filter_for
+from l2p.rehearsal import set_up
 from l2p.run import run
 from l2p.simulate import train_size
 from l2p.task import Rows
@@ -56,6 +56,7 @@ class Method:
       start: f32[p], where runs start, or a sentence that says why they cannot; None for the model's own start.
       in_hindsight: whether its settings are searched on the private rows themselves.
       by_choice: whether they are chosen there and paid for; `protectors` are set up for one of the runs.
+      control: what stands in for a checkpoint outside its range, if there is one.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Method:
     start: np.ndarray | str | None = None
     in_hindsight: bool = False
     by_choice: bool = False
+    control: str | None = None
 
     @property
     def is_private(self) -> bool:
@@ -96,16 +98,14 @@ class Method:
             return self._chosen(protector, budget, model, rows)
         found = self._bounded(protector, budget, model, rows)
         if self.in_hindsight:
-            protector = hindsight.search(protector, found.setup, rows, start)
-            found = self._bounded(protector, budget, model, rows)
+            protector = hindsight.search(found.protector, found.setup, rows, start)
+            found = dataclasses.replace(self, control=None)._bounded(protector, budget, model, rows)
         return found
 
     def _bounded(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> Ready:
-        num_rows, num_features = train_size(rows), rows.x.shape[1]
-        filter = filter_for(Resolved(self.name, protector, self.accountant), budget, model, num_features, num_rows)
-        filter.sampler.check(budget.adjacency, num_rows)
-        setup = Setup.create(model, budget.adjacency, filter.accountant(), num_rows)
-        return Ready(protector, setup, filter, " ".join(range_warnings(self.range, setup, num_features)))
+        asked = Resolved(self.name, protector, self.accountant, range=self.range, control=self.control)
+        resolved, filter, setup, warnings = set_up(asked, budget, model, rows.x.shape[1], train_size(rows))
+        return Ready(resolved.protector, setup, filter, " ".join(warnings))
 
     def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> Ready:
         choice = private_choice.Choice.make(protector, self.accountant, budget, model, train_size(rows))
@@ -188,6 +188,7 @@ def find_method(
         start if PRETRAINED in variants else None,
         ORACLE in variants,
         PRIVATE in variants,
+        None if some is None else some.control,
     )
 
 

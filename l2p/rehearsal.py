@@ -1,11 +1,14 @@
-"""The filter of a run whose schedule must be known beforehand: the run is rehearsed on a table that holds nothing."""
+"""What a run is set up with before it reads a row: its protector, its filter and the public facts.
+
+Where its schedule must be known beforehand, it is rehearsed on a table that holds nothing.
+"""
 
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 
-from l2p.checkpoint import Resolved
+from l2p.checkpoint import Resolved, range_warnings, stand_in
 from l2p.models import Model
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter
@@ -17,6 +20,28 @@ from l2p.protector import Protector
 from l2p.result import answered
 from l2p.run import Records, run, trace_rows
 from l2p.task import Rows
+
+
+def set_up(
+    resolved: Resolved, budget: Budget, model: Model, num_features: int, num_rows: int, public: Rows | None = None
+) -> tuple[Resolved, Filter, Setup, list[str]]:
+    """The protector that runs, its filter, the public facts, and what there is to say of its range.
+
+    Outside the range that a learned protector was made for, its control stands in for it.
+
+    Raises:
+      InputError: as for `filter_for`, or the sampler draws from a table of another size.
+    """
+    filter = filter_for(resolved, budget, model, num_features, num_rows, public)
+    filter.sampler.check(budget.adjacency, num_rows)
+    setup = Setup.create(model, budget.adjacency, filter.accountant(), num_rows)
+    warnings = range_warnings(resolved.range, setup, num_features)
+    control = stand_in(resolved) if warnings else None
+    if control is None:
+        return resolved, filter, setup, warnings
+    said = f"Outside the range of {resolved.name}, {control.name} runs: the constants that its networks were put on."
+    resolved, filter, setup, warnings = set_up(control, budget, model, num_features, num_rows, public)
+    return resolved, filter, setup, [said, *warnings]
 
 
 def filter_for(

@@ -36,6 +36,8 @@ from meta_train.reference import reference
 
 #: Tasks per feature count, and rows in each, to train on and as many to test on.
 TASKS, ROWS = 32, 2048
+#: Where there are more features than this, a quarter as many tasks: drawing and running them takes long.
+MANY_FEATURES = 128
 #: Tasks drawn for each one wanted: with 8 features only a quarter of Adult's have something to learn.
 DRAWS = 5
 #: By how much the non-private optimum must beat the trivial model, in accuracy, where there is something to learn.
@@ -107,7 +109,7 @@ def meta_test(
 
     Args:
       found: its card must hold `config` and `range`, as `meta_train.train` writes them.
-      num_tasks: per feature count, at most.
+      num_tasks: per feature count, at most; a quarter of it where there are more than `MANY_FEATURES`.
       num_rows: per task, to train on; each stands for N / num_rows rows of the simulated table. None for `ROWS`, or for
         the config's where tasks have all columns of a table, which may be many.
       seed: of tasks and noise.
@@ -130,7 +132,7 @@ def meta_test(
     config = MetaConfig.from_json(card["config"])
     model, (low, high) = config.find_model(), card["range"]["log_signal"]
     num_rows = num_rows or (ROWS if config.num_features else config.rows)
-    drawn = [draw(config.source, model, size, num_tasks, num_rows, seed) for size in config.feature_counts]
+    drawn = [draw(config.source, model, size, _count(num_tasks, size), num_rows, seed) for size in config.feature_counts]
     trivial, optimum = (np.concatenate([getattr(tasks, name) for tasks in drawn]) for name in ("trivial", "optimum"))
     if not trivial.size:
         raise InputError(f"no task drawn from {config.source} has anything to learn; draw more tasks, or more rows.")
@@ -196,6 +198,11 @@ def main(paths: tyro.conf.Positional[tuple[Path, ...]], /, tasks: int = TASKS, s
         print(path)
         for band in update(path, tasks, seed=seed)["bands"]:
             print(json.dumps(band))
+
+
+def _count(num_tasks: int, num_features: int | None) -> int:
+    """How many tasks of a feature count to test on."""
+    return num_tasks if num_features is None or num_features <= MANY_FEATURES else max(1, num_tasks // 4)
 
 
 @jax.jit
