@@ -132,7 +132,8 @@ def meta_test(
     config = MetaConfig.from_json(card["config"])
     model, (low, high) = config.find_model(), card["range"]["log_signal"]
     num_rows = num_rows or (ROWS if config.num_features else config.rows)
-    drawn = [draw(config.source, model, size, _count(num_tasks, size), num_rows, seed) for size in config.feature_counts]
+    counts = {size: _count(num_tasks, size) for size in config.feature_counts}
+    drawn = [draw(config.source, model, size, count, num_rows, seed) for size, count in counts.items()]
     trivial, optimum = (np.concatenate([getattr(tasks, name) for tasks in drawn]) for name in ("trivial", "optimum"))
     if not trivial.size:
         raise InputError(f"no task drawn from {config.source} has anything to learn; draw more tasks, or more rows.")
