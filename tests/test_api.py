@@ -172,6 +172,33 @@ def test_a_checkpoint_brings_its_accountant_sources_and_range(tmp_path):
     assert any("adult" in sentence for sentence in result.card.not_private)
 
 
+def test_outside_its_range_a_protector_is_stood_in_for_by_the_control_it_was_made_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    wide, narrow = ({"num_features": ends, "log_signal": [0.7, 8.7]} for ends in ([2, 9], [24, 104]))
+    start = BUILDERS["control"](jax.random.key(0))
+    checkpoint.save(start, tmp_path / "control-mine.safetensors", {"sources": ["adult"], "range": wide})
+    control = checkpoint.load("control-mine")
+    card = {"sources": ["adult"], "config": {"warm_start": "control-mine"}, "warm_start_sha256": control.sha256}
+    path, key = tmp_path / "mine.safetensors", jax.random.key(1)
+    louder = dataclasses.replace(start, averaging=start.averaging + 2.0)
+    checkpoint.save(louder, path, card | {"range": narrow})
+
+    params = l2p.private_train(table(), "control-mine", BUDGET, key=key).params
+    result = l2p.private_train(table(), "mine", BUDGET, key=key)
+    np.testing.assert_array_equal(result.params, params)
+    assert (result.card.protector["name"], result.card.protector["sha256"]) == ("control-mine", control.sha256)
+    assert result.card.warnings == [
+        "Outside the range of mine, control-mine runs: the constants that its networks were put on."
+    ]
+    # Inside its range it runs itself; and so it does where the control has changed since.
+    checkpoint.save(louder, path, card | {"range": wide})
+    assert not np.array_equal(l2p.private_train(table(), "mine", BUDGET, key=key).params, params)
+    checkpoint.save(louder, path, card | {"range": narrow, "warm_start_sha256": "0" * 64})
+    changed = l2p.private_train(table(), "mine", BUDGET, key=key)
+    assert changed.card.protector["name"] == "mine"
+    assert "outside [24, 104]" in changed.card.warnings[0]
+
+
 def test_a_signal_outside_the_trained_range_is_a_warning(tmp_path):
     path = tmp_path / "mine.safetensors"
     checkpoint.save(BUILDERS["control"](jax.random.key(0)), path, {"sources": [], "range": {"log_signal": [7.9, 8.7]}})
