@@ -20,7 +20,7 @@ from meta_train.mixture import families
 from meta_train.objective import whole_run
 
 NAMES = (
-    *("control", "census", "control-eigen", "census-eigen", "paper"),
+    *("control", "census", "control-synthetic", "universal-synthetic", "paper"),
     *("noisygd-tuned-logistic-adult", "agd_gumbel-tuned-logistic-adult", "agd-tuned-logistic-adult"),
 )
 CONFIG = MetaConfig("held_out", "control", tasks=64)
