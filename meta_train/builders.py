@@ -24,6 +24,7 @@ from l2p.protectors import (
     MixProjector,
     NormQuery,
     Optax,
+    RowLength,
     ShareScheduler,
     Stepwise,
 )
@@ -87,16 +88,22 @@ def census(key: jax.Array) -> Stepwise:
 
 
 def control_eigen(key: jax.Array) -> Stepwise:
-    """`control` in a private eigenbasis."""
-    return dataclasses.replace(cast(Any, control(key)), eigenbasis=_eigenbasis())
+    """`control` with rows brought to a private length, in a private eigenbasis."""
+    return dataclasses.replace(cast(Any, control(key)), row_length=_row_length(), eigenbasis=_eigenbasis())
 
 
 def census_eigen(key: jax.Array) -> Stepwise:
-    """`census` in a private eigenbasis, whose coordinate network knows each direction's strength."""
+    """`control_eigen` with networks, of which the coordinates' knows each direction's strength."""
     plain = census(key)
     network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS + 1, 24, 12, len(MEMORY) + 1))
     projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
-    return dataclasses.replace(cast(Any, plain), projector=projector, eigenbasis=_eigenbasis())
+    return dataclasses.replace(
+        cast(Any, plain), projector=projector, row_length=_row_length(), eigenbasis=_eigenbasis()
+    )
+
+
+def _row_length() -> RowLength:
+    return RowLength(logit_share=_quadratic(-5.0), target_norm=jnp.float32(2.5))
 
 
 def _eigenbasis() -> Eigenbasis:
@@ -173,7 +180,7 @@ def starting_point(config: MetaConfig) -> Protector:
         )
     if isinstance(start, Stepwise) and not config.find_model().has_intercept:
         # Rows are not centred then, and what buys their mean would ship as it is now.
-        start = dataclasses.replace(cast(Any, start), centering=None)
+        start = dataclasses.replace(cast(Any, start), centering=None, row_length=None, eigenbasis=None)
     if config.num_steps is not None:
         start = dataclasses.replace(cast(Any, start), num_steps=config.num_steps)
     describe(start, config.protector, str(config.find_model()))

@@ -24,7 +24,7 @@ from meta_train.objective import EXCESS_FLOOR, first_segment, next_segment, soft
 #: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not drown the rest.
 TASK_GRADIENT_NORM = 1.0
 #: Parts of a protector that decide what the budget is spent on.
-SPENDERS = ("scheduler", "centering", "eigenbasis", "norm_query")
+SPENDERS = ("scheduler", "centering", "row_length", "eigenbasis", "norm_query")
 
 
 @struct.dataclass
@@ -48,11 +48,7 @@ def groups(protector: Protector) -> Protector:
     def group(path, allowed: bool) -> str:
         if not allowed:
             return "fixed"
-        return (
-            "scheduler"
-            if getattr(path[0], "name", "") in ("scheduler", "centering", "eigenbasis", "norm_query")
-            else "projector"
-        )
+        return "scheduler" if getattr(path[0], "name", "") in SPENDERS else "projector"
 
     return jax.tree_util.tree_map_with_path(group, tunable(protector))
 

@@ -38,6 +38,7 @@ from l2p.protectors import (
     Optax,
     OutputPerturbation,
     PrivateMeta,
+    RowLength,
     ShareScheduler,
     Stepwise,
 )
@@ -114,6 +115,7 @@ CENSUS = CONTROL.replace(
         coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS, 8, 6))),
     ),
 )
+LENGTH = RowLength(f32([-3.0]), f32(1.5))
 EIGENBASIS = Eigenbasis(f32([-1.5]), f32([-0.3]), f32([0.2]), f32(1.5))
 IN_BASIS = CENSUS.replace(
     eigenbasis=EIGENBASIS,
@@ -200,7 +202,7 @@ CASES = {
     "control": Case(CONTROL, first=(MEAN,)),
     "census": Case(CENSUS, first=(MEAN,)),
     "control, eigenbasis": Case(CONTROL.replace(eigenbasis=EIGENBASIS), first=(MEAN, COVARIANCE), accountant="rdp"),
-    "census, eigenbasis": Case(IN_BASIS, first=(MEAN, COVARIANCE)),
+    "census, row length, eigenbasis": Case(IN_BASIS.replace(row_length=LENGTH), first=(MEAN, "row_length", COVARIANCE)),
     "paper": Case(Stepwise(spender(3.0), LSTM), exhausts=True),
     "paper, norm query": Case(Stepwise(spender(1.5), LSTM, norm_query=NORM), each=(NORM_OF, GRADIENT), exhausts=True),
     "shares, norm query, batches": Case(

@@ -18,6 +18,7 @@ from l2p.protectors.outpert import OutputPerturbation, outpert, outpert_paper
 from l2p.protectors.paper_sgd import sgd_adv, sgd_ma
 from l2p.protectors.private_meta import PrivateMeta, private_meta
 from l2p.protectors.projectors import MixProjector, Optax
+from l2p.protectors.row_length import RowLength
 from l2p.protectors.schedulers import Decaying, ShareScheduler
 from l2p.protectors.stepwise import Centering, Stepwise
 
@@ -63,6 +64,7 @@ CLASSES: dict[str, type] = {
         Optax,
         OutputPerturbation,
         PrivateMeta,
+        RowLength,
         ShareScheduler,
         Stepwise,
     )

@@ -16,6 +16,7 @@ from l2p.protector import Protector
 from l2p.protectors.eigenbasis import Eigenbasis
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.projectors import Projector
+from l2p.protectors.row_length import RowLength
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
 from l2p.queries import ClippedGradient, FeatureSum, Query
 
@@ -81,7 +82,8 @@ class Stepwise(Protector):
       scheduler: noise and clipping per step.
       projector: update from the noised mean gradient.
       centering: the private mean bought first, or None; models without an intercept do without it.
-      eigenbasis: private second moments, bought next, and the run in their eigenbasis; or None; likewise.
+      row_length: the private mean length of mapped rows, bought next, or None; likewise.
+      eigenbasis: private second moments, bought after that, and the run in their eigenbasis; or None; likewise.
       norm_query: the private norm of the coming gradient, bought before its noise is decided, or None.
       averaging: f32[k], log of the inverse horizon of an exponential average of the iterates, as a polynomial in
         log(mu N); the released params are that average. None releases the last iterate.
@@ -95,6 +97,7 @@ class Stepwise(Protector):
     averaging: jax.Array | None = None
     eigenbasis: Eigenbasis | None = None
     norm_query: NormQuery | None = None
+    row_length: RowLength | None = None
     num_steps: int = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     models = NAMES
@@ -109,6 +112,8 @@ class Stepwise(Protector):
         features = FeatureMap.identity(num_features)
         if self.centering is not None and model.has_intercept:
             features = self.centering(num_features, oracle)
+        if self.row_length is not None and model.has_intercept:
+            features = self.row_length(features, oracle)
         strength = None
         if self.eigenbasis is not None and model.has_intercept:
             features, of_feature = self.eigenbasis(features, oracle)

@@ -4,6 +4,7 @@ from l2p.queries.base import Query
 from l2p.queries.correct import CorrectCount
 from l2p.queries.descent import Descent
 from l2p.queries.gradient import ClippedGradient, GradientNorm
+from l2p.queries.length import LengthSum
 from l2p.queries.loss import ClippedLoss
 from l2p.queries.mean import FeatureSum
 from l2p.queries.moments import Covariance, CrossMoment, LeastEigenvalue, SecondMoment
@@ -23,6 +24,7 @@ __all__ = [
     "FeatureSum",
     "GradientNorm",
     "LeastEigenvalue",
+    "LengthSum",
     "Minimizer",
     "NoisyMinimum",
     "NormalizedGradient",

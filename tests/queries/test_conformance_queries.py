@@ -31,6 +31,7 @@ from l2p.queries import (
     FeatureSum,
     GradientNorm,
     LeastEigenvalue,
+    LengthSum,
     Minimizer,
     NoisyMinimum,
     NormalizedGradient,
@@ -87,6 +88,7 @@ QUERIES = {
     "clipped loss, one candidate": losses(LINE[:1]),
     "second moment": SecondMoment(D, f32(0.9), f32(NOISE)),
     "covariance": Covariance(TURNED, f32(0.9), f32(NOISE)),
+    "row_length": LengthSum(TURNED, f32(0.9), f32(NOISE)),
     "least eigenvalue": LeastEigenvalue(SecondMoment(D, f32(0.9), f32(NOISE)), f32(NOISE)),
     "cross moment": CrossMoment(D, f32(0.9), f32(NOISE)),
     "minimum, gumbel": minimum("gumbel"),
@@ -172,6 +174,12 @@ def naive(query, rows):
             total += mask * np.outer(line, line)
         entries = np.array([total[i, j] * (1 if i == j else math.sqrt(2)) for i in range(D) for j in range(i, D)])
         return entries, entries
+    if isinstance(query, LengthSum):
+        total = 0.0
+        for x, _, mask in zip(*as_float64(rows), strict=True):
+            line = (x - np.asarray(MAP.center, float)) * float(MAP.scale) @ FORWARD
+            total += mask * min(math.sqrt(line @ line), float(query.longest))
+        return [total], [total]
     if isinstance(query, GradientNorm):
         total = naive_gradient(query.gradient, rows)
         return total, [math.sqrt(total @ total)]

@@ -1,0 +1,46 @@
+"""Rows at the length that a protector's constants were learned for, whatever the scale and spread of its features."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.conditioning import value
+from l2p.features import FeatureMap
+from l2p.oracle import Oracle
+from l2p.protectors.schedulers import noise_for_share
+from l2p.queries import LengthSum
+
+#: Rows are taken to be no shorter than this part of the target.
+SHORTEST = 0.02
+
+
+@struct.dataclass
+class RowLength:
+    """Buys the mean length of mapped rows, and stretches all of them so that it becomes `target_norm`.
+
+    A mean in [0, 1] bounds a feature's variance by m (1 - m), which holds for indicators and is several times too much
+    for most continuous features: rows would be short, and clipping norms far too generous for them. One number costs
+    little. It is trusted as far as it stands out of its noise.
+
+    Attributes:
+      logit_share: f32[k], logit of the share of what is left of the budget, a polynomial in log(mu N).
+      target_norm: f32[], mean length that mapped rows are brought to, and the most that one counts for.
+    """
+
+    logit_share: jax.Array
+    target_norm: jax.Array
+    #: A public choice of scale, never tuned.
+    fixed: ClassVar[tuple[str, ...]] = ("target_norm",)
+
+    def __call__(self, features: FeatureMap, oracle: Oracle) -> FeatureMap:
+        setup = oracle.setup
+        multiplier = noise_for_share(oracle, jax.nn.sigmoid(value(self.logit_share, setup.log_signal)))
+        length = oracle.ask(LengthSum(features, self.target_norm, multiplier))[0] / setup.num_rows
+        noise_std = multiplier * self.target_norm * setup.adjacency.sensitivity_factor / setup.num_rows
+        signal = jnp.square(jnp.maximum(length, 0.0))
+        trust = signal / (signal + 2.0 * jnp.square(noise_std) + 1e-12)
+        length = jnp.clip(length / self.target_norm, SHORTEST, 1.0)
+        # Refused, the answer is zero, and so is the trust in it.
+        return features.replace(scale=features.scale * jnp.exp(-trust * jnp.log(length)))  # type: ignore[attr-defined]

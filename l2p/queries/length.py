@@ -1,0 +1,39 @@
+"""How long rows are, to bring them to a length that constants were learned for."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from l2p.features import FeatureMap
+from l2p.models.base import safe_sqrt
+from l2p.queries.base import Query
+from l2p.task import Rows
+
+
+@struct.dataclass
+class LengthSum(Query):
+    """Sum of the lengths of mapped rows, each counted as `longest` at most, with Gaussian noise: f32[1].
+
+    Attributes:
+      features: the map that rows are read through.
+      longest: f32[], bound on one row's length.
+      noise_multiplier: f32[], noise standard deviation over the sensitivity.
+    """
+
+    features: FeatureMap
+    longest: jax.Array
+    noise_multiplier: jax.Array
+    name: ClassVar[str] = "row_length"
+    mechanism: ClassVar[str] = "gaussian"
+
+    @property
+    def bound(self) -> jax.Array:
+        return self.longest
+
+    def contributions(self, rows: Rows) -> jax.Array:
+        return safe_sqrt(self.features.squared_norms(rows.x))[:, None]
+
+    def empty(self) -> jax.Array:
+        return jnp.zeros(1, jnp.float32)
