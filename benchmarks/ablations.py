@@ -1,6 +1,6 @@
 """What each part of a learned protector is worth: every variant meta-trained alike, scored on the same held-out tasks.
 
-    python benchmarks/ablations.py [--out docs/results/ablations] [--seeds 3] [--steps 200]
+    python benchmarks/ablations.py [--out runs/ablations] [--seeds 3] [--steps 200]
 
 Tasks of 24 features and 512 rows drawn from Adult; a variant differs from `census` or `paper` in what its name says.
 All get the same number of outer steps from their builders' starting points, those with networks half of them for their
@@ -153,8 +153,8 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, An
         "census, noise level and energy unseen": (blinded(*LEVELS), {}),
         "census, no private mean": (census_with(centering=None), {}),
         "census, no averaging": (census_with(averaging=None), {}),
-        "control, private eigenbasis": (builders.control_eigen, {}),
-        "census, private eigenbasis": (builders.census_eigen, {}),
+        "control, private row length and eigenbasis": (builders.control_eigen, {}),
+        "census, private row length and eigenbasis": (builders.census_eigen, {}),
         "census, segments of 10 steps": (builders.census, {"objective": "truncated"}),
         "census, gradients constant": (builders.census, {"inner_gradient": False}),
         "census, segments, gradients constant": (
@@ -249,7 +249,7 @@ def table(rows: list[dict[str, str]]) -> str:
     return markdown(["variant", "meta-seeds", "score", *bands], lines)
 
 
-def main(out: Path = Path("docs/results/ablations"), seeds: int = 3, steps: int = 200) -> None:
+def main(out: Path = Path("runs/ablations"), seeds: int = 3, steps: int = 200) -> None:
     """Train and score the variants that are not in OUT yet.
 
     Args:
