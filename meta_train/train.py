@@ -34,8 +34,9 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
     """Meta-train as configured, or go on where `out` stopped; returns the path of `out/NAME.safetensors`.
 
     Every outer step depends on the seed and its own number only, and the state is saved every `eval_every` steps, so
-    an interrupted training that resumes ends with the same bits as one that was not. With method "both" the two
-    trainings lie in `out/gradient` and `out/search`.
+    an interrupted training that resumes ends with the same bits as one that was not. What ships is what scored best on
+    held-out tasks, the starting point included. With method "both" the two trainings lie in `out/gradient` and
+    `out/search`.
 
     Raises:
       InputError: `out` holds a training with another config.
@@ -58,6 +59,9 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
         update = method.compiled(config, train, start)
         judge = _judge(config, held_out, start)
         began = time.monotonic() - seconds
+        if first == 0 and config.constraint == "share":
+            # Networks that only did harm are not shipped: what they were put on counts, too.
+            best = (jnp.array(judge(start)["held_out_score"]), state.protector)
         for step in _steps(first, config.steps, progress):
             state, metrics = update(state, step)
             line: dict[str, Any] = {"step": step, **{name: float(value) for name, value in metrics.items()}}
