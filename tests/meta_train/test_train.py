@@ -1,12 +1,14 @@
 import dataclasses
 import json
 
+import chex
 import numpy as np
 import pytest
 import safetensors.numpy
 
 from l2p import checkpoint
 from l2p.errors import InputError
+from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
 from meta_train.train import meta_train
 
@@ -58,6 +60,12 @@ def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
     assert ["held_out_score" in line for line in lines] == [False, True, False, True]
+
+
+def test_a_training_that_only_did_harm_ships_what_it_started_from(tmp_path):
+    start = starting_point(CONFIG)
+    path = meta_train(dataclasses.replace(CONFIG, steps=2, learning_rate=30.0), tmp_path)
+    chex.assert_trees_all_equal(checkpoint.load(path).protector, start)
 
 
 def test_a_finished_training_is_not_repeated_and_another_is_refused(tmp_path):
