@@ -273,7 +273,8 @@ def main(out: Path = Path("runs/ablations"), seeds: int = 3, steps: int = 200) -
             writer.writerows(rows)
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     print(text := table(rows))
-    (out / "summary.md").write_text(f"# Ablations\n\n{(__doc__ or '').strip()}\n\n{text}\n")
+    said = f"{(__doc__ or '').strip()}\n\nHere: {steps} outer steps."
+    (out / "summary.md").write_text(f"# Ablations\n\n{said}\n\n{text}\n")
 
 
 if __name__ == "__main__":
