@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from l2p import cells as kept_cells
-from l2p import results, standings, wins
+from l2p import cells, results, standings, wins
 from l2p.errors import InputError
 from l2p.results import Row
 from l2p.summary import markdown
@@ -38,7 +37,7 @@ def read_comparison(folder: Path) -> Comparison:
     Raises:
       InputError: rows or facts are missing or contradict each other, or a run was certified beyond its budget.
     """
-    rows, inputs = results.read(folder / "results.csv"), kept_cells.read_inputs(folder)
+    rows, inputs = results.read(folder / "results.csv"), cells.read_inputs(folder)
     if not rows:
         raise InputError(f"{folder} has no rows, so there is nothing to show; run `l2p compare` into it.")
     kinds = standings.kinds(rows, inputs["adjacency"])
@@ -104,15 +103,15 @@ def page(folder: Path, out: Path | None = None) -> str:
         "constants per budget meta-tuned like the learned ones; *learned*, a meta-trained protector; *oracle*, "
         "searched on the private rows themselves; *reference*, without privacy.",
     ]
-    if cells := [cell for one in found for cell in wins.wins(one.rows, one.inputs["adjacency"])]:
+    if won := [cell for one in found for cell in wins.wins(one.rows, one.inputs["adjacency"])]:
         parts += [
             "## Learned protectors in every cell",
             "A cell is a data set, a model and a budget; the protector is the comparison's first method and never saw "
             "the data set. Leads are paired by seed, in the unit of the metric, and positive where the protector is "
             "better: *better* and *worse* are beyond two standard errors. The best hand-designed method is the one "
             "with the best mean in that very cell, which nobody could have known beforehand.",
-            "\n".join(f"- {line}" for line in wins.totals(cells)),
-            markdown(*wins.lines(cells)),
+            "\n".join(f"- {line}" for line in wins.totals(won)),
+            markdown(*wins.lines(won)),
         ]
     for (data, model, delta, adjacency), members in groups.items():
         parts += [f"## {data}, {model}, δ = {delta:g}, {adjacency} neighbours", *_standings(members, adjacency, out)]

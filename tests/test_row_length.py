@@ -16,6 +16,7 @@ from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
 from l2p.protectors import RowLength
 from l2p.task import Rows
+from l2p.tunable import tunable
 
 N, D, TARGET = 3000, 6, 2.5
 CONSTANT = RowLength(jnp.array([-5.0]), jnp.float32(TARGET))
@@ -50,6 +51,4 @@ def test_drowned_in_noise_it_changes_little_and_refused_nothing():
 
 
 def test_its_target_is_not_tuned():
-    from l2p.tunable import tunable
-
     assert dataclasses.asdict(tunable(CONSTANT)) == {"logit_share": True, "target_norm": False}
