@@ -1,16 +1,19 @@
 """The paper's experiments, whole: every comparison in experiments/, and curves per step of those named `*_steps`.
 
-    python benchmarks/study.py [--out docs/results] [--only ipums_br adult] [--seeds 2]
+    python benchmarks/study.py [--out docs/results] [--only ipums_br adult] [--seeds 2] [--jobs 2]
 
-Each has a folder in OUT as `l2p compare` makes it; a second call goes on where the first one stopped. Curves are
-`steps.png`, and `steps.csv` with mean and standard deviation over seeds. The public data sets are read from
-`L2P_DATA_DIR`, or downloaded.
+Each has a folder in OUT as `l2p compare` makes it, where log.txt holds what it printed; a second call goes on where
+the first one stopped. Curves are `steps.png`, and `steps.csv` with mean and standard deviation over seeds. The public
+data sets are read from `L2P_DATA_DIR`, or downloaded.
 """
 
 import argparse
 import csv
 import platform
 import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing import get_context
 from pathlib import Path
 
 import jax
@@ -45,19 +48,36 @@ def draw_steps(config: CompareConfig) -> None:
             writer.writerows([method, t, *map(float, row)] for t, row in enumerate(np.transpose(columns), start=1))
 
 
-def run(only: list[str], out: Path, seeds: int | None) -> None:
-    """Run them one after another; what one of them lacks does not stop the others."""
-    print(f"jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}, {platform.machine()}")
-    for name, config in read_experiments(only, out, seeds).items():
-        began = time.monotonic()
+def size(config: CompareConfig) -> int:
+    """How many runs it takes: the longest experiments begin first, so that all processes end at about one time."""
+    return len(config.methods) * len(config.epsilon) * config.seeds
+
+
+def run_one(name: str, config: CompareConfig) -> str:
+    """One experiment, in a process of its own; what it lacks is said and does not stop the others."""
+    began = time.monotonic()
+    config.out.mkdir(parents=True, exist_ok=True)
+    with (config.out / "log.txt").open("w") as log, redirect_stdout(log), redirect_stderr(log):
         try:
             main(config)
             if name.endswith(STEPS):
                 draw_steps(config)
-            said = f"{time.monotonic() - began:.0f} s"
         except InputError as error:
-            said = f"not run: {error}"
-        print(f"== {name}: {said}", flush=True)
+            return f"== {name}: not run: {error}"
+    return f"== {name}: {time.monotonic() - began:.0f} s"
+
+
+def run(only: list[str], out: Path, seeds: int | None, jobs: int) -> None:
+    """Run them, `jobs` at a time."""
+    began = time.monotonic()
+    print(f"jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}, {platform.machine()}")
+    experiments = read_experiments(only, out, seeds)
+    # Fresh interpreters: a process that has started JAX must not be forked.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        order = sorted(experiments, key=lambda name: -size(experiments[name]))
+        for done in as_completed([pool.submit(run_one, name, experiments[name]) for name in order]):
+            print(done.result(), flush=True)
+    print(f"== all: {time.monotonic() - began:.0f} s with {jobs} at a time", flush=True)
 
 
 if __name__ == "__main__":
@@ -65,5 +85,6 @@ if __name__ == "__main__":
     parser.add_argument("--only", nargs="*", default=[], help="names of experiments; all without it")
     parser.add_argument("--out", type=Path, default=Path("runs/study"), help="where folders of results are made")
     parser.add_argument("--seeds", type=int, help="other than each experiment's own")
+    parser.add_argument("--jobs", type=int, default=1, help="experiments run at a time, a process each")
     given = parser.parse_args()
-    run(given.only, given.out, given.seeds)
+    run(given.only, given.out, given.seeds, given.jobs)

@@ -144,7 +144,7 @@ HYFREE = HyFree(
     logit_momentum=f32([0.0]),
     interval=2,
 )
-GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_minimum"
+GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_line_search"
 COVARIANCE = "covariance"
 NORMALIZED, LOSS, NORM_OF = "normalized_gradient", "clipped_loss", "gradient_norm"
 

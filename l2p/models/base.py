@@ -104,6 +104,12 @@ class Model(abc.ABC):
         """Losses of n rows under k params, rows last: f32[k, p], f32[n, d], f32[n] -> f32[k, n]."""
         return jax.vmap(jax.vmap(self.loss, (None, 0, 0)), (0, None, None))(candidates, x, y)
 
+    def losses_along(
+        self, params: jax.Array, direction: jax.Array, sizes: jax.Array, x: jax.Array, y: jax.Array
+    ) -> jax.Array:
+        """Losses f32[k, n] of params - size * direction: f32[p] twice, sizes f32[k], rows f32[n, d] and f32[n]."""
+        return self.losses(params - sizes[:, None] * direction, x, y)
+
     def gradients(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         """Every row's gradient: params f32[p], x f32[n, d], y f32[n] -> f32[n, p]."""
         return jax.vmap(jax.grad(self.loss), (None, 0, 0))(params, x, y)
@@ -133,6 +139,13 @@ class Model(abc.ABC):
         return self.scaled_gradient_sum(
             params, rows, features, lambda norms: jnp.minimum(1.0, clip_norm / jnp.maximum(norms, LEAST_NORM))
         )
+
+
+def softplus(margin: jax.Array) -> jax.Array:
+    """log(1 + exp(margin)), elementwise, to about one unit of rounding at 1; `jax.nn.softplus` keeps more digits of
+    losses near zero, and takes twice as long, which is what choosing among candidates takes."""
+    # The lesser of margin and -margin, not -|margin|: at 0 its derivative is that of both together, 0.
+    return jnp.maximum(margin, 0.0) + jnp.log(1.0 + jnp.exp(jnp.minimum(margin, -margin)))
 
 
 def safe_sqrt(squares: jax.Array) -> jax.Array:

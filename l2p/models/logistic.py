@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import jax
 
+from l2p.models.base import softplus
 from l2p.models.linear import GeneralizedLinear
 
 
@@ -23,7 +24,7 @@ class Logistic(GeneralizedLinear):
     smoothness: ClassVar[float] = 0.25
 
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
-        return jax.nn.softplus(margin) - y * margin
+        return softplus(margin) - y * margin
 
     def residual(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return jax.nn.sigmoid(margin) - y

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.features import FeatureMap
-from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt
+from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt, softplus
 from l2p.task import Rows
 
 #: What params of the hidden layer are multiplied by to be its weights. One clipping norm and one step size serve both
@@ -65,7 +65,11 @@ class MLP(Model):
 
     def hidden(self, weights: jax.Array, x: jax.Array) -> jax.Array:
         """Units in [-1, 1], 2 sigmoid - 1: params of the layer f32[d + 1, h], x f32[n, d] -> f32[n, h]."""
-        return jnp.tanh(0.5 * HIDDEN_SCALE * (x @ weights[:-1] + INTERCEPT_COLUMN * weights[-1:]))
+        return jnp.tanh(self._entering(weights, x))
+
+    def _entering(self, weights: jax.Array, x: jax.Array) -> jax.Array:
+        """Half of what enters the sigmoids, f32[n, h]: sigmoid(z) is (1 + tanh(z / 2)) / 2."""
+        return 0.5 * HIDDEN_SCALE * (x @ weights[:-1] + INTERCEPT_COLUMN * weights[-1:])
 
     def margin(self, params: jax.Array, x: jax.Array) -> jax.Array:
         """Margins: params f32[p], x f32[n, d] -> f32[n]."""
@@ -74,15 +78,29 @@ class MLP(Model):
 
     def loss(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         margin = self.margin(params, x[None, :])[0]
-        return jax.nn.softplus(margin) - y * margin
+        return softplus(margin) - y * margin
 
     def losses(self, candidates: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         def one(params: jax.Array) -> jax.Array:
             margin = self.margin(params, x)
-            return jax.nn.softplus(margin) - y * margin
+            return softplus(margin) - y * margin
 
         # One after the other: the units of all candidates together would not fit the cache, which takes twice as long.
         return jax.lax.map(one, candidates)
+
+    def losses_along(
+        self, params: jax.Array, direction: jax.Array, sizes: jax.Array, x: jax.Array, y: jax.Array
+    ) -> jax.Array:
+        """What enters the units is linear in the size, so that any number of sizes costs two passes over the table."""
+        (weights, output), (turn, change) = self._layers(params), self._layers(direction)
+        entering, moving = self._entering(weights, x), self._entering(turn, x)
+
+        def one(size: jax.Array) -> jax.Array:
+            after = output - size * change
+            margin = jnp.tanh(entering - size * moving) @ after[:-1] + INTERCEPT_COLUMN * after[-1]
+            return softplus(margin) - y * margin
+
+        return jax.lax.map(one, sizes)
 
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
         return (self.margin(params, x) > 0).astype(jnp.float32)

@@ -19,7 +19,7 @@ from l2p.privacy.accountants import Filter
 from l2p.privacy.sampling import FullBatch
 from l2p.protector import Protector
 from l2p.protectors.hand_designed import Problem, log_constant
-from l2p.queries import ClippedGradient, NoisyMinimum
+from l2p.queries import ClippedGradient, NoisyLineSearch
 
 NUM_CANDIDATES = 20
 #: Every this many moves the largest candidate becomes 1.1 times the largest step taken since.
@@ -102,12 +102,11 @@ class AGD(Protector):
 
         direction = gradient / optax.safe_norm(gradient, 1e-12) + self._at(self.log_regularization, setup) * params
         sizes = state.max_step * jnp.arange(NUM_CANDIDATES + 1) / NUM_CANDIDATES
-        candidates = params[None, :] - sizes[:, None] * direction[None, :]
         choice = oracle.noise_multiplier(
             self._at(self.log_selection_share, setup) * setup.accountant.budget, self.selection
         )
         loss_clip = self._at(self.log_loss_clip, setup)
-        index = oracle.ask(NoisyMinimum(setup.model, candidates, loss_clip, choice, mechanism=self.selection))
+        index = oracle.ask(NoisyLineSearch(setup.model, params, direction, sizes, loss_clip, choice, self.selection))
 
         moved = index > 0
         moves = state.moves + moved
@@ -122,7 +121,7 @@ class AGD(Protector):
             largest=jnp.where(close, 0.0, largest),
             moves=moves,
         )
-        return jnp.where(moved, candidates[index], params), after
+        return jnp.where(moved, params - sizes[index] * direction, params), after
 
     def finish(self, params: jax.Array, state: AGDState, setup: Setup) -> jax.Array:
         return params

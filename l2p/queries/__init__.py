@@ -10,7 +10,7 @@ from l2p.queries.mean import FeatureSum
 from l2p.queries.moments import Covariance, CrossMoment, LeastEigenvalue, SecondMoment
 from l2p.queries.normalized import NormalizedGradient
 from l2p.queries.perturbed import ApproximateMinimum, PerturbedMinimum
-from l2p.queries.selection import NoisyMinimum
+from l2p.queries.selection import NoisyLineSearch, NoisyMinimum
 from l2p.queries.solve import Minimizer
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "LeastEigenvalue",
     "LengthSum",
     "Minimizer",
+    "NoisyLineSearch",
     "NoisyMinimum",
     "NormalizedGradient",
     "PerturbedMinimum",

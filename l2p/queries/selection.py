@@ -1,5 +1,6 @@
 """Noisy minimum: which of several candidates has the smallest total clipped loss."""
 
+import abc
 from typing import ClassVar
 
 import jax
@@ -22,8 +23,7 @@ def clip_losses(losses: jax.Array, clip_norm: jax.Array) -> jax.Array:
     return jnp.clip(jnp.where(jnp.isnan(losses), clip_norm, losses), 0.0, clip_norm)
 
 
-@struct.dataclass
-class NoisyMinimum(Query):
+class Selection(Query):
     """Index i32[] of the candidate with the smallest noised loss, each row's loss clipped to [0, clip_norm].
 
     Adding a row can only raise every score (they are monotone), by at most `clip_norm`; replacing one counts twice.
@@ -32,20 +32,21 @@ class NoisyMinimum(Query):
     noise is epsilon-DP (Lee and Kifer 2018, with the sign of the noise right: it must lower scores), epsilon^2/2-zCDP.
 
     Attributes:
-      model: the model (static).
-      candidates: f32[k, p], parameters; released or public.
       clip_norm: f32[], largest loss of one row; non-finite losses count as this much.
       noise_multiplier: f32[], 1 / epsilon.
-      mechanism: "gumbel" or "exponential" (static).
+      mechanism: "gumbel" or "exponential" (static): the one kind of query whose noise may be chosen.
     """
 
-    model: Model = struct.field(pytree_node=False)
-    candidates: jax.Array
     clip_norm: jax.Array
-    noise_multiplier: jax.Array
-    # The one kind of query whose noise may be chosen.
-    mechanism: str = struct.field(pytree_node=False, default="gumbel")  # type: ignore[misc]
-    name: ClassVar[str] = "noisy_minimum"
+
+    @property
+    @abc.abstractmethod
+    def num_candidates(self) -> int:
+        """k, how many there are."""
+
+    @abc.abstractmethod
+    def losses(self, rows: Rows) -> jax.Array:
+        """Every candidate's loss on every row: f32[k, n]."""
 
     def event(self) -> Event:
         """What choosing once costs; `InputError` for noise that no theorem about selections covers."""
@@ -61,7 +62,7 @@ class NoisyMinimum(Query):
         return self.clip_norm
 
     def contributions(self, rows: Rows) -> jax.Array:
-        return self.model.losses(self.candidates, rows.x, rows.y).T
+        return self.losses(rows).T
 
     def limit(self, contributions: jax.Array) -> jax.Array:
         """Each loss clipped to [0, clip_norm], whatever their shape; NaN counts as clip_norm."""
@@ -69,11 +70,64 @@ class NoisyMinimum(Query):
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         # Not through `contributions`: transposing that table would cost more than the losses in it.
-        return aggregate + self.limit(self.model.losses(self.candidates, rows.x, rows.y)) @ rows.mask
+        return aggregate + self.limit(self.losses(rows)) @ rows.mask
 
     def empty(self) -> jax.Array:
-        return jnp.zeros(self.candidates.shape[0], jnp.float32)
+        return jnp.zeros(self.num_candidates, jnp.float32)
 
     def release(self, aggregate: jax.Array, noise: Noise, adjacency: Adjacency) -> jax.Array:
         # The noise enters with a minus sign: lower the score of a candidate at random, then take the minimum.
         return jnp.argmax(super().release(-aggregate, noise, adjacency)).astype(jnp.int32)
+
+
+@struct.dataclass
+class NoisyMinimum(Selection):
+    """A selection among any candidates.
+
+    Attributes:
+      model: the model (static).
+      candidates: f32[k, p], parameters; released or public.
+      clip_norm, noise_multiplier, mechanism: see `Selection`.
+    """
+
+    model: Model = struct.field(pytree_node=False)
+    candidates: jax.Array
+    clip_norm: jax.Array
+    noise_multiplier: jax.Array
+    mechanism: str = struct.field(pytree_node=False, default="gumbel")  # type: ignore[misc]
+    name: ClassVar[str] = "noisy_minimum"
+
+    @property
+    def num_candidates(self) -> int:
+        return self.candidates.shape[0]
+
+    def losses(self, rows: Rows) -> jax.Array:
+        return self.model.losses(self.candidates, rows.x, rows.y)
+
+
+@struct.dataclass
+class NoisyLineSearch(Selection):
+    """A selection among step sizes: `NoisyMinimum` of params - size * direction, at the price of two candidates.
+
+    Attributes:
+      model: the model (static).
+      params, direction: f32[p] each, released or public.
+      sizes: f32[k].
+      clip_norm, noise_multiplier, mechanism: see `Selection`.
+    """
+
+    model: Model = struct.field(pytree_node=False)
+    params: jax.Array
+    direction: jax.Array
+    sizes: jax.Array
+    clip_norm: jax.Array
+    noise_multiplier: jax.Array
+    mechanism: str = struct.field(pytree_node=False, default="gumbel")  # type: ignore[misc]
+    name: ClassVar[str] = "noisy_line_search"
+
+    @property
+    def num_candidates(self) -> int:
+        return self.sizes.shape[0]
+
+    def losses(self, rows: Rows) -> jax.Array:
+        return self.model.losses_along(self.params, self.direction, self.sizes, rows.x, rows.y)

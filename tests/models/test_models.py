@@ -58,6 +58,26 @@ def test_the_loss_of_a_row_is_that_of_the_definition(name):
 
 
 @ALL
+def test_losses_along_a_line_are_those_of_the_points_on_it(name):
+    model, params, rows = problem(name)
+    direction, sizes = f32(np.random.default_rng(2).normal(size=len(params))), f32([0.0, 0.5, 2.0])
+    found = model.losses_along(params, direction, sizes, rows.x, rows.y)
+    assert found.shape == (3, N + 3)
+    for size, line in zip(np.asarray(sizes, float), found, strict=True):
+        point = np.asarray(params, float) - size * np.asarray(direction, float)
+        np.testing.assert_allclose(line, naive.losses(model, point, rows.x, rows.y), atol=5e-5)
+
+
+def test_the_logistic_loss_neither_overflows_nor_loses_its_slope():
+    model, margin = MODELS["logistic"], f32([-200.0, -20.0, 0.0, 1e-3, 20.0, 200.0])
+    np.testing.assert_allclose(
+        model.margin_loss(margin, 0.0), np.logaddexp(0, np.asarray(margin, float)), rtol=2e-7, atol=1e-7
+    )
+    slope = jax.vmap(jax.grad(model.margin_loss), (0, None))(margin, 0.0)
+    np.testing.assert_allclose(slope, 1 / (1 + np.exp(-np.asarray(margin, float))), atol=1e-6)
+
+
+@ALL
 def test_gradients_are_central_differences(name):
     model, params, rows = problem(name)
     expected = naive.gradients(model, params, rows.x, rows.y)
