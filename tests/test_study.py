@@ -14,17 +14,17 @@ SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "study.py"
 
 
 def test_the_study_writes_tables_figures_and_curves(tmp_path):
-    words = ["--only", "breast_cancer", "breast_cancer_steps", "--seeds", "2", "--out", str(tmp_path)]
+    words = ["--only", "breast_cancer_steps", "--seeds", "2", "--jobs", "2", "--out", str(tmp_path)]
     done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "not run" not in done.stdout
-    for name in ("breast_cancer", "breast_cancer_steps"):
-        assert {"results.csv", "summary.md", "figure.png"} <= {path.name for path in (tmp_path / name).iterdir()}
-    rows = results.read(tmp_path / "breast_cancer" / "results.csv")
-    assert all(results.is_scored(row) for row in rows)
-    assert all(row["epsilon_certified"] <= row["epsilon"] for row in rows if row["accountant"] != "none")
-
+    assert "== all:" in done.stdout
     steps = tmp_path / "breast_cancer_steps"
+    assert {"results.csv", "summary.md", "figure.png", "log.txt"} <= {path.name for path in steps.iterdir()}
+    rows = results.read(steps / "results.csv")
+    assert all(results.is_scored(row) for row in rows)
+    assert all(row["epsilon_certified"] <= row["epsilon"] for row in rows)
+
     assert (steps / "steps.png").stat().st_size > 0
     with (steps / "steps.csv").open() as file:
         curves = list(csv.DictReader(file))
@@ -32,7 +32,7 @@ def test_the_study_writes_tables_figures_and_curves(tmp_path):
     spent = dict.fromkeys(last, 0.0)
     for row in curves:
         spent[row["method"]] += float(row["share_of_budget_mean"])
-    losses = results.by_seed(results.read(steps / "results.csv"), "train_loss")
+    losses = results.by_seed(rows, "train_loss")
     for method, cells in losses.items():
         # The curves are of the very runs that the table scored.
         assert last[method] == pytest.approx(np.mean(list(cells[0.5].values())), rel=1e-3)
