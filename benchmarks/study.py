@@ -48,9 +48,9 @@ def draw_steps(config: CompareConfig) -> None:
             writer.writerows([method, t, *map(float, row)] for t, row in enumerate(np.transpose(columns), start=1))
 
 
-def size(config: CompareConfig) -> int:
-    """How many runs it takes: the longest experiments begin first, so that all processes end at about one time."""
-    return len(config.methods) * len(config.epsilon) * config.seeds
+def longest_first(name: str, config: CompareConfig) -> tuple[bool, int]:
+    """Sorts experiments with curves, and those of many runs, to the front, so that all processes end at one time."""
+    return not name.endswith(STEPS), -len(config.methods) * len(config.epsilon) * config.seeds
 
 
 def run_one(name: str, config: CompareConfig) -> str:
@@ -74,8 +74,8 @@ def run(only: list[str], out: Path, seeds: int | None, jobs: int) -> None:
     experiments = read_experiments(only, out, seeds)
     # Fresh interpreters: a process that has started JAX must not be forked.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        order = sorted(experiments, key=lambda name: -size(experiments[name]))
-        for done in as_completed([pool.submit(run_one, name, experiments[name]) for name in order]):
+        order = sorted(experiments.items(), key=lambda item: longest_first(*item))
+        for done in as_completed([pool.submit(run_one, name, config) for name, config in order]):
             print(done.result(), flush=True)
     print(f"== all: {time.monotonic() - began:.0f} s with {jobs} at a time", flush=True)
 
