@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import checkpoint
-from l2p.checkpoint import Resolved
+from l2p import lookup
 from l2p.errors import InputError
+from l2p.lookup import Resolved
 from l2p.models import Model, find_model
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter
@@ -25,6 +25,7 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Entropy
 from l2p.privacy.reservation import Reservation
 from l2p.protector import Protector
+from l2p.protectors import HAND_DESIGNED
 from l2p.rehearsal import set_up
 from l2p.result import Result, answered, mechanisms
 from l2p.run import (
@@ -170,10 +171,10 @@ def load(name: str | Path, budget: Budget | None = None, model: str = "logistic"
     50
     """
     if budget is None:
-        if str(name) in checkpoint.HAND_DESIGNED:
+        if str(name) in HAND_DESIGNED:
             raise InputError(f"protector {str(name)!r} sets itself up for a budget; pass load({str(name)!r}, budget).")
         budget = Budget(1.0, 1e-6)  # a checkpoint is the same at every budget
-    return checkpoint.resolve(str(name), budget, model).protector
+    return lookup.resolve(str(name), budget, model).protector
 
 
 def check(
@@ -189,9 +190,9 @@ def check(
       InputError: anything does not fit.
     """
     if isinstance(protector, (str, Path)):
-        resolved = checkpoint.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
+        resolved = lookup.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
     else:
-        resolved = checkpoint.describe(protector, type(protector).__name__, model, accountant)
+        resolved = lookup.describe(protector, type(protector).__name__, model, accountant)
     resolved.filter(budget)
     return resolved
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import cells, data, private_choice, results
-from l2p.checkpoint import overlaps
 from l2p.compare_config import PRETRAINED, PRIVATE, CompareConfig, split_name
 from l2p.errors import InputError
+from l2p.lookup import overlaps
 from l2p.methods import Method, Ready, find_method, public_solution
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import NAMES

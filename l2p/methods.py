@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import hindsight, private_choice
-from l2p.checkpoint import TUNED, Resolved, range_warnings, resolve
 from l2p.compare_config import ORACLE, PRETRAINED, PRIVATE, split_name
 from l2p.errors import InputError
+from l2p.lookup import TUNED, Resolved, range_warnings, resolve
 from l2p.models import Model
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter, default_accountant

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.optimize import brentq
 
-from l2p import checkpoint
+from l2p import checkpoint, lookup
 from l2p.errors import InputError
 from l2p.models import plain_name
 from l2p.privacy import convert
@@ -111,7 +111,7 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
     found = {name: one for name, one in loaded.items() if plain_name(model) in one.card["models"]}
     forecasts = []
     for name, one in found.items():
-        accountant = checkpoint.describe(one.protector, name, model, one.card.get("accountant")).accountant
+        accountant = lookup.describe(one.protector, name, model, one.card.get("accountant")).accountant
         forecasts.append(forecast(name, one.card, accountant, rows, features, budget))
     meta_tests = [one.card["meta_test"] for one in found.values() if "meta_test" in one.card]
     notes = dict.fromkeys(note for figures in meta_tests for note in _notes(figures, rows))

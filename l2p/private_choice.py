@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.api import check
-from l2p.checkpoint import Resolved, resolve
 from l2p.hindsight import CANDIDATES, SPREADS
+from l2p.lookup import Resolved, resolve
 from l2p.models import Model
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter
@@ -138,7 +138,7 @@ def base_run(name: str, budget: Budget, model: str, **asked: Any) -> Resolved:
     """A method as one run of a selection within `budget` takes it: set up for its share, with the accountant of that.
 
     Args:
-      name, model, asked: as in `l2p.checkpoint.resolve`, without an accountant.
+      name, model, asked: as in `l2p.lookup.resolve`, without an accountant.
 
     Raises:
       InputError: no run is private enough, or no theorem covers how this method reads rows.

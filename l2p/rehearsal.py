@@ -8,7 +8,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from l2p.checkpoint import Resolved, range_warnings, stand_in
+from l2p.lookup import Resolved, range_warnings, stand_in
 from l2p.models import Model
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter

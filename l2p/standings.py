@@ -4,8 +4,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from l2p.checkpoint import TUNED
 from l2p.compare_config import ORACLE, split_name
+from l2p.lookup import TUNED
 from l2p.protectors import HAND_DESIGNED
 from l2p.results import BySeed, Estimate, Metric, Row, by_seed, difference
 

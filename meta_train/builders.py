@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from l2p import checkpoint
-from l2p.checkpoint import describe
 from l2p.errors import InputError
+from l2p.lookup import describe
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.protector import Protector

@@ -14,8 +14,8 @@ from pathlib import Path
 import tyro
 
 from l2p import data
-from l2p.checkpoint import tuned_name
 from l2p.errors import InputError
+from l2p.lookup import tuned_name
 from l2p.models import find_model
 from l2p.privacy.accountants import default_accountant
 from l2p.privacy.budget import Budget

@@ -10,10 +10,11 @@ import pytest
 
 import l2p.compare as compare_module
 from l2p import results
-from l2p.checkpoint import TUNED, find, tuned_name
+from l2p.checkpoint import find
 from l2p.cli import main
 from l2p.compare_config import CompareConfig, parse_shard, read_config, split_name
 from l2p.errors import InputError
+from l2p.lookup import TUNED, tuned_name
 from l2p.protectors import HAND_DESIGNED
 
 EXPERIMENTS = Path(__file__).resolve().parents[1] / "benchmarks" / "experiments"

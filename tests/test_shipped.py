@@ -8,11 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from l2p import checkpoint, data
-from l2p.checkpoint import overlaps, tuned_name
+from l2p import checkpoint, data, lookup
 from l2p.compare import compare
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
+from l2p.lookup import overlaps, tuned_name
 from l2p.models import Logistic, Quadratic, plain_name
 from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
@@ -80,7 +80,7 @@ def test_shipped_protectors_stay_within_budget_and_beat_guessing(name):
     x = generator.random((2000, 12)).astype(np.float32)
     y = ((x - 0.5) @ generator.normal(size=12) > 0.0).astype(np.float32)
     rows = Rows(x, y, np.ones(2000, np.float32))
-    found = checkpoint.resolve(name, BUDGET, "logistic")
+    found = lookup.resolve(name, BUDGET, "logistic")
     setup = Setup.create(Logistic(), BUDGET.adjacency, found.filter(BUDGET).accountant(), 2000)
     params, _, (first, later), _ = jax.jit(run)(found.protector, Logistic().init(12), rows, setup, jax.random.key(0))
     priced = answered(trace_rows(first, [later]))
@@ -93,10 +93,10 @@ def test_shipped_protectors_stay_within_budget_and_beat_guessing(name):
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_protectors_for_quadratic_problems_come_close_to_an_optimum_they_have_never_seen(name):
     asked = {"num_rows": 2000, "avoid": ("quadratic",)}
-    found = checkpoint.resolve(name, BUDGET, "quadratic", **asked)
+    found = lookup.resolve(name, BUDGET, "quadratic", **asked)
     assert found.sources == ("random_quadratics",)
     with pytest.raises(InputError, match=r"made from|without random_quadratics"):
-        checkpoint.resolve(name, BUDGET, "quadratic", num_rows=2000, avoid=("random_quadratics",))
+        lookup.resolve(name, BUDGET, "quadratic", num_rows=2000, avoid=("random_quadratics",))
     table, model = data.load("quadratic"), Quadratic()
     rows = Rows(table.x[:2000], table.y[:2000], np.ones(2000, np.float32))
     filter = found.filter(BUDGET)

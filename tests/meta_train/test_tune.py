@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from l2p import checkpoint
+from l2p import checkpoint, lookup
 from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.privacy.budget import Budget
@@ -115,7 +115,7 @@ def test_a_sampled_method_is_tuned_and_resolves_to_itself(tmp_path, monkeypatch)
     lines = (tmp_path / "runs" / config.name / "log.jsonl").read_text().splitlines()
     assert all(np.isfinite(json.loads(line)["score"]) for line in lines)
     budget = Budget(0.5, 1e-6)
-    found = checkpoint.resolve("dpsgd:tuned", budget, "logistic", num_rows=500)
+    found = lookup.resolve("dpsgd:tuned", budget, "logistic", num_rows=500)
     assert (found.accountant, found.protector.sampler, found.protector.num_steps) == ("rdp", Poisson(0.05), 6)
     assert found.filter(budget).limit > 0
     rates = found.protector.projector.hyperparameters["learning_rate"]

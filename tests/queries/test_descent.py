@@ -12,7 +12,7 @@ from flax import struct
 from scipy import special, stats
 
 import l2p
-from l2p import api, checkpoint
+from l2p import api, lookup
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
 from l2p.privacy import Adjacency, Budget, sensitivity
@@ -246,7 +246,7 @@ def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, na
     with pytest.raises(InputError, match=phrase):
         api.check(method, budget, name)
     with pytest.raises(InputError, match=phrase):
-        checkpoint.resolve(method, budget, name)
+        lookup.resolve(method, budget, name)
 
 
 def test_a_smooth_loss_of_another_kind_is_trained():

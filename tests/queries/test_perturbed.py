@@ -12,7 +12,7 @@ import pytest
 from scipy import optimize, special, stats
 
 import l2p
-from l2p import api, checkpoint
+from l2p import api, lookup
 from l2p.cli import main
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
@@ -221,7 +221,7 @@ def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, na
     with pytest.raises(InputError, match=phrase):
         api.check(method, BUDGET, name)
     with pytest.raises(InputError, match=phrase):
-        checkpoint.resolve(method, BUDGET, name)
+        lookup.resolve(method, BUDGET, name)
 
 
 def test_what_it_cannot_be_run_with_is_refused_before_anything_is_reserved(tmp_path):

@@ -1,0 +1,96 @@
+"""What a name stands for: the method or checkpoint, its accountant and sources, and the refusals."""
+
+import chex
+import jax
+import pytest
+
+from l2p import checkpoint, lookup
+from l2p.errors import InputError
+from l2p.privacy import Budget
+from l2p.protectors import AGD, HAND_DESIGNED
+from meta_train.builders import BUILDERS
+
+BUDGET = Budget(0.1, 1e-8)
+CARD = {
+    "models": ["logistic"],
+    "sources": ["adult"],
+    "accountant": None,
+    "range": {"log_signal": [0.7, 8.7], "num_features": [24, 104]},
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The only folder where names are looked up."""
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    return tmp_path
+
+
+def put(folder, name, protector=None, **card):
+    path = folder / f"{name}.safetensors"
+    checkpoint.save(protector or BUILDERS["control"](jax.random.key(0)), path, {**CARD, **card})
+    return path
+
+
+def test_hand_designed_names_resolve_without_files(folder):
+    found = lookup.resolve("agd", BUDGET, "logistic")
+    assert isinstance(found.protector, AGD)
+    assert (found.accountant, found.sources, found.sha256, found.range) == ("rdp", (), None, None)
+
+
+def test_agd_sets_its_shares_in_the_unit_of_the_accountant_asked_for(folder):
+    found = lookup.resolve("agd", BUDGET, "logistic", accountant="ctcdp")
+    assert found.accountant == "ctcdp"
+    chex.assert_trees_all_equal(found.protector, HAND_DESIGNED["agd"](BUDGET, accountant="ctcdp"))
+
+
+def test_a_checkpoint_resolves_with_what_its_card_says(folder):
+    path = put(folder, "paper", BUILDERS["paper"](jax.random.key(0)), accountant="ctcdp")
+    for name in ("paper", str(path)):
+        found = lookup.resolve(name, BUDGET, "logistic")
+        assert (found.name, found.accountant, found.sources) == (name, "ctcdp", ("adult",))
+        assert found.range == CARD["range"]
+        assert found.sha256 == checkpoint.load(path).sha256
+    assert lookup.resolve("paper", BUDGET, "logistic", accountant="gdp").accountant == "gdp"
+
+
+def test_tuned_methods_resolve_to_a_set_that_is_not_scored_on(folder):
+    put(folder, "agd-tuned-logistic-adult")
+    put(folder, "agd-tuned-logistic-digits", sources=["digits:odd"])
+    put(folder, "agd-tuned-mlp-mnist", sources=["mnist"])
+
+    def sources(**options):
+        return lookup.resolve("agd:tuned", BUDGET, "logistic", **options).sources
+
+    assert sources() == ("adult",)
+    assert sources(avoid=["adult"]) == ("digits:odd",)
+    assert sources(aux="digits") == ("digits:odd",)
+    with pytest.raises(InputError, match="on adult without adult"):
+        sources(aux="adult", avoid=["adult"])
+    with pytest.raises(InputError, match="without adult, digits"):
+        sources(avoid=["adult", "digits"])
+
+
+def test_a_protector_is_not_scored_on_its_sources(folder):
+    put(folder, "census")
+    put(folder, "digits", sources=["mnist:4,6"])
+    with pytest.raises(InputError, match="made from adult"):
+        lookup.resolve("census", BUDGET, "logistic", avoid=["adult"])
+    with pytest.raises(InputError, match="made from mnist:4,6"):
+        lookup.resolve("digits", BUDGET, "logistic", avoid=["mnist"])
+    assert lookup.resolve("digits", BUDGET, "logistic", avoid=["mnist:3,5"]).name == "digits"
+
+
+@pytest.mark.parametrize("name", ["censos", "agd:oracle", ""])
+def test_an_unknown_name_is_refused_with_the_known_ones(folder, name):
+    put(folder, "census")
+    with pytest.raises(InputError, match=", ".join([*HAND_DESIGNED, "census"])):
+        lookup.resolve(name, BUDGET, "logistic")
+
+
+def test_a_protector_for_another_model_is_refused(folder):
+    put(folder, "census", models=["mlp"])
+    with pytest.raises(InputError, match="made for mlp, not for logistic"):
+        lookup.resolve("census", BUDGET, "logistic")
+    with pytest.raises(InputError, match="model 'forest' is unknown"):
+        lookup.resolve("agd", BUDGET, "forest")
