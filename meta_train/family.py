@@ -51,6 +51,10 @@ class Family(abc.ABC):
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
         """One task; without `num_features`, with every column of its table as it is."""
 
+    def draw_several(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows:
+        """Independent tasks: rows with a leading axis [num_tasks]."""
+        return jax.vmap(lambda key: self.draw(key, num_rows, num_features))(jax.random.split(key, num_tasks))
+
     @property
     def most_features(self) -> float:
         """The most features that a task may be asked to have."""
@@ -73,8 +77,7 @@ class Family(abc.ABC):
         Raises:
           InputError: the family has no tasks of so many features.
         """
-        keys = jax.random.split(jax.random.fold_in(key, 0), num_tasks)
-        rows = jax.vmap(lambda key: self.draw(key, num_rows, num_features))(keys)
+        rows = self.draw_several(jax.random.fold_in(key, 0), num_tasks, num_rows, num_features)
         low, high = log_signal
         jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
         signal = low + (high - low) * (jnp.arange(num_tasks) + jitter) / num_tasks

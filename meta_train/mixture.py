@@ -5,6 +5,7 @@ import functools
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from l2p import data
@@ -28,11 +29,14 @@ AND = "+"
 
 @dataclasses.dataclass(frozen=True)
 class Mixture(Family):
-    """Tasks of several families, as many of each on average; a family without enough columns sits a size out."""
+    """Tasks of several families, as many of each; a family without enough columns sits a size out."""
 
     parts: tuple[Family, ...]
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        return jax.tree.map(lambda leaf: leaf[0], self.draw_several(key, 1, num_rows, num_features))
+
+    def draw_several(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows:
         if num_features is None:
             raise InputError(
                 "the tables of a mixture have columns of their own, and as many each; set num_features to counts, so "
@@ -43,9 +47,13 @@ class Mixture(Family):
             raise InputError(
                 f"no source of this mixture has {num_features} columns; set num_features to smaller counts."
             )
-        which_key, draw_key = jax.random.split(key)
-        draws = [functools.partial(part.draw, num_rows=num_rows, num_features=num_features) for part in fit]
-        return jax.lax.switch(jax.random.randint(which_key, (), 0, len(fit)), draws, draw_key)
+        # As many from every part, and any of them left over: to choose a part for every task on its own would draw each
+        # task from all parts, since a batch takes every branch.
+        each = -(-num_tasks // len(fit))
+        order_key, *keys = jax.random.split(key, 1 + len(fit))
+        drawn = [part.draw_several(one, each, num_rows, num_features) for part, one in zip(fit, keys, strict=True)]
+        chosen = jax.random.permutation(order_key, each * len(fit))[:num_tasks]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[chosen], *drawn)
 
     def halves(self) -> tuple["Mixture", "Mixture"]:
         first, second = zip(*(part.halves() for part in self.parts), strict=True)

@@ -211,6 +211,16 @@ def test_a_mixture_draws_from_each_source_that_has_the_columns():
         kind_of("adult+random_quadratics")
 
 
+def test_every_part_of_a_mixture_lends_as_many_tasks_in_any_order():
+    y = np.arange(40) % 2
+    halves, ends = (TaskFamily.from_table(np.full((40, 5), value), y) for value in (0.5, 0.0))
+    # Mixing or flipping columns of halves leaves halves, and none of zeros.
+    draw = jax.jit(lambda key: jnp.abs(Mixture((halves, ends)).draw_several(key, 12, 8, 4).x - 0.5).max((1, 2)) < 0.1)
+    drawn = np.stack([draw(jax.random.key(seed)) for seed in range(20)])
+    assert (drawn.sum(1) == 6).all()
+    assert len(np.unique(drawn, axis=0)) > 10
+
+
 @pytest.fixture(scope="module")
 def quadratics():
     arguments = {"num_tasks": 6, "num_rows": 400, "num_features": 4, "log_signal": (1.0, 7.0)}
