@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import difflib
 import hashlib
 import json
 import os
@@ -80,8 +81,13 @@ def load(name: str | Path) -> Checkpoint:
     """
     path = find(name)
     if path is None:
-        known = ", ".join([*HAND_DESIGNED, *names()])
-        raise InputError(f"protector {str(name)!r} is unknown; choose one of {known}, or pass a checkpoint's file.")
+        # Tuned settings have METHOD:tuned for a name of their own.
+        known = [*HAND_DESIGNED, *(shipped for shipped in names() if "-tuned-" not in shipped)]
+        near = difflib.get_close_matches(str(name), known, n=1)
+        meant = f" (did you mean {near[0]!r}?)" if near else ""
+        raise InputError(
+            f"protector {str(name)!r} is unknown{meant}; choose one of {', '.join(known)}, or pass a checkpoint's file."
+        )
     card = read_card(path)
     try:
         protector = decode(card["structure"], safetensors.numpy.load_file(path))
