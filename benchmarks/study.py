@@ -9,6 +9,7 @@ data sets are read from `L2P_DATA_DIR`, or downloaded.
 
 import argparse
 import csv
+import os
 import platform
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -72,6 +73,10 @@ def run(only: list[str], out: Path, seeds: int | None, jobs: int) -> None:
     began = time.monotonic()
     print(f"jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}, {platform.machine()}")
     experiments = read_experiments(only, out, seeds)
+    if jobs > 1:
+        # One thread each: threads of processes that share the cores mostly wait for each other.
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ |= {"XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip(), "NPROC": "1"}
     # Fresh interpreters: a process that has started JAX must not be forked.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         order = sorted(experiments.items(), key=lambda item: longest_first(*item))
