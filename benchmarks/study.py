@@ -38,15 +38,15 @@ def read_experiments(only: list[str], out: Path, seeds: int | None) -> dict[str,
 
 
 def draw_steps(config: CompareConfig) -> None:
-    """steps.csv and steps.png of a comparison's first budget."""
+    """steps.csv and, last, steps.png of a comparison's first budget."""
     found = curves(config, config.epsilon[0])
-    against_step(*found).savefig(config.out / "steps.png", dpi=150)
     with (config.out / "steps.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["method", "step", *(f"{name}_{part}" for name in CURVES for part in ("mean", "std"))])
         for method in found[0]:
             columns = [part for values in found for part in (values[method].mean(0), values[method].std(0))]
             writer.writerows([method, t, *map(float, row)] for t, row in enumerate(np.transpose(columns), start=1))
+    against_step(*found).savefig(config.out / "steps.png", dpi=150)
 
 
 def longest_first(name: str, config: CompareConfig) -> tuple[bool, int]:
@@ -61,7 +61,7 @@ def run_one(name: str, config: CompareConfig) -> str:
     with (config.out / "log.txt").open("w") as log, redirect_stdout(log), redirect_stderr(log):
         try:
             main(config)
-            if name.endswith(STEPS):
+            if name.endswith(STEPS) and not (config.out / "steps.png").is_file():
                 draw_steps(config)
         except InputError as error:
             return f"== {name}: not run: {error}"
