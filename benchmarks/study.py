@@ -11,7 +11,9 @@ import argparse
 import csv
 import os
 import platform
+import sys
 import time
+import traceback
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing import get_context
@@ -54,35 +56,42 @@ def longest_first(name: str, config: CompareConfig) -> tuple[bool, int]:
     return not name.endswith(STEPS), -len(config.methods) * len(config.epsilon) * config.seeds
 
 
-def run_one(name: str, config: CompareConfig) -> str:
-    """One experiment, in a process of its own; what it lacks is said and does not stop the others."""
+def run_one(name: str, config: CompareConfig) -> tuple[bool, str]:
+    """One experiment, in a process of its own: whether it ran, and how it went in a line."""
     began = time.monotonic()
     config.out.mkdir(parents=True, exist_ok=True)
-    with (config.out / "log.txt").open("w") as log, redirect_stdout(log), redirect_stderr(log):
+    with (config.out / "log.txt").open("a") as log, redirect_stdout(log), redirect_stderr(log):
+        print(f"jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}")
         try:
             main(config)
             if name.endswith(STEPS) and not (config.out / "steps.png").is_file():
                 draw_steps(config)
         except InputError as error:
-            return f"== {name}: not run: {error}"
-    return f"== {name}: {time.monotonic() - began:.0f} s"
+            return False, f"== {name}: not run: {error}"
+        except Exception as error:
+            traceback.print_exc()
+            return False, f"== {name}: failed: {error!r}; {config.out / 'log.txt'} says where"
+    return True, f"== {name}: {time.monotonic() - began:.0f} s"
 
 
-def run(only: list[str], out: Path, seeds: int | None, jobs: int) -> None:
-    """Run them, `jobs` at a time."""
+def run(only: list[str], out: Path, seeds: int | None, jobs: int) -> bool:
+    """Run them, `jobs` at a time: whether all of them ran. What stops one does not stop the others."""
     began = time.monotonic()
-    print(f"jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}, {platform.machine()}")
     experiments = read_experiments(only, out, seeds)
     if jobs > 1:
         # One thread each: threads of processes that share the cores mostly wait for each other.
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ |= {"XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip(), "NPROC": "1"}
+    ran = True
     # Fresh interpreters: a process that has started JAX must not be forked.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         order = sorted(experiments.items(), key=lambda item: longest_first(*item))
         for done in as_completed([pool.submit(run_one, name, config) for name, config in order]):
-            print(done.result(), flush=True)
-    print(f"== all: {time.monotonic() - began:.0f} s with {jobs} at a time", flush=True)
+            whether, said = done.result()
+            print(said, flush=True)
+            ran &= whether
+    print(f"== all: {time.monotonic() - began:.0f} s, {jobs} at a time", flush=True)
+    return ran
 
 
 if __name__ == "__main__":
@@ -92,4 +101,4 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, help="other than each experiment's own")
     parser.add_argument("--jobs", type=int, default=1, help="experiments run at a time, a process each")
     given = parser.parse_args()
-    run(given.only, given.out, given.seeds, given.jobs)
+    sys.exit(not run(given.only, given.out, given.seeds, given.jobs))

@@ -21,6 +21,8 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.structure import decode, encode
 
 SUFFIX = ".safetensors"
+#: Ends the name of a method whose fields were tuned on public data.
+TUNED = ":tuned"
 _HERE = Path(__file__).resolve().parent
 #: Where names are looked up, in order: the checkout's folder, then the one inside an installed wheel.
 FOLDERS = (_HERE.parent / "checkpoints", _HERE / "_checkpoints")
@@ -50,7 +52,8 @@ def save(protector: Protector, path: str | Path, card: Mapping[str, Any]) -> Non
         `created` to those of now; `structure` is filled in.
 
     >>> import tempfile
-    >>>     >>> from l2p.protectors import HAND_DESIGNED
+    >>> from l2p.privacy.budget import Budget
+    >>> from l2p.protectors import HAND_DESIGNED
     >>> path = Path(tempfile.mkdtemp(), "mine.safetensors")
     >>> save(HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5)), path, {"sources": ["adult"]})
     >>> load(path).protector.num_steps, load(path).card["name"]
@@ -81,12 +84,15 @@ def load(name: str | Path) -> Checkpoint:
     """
     path = find(name)
     if path is None:
-        # Tuned settings have METHOD:tuned for a name of their own.
-        known = [*HAND_DESIGNED, *(shipped for shipped in names() if "-tuned-" not in shipped)]
-        near = difflib.get_close_matches(str(name), known, n=1)
+        # Settings that were tuned are asked for as METHOD:tuned, whatever they were tuned on.
+        shipped = names()
+        known = [*HAND_DESIGNED, *(one for one in shipped if "-tuned-" not in one)]
+        suffixed = sorted({one.split("-tuned-")[0] + TUNED for one in shipped if "-tuned-" in one})
+        near = difflib.get_close_matches(str(name), [*known, *suffixed], n=1)
         meant = f" (did you mean {near[0]!r}?)" if near else ""
         raise InputError(
-            f"protector {str(name)!r} is unknown{meant}; choose one of {', '.join(known)}, or pass a checkpoint's file."
+            f"protector {str(name)!r} is unknown{meant}; choose one of {', '.join([*known, *suffixed])}, or pass a "
+            "checkpoint's file."
         )
     card = read_card(path)
     try:

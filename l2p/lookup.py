@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from l2p.checkpoint import find, load, names, read_card
+from l2p.checkpoint import TUNED, find, load, names, read_card
 from l2p.errors import InputError
 from l2p.models import find_model, plain_name
 from l2p.oracle import Setup
@@ -17,9 +17,6 @@ from l2p.privacy.prices import FIXED_SCHEDULES
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.tunable import with_tuned
-
-#: Ends the name of a method whose fields were tuned on public data.
-TUNED = ":tuned"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,13 +47,16 @@ class Mixture(Family):
             raise InputError(
                 f"no source of this mixture has {num_features} columns; set num_features to smaller counts."
             )
-        # As many from every part, and any of them left over: to choose a part for every task on its own would draw each
-        # task from all parts, since a batch takes every branch.
-        each = -(-num_tasks // len(fit))
-        order_key, *keys = jax.random.split(key, 1 + len(fit))
-        drawn = [part.draw_several(one, each, num_rows, num_features) for part, one in zip(fit, keys, strict=True)]
-        chosen = jax.random.permutation(order_key, each * len(fit))[:num_tasks]
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[chosen], *drawn)
+        # As many from every part, and one more from some of them: to choose a part for every task on its own would draw
+        # each task from all parts, since a batch takes every branch.
+        each, left = divmod(num_tasks, len(fit))
+        order_key, more_key, *keys = jax.random.split(key, 2 + len(fit))
+        width = each + (left > 0)
+        several = [part.draw_several(one, width, num_rows, num_features) for part, one in zip(fit, keys, strict=True)]
+        lines = np.arange(len(fit) * width).reshape(len(fit), width)
+        more = jax.random.permutation(more_key, lines[:, -1])[:left]
+        chosen = jax.random.permutation(order_key, jnp.concatenate([lines[:, :each].ravel(), more]))
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[chosen], *several)
 
     def halves(self) -> tuple["Mixture", "Mixture"]:
         first, second = zip(*(part.halves() for part in self.parts), strict=True)

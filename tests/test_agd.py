@@ -59,7 +59,8 @@ def test_the_candidate_that_was_chosen_is_the_one_taken(index):
     """Public code takes the one before it, so that choice 1 does not move and charges for a move."""
     oracle, (after,) = taken([index])
     np.testing.assert_allclose(after, moved(PARAMS, GRADIENTS[0], index), atol=1e-6)
-    np.testing.assert_allclose(oracle.asked[1].params, PARAMS)
+    np.testing.assert_allclose(oracle.asked[1].point(0), PARAMS)
+    np.testing.assert_allclose(oracle.asked[1].point(index), after, atol=1e-6)
     np.testing.assert_allclose(oracle.asked[1].sizes, MOST * np.arange(NUM_CANDIDATES + 1) / NUM_CANDIDATES)
     assert np.abs(moved(PARAMS, GRADIENTS[0], 1) - PARAMS).max() > 0.01
 

@@ -85,7 +85,7 @@ def test_a_protector_is_not_scored_on_its_sources(folder):
 def test_an_unknown_name_is_refused_with_the_known_ones(folder, name):
     put(folder, "census")
     put(folder, "agd-tuned-logistic-adult")
-    with pytest.raises(InputError, match=", ".join([*HAND_DESIGNED, "census, or pass"])) as refused:
+    with pytest.raises(InputError, match=", ".join([*HAND_DESIGNED, "census", "agd:tuned, or pass"])) as refused:
         lookup.resolve(name, BUDGET, "logistic")
     assert ("did you mean 'census'?" in str(refused.value)) == (name == "censos")
 

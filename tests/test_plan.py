@@ -250,7 +250,7 @@ def test_shipped_meta_tests_are_sane(name):
         assert 0.0 <= band["beat_trivial"] <= 1.0
     # The same tasks in every band: only the noise differs, by less than a point in the median. With as many columns
     # as rows it also regularises, so that less of it can cost accuracy.
-    slack = 0.01 if checkpoint.load(name).card["range"]["num_features"][1] <= 104 else 0.03
+    slack = 0.01 if checkpoint.load(name).card["range"]["num_features"][1] <= 104 else 0.04
     assert (np.diff([band["gain"][1] for band in bands]) > -slack).all()
     assert bands[0]["gain"][1] < 0.005  # below the trained range there is nothing to be had,
     assert bands[0]["beat_trivial"] < 0.6  # half of 32 tasks by chance,
@@ -272,7 +272,7 @@ def test_shipped_protectors_are_planned_for(capsys):
         name
         for name in LOGISTIC
         # Made for up to 52 features, and for 784.
-        if name.endswith(("ipums_br", "mnist-46", "mnist-4,6", "mnist-12", "digits"))
+        if name.endswith(("ipums_br", "mnist-46", "mnist-4,6", "mnist-12", "mnist-79", "digits"))
     }
 
 

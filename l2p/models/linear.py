@@ -73,6 +73,7 @@ class GeneralizedLinear(Model):
     ) -> jax.Array:
         """Margins along a line are linear in the size, so that any number of sizes costs two passes over the table."""
         margin, change = self.margins(jnp.stack([params, direction]), x)
+        # One size after the other: all at once would leave the cache, and takes a third longer for 21 of 40,000 rows.
         return jax.lax.map(lambda size: self.margin_loss(margin - size * change, y), sizes)
 
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:

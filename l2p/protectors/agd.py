@@ -106,7 +106,8 @@ class AGD(Protector):
             self._at(self.log_selection_share, setup) * setup.accountant.budget, self.selection
         )
         loss_clip = self._at(self.log_loss_clip, setup)
-        index = oracle.ask(NoisyLineSearch(setup.model, params, direction, sizes, loss_clip, choice, self.selection))
+        search = NoisyLineSearch(setup.model, params, direction, sizes, loss_clip, choice, self.selection)
+        index = oracle.ask(search)
 
         moved = index > 0
         moves = state.moves + moved
@@ -121,7 +122,7 @@ class AGD(Protector):
             largest=jnp.where(close, 0.0, largest),
             moves=moves,
         )
-        return jnp.where(moved, params - sizes[index] * direction, params), after
+        return jnp.where(moved, search.point(index), params), after
 
     def finish(self, params: jax.Array, state: AGDState, setup: Setup) -> jax.Array:
         return params

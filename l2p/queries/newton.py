@@ -67,6 +67,8 @@ def minimize(objective: Objective, start: jax.Array, tolerance: jax.Array) -> tu
         margins = fixed.table @ state.params
         bend = jax.lax.cond(state.iteration % 2 == 0, fixed.majorant, fixed.hessian, margins)
         direction = _solve(bend, state.gradient)
+        # Rounding may take a nearly singular matrix its positive sign; then straight down.
+        direction = jnp.where(jnp.isfinite(direction).all(), direction, state.gradient)
         params = state.params - _line_search(fixed, state.params, margins, direction) * direction
         return _State(params, fixed.gradient(params, fixed.table @ params), state.iteration + 1)
 

@@ -30,7 +30,7 @@ def minimise(model: Model, start: jax.Array, rows: Rows) -> jax.Array:
 
     Newton's method where the curvature never vanishes, else L-BFGS; the hinge's kink is rounded off, first widely and
     then on a width that moves the mean loss by a quarter of it at most. Under `jax.vmap` one is solved after the other:
-    side by side, all would take as many iterations, and tries of each, as the slowest.
+    side by side, all would take as many iterations, and tries of each, as the slowest. It has no derivative.
     """
 
     @jax.custom_batching.sequential_vmap
@@ -48,33 +48,11 @@ def minimise(model: Model, start: jax.Array, rows: Rows) -> jax.Array:
     return solve(start, rows)
 
 
-def newton(
-    model: GeneralizedLinear, params: jax.Array, rows: Rows, num_iterations: int, ridge: float = RIDGE
-) -> jax.Array:
-    """Minimiser f32[p] of the mean loss plus ridge/2 ||params||^2, by damped Newton steps from `params`."""
-    table = model.lines(rows.x)
-    weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
-
-    def objective(params: jax.Array) -> jax.Array:
-        return weight @ model.margin_loss(table @ params, rows.y) + 0.5 * ridge * params @ params
-
-    def step(params: jax.Array, _: None) -> tuple[jax.Array, None]:
-        margin = table @ params
-        gradient = (weight * model.residual(margin, rows.y)) @ table + ridge * params
-        hessian = (table.T * (weight * model.newton_curvature(margin, rows.y))[None, :]) @ table + ridge * jnp.eye(
-            params.shape[0]
-        )
-        direction = jax.scipy.linalg.solve(hessian, gradient, assume_a="pos")
-        # Full steps overshoot far from the minimum, where the logistic Hessian is flat; take the best of a few.
-        candidates = params[None, :] - jnp.array([0.0, 0.1, 0.25, 0.5, 1.0])[:, None] * direction[None, :]
-        objectives = jax.vmap(objective)(candidates)
-        return candidates[jnp.nanargmin(objectives)], None
-
-    return jax.lax.scan(step, params, length=num_iterations)[0]
-
-
 def lbfgs(model: Model, params: jax.Array, rows: Rows, num_iterations: int, ridge: float = RIDGE) -> jax.Array:
-    """The same from L-BFGS with a zoom line search, in at most `num_iterations`; it ends where the gradient does."""
+    """Minimiser f32[p] of the mean loss plus ridge/2 ||params||^2, from `params` by L-BFGS with a zoom line search.
+
+    In at most `num_iterations`; it ends where the gradient does.
+    """
     weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
 
     def objective(params: jax.Array) -> jax.Array:

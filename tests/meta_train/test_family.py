@@ -219,6 +219,9 @@ def test_every_part_of_a_mixture_lends_as_many_tasks_in_any_order():
     drawn = np.stack([draw(jax.random.key(seed)) for seed in range(20)])
     assert (drawn.sum(1) == 6).all()
     assert len(np.unique(drawn, axis=0)) > 10
+    odd = jax.jit(lambda key: Mixture((halves, ends, ends)).draw_several(key, 7, 8, 4).x)
+    counts = {int((np.abs(odd(jax.random.key(seed)) - 0.5).max((1, 2)) < 0.1).sum()) for seed in range(20)}
+    assert counts == {2, 3}
 
 
 @pytest.fixture(scope="module")

@@ -73,8 +73,10 @@ def test_the_logistic_loss_neither_overflows_nor_loses_its_slope():
     np.testing.assert_allclose(
         model.margin_loss(margin, 0.0), np.logaddexp(0, np.asarray(margin, float)), rtol=2e-7, atol=1e-7
     )
-    slope = jax.vmap(jax.grad(model.margin_loss), (0, None))(margin, 0.0)
-    np.testing.assert_allclose(slope, 1 / (1 + np.exp(-np.asarray(margin, float))), atol=1e-6)
+    share = 1 / (1 + np.exp(-np.asarray(margin, float)))
+    slope, bend = jax.grad(model.margin_loss), jax.grad(jax.grad(model.margin_loss))
+    np.testing.assert_allclose(jax.vmap(slope, (0, None))(margin, 0.0), share, atol=1e-6)
+    np.testing.assert_allclose(jax.vmap(bend, (0, None))(margin, 0.0), share * (1 - share), atol=1e-6)
 
 
 @ALL

@@ -16,11 +16,12 @@ from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.noise import GRID_STEPS
 from l2p.protectors import HAND_DESIGNED, Centering, Decaying, Optax, Stepwise
 from l2p.queries import ClippedGradient, NoisyMinimum
-from l2p.queries.solve import minimise, newton
+from l2p.queries.solve import minimise
 from l2p.result import answered
 from l2p.run import run, trace_rows
 from l2p.simulate import mean_loss
 from l2p.task import Rows, null_invalid
+from meta_train.reference import newton
 from tests.models import naive
 from tests.models.naive import EVERY
 
@@ -238,6 +239,24 @@ def test_the_minimiser_is_a_stationary_point(name):
     if name == "mlp":  # not the minimum, but below that of a model that it contains, or nearly so
         logistic = naive.losses(EVERY["logistic"], solution("logistic")[1], rows.x, rows.y).mean()
         assert naive.losses(model, found, rows.x, rows.y).mean() < logistic
+
+
+def test_a_minimiser_of_fewer_rows_than_features_is_finite_and_fits_them():
+    random = np.random.default_rng(3)
+    rows = Rows(f32(random.random((100, 150))), f32(random.random(100)), f32(np.ones(100)))
+    model = EVERY["square"]
+    found = jax.jit(lambda rows: minimise(model, model.init(150), rows))(rows)
+    assert np.isfinite(found).all()
+    assert naive.losses(model, found, rows.x, rows.y).mean() < 1e-4
+
+
+def test_minimisers_side_by_side_are_those_one_by_one():
+    model, several = EVERY["logistic"], [table("logistic", seed=seed, count=60) for seed in range(2)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
+    together = jax.jit(jax.vmap(lambda rows: minimise(model, model.init(D), rows)))(stacked)
+    for one, rows in zip(together, several, strict=True):
+        alone = minimise(model, model.init(D), rows)
+        np.testing.assert_allclose(one, alone, rtol=1e-2, atol=1e-2)
 
 
 def test_newtons_method_solves_regularised_hubers_svm_from_where_it_is_straight():
