@@ -250,6 +250,19 @@ def test_a_minimiser_of_fewer_rows_than_features_is_finite_and_fits_them():
     assert naive.losses(model, found, rows.x, rows.y).mean() < 1e-4
 
 
+@pytest.mark.parametrize("name", ["square", "logistic"])
+def test_the_minimiser_is_found_among_collinear_indicators(name):
+    """Columns of one-hot codes, as tables have them, each summing to one: in float32 hardly positive definite."""
+    random, model, codes = np.random.default_rng(4), EVERY[name], 12
+    x = np.hstack([np.eye(10)[random.integers(10, size=3000)] for _ in range(codes)])
+    y = (x @ random.normal(size=10 * codes) + random.normal(size=3000) > 0).astype(float)
+    rows = Rows(f32(x), f32(y), f32(np.ones(3000)))
+    found = np.asarray(jax.jit(lambda rows: minimise(model, model.init(10 * codes), rows))(rows), float)
+    lines = np.asarray(model.lines(rows.x), float)
+    slope = np.asarray(model.residual(lines @ found, y), float) @ lines / 3000 + 1e-6 * found
+    assert np.abs(slope).max() < 1e-4
+
+
 def test_minimisers_side_by_side_are_those_one_by_one():
     model, several = EVERY["logistic"], [table("logistic", seed=seed, count=60) for seed in range(2)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
