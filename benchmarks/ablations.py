@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from flax import struct
 
+from l2p import struct
 from l2p.protector import Protector
 from l2p.protectors import Decaying, MixProjector, Optax, ShareScheduler
 from l2p.protectors.networks import init_mlp
@@ -35,7 +35,7 @@ from meta_train import builders, gradient
 from meta_train.budgets import budgets_for
 from meta_train.builders import warm_start
 from meta_train.config import MetaConfig
-from meta_train.mixture import families
+from meta_train.sources import families
 
 CONFIG = MetaConfig("ablation", "census", num_features=(24,), rows=512, learning_rate=0.01, eval_tasks=256)
 LAGRANGIAN = {"constraint": "augmented_lagrangian", "alternate": (1, 5), "accountant": "ctcdp", "learning_rate": 5e-3}

@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from flax import struct
 from matplotlib.figure import Figure
 
+from l2p import struct
 from l2p.compare import load_rows, resolve_methods
 from l2p.compare_config import CompareConfig
 from l2p.conditioning import value

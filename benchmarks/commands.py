@@ -1,6 +1,7 @@
-"""Wall time and peak memory of one `l2p apply` on a table of 30,000 x 100, from CSV to card, as a user runs it.
+"""Wall time and peak memory of `l2p apply` on a table of 30,000 x 100, from CSV to card, and of `l2p demo`, as a user
+runs them.
 
-python benchmarks/apply.py
+    python benchmarks/commands.py
 """
 
 import json

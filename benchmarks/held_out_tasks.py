@@ -16,8 +16,8 @@ from l2p import checkpoint
 from l2p.models import Logistic
 from meta_train.budgets import ByMu
 from meta_train.config import MetaConfig
-from meta_train.mixture import families
 from meta_train.objective import whole_run
+from meta_train.sources import families
 
 NAMES = (
     *("control", "census", "control-synthetic", "universal-synthetic", "paper"),

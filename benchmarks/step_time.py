@@ -1,4 +1,4 @@
-"""Time per step of every shipped protector beside plain gradient descent, in one process, as ratios.
+"""Time per step of five protectors beside plain gradient descent, in one process, as ratios.
 
     python benchmarks/step_time.py
 

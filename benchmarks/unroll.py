@@ -29,7 +29,7 @@ from meta_train import gradient
 from meta_train.budgets import budgets_for
 from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
-from meta_train.mixture import families
+from meta_train.sources import families
 
 PROTECTORS: dict[str, dict[str, Any]] = {
     "paper": {"constraint": "augmented_lagrangian", "alternate": (1, 5), "accountant": "ctcdp"},

@@ -80,7 +80,8 @@ def private_train(
       params: f32[p], the public starting point; default the model's own.
       ledger: what all runs on this data set have spent together (`l2p ledger create`), or its file; this run's most is
         reserved there before it reads a row, and settled after it.
-      num_rows: N, public by declaration; default the number of lines of `data`, null rows included.
+      num_rows: N, public by declaration; default the number of lines of `data`, null rows included. A release under
+        add_remove has to be told.
 
     Raises:
       InputError: anything does not fit, before budget is spent.
@@ -93,6 +94,11 @@ def private_train(
     """
     task = data if isinstance(data, Task) else Task(private=data)
     lines = _num_lines(task.private)
+    if key is None and num_rows is None and budget.adjacency is Adjacency.ADD_REMOVE:
+        raise InputError(
+            "neighbours under add_remove differ in how many rows they have, so N must not be read off the table; pass "
+            "num_rows, known from elsewhere or rounded, or choose zero_out, where N is public."
+        )
     num_rows = lines if num_rows is None else int(num_rows)
     resolved = check(protector, budget, model, accountant, num_rows)
     budget.check_rows(num_rows)
@@ -267,7 +273,8 @@ def _train(
 ) -> tuple[Run, list[TraceRow]]:
     """Start and advance until the budget or the steps end: the final run and what was granted."""
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
-    rows = single(task.private) if isinstance(task.private, Rows) else task.private
+    with np.errstate(over="ignore"):  # a value too large for float32 makes a null row, and a warning would tell
+        rows = single(task.private) if isinstance(task.private, Rows) else task.private
     public = single(task.public)
     # A release adds and rounds in float64; `start` and `advance` keep everything else in float32.
     with jax.enable_x64(releases):
@@ -329,10 +336,11 @@ def _not_private(resolved: Resolved, budget: Budget, task: Task) -> list[str]:
         "counted as null rows; how many is not stated.",
         "Choosing a protector, a budget or settings after looking at these rows, or at earlier results on them, is not "
         "paid for here; each further run on these rows adds to what is spent.",
+        "That there is a result at all: a table that cannot be read, or a solve that does not converge, leaves none.",
         "Running time and memory use.",
     ]
     if budget.adjacency is Adjacency.ADD_REMOVE:
-        sentences.append("N was given as a public number, although neighbours under add_remove differ in it.")
+        sentences.append("N as it was declared, whatever the table's number of rows, which neighbours differ in.")
     if resolved.sources:
         sentences.append(
             f"The protector was made from public data ({', '.join(resolved.sources)}), read without limit."

@@ -37,11 +37,13 @@ class Checkpoint:
       card: name, structure, models, sources (public data sets it was made from) and whatever else its maker wrote,
         such as accountant, range {log_signal: [low, high], num_features: [low, high]}, budgets, seed, command, steps.
       sha256: of the file.
+      arrays_sha256: of its parameters alone, whatever the card says.
     """
 
     protector: Protector
     card: dict[str, Any]
     sha256: str
+    arrays_sha256: str
 
 
 def save(protector: Protector, path: str | Path, card: Mapping[str, Any]) -> None:
@@ -103,7 +105,13 @@ def load(name: str | Path) -> Checkpoint:
         ) from error
     if not isinstance(protector, Protector):
         raise InputError(f"checkpoint {path} holds no protector but part of one; save the whole protector.")
-    return Checkpoint(protector, card, hashlib.sha256(path.read_bytes()).hexdigest())
+    content = path.read_bytes()
+    header = int.from_bytes(content[:8], "little")
+    return Checkpoint(protector, card, _sha256(content), _sha256(content[8 + header :]))
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def find(name: str | Path) -> Path | None:

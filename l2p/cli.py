@@ -104,14 +104,18 @@ def _refused(error: InputError) -> int:
 
 
 def _sentence(box: str) -> str:
-    """What tyro says in a framed box, as one sentence: its title and first paragraph, without help texts."""
-    lines = [re.sub(r"[╭╮╰╯│─]+", " ", line)[1:] for line in box.splitlines()]
-    title, *body = lines
-    paragraph = []
+    """What tyro says in a framed box, as one sentence: its title and first paragraph, without help texts, what it did
+    not know, and where there is help."""
+    title, *body = (line[1:-1] for line in box.splitlines() if line)
+    title = title.strip("─- ")  # a terminal without box characters gets ASCII
+    paragraphs = [[]]
     for line in body:
-        if not line.strip():
-            break
-        if not line.startswith(" " * 8):
-            paragraph.append(line.strip())
-    said = " ".join(paragraph)
-    return f"{said if said.startswith(title.strip()) else f'{title.strip()}: {said}'}; see l2p --help."
+        if not line.strip("─- "):
+            paragraphs.append([])
+        elif not line.startswith(" " * 8):
+            paragraphs[-1].append(line.strip())
+    first, *others = (" ".join(paragraph) for paragraph in paragraphs if paragraph)
+    said = first if first.startswith(title) else f"{title}: {first}"
+    unknown = [other for other in others if other.startswith("Unrecognized options")]
+    help = re.search(r"l2p( [a-z-]+)? --help", " ".join(others))
+    return "; ".join([said, *unknown, f"see {help[0] if help else 'l2p --help'}."])

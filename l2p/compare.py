@@ -149,8 +149,10 @@ def _check(config: CompareConfig) -> None:
         known = ", ".join(NAMES)
         raise InputError(f"accountant {config.accountant!r} certifies none of these runs; choose one of {known}.")
     for name, values in {"methods": config.methods, "epsilon": config.epsilon}.items():
-        if not values or len(set(values)) < len(values):
-            raise InputError(f"{name} is {values!r}, but each row needs its own; name at least one, and each once.")
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if not values or twice is not None:
+            said = "names nothing" if twice is None else f"names {twice} twice"
+            raise InputError(f"{name} {said}, but each has a row of its own; name at least one, and each once.")
     if config.seeds < 1:
         raise InputError(f"seeds is {config.seeds}, but without a run there is nothing to compare; choose 10, say.")
 

@@ -2,7 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-from flax import struct
+
+from l2p import struct
 
 
 @struct.dataclass

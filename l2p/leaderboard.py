@@ -108,8 +108,9 @@ def page(folder: Path, out: Path | None = None) -> str:
             "## Learned protectors in every cell",
             "A cell is a data set, a model and a budget; the protector is the comparison's first method and never saw "
             "the data set. Leads are paired by seed, in the unit of the metric, and positive where the protector is "
-            "better: *better* and *worse* are beyond two standard errors. The best hand-designed method is the one "
-            "with the best mean in that very cell, which nobody could have known beforehand.",
+            "better: *better* and *worse* are beyond two standard errors, *same* is a protector that ran as its "
+            "control (out of range, or networks that say nothing). The best hand-designed method is the one with the "
+            "best mean in that very cell, which nobody could have known beforehand.",
             "\n".join(f"- {line}" for line in wins.totals(won)),
             markdown(*wins.lines(won)),
         ]

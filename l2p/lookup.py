@@ -1,6 +1,7 @@
 """What a method's name stands for: a hand-designed one or a checkpoint, checked to fit what it is asked for."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -18,6 +19,26 @@ from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.tunable import with_tuned
 
+#: Begins the names of checkpoints that hold constants alone.
+CONTROL = "control"
+
+
+@dataclasses.dataclass(frozen=True)
+class Control:
+    """The constants that a protector's networks were put on, by the name of their checkpoint.
+
+    Attributes:
+      name: of the checkpoint.
+      idle: intervals [low, high) of log(mu N) in which the networks gained nothing on fresh held-out tasks.
+    """
+
+    name: str
+    idle: tuple[tuple[float, float], ...] = ()
+
+    def is_level(self, log_signal: float) -> bool:
+        """Whether the networks are known to gain nothing over these constants at a budget."""
+        return any(low <= log_signal < high for low, high in self.idle)
+
 
 @dataclasses.dataclass(frozen=True)
 class Resolved:
@@ -30,7 +51,7 @@ class Resolved:
       sources: public data sets it was made from; None if unknown.
       sha256: of its checkpoint; None without one.
       range: {log_signal: [low, high], num_features: [low, high]} that it was made for; None if unlimited or unknown.
-      control: name of the checkpoint with the constants that its networks were put on; None without one.
+      control: the constants that its networks were put on; None without any that ship.
     """
 
     name: str
@@ -39,7 +60,7 @@ class Resolved:
     sources: tuple[str, ...] | None = None
     sha256: str | None = None
     range: dict[str, list[float]] | None = None
-    control: str | None = None
+    control: Control | None = None
 
     def filter(self, budget: Budget) -> Filter:
         """What will stop its runs within `budget`; `InputError` if no theorem covers it, or it asks without noise."""
@@ -95,7 +116,10 @@ def resolve(
     loaded = load(_tuned(name, model, aux, avoid) if name.endswith(TUNED) else name)
     card, protector = loaded.card, loaded.protector
     if shared := [source for source in card["sources"] if overlaps(source, avoid)]:
-        raise InputError(f"protector {name!r} was made from {', '.join(shared)}, so its score there would flatter it.")
+        raise InputError(
+            f"protector {name!r} was made from {', '.join(shared)}, so its score there would flatter it; choose "
+            "another protector or data set."
+        )
     if plain_name(model) not in card["models"]:
         raise _misfit(name, card["models"], model)
     chosen = accountant or card.get("accountant")
@@ -106,25 +130,38 @@ def resolve(
         if config.get("num_steps") is not None:
             protector = dataclasses.replace(cast(Any, protector), num_steps=config["num_steps"])
     found = describe(protector, name, model, chosen, tuple(card["sources"]))
-    return dataclasses.replace(
-        found, sha256=loaded.sha256, range=card.get("range"), control=_control(card, config.get("warm_start"))
-    )
+    return dataclasses.replace(found, sha256=loaded.sha256, range=card.get("range"), control=control_of(card))
 
 
-def _control(card: Mapping[str, Any], name: str | None) -> str | None:
-    """The control that a protector was warm-started from, if it still is the one that ships under its name."""
-    if name is None or not name.startswith("control") or find(name) is None:
+def control_of(card: Mapping[str, Any]) -> Control | None:
+    """The control that a protector was warm-started from, if it still is the one that ships under its name.
+
+    A control has none, whatever it was warm-started from: it has no networks to do without.
+    """
+    name = card.get("config", {}).get("warm_start")
+    if name is None or not name.startswith(CONTROL) or card["name"].startswith(CONTROL) or find(name) is None:
         return None
-    return name if load(name).sha256 == card.get("warm_start_sha256") else None
+    control = load(name)
+    # Older cards know the control's file, card and all, which a meta-test changes; later ones know its parameters.
+    then, now = card.get("warm_start_sha256"), control.sha256
+    if "warm_start_arrays_sha256" in card:
+        then, now = card["warm_start_arrays_sha256"], control.arrays_sha256
+    if then != now:
+        return None
+    gains = card.get("held_out", {}).get("gains")
+    if gains is None:
+        return Control(name)
+    bands = zip(itertools.pairwise(gains["log_signal"]), gains["mean"], gains["standard_error"], strict=True)
+    return Control(name, tuple(band for band, mean, error in bands if mean <= 2 * error))
 
 
 def stand_in(resolved: Resolved) -> Resolved | None:
-    """What runs where nothing is known of a protector's networks: the constants they were put on; None without any."""
+    """What runs where nothing speaks for a protector's networks: the constants they were put on; None without any."""
     if resolved.control is None:
         return None
-    loaded = load(resolved.control)
+    loaded = load(resolved.control.name)
     return Resolved(
-        resolved.control,
+        resolved.control.name,
         loaded.protector,
         resolved.accountant,
         tuple(loaded.card["sources"]),

@@ -11,7 +11,7 @@ import numpy as np
 from l2p import hindsight, private_choice
 from l2p.compare_config import ORACLE, PRETRAINED, PRIVATE, split_name
 from l2p.errors import InputError
-from l2p.lookup import TUNED, Resolved, range_warnings, resolve
+from l2p.lookup import TUNED, Control, Resolved, range_warnings, resolve
 from l2p.models import Model
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter, default_accountant
@@ -56,7 +56,7 @@ class Method:
       start: f32[p], where runs start, or a sentence that says why they cannot; None for the model's own start.
       in_hindsight: whether its settings are searched on the private rows themselves.
       by_choice: whether they are chosen there and paid for; `protectors` are set up for one of the runs.
-      control: what stands in for a checkpoint outside its range, if there is one.
+      control: what stands in for a checkpoint where nothing speaks for its networks, if there is one.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Method:
     start: np.ndarray | str | None = None
     in_hindsight: bool = False
     by_choice: bool = False
-    control: str | None = None
+    control: Control | None = None
 
     @property
     def is_private(self) -> bool:

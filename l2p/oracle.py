@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from jax.extend.core import get_opaque_trace_state
 
+from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.privacy.events import Adjacency
@@ -85,7 +85,18 @@ class Setup:
 
 @struct.dataclass
 class Record:
-    """What the trace keeps of one ask. All public: functions of released answers and of the price list."""
+    """What the trace keeps of one ask. All public: functions of released answers and of the price list.
+
+    Attributes:
+      query: its name (static).
+      mechanism: of its noise (static).
+      noise_multiplier: f32[], scale of the noise over the sensitivity.
+      clip_norm: f32[], the bound on one row's contribution.
+      cost: f32[], in the accountant's unit; 0 if refused.
+      spent: f32[], of the whole run so far, this query included.
+      granted: bool[], whether it was answered.
+      tail: for `sinh_normal`, where its tails are thin (static).
+    """
 
     query: str = struct.field(pytree_node=False)
     mechanism: str = struct.field(pytree_node=False)
@@ -127,6 +138,7 @@ class Oracle:
         self.setup = setup
         self._mechanisms = mechanisms
         self.sampled = sampled and not isinstance(setup.accountant.sampler, FullBatch)
+        self._starts = not sampled
         self.public = public
         self.step = step
         self.ledger = ledger
@@ -178,7 +190,8 @@ class Oracle:
             valid &= (query.bound >= LEAST_BOUND) & (query.bound <= MOST_BOUND)  # false for NaN
         # Below, a multiplier of 1 stands in for an invalid one, so that no gradient meets its NaN.
         priced = dataclasses.replace(event, noise_multiplier=jnp.where(valid, event.noise_multiplier, 1.0))
-        price = self.setup.accountant.price(priced, self.sampled, self.step, len(self.records))
+        step = None if self._starts else self.step
+        price = self.setup.accountant.price(priced, self.sampled, step, len(self.records))
         cost = jnp.where(valid, price, jnp.nan)
         granted = self._charge(cost)
         self.refused = self.refused | ~granted

@@ -114,14 +114,19 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
         accountant = lookup.describe(one.protector, name, model, one.card.get("accountant")).accountant
         forecasts.append(forecast(name, one.card, accountant, rows, features, budget))
     meta_tests = [one.card["meta_test"] for one in found.values() if "meta_test" in one.card]
-    notes = dict.fromkeys(note for figures in meta_tests for note in _notes(figures, rows))
+    notes = tuple(_notes(meta_tests, rows)) if meta_tests else ()
     recommended, advice = _advise(forecasts, rows, features, budget)
-    if found and not meta_tests:
+    if not found:
+        advice = (
+            f"None recommended: no checkpoint ships for model {model}; use a hand-designed method (l2p protectors "
+            "lists them), or meta-train one with l2p meta-train."
+        )
+    elif not meta_tests:
         advice = (
             f"None recommended: no protector for {model} has a meta-test on its card, so nothing is known of them; run "
             "l2p compare on public data that resembles yours."
         )
-    return Plan(rows, features, model, budget, tuple(forecasts), recommended, advice, tuple(notes))
+    return Plan(rows, features, model, budget, tuple(forecasts), recommended, advice, notes)
 
 
 def log_signal(accountant: str, budget: Budget, rows: int) -> float:
@@ -212,7 +217,7 @@ def forecast(name: str, card: Mapping[str, Any], accountant: str, rows: int, fea
         epsilon_for(signals[1], accountant, budget, rows) if math.isfinite(signals[1]) else None,
         fits,
         fits and reaches,
-        tuple(_warnings(signal, features, signals, sizes, figures is not None)),
+        tuple(_warnings(signal, features, signals, sizes, card)),
     )
 
 
@@ -239,33 +244,43 @@ def _centres(figures: Mapping[str, Any]) -> list[float]:
 
 
 def _warnings(
-    signal: float, features: int, signals: Sequence[float], sizes: Sequence[float], tested: bool
+    signal: float, features: int, signals: Sequence[float], sizes: Sequence[float], card: Mapping[str, Any]
 ) -> Iterator[str]:
-    if not tested:
+    if "meta_test" not in card:
         yield "its card holds no meta-test (tasks with classes get one: python -m meta_train.meta_test)."
-    if not signals[0] <= signal <= signals[1]:
+    reaches, fits = signals[0] <= signal <= signals[1], sizes[0] <= features <= sizes[1]
+    if not reaches:
         side = "below" if signal < signals[0] else "above"
         yield (
             f"log(mu N) is {signal:.2f}, {side} the {signals[0]:g} to {signals[1]:g} that it was made for; the "
             "guarantee would hold all the same, but accuracy may be poor."
         )
-    if not sizes[0] <= features <= sizes[1]:
+    if not fits:
         yield f"{features} features are outside the {sizes[0]:g} to {sizes[1]:g} that it was made for."
+    control = lookup.control_of(card)
+    if control is not None and (not (reaches and fits) or control.is_level(signal)):
+        yield f"{control.name} would run in its place: the constants that its networks were put on."
 
 
-def _notes(figures: Mapping[str, Any], rows: int) -> Iterator[str]:
-    """How to read a forecast made from this meta-test."""
+def _notes(meta_tests: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
+    """How to read forecasts made from these meta-tests."""
+    tasks: dict[str, set[int]] = {}
+    for figures in meta_tests:
+        tasks.setdefault(figures["data"], set()).add(figures["tasks"])
+    least = min(figures["least_gain"] for figures in meta_tests)
+    counts = "; ".join(f"{data}: {' or '.join(map(str, sorted(some)))}" for data, some in tasks.items())
     yield (
-        f"Accuracy (%) and gain (points) are median and 10 to 90 % range over the {figures['tasks']} tasks of the "
-        f"meta-test: binary tasks made from {figures['data']}, on each of which a model fitted without privacy beats "
-        f"the trivial one (the majority class) by more than {100 * figures['least_gain']:g} points. Other data can "
-        "give more or less: this is no promise."
+        "Accuracy (%) and gain (points) are median and 10 to 90 % range over tasks made from the data that a protector "
+        f"was meta-trained on (tasks by source: {counts}), on each of which a model fitted without privacy beats the "
+        f"trivial one (the majority class) by more than {100 * least:g} points. Other data can give more or less: this "
+        "is no promise, and figures from different sources do not compare."
     )
     yield f"A protector beats the trivial model where it was more accurate on at least {100 * RULE:g} % of these tasks."
-    if rows < figures["train_rows"]:
+    most = max(figures["train_rows"] for figures in meta_tests)
+    if rows < most:
         yield (
-            f"These tasks have {figures['train_rows']} rows to learn from; with {rows}, chance in the table itself "
-            "adds to the noise, so expect less."
+            f"These tasks have up to {most} rows to learn from; with {rows}, chance in the table itself adds to the "
+            "noise, so expect less."
         )
 
 

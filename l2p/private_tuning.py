@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import jax
 import numpy as np
-from flax import struct
 
+from l2p import struct
 from l2p.api import check, private_train
 from l2p.errors import InputError
 from l2p.models import MODELS, NAMES, find_model

@@ -14,7 +14,7 @@ State = Any
 
 
 class Protector(abc.ABC):
-    """A private optimizer. Concrete protectors are `flax.struct` dataclasses whose array fields are their parameters.
+    """A private optimizer. Concrete protectors are `l2p.struct` dataclasses whose array fields are their parameters.
 
     Everything a protector learns about private rows comes from `oracle.ask`, so whatever it computes is
     post-processing and needs no proof of its own.
@@ -45,7 +45,15 @@ class Protector(abc.ABC):
 
     @abc.abstractmethod
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:
-        """Parameters and state before the first step. May ask one-off side queries."""
+        """Parameters and state before the first step. May ask one-off side queries, which read every row.
+
+        Args:
+          params: f32[p], where training starts, for rows as they come.
+          oracle: of the start.
+
+        Returns:
+          Parameters f32[p], in coordinates of the protector's own, and a pytree of arrays that each `step` gets back.
+        """
 
     def view(self, state: State) -> FeatureMap | None:
         """The map that a step's queries are to read every row through, so that rows are mapped once and not at each
@@ -55,8 +63,12 @@ class Protector(abc.ABC):
 
     @abc.abstractmethod
     def step(self, params: jax.Array, state: State, oracle: Oracle) -> tuple[jax.Array, State]:
-        """One step. Traced once: it must ask the same queries every time."""
+        """One step: parameters f32[p] and state to the next ones, of the same shapes.
+
+        Traced once, so it must ask the same queries every time. An answer is a sum over the rows that were read; for a
+        mean, divide by `oracle.setup.batch_rows`.
+        """
 
     @abc.abstractmethod
     def finish(self, params: jax.Array, state: State, setup: Setup) -> jax.Array:
-        """The parameters to release, for raw rows."""
+        """The parameters f32[p] to release, for raw rows, from a run's last parameters f32[p] and state."""

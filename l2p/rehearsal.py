@@ -27,7 +27,8 @@ def set_up(
 ) -> tuple[Resolved, Filter, Setup, list[str]]:
     """The protector that runs, its filter, the public facts, and what there is to say of its range.
 
-    Outside the range that a learned protector was made for, its control stands in for it.
+    Outside the range that a learned protector was made for, and where its networks gained nothing, its control stands
+    in for it.
 
     Raises:
       InputError: as for `filter_for`, or the sampler draws from a table of another size.
@@ -36,10 +37,16 @@ def set_up(
     filter.sampler.check(budget.adjacency, num_rows)
     setup = Setup.create(model, budget.adjacency, filter.accountant(), num_rows)
     warnings = range_warnings(resolved.range, setup, num_features)
-    control = stand_in(resolved) if warnings else None
+    level = resolved.control is not None and resolved.control.is_level(float(setup.log_signal))
+    control = stand_in(resolved) if warnings or level else None
     if control is None:
         return resolved, filter, setup, warnings
-    said = f"Outside the range of {resolved.name}, {control.name} runs: the constants that its networks were put on."
+    said = (
+        f"Outside the range of {resolved.name}, {control.name} runs: the constants that its networks were put on."
+        if warnings
+        else f"At this budget {control.name} runs: the networks of {resolved.name} gained nothing over it on held-out "
+        "tasks."
+    )
     resolved, filter, setup, warnings = set_up(control, budget, model, num_features, num_rows, public)
     return resolved, filter, setup, [said, *warnings]
 

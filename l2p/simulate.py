@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
+from l2p import struct
 from l2p.models import Model
 from l2p.oracle import Setup
 from l2p.privacy.events import Answered

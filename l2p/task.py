@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.features import FeatureMap
 
 

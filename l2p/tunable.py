@@ -36,7 +36,7 @@ def tunable(protector: Any) -> Any:
     return jax.tree_util.tree_map_with_path(one, protector)
 
 
-def around(protector: Any, spread: float, key: jax.Array) -> Any:
+def around(protector: Any, spread: jax.typing.ArrayLike, key: jax.Array) -> Any:
     """`protector` with Gaussian steps of standard deviation `spread` in what may be tuned.
 
     The fields of a protector are logs, logits or weights, so that such steps suit them. Each further power of a

@@ -16,7 +16,10 @@ from l2p.results import Estimate, Metric, Row
 HAND_DESIGNED_FORMS = ("paper", "fair", "tuned", "rival")
 #: What the protector is held against, in the order of the table's columns.
 OPPONENTS = ("best hand-designed", "control", "oracle")
-VERDICTS = ("better", "level", "worse")
+#: The verdict where not a single run differs.
+SAME = "same"
+#: What a lead may be, in the order of the totals.
+VERDICTS = ("better", "level", SAME, "worse")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +44,14 @@ class Win:
 
 
 def verdict(lead: Estimate) -> str:
-    """Beyond two standard errors or not; from a single seed nothing can be told.
+    """Beyond two standard errors or not; from a single seed nothing can be told. "same" where nothing differs at all: a
+    protector whose control ran in its place, or whose networks say nothing.
 
-    >>> [verdict(Estimate(mean, 0.01)) for mean in (0.03, 0.02, -0.03)]
-    ['better', 'level', 'worse']
+    >>> [verdict(Estimate(mean, 0.01)) for mean in (0.03, 0.02, -0.03)], verdict(Estimate(0.0, 0.0))
+    (['better', 'level', 'worse'], 'same')
     """
+    if lead.mean == lead.error == 0.0:
+        return SAME
     if math.isnan(lead.error) or abs(lead.mean) <= 2.0 * lead.error:
         return "level"
     return "better" if lead.mean > 0 else "worse"
@@ -107,6 +113,7 @@ def totals(cells: Sequence[Win]) -> list[str]:
     for name in OPPONENTS:
         counts = Counter(verdict(cell.leads[name]) for cell in cells if name in cell.leads)
         if num := sum(counts.values()):
-            shares = ", ".join(f"{word} in {counts[word]} ({counts[word] / num:.0%})" for word in VERDICTS)
+            shown = [word for word in VERDICTS if word != SAME or counts[word]]
+            shares = ", ".join(f"{word} in {counts[word]} ({counts[word] / num:.0%})" for word in shown)
             said.append(f"Against {name}, of {num} cells: {shares}.")
     return said

@@ -13,9 +13,9 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 from scipy.optimize import brentq
 
+from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from l2p.errors import InputError
+from l2p.json_fields import checked
 from l2p.models import Model, find_model
 from l2p.privacy.accountants import NAMES
-from meta_train.mixture import kind_of, num_classes_of
+from meta_train.sources import kind_of, num_classes_of
 
 #: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
 #: spending is a constraint, since each budget is a constraint of its own.
@@ -57,6 +58,8 @@ class MetaConfig:
       delta: of the simulated budgets, where more than mu N matters.
       eval_every: outer steps between scores on held-out tasks and between resumable checkpoints.
       eval_tasks: held-out tasks per feature count.
+      gain_rounds: on how many times as many fresh tasks, at the end, the networks are compared with the control that
+        they were put on, which runs wherever they gained nothing; 0 does not compare.
       seed: of everything.
     """
 
@@ -86,6 +89,7 @@ class MetaConfig:
     delta: float = 1e-8
     eval_every: int = 50
     eval_tasks: int = 32
+    gain_rounds: int = 0
     seed: int = 0
 
     def __post_init__(self):
@@ -104,6 +108,10 @@ class MetaConfig:
             unit = BANDS if field in ("tasks", "eval_tasks") else 1
             if not isinstance(count, int) or count < 1 or count % unit:
                 raise InputError(f"{field} is {count!r}, but it counts; choose a positive multiple of {unit}.")
+        if not isinstance(self.gain_rounds, int) or self.gain_rounds < 0:
+            raise InputError(f"gain_rounds is {self.gain_rounds!r}, but it counts; choose 0 or more.")
+        if 0 < self.gain_rounds * self.eval_tasks * len(self.feature_counts) < 2 * BANDS:
+            raise InputError(f"one task in a band has no standard error; choose eval_tasks from {2 * BANDS} up.")
         for field in ("excess_floor", *(() if self.damping is None else ("damping",))):
             if not 0 < getattr(self, field) < math.inf:
                 raise InputError(f"{field} is {getattr(self, field)!r}, but it must be a positive number; choose one.")
@@ -112,11 +120,32 @@ class MetaConfig:
                 f"delta is {self.delta!r}, but a guarantee for {self.simulated_rows} simulated rows needs one above 0 "
                 f"and below {1 / self.simulated_rows:.1e}."
             )
+        self._check_shape()
         if self.method == "both" and self.constraint != "share":
             raise InputError(
                 f"constraint {self.constraint!r} is met by meta-gradients and unknown to random search, so the two "
                 "cannot be compared; choose method 'gradient'."
             )
+
+    def _check_shape(self) -> None:
+        """Refuse what is of the right kind and still says nothing."""
+        low, high = self.log_signal
+        found = {
+            "name": (self.name != Path(self.name).name, "it names a file; leave out folders"),
+            "num_features": (
+                self.num_features is not None and (not self.num_features or min(self.num_features) < 1),
+                "tasks need feature counts from 1 up; list some, or write null for the table's own columns",
+            ),
+            "log_signal": (not low < high, "it is a range; put the lower end first"),
+            "learning_rate": (not 0 <= self.learning_rate < math.inf, "steps go downhill; choose a number from 0 up"),
+            "alternate": (
+                self.alternate is not None and min(self.alternate) < 1,
+                "each has its turns; choose counts",
+            ),
+        }
+        for field, (is_wrong, why) in found.items():
+            if is_wrong:
+                raise InputError(f"{field} is {getattr(self, field)!r}, but {why}.")
 
     def find_model(self) -> Model:
         """The model that is trained; `InputError` if it is unknown or learns no targets as the source's tasks have."""
@@ -140,7 +169,7 @@ class MetaConfig:
         return (None,) if self.num_features is None else self.num_features
 
     def task_arguments(self, num_features: int | None) -> dict[str, Any]:
-        """Arguments of `TaskFamily.sample` for one outer step's tasks."""
+        """Arguments of `Family.sample` for one outer step's tasks."""
         return {
             "num_tasks": self.tasks,
             "num_rows": self.rows,
@@ -155,12 +184,9 @@ class MetaConfig:
             fields = json.loads(Path(path).read_text())
         except (OSError, json.JSONDecodeError) as error:
             raise InputError(f"the config {path} cannot be read as JSON ({error}); pass a file of fields.") from error
-        known = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(fields, dict) or not {"name", "protector"} <= set(fields):
             raise InputError(f"the config {path} must be an object that names at least a name and a protector.")
-        if unknown := sorted(set(fields) - known):
-            raise InputError(f"the config {path} has unknown fields {', '.join(unknown)}; known: {sorted(known)}.")
-        return cls.from_json(fields)
+        return cls(**checked(fields, {field.name: field.type for field in dataclasses.fields(cls)}, path))
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "MetaConfig":

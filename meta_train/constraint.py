@@ -7,8 +7,8 @@ serves all of them, where the paper trains one for each.
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from meta_train.config import BANDS, MetaConfig
 
 #: Penalty weight mu of the augmented Lagrangian: first and last value; it shrinks geometrically over training. The

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import Sampler

@@ -5,7 +5,7 @@ columns, mixes some columns into continuous ones, flips some, predicts the table
 linear teacher, and adds label noise; each comes with its own budget and simulated size. Images keep their columns as
 they are: a task is then a pair of classes, which may come either way round, with label noise.
 
-Others are drawn from no table: `quadratics.py`, `synthetic.py`; `mixture.py` finds a family by its name.
+Others are drawn from no table: `quadratics.py`, `synthetic.py`. `sources.py` finds a family by its name.
 """
 
 import abc
@@ -16,8 +16,8 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
+from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.task import Rows

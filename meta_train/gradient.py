@@ -8,8 +8,8 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 
+from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.protector import Protector

@@ -19,9 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from flax import struct
 
-from l2p import checkpoint
+from l2p import checkpoint, struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
@@ -31,8 +30,8 @@ from l2p.task import Rows
 from meta_train.budgets import Budgets, budgets_for, sized
 from meta_train.config import BANDS, MetaConfig
 from meta_train.family import Family, TaskBatch
-from meta_train.mixture import families
 from meta_train.reference import reference
+from meta_train.sources import families
 
 #: Tasks per feature count, and rows in each, to train on and as many to test on.
 TASKS, ROWS = 32, 2048

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import optax
 
 from l2p.models import GeneralizedLinear, Model
+from l2p.simulate import mean_loss
 from l2p.task import Rows
 
 #: Ridge of the reference solution: a task with separable labels has no finite minimiser.
@@ -46,10 +47,7 @@ def _adam(model: Model, start: jax.Array, rows: Rows) -> jax.Array:
     optimizer = optax.adam(optax.cosine_decay_schedule(ADAM_RATE, ADAM_STEPS))
 
     def objective(params: jax.Array) -> jax.Array:
-        return (
-            model.losses(params[None, :], rows.x, rows.y)[0] @ rows.mask / rows.mask.sum()
-            + 0.5 * RIDGE * params @ params
-        )
+        return mean_loss(params, model, rows) + 0.5 * RIDGE * params @ params
 
     def step(carry: tuple, _: None) -> tuple[tuple, None]:
         params, moments, best, least = carry

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.protector import Protector
-from l2p.tunable import tunable
+from l2p.tunable import around
 from meta_train.budgets import Budgets, budgets_for
 from meta_train.config import MetaConfig
 from meta_train.family import Family, TaskBatch
@@ -50,11 +50,8 @@ def compiled(
         state: SearchState, step: jax.Array, batches: list[TaskBatch], budgets: Budgets
     ) -> tuple[SearchState, dict]:
         spread = SPREAD[0] * (SPREAD[1] / SPREAD[0]) ** (step / config.steps)
-        noise = _noise(jax.random.fold_in(key, step), state.protector, spread)
         # The first candidate is the start itself.
-        candidate = jax.tree.map(
-            lambda leaf, change: leaf + jnp.where(step == 0, 0.0, change).astype(leaf.dtype), state.protector, noise
-        )
+        candidate = around(state.protector, jnp.where(step == 0, 0.0, spread), jax.random.fold_in(key, step))
         scores = []
         for batch in batches:
             rows, setups = budgets.simulate(batch, model, capped=True)
@@ -68,15 +65,3 @@ def compiled(
         return SearchState(kept, best), {"score": score, "best_score": best}
 
     return lambda state, step: update(state, jnp.array(step), batches, budgets)
-
-
-def _noise(key: jax.Array, protector: Protector, spread: jax.Array) -> Protector:
-    """Gaussian steps: each further power of a polynomial moves half as much, and half of all tunable fields stay."""
-    leaves, tree = jax.tree.flatten(protector)
-    steps = []
-    for index, (leaf, allowed) in enumerate(zip(leaves, jax.tree.leaves(tunable(protector)), strict=True)):
-        noise_key, stay_key = jax.random.split(jax.random.fold_in(key, index))
-        power = jnp.arange(leaf.shape[0]).reshape((-1,) + (1,) * (leaf.ndim - 1)) if leaf.ndim else 0
-        step = spread * 0.5**power * jax.random.normal(noise_key, leaf.shape) * jax.random.bernoulli(stay_key)
-        steps.append(step if allowed else jnp.zeros_like(leaf))
-    return jax.tree.unflatten(tree, steps)

@@ -1,6 +1,5 @@
 """The outer loop: resumable at any moment, deterministic from a seed, logged line by line."""
 
-import functools
 import json
 import platform
 import resource
@@ -19,15 +18,13 @@ from l2p.errors import InputError
 from l2p.models import plain_name
 from l2p.protector import Protector
 from meta_train import both, gradient, search
-from meta_train.budgets import budgets_for
 from meta_train.builders import starting_point
-from meta_train.config import BANDS, MetaConfig
-from meta_train.family import Family, TaskBatch
-from meta_train.mixture import families, parts_of
+from meta_train.config import MetaConfig
+from meta_train.judge import Judge
 from meta_train.progress import draw
+from meta_train.sources import families, parts_of
 
 METHODS: dict[str, Any] = {"gradient": gradient, "search": search}
-EVAL_KEY = 20_000
 
 
 def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
@@ -57,21 +54,21 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
         first, seconds, state, best = _restore(saved, state, best)
         _forget_after(out / "log.jsonl", first)
         update = method.compiled(config, train, start)
-        judge = _judge(config, held_out, start)
+        judge = Judge(config, held_out, start)
         began = time.monotonic() - seconds
-        if first == 0 and config.constraint == "share":
+        # What cannot overspend may stop early on held-out tasks; what must meet a constraint is kept as it ends.
+        chooses = config.constraint == "share"
+        if chooses and first == 0:
             # Networks that only did harm are not shipped: what they were put on counts, too.
-            best = (jnp.array(judge(start)["held_out_score"]), state.protector)
+            best = (jnp.array(judge.merit(judge.before)), state.protector)
         for step in _steps(first, config.steps, progress):
             state, metrics = update(state, step)
             line: dict[str, Any] = {"step": step, **{name: float(value) for name, value in metrics.items()}}
             if (step + 1) % config.eval_every == 0 or step + 1 == config.steps:
                 line |= (report := judge(state.protector))
-                held_out_score = jnp.array(report["held_out_score"])
-                # What cannot overspend may stop early on held-out tasks; what must meet a constraint is kept as
-                # it ends.
-                if config.constraint != "share" or held_out_score < best[0]:
-                    best = (held_out_score, state.protector)
+                merit = jnp.array(judge.merit(report))
+                if not chooses or merit < best[0]:
+                    best = (merit, state.protector)
                 line["seconds"] = time.monotonic() - began
             # Logged before it is saved: a line too many is dropped on going on, a missing one would stay missing.
             with (out / "log.jsonl").open("a") as log:
@@ -81,7 +78,7 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
                 _save(saved, step + 1, line["seconds"], state, best)
         total = time.monotonic() - began
     counts = config.num_features or (int(train.most_features),)
-    return _ship(config, out, best[1], judge(best[1]), total, counts)
+    return _ship(config, out, best[1], judge.final(best[1]), total, counts)
 
 
 def _claim(config: MetaConfig, out: Path) -> None:
@@ -132,39 +129,6 @@ def _steps(first: int, last: int, progress: bool) -> Iterator[int]:
     return iter(track(range(first, last), description="meta-training", total=last - first))
 
 
-def _judge(config: MetaConfig, family: Family, start: Protector):
-    """A function that scores a protector on fixed held-out tasks, as it would be deployed."""
-    model, key, budgets = config.find_model(), jax.random.key(EVAL_KEY), budgets_for(config, start)
-    batches: list[TaskBatch] = [
-        jax.jit(
-            functools.partial(
-                family.sample, model=model, **{**config.task_arguments(d), "num_tasks": config.eval_tasks}
-            )
-        )(jax.random.fold_in(key, d or 0))
-        for d in config.feature_counts
-    ]
-    evaluate = jax.jit(functools.partial(gradient.evaluate, model=model, floor=config.excess_floor))
-
-    def judge(protector: Protector) -> dict[str, Any]:
-        results = [jax.device_get(evaluate(protector, key, batch, budgets=budgets)) for batch in batches]
-        scores = np.stack([result["score"] for result in results])
-        constraint = np.stack([result["constraint"] for result in results])
-        per_budget = scores.reshape(len(batches), BANDS, -1).mean((0, 2))
-        report = {
-            "held_out_score": float(scores.mean()),
-            "held_out_score_per_budget": [round(float(value), 4) for value in per_budget],
-        }
-        if config.constraint == "augmented_lagrangian":
-            in_bands = constraint.reshape(len(batches), BANDS, -1).mean((0, 2))
-            report |= {
-                "held_out_constraint_per_budget": [round(float(value), 4) for value in in_bands],
-                "held_out_constraint_abs": float(np.abs(constraint).mean()),
-            }
-        return report
-
-    return judge
-
-
 def _ship(
     config: MetaConfig, out: Path, protector: Protector, report: dict[str, Any], seconds: float, counts: tuple[int, ...]
 ) -> Path:
@@ -176,7 +140,7 @@ def _ship(
         "models": [plain_name(config.model)],
         # What the starting point was made from, this one was made from too.
         "sources": sorted({*parts_of(config.source), *(warm.card["sources"] if warm else ())}),
-        "warm_start_sha256": None if warm is None else warm.sha256,
+        "warm_start_arrays_sha256": None if warm is None else warm.arrays_sha256,
         # The unit that the constraint was measured in, or a method's own; the others stand for the tightest there is.
         "accountant": None if config.accountant in ("gdp", "zcdp", "rdp") else config.accountant,
         "range": {

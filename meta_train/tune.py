@@ -16,7 +16,6 @@ import tyro
 from l2p import data
 from l2p.errors import InputError
 from l2p.lookup import tuned_name
-from l2p.models import find_model
 from l2p.privacy.accountants import default_accountant
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
@@ -53,7 +52,7 @@ def config_for(method: str, model: str, source: str, steps: int, seed: int = 0) 
     made = HAND_DESIGNED[method]
     at_one = made(Budget(1.0, 1e-8), model, 30_000)
     images = source.split(":")[0] in IMAGES
-    return MetaConfig(
+    config = MetaConfig(
         name=tuned_name(method, model, source),
         protector=method,
         source=source,
@@ -70,8 +69,8 @@ def config_for(method: str, model: str, source: str, steps: int, seed: int = 0) 
         accountant=made.accountant or default_accountant(at_one.mechanisms, at_one.sampler),
         eval_every=max(1, steps // 8),
         seed=seed,
-        damping=None if find_model(model, None if ":" in model else 2).convex else DAMPING,
     )
+    return config if config.find_model().convex else dataclasses.replace(config, damping=DAMPING)
 
 
 def feature_counts(source: str) -> tuple[int, ...]:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import safetensors
 import scipy.stats
-from flax import struct
 
 import l2p
-from l2p import api, checkpoint
+from l2p import api, checkpoint, struct
 from l2p.errors import InputError
 from l2p.features import FeatureMap
+from l2p.lookup import resolve
 from l2p.models import Logistic
 from l2p.privacy import THEOREM, Adjacency, Budget, Filter
 from l2p.privacy.book import Book
@@ -27,6 +27,7 @@ from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import ClippedGradient, FeatureSum
+from l2p.rehearsal import set_up
 from l2p.run import run
 from l2p.task import ArraySource, Rows, RowSource, Task
 from meta_train.builders import BUILDERS
@@ -95,7 +96,7 @@ def test_a_releases_noise_has_the_scale_its_card_states(adjacency):
     x = np.random.default_rng(0).uniform(size=(50, 63)).astype(np.float32)
     rows = Rows(x, np.ones(50, np.float32), np.ones(50, np.float32))
     budget = Budget(1.0, 1e-3, adjacency)
-    results = [l2p.private_train(rows, echo(multiplier), budget) for _ in range(runs)]
+    results = [l2p.private_train(rows, echo(multiplier), budget, num_rows=50) for _ in range(runs)]
     released = np.stack([np.asarray(result.params, np.float64) for result in results])
 
     columns = np.column_stack([x, np.full(50, 0.5)]).astype(np.float64)
@@ -178,7 +179,11 @@ def test_outside_its_range_a_protector_is_stood_in_for_by_the_control_it_was_mad
     start = BUILDERS["control"](jax.random.key(0))
     checkpoint.save(start, tmp_path / "control-mine.safetensors", {"sources": ["adult"], "range": wide})
     control = checkpoint.load("control-mine")
-    card = {"sources": ["adult"], "config": {"warm_start": "control-mine"}, "warm_start_sha256": control.sha256}
+    card = {
+        "sources": ["adult"],
+        "config": {"warm_start": "control-mine"},
+        "warm_start_arrays_sha256": control.arrays_sha256,
+    }
     path, key = tmp_path / "mine.safetensors", jax.random.key(1)
     louder = dataclasses.replace(start, averaging=start.averaging + 2.0)
     checkpoint.save(louder, path, card | {"range": narrow})
@@ -190,13 +195,41 @@ def test_outside_its_range_a_protector_is_stood_in_for_by_the_control_it_was_mad
     assert result.card.warnings == [
         "Outside the range of mine, control-mine runs: the constants that its networks were put on."
     ]
-    # Inside its range it runs itself; and so it does where the control has changed since.
+    # Inside its range it runs itself; and so it does where the control has changed since, its card apart.
+    checkpoint.save(start, tmp_path / "control-mine.safetensors", {"sources": ["adult"], "range": wide, "more": 1})
+    assert l2p.private_train(table(), "mine", BUDGET, key=key).card.protector["name"] == "control-mine"
     checkpoint.save(louder, path, card | {"range": wide})
     assert not np.array_equal(l2p.private_train(table(), "mine", BUDGET, key=key).params, params)
-    checkpoint.save(louder, path, card | {"range": narrow, "warm_start_sha256": "0" * 64})
+    # A control has no networks to do without, so it runs itself everywhere.
+    checkpoint.save(louder, tmp_path / "control-other.safetensors", card | {"range": narrow})
+    other = l2p.private_train(table(), "control-other", BUDGET, key=key)
+    assert other.card.protector["name"] == "control-other"
+    checkpoint.save(louder, path, card | {"range": narrow, "warm_start_arrays_sha256": "0" * 64})
     changed = l2p.private_train(table(), "mine", BUDGET, key=key)
     assert changed.card.protector["name"] == "mine"
     assert "outside [24, 104]" in changed.card.warnings[0]
+
+
+def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    start = BUILDERS["control"](jax.random.key(0))
+    checkpoint.save(start, tmp_path / "control-mine.safetensors", {"sources": ["adult"]})
+    control = checkpoint.load("control-mine").arrays_sha256
+    here = float(set_up(resolve("control-mine", BUDGET, "logistic"), BUDGET, Logistic(), 4, 100)[2].log_signal)
+
+    def names(mean, error, edge):
+        """Who runs, with a gain of `mean` up to log(mu N) = `edge` and none from there."""
+        gains = {"log_signal": [0.0, edge, 9.0], "mean": [mean, 0.0], "standard_error": [error, 0.01]}
+        card = {"sources": ["adult"], "config": {"warm_start": "control-mine"}, "warm_start_arrays_sha256": control}
+        checkpoint.save(start, tmp_path / "mine.safetensors", card | {"held_out": {"gains": gains}})
+        resolved, _, _, warnings = set_up(resolve("mine", BUDGET, "logistic"), BUDGET, Logistic(), 4, 100)
+        return resolved.name, warnings
+
+    assert names(0.05, 0.01, here + 0.1) == ("mine", [])
+    said = ["At this budget control-mine runs: the networks of mine gained nothing over it on held-out tasks."]
+    assert names(0.05, 0.03, here + 0.1) == ("control-mine", said)
+    assert names(-0.05, 0.01, here + 0.1) == ("control-mine", said)
+    assert names(0.05, 0.01, here - 0.1) == ("control-mine", said)
 
 
 def test_a_signal_outside_the_trained_range_is_a_warning(tmp_path):
@@ -353,11 +386,22 @@ SAMPLERS = {
 }
 
 
+def test_under_add_remove_n_is_declared_and_never_read_off_the_table():
+    budget = Budget(2.0, 1e-6, Adjacency.ADD_REMOVE)
+    with pytest.raises(InputError, match="pass num_rows"):
+        l2p.private_train(table(), "noisygd", budget)
+    cards = [l2p.private_train(table(rows), "noisygd", budget, num_rows=2000).card for rows in (2000, 1999)]
+    assert [card.num_rows for card in cards] == [2000, 2000]
+    assert any("N as it was declared" in sentence for sentence in cards[0].not_private)
+    # A simulation protects nobody.
+    assert l2p.private_train(table(), "noisygd", budget, key=jax.random.key(0)).card.num_rows == NUM_ROWS
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_trace_states_for_every_query_how_likely_a_row_was_read(name, tmp_path):
     sampler, adjacency, accountant = SAMPLERS[name]
     budget = Budget(2.0, 1e-6, adjacency)
-    result = l2p.private_train(table(), centred(sampler, num_steps=20), budget)
+    result = l2p.private_train(table(), centred(sampler, num_steps=20), budget, num_rows=NUM_ROWS)
     card = result.card
     result.save(tmp_path, list("abcd"), dict.fromkeys("abcd", (0.0, 1.0)), None, "label")
     with (tmp_path / "trace.csv").open() as file:

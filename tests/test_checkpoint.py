@@ -13,20 +13,9 @@ from l2p.errors import InputError
 from l2p.privacy import Budget
 from l2p.protectors import HAND_DESIGNED, Optax, Stepwise
 from meta_train.builders import BUILDERS
+from tests.shelf import put
 
 BUDGET = Budget(0.1, 1e-8)
-CARD = {
-    "models": ["logistic"],
-    "sources": ["adult"],
-    "accountant": None,
-    "range": {"log_signal": [0.7, 8.7], "num_features": [24, 104]},
-}
-
-
-def put(folder, name, protector=None, **card):
-    path = folder / f"{name}.safetensors"
-    checkpoint.save(protector or BUILDERS["control"](jax.random.key(0)), path, {**CARD, **card})
-    return path
 
 
 def damage(path, change):

@@ -175,7 +175,7 @@ PAPER_FORMS = {"sgd_adv": ("replace_one", "strong_composition"), "sgd_ma": ("add
 @pytest.mark.parametrize("protector", PAPER_FORMS)
 def test_apply_runs_a_papers_form_under_the_neighbours_of_its_proof(options, protector, capsys):
     adjacency, accountant = PAPER_FORMS[protector]
-    assert apply(options | {"--protector": protector, "--adjacency": adjacency}) == 0
+    assert apply(options | {"--protector": protector, "--adjacency": adjacency, "--rows": str(NUM_ROWS)}) == 0
     capsys.readouterr()
     path = Path(options["--out"], "card.json")
     card = Card.from_json(path)
@@ -191,7 +191,7 @@ def test_apply_runs_a_papers_form_under_the_neighbours_of_its_proof(options, pro
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_the_adjacency_asked_for_is_on_the_card(options, adjacency):
-    assert apply(options | {"--adjacency": adjacency.value}) == 0
+    assert apply(options | {"--adjacency": adjacency.value, "--rows": str(NUM_ROWS)}) == 0
     assert Card.from_json(Path(options["--out"], "card.json")).adjacency == adjacency.value
 
 
@@ -257,17 +257,18 @@ BAD_INPUTS = {
         "calibrated by accountant 'moments'",
     ),
     "budget below a paper's floor": (
-        {"--protector": "sgd_ma", "--adjacency": "add_remove", "--epsilon": "0.3"},
+        {"--protector": "sgd_ma", "--adjacency": "add_remove", "--epsilon": "0.3", "--rows": "300"},
         "no amount of noise",
     ),
+    "rows counted under add_remove": ({"--adjacency": "add_remove"}, "N must not be read off the table"),
     "missing ledger": ({"--ledger": MISSING + ".book"}, "there is no ledger"),
     "unknown accountant": ({"--accountant": "magic"}, "--accountant"),
     "unknown adjacency": ({"--adjacency": "friends"}, "--adjacency"),
-    "missing table": ({"--data": MISSING + ".csv"}, "is not there"),
-    "table of another kind": ({"--data": __file__}, "not a .csv or .parquet file"),
+    "missing table": ({"--data": MISSING + ".csv"}, "there is no file"),
+    "table of another kind": ({"--data": __file__}, "is no .csv or .parquet file"),
     "missing bounds file": ({"--bounds": MISSING + ".json"}, "cannot be read as JSON"),
     "missing checkpoint": ({"--protector": MISSING + ".safetensors"}, "cannot be read"),
-    "missing test table": ({"--test": MISSING + ".csv"}, "is not there"),
+    "missing test table": ({"--test": MISSING + ".csv"}, "there is no file"),
     "labels outside the classes": ({"--classes": "3 7"}, "labels other than 3 and 7"),
     "one class": ({"--classes": "1"}, "--classes"),
     "unknown option": ({"--epsilom": "1"}, "--epsilom"),
@@ -321,7 +322,13 @@ def test_an_occupied_folder_is_refused_before_data_are_read(options, refused, tm
     assert str(occupied) in refused(apply, options)
 
 
-@pytest.mark.parametrize(("args", "phrase"), [([], "subcommand"), (["aply"], "aply"), (["account"], "--card")])
+@pytest.mark.parametrize(
+    ("args", "phrase"),
+    [
+        *(([], "subcommand"), (["aply"], "aply"), (["account"], "--card")),
+        (["apply", "--protecter", "noisygd"], "Unrecognized options: --protecter noisygd; see l2p apply --help"),
+    ],
+)
 def test_a_wrong_command_line_costs_one_sentence(refused, args, phrase):
     assert phrase in refused(main, args)
 
@@ -406,7 +413,7 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
     second = options | {"--ledger": path, "--out": str(tmp_path / "second")}
     assert "must not start" in refused(apply, second | {"--epsilon": "3"})
     assert "counts zero_out neighbours" in refused(
-        apply, second | {"--adjacency": "add_remove", "--out": str(tmp_path / "b")}
+        apply, second | {"--adjacency": "add_remove", "--rows": str(NUM_ROWS), "--out": str(tmp_path / "b")}
     )
     assert "a ledger cannot count it" in refused(apply, second | {"--seed": "3", "--out": str(tmp_path / "c")})
     assert "no theorem" not in refused(

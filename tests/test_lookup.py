@@ -9,14 +9,9 @@ from l2p.errors import InputError
 from l2p.privacy import Budget
 from l2p.protectors import AGD, HAND_DESIGNED
 from meta_train.builders import BUILDERS
+from tests.shelf import CARD, put
 
 BUDGET = Budget(0.1, 1e-8)
-CARD = {
-    "models": ["logistic"],
-    "sources": ["adult"],
-    "accountant": None,
-    "range": {"log_signal": [0.7, 8.7], "num_features": [24, 104]},
-}
 
 
 @pytest.fixture
@@ -24,12 +19,6 @@ def folder(tmp_path, monkeypatch):
     """The only folder where names are looked up."""
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
     return tmp_path
-
-
-def put(folder, name, protector=None, **card):
-    path = folder / f"{name}.safetensors"
-    checkpoint.save(protector or BUILDERS["control"](jax.random.key(0)), path, {**CARD, **card})
-    return path
 
 
 def test_hand_designed_names_resolve_without_files(folder):

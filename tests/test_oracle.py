@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import struct
 
+from l2p import struct
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
@@ -455,12 +455,13 @@ def test_noise_is_planned_in_the_order_it_is_asked_for():
 
 
 def test_a_release_lies_on_the_grid_and_differs_from_seed_to_seed():
-    protector, grid = script(np.full((1, 1), 30.0)), 2.0**-20
+    protector, grid = script(np.full((1, 1), 30.0)), 2.0**-20 * 32  # of noise 30 bounds wide
     answers = [np.asarray(release(protector, seed=seed, chunks=(1,))[0].params[:D] - 1.0, float) for seed in (1, 1, 2)]
     assert np.array_equal(answers[0], answers[1])
     assert not np.any(answers[0] == answers[2])
     # float32 keeps 24 bits of an answer of about 100: still a multiple of the grid, exactly.
     assert all(np.array_equal(answer / grid, np.rint(answer / grid)) for answer in answers)
+    assert not all(np.array_equal(answer / grid / 2, np.rint(answer / grid / 2)) for answer in answers)
 
 
 def test_a_release_in_chunks_is_the_release_in_one_piece():

@@ -181,6 +181,28 @@ def test_features_outside_the_trained_range_are_warned_of(folder, features):
     assert all(not one.in_range and one.gain is not None for one in found.forecasts)
 
 
+def test_where_its_control_would_run_a_plan_says_so(folder):
+    put(folder, "control-good", range={"num_features": [2, 200]})
+    control = {"config": {"warm_start": "control-good"}, "range": {"num_features": [8, 104]}}
+    control["warm_start_arrays_sha256"] = checkpoint.load("control-good").arrays_sha256
+    put(folder, "networks", **control)
+
+    def said(features):
+        (found,) = [one for one in plan(20_000, features, BUDGET).forecasts if one.name == "networks"]
+        return any("control-good would run in its place" in warning for warning in found.warnings)
+
+    assert not said(20)
+    assert said(120)
+
+
+def test_a_model_that_nothing_ships_for_has_nothing_to_recommend(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    put(tmp_path, "other", models=["logistic"])
+    found = plan(20_000, 20, BUDGET, "hinge")
+    assert (found.recommended, found.forecasts) == (None, ())
+    assert "no checkpoint ships for model hinge" in found.advice
+
+
 def test_a_card_without_a_meta_test_promises_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
     put(tmp_path, "fresh")

@@ -750,6 +750,14 @@ def test_hyfree_changes_its_rate_by_what_a_probe_proves_and_not_by_its_noise():
         assert np.all(np.asarray(jax.grad(_least_change, (0, 1, 2, 3))(*map(f32, point))) != 0)
 
 
+def test_hyfrees_loss_bound_stays_within_what_the_oracle_takes():
+    """Beyond, the run would end, and when would tell of the losses, which were paid for as queries of their own."""
+    protector = HYFREE.replace(**logs(loss_clip=2.0**41, loss_ratio=1e13), interval=1, num_steps=3)
+    _, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)
+    assert bool(ended.alive)
+    assert float(ended.state.log_loss_clip) == pytest.approx(40 * math.log(2))
+
+
 def test_the_averaged_iterate_is_their_mean_until_the_horizon():
     protector = Stepwise(WIDE, sgd(2.0, 0.0), averaging=f32([-20.0]), num_steps=STEPS)
     params, _, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)

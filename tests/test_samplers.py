@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from flax import struct
 
-from l2p import api
+from l2p import api, struct
 from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.oracle import Oracle, Setup
@@ -460,8 +459,9 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_combination_without_a_theorem_costs_one_sentence_and_no_row(name):
     sampler, accountant, adjacency, phrase = REFUSED[name]
+    budget = Budget(1.0, 1e-6, Adjacency(adjacency))
     with pytest.raises(InputError, match=phrase) as caught:
-        api.private_train(Unread(), descent(sampler), Budget(1.0, 1e-6, Adjacency(adjacency)), accountant=accountant)
+        api.private_train(Unread(), descent(sampler), budget, accountant=accountant, num_rows=1000)
     sentence = str(caught.value)
     assert "\n" not in sentence
     assert sentence.endswith(".")

@@ -23,7 +23,7 @@ from l2p.task import Rows
 from meta_train.budgets import ByMu
 from meta_train.config import MetaConfig
 from meta_train.gradient import evaluate
-from meta_train.mixture import families, parts_of
+from meta_train.sources import families, parts_of
 
 CONFIGS = Path(__file__).resolve().parents[1] / "meta_train" / "configs"
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
@@ -43,6 +43,16 @@ def test_cards_say_how_a_protector_was_made(name):
     assert set(parts_of(config["source"])) <= set(card["sources"])
     assert card["models"] == [plain_name(config["model"])]
     assert {"seed", "seconds", "peak_memory_mib", "range", "budgets", "held_out", "versions"} <= card.keys()
+
+
+def test_networks_know_the_constants_that_they_were_put_on():
+    for name in checkpoint.names():
+        card = checkpoint.load(name).card
+        start = card["config"].get("warm_start") or ""
+        if start.startswith("control") and not name.startswith("control"):
+            control = lookup.control_of(card)
+            assert control is not None, f"{start} is no longer what {name} was trained from; train {name} again"
+            assert control.name == start
 
 
 @pytest.mark.parametrize("name", [name for name in checkpoint.names() if "-tuned-" in name])

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import value
 from l2p.errors import InputError
 from l2p.models import Logistic

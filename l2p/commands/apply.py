@@ -42,6 +42,8 @@ class Apply:
     """Else the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """Which tables are neighbours."""
+    rows: int | None = None
+    """N, public; else the number of lines of --data. Required under add_remove, where neighbours differ in it."""
     seed: int | None = None
     """Fixes the noise, so that the run is not a private release; for experiments."""
     ledger: Path | None = None
@@ -91,6 +93,7 @@ class Apply:
             model=str(model),
             key=key,
             accountant=self.accountant,
+            num_rows=self.rows,
             ledger=self.ledger,
         )
         out = _save(result, self.out, columns, bounds, self.classes, self.target)

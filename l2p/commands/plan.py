@@ -53,10 +53,13 @@ class Plan:
         table = Table(
             Column("protector,\naccountant", overflow="fold"), *columns, title=title, box=SIMPLE, pad_edge=False
         )
-        for forecast in found.forecasts:
+        fitting = [forecast for forecast in found.forecasts if forecast.fits_features]
+        for forecast in fitting:
             table.add_row(*_cells(forecast))
         Console().print(table)
-        for line in [found.advice, "", *_warnings(found.forecasts), NOISE, *found.notes]:
+        others = [forecast.name for forecast in found.forecasts if not forecast.fits_features]
+        left_out = [f"Made for other numbers of features: {', '.join(others)}."] if others else []
+        for line in [found.advice, "", *_warnings(fitting), *left_out, NOISE, *found.notes]:
             Console().print(line, markup=False, highlight=False)
         return 0
 
@@ -82,7 +85,7 @@ def _triple(values: tuple[float, ...] | None) -> str:
     return f"{median:.1f}\n{low:.1f} to {high:.1f}"
 
 
-def _warnings(forecasts: "tuple[Forecast, ...]") -> list[str]:
+def _warnings(forecasts: "list[Forecast]") -> list[str]:
     """Each said once, for all protectors that it holds for."""
     said: dict[str, list[str]] = {}
     for forecast in forecasts:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Kind = Literal["binary", "multiclass", "regression"]
 Bounds = Mapping[str, tuple[float, float]]  # [low, high] by column, in its own units
 
-_REMEDY = "mend the table, or choose on_invalid='null' to count such rows as null"
+_REMEDY = "mend the table, or choose on_invalid 'null' (--on-invalid null) to count such rows as null"
 _NOT_NUMBERS = "holds something that is not a number: encode it as numbers first"
 
 
@@ -58,8 +58,10 @@ def read_table(path: str | Path) -> Table:
     """
     path = Path(path)
     read = {".csv": _read_csv, ".parquet": _read_parquet}.get(path.suffix.lower())
-    if read is None or not path.is_file():
-        raise InputError(f"the table {path} is not there, or not a .csv or .parquet file")
+    if not path.is_file():
+        raise InputError(f"there is no file {path}, so there is nothing to read; check the path.")
+    if read is None:
+        raise InputError(f"the table {path} is no .csv or .parquet file, which is all that is read; convert it.")
     table = read(path)
     if len(table.values) == 0:
         raise InputError(f"the table {path} has no rows to learn from; check the file and its filters.")
@@ -226,7 +228,8 @@ def prepare(
     else:
         y, valid, sound = _labels(column, classes)
         declared = "0 and 1, or -1 and 1" if classes is None else " and ".join(f"{label:g}" for label in classes)
-        complaint = f"target {target!r} has labels other than {declared}: declare the classes, or {_REMEDY}"
+        remedy = "declare the classes" if classes is None else "declare other classes"
+        complaint = f"target {target!r} has labels other than {declared}: {remedy}, or {_REMEDY}"
     if on_invalid == "refuse":
         if not finite.all():
             name = features[int(finite.all(axis=0).argmin())]

@@ -5,7 +5,8 @@ import math
 from typing import NamedTuple
 
 import jax
-from flax import struct
+
+from l2p import struct
 
 
 class Adjacency(enum.StrEnum):

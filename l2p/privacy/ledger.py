@@ -4,7 +4,8 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from flax import struct
+
+from l2p import struct
 
 # Let u = 2^-24, half the spacing of float32. Casting the cost, the sum and the product each lose a factor of 1 - u at
 # worst, and (1 - u)^3 (1 + 4u) = 1 + u - 9u^2 + ... > 1: the recorded sum is never below the true one.

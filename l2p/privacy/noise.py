@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
+from l2p import struct
 from l2p.privacy.sampling import FixedSize, PermutationEpochs, Sampler
 
 #: Steps of the release grid per unit of a query's bound on one row's contribution.
@@ -130,7 +130,8 @@ class HostNoise(Noise):
     """What was drawn on the host before the step, in the order of the calls.
 
     Noise comes as float64 bit patterns u32[size, 2], a batch as lines i32[capacity] of the table, -1 for none. To be
-    used inside `jax.enable_x64(True)`; what `add` gives Gaussian noise is rounded to multiples of `grid`.
+    used inside `jax.enable_x64(True)`; what `add` gives Gaussian noise is rounded to multiples of `grid`, coarser where
+    the noise is wider than the bound: the last bits of float64 noise lie on lattices of the sampler's own.
     """
 
     def __init__(self, drawn: list[jax.Array], plan: Sequence[Draw | BatchDraw]):
@@ -145,8 +146,12 @@ class HostNoise(Noise):
 
     def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
         noised = super().add(distribution, aggregate, scale)
-        # A selection's proof is about the noised scores themselves, of which only the index leaves.
-        return self.on_grid(noised) if distribution == "gaussian" else noised
+        if distribution != "gaussian":
+            # A selection's proof is about the noised scores themselves, of which only the index leaves.
+            return noised
+        doublings = jnp.ceil(jnp.log2(jnp.maximum(scale / (self.grid * GRID_STEPS), 1.0))).astype(jnp.int32)
+        grid = jnp.ldexp(jnp.asarray(self.grid, noised.dtype), doublings)
+        return jnp.rint(noised / grid) * grid
 
     def on_grid(self, values: jax.Array) -> jax.Array:
         return jnp.rint(values / self.grid) * self.grid

@@ -11,8 +11,8 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
+from l2p import struct
 from l2p.errors import InputError
 from l2p.privacy.events import Event
 from l2p.privacy.renyi import Neighbours, divergence
@@ -67,13 +67,16 @@ class Accountant:
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     neighbours: Neighbours | None = struct.field(pytree_node=False, default=None)
 
-    def price(self, event: Event, sampled: bool = False, step: jax.Array | None = None, slot: int = 0) -> jax.Array:
+    def price(
+        self, event: Event, sampled: bool = False, step: jax.Array | None = None, slot: int | None = None
+    ) -> jax.Array:
         """f32[], never below the true price; differentiable in the noise multiplier, infinite where that is no noise.
 
         Args:
           event: the query.
           sampled: whether the sampler draws its rows, or it reads all of them.
-          step, slot: when it is asked, and as which query of its step; only an envelope looks at them.
+          step, slot: when it is asked (no step at the start of a run), and as which query of its step; only an
+            envelope looks at them. Without a slot, what it would cost whenever it is asked.
 
         A mechanism this accountant has no theorem for raises `InputError` while tracing.
         """
@@ -169,14 +172,16 @@ class EnvelopeAccountant(Accountant):
     at_start: jax.Array = struct.field(kw_only=True)
     at_steps: jax.Array = struct.field(kw_only=True)
 
-    def price(self, event: Event, sampled: bool = False, step: jax.Array | None = None, slot: int = 0) -> jax.Array:
+    def price(
+        self, event: Event, sampled: bool = False, step: jax.Array | None = None, slot: int | None = None
+    ) -> jax.Array:
         price = super().price(event, sampled)
-        if step is None:
-            return price  # a planner asks what a query would cost, whenever it is asked
-        planned = self.at_steps if sampled else self.at_start[None]
+        if slot is None:
+            return price
+        planned = self.at_start[None] if step is None else self.at_steps
         if event.mechanism != "gaussian" or slot >= planned.shape[1]:
             return jnp.full_like(price, jnp.inf)
-        row = step if sampled else 0
+        row = jnp.zeros((), jnp.int32) if step is None else step
         # Beyond the planned steps nothing is allowed.
         least = jnp.where(row < planned.shape[0], planned[jnp.minimum(row, planned.shape[0] - 1), slot], jnp.inf)
         return jnp.where(event.noise_multiplier >= least, price, jnp.inf)
@@ -196,7 +201,9 @@ class BasicAccountant(Accountant):
     log_delta: jax.Array = struct.field(kw_only=True)
     signal: jax.Array = struct.field(kw_only=True)
 
-    def price(self, event: Event, sampled: bool = False, step: jax.Array | None = None, slot: int = 0) -> jax.Array:
+    def price(
+        self, event: Event, sampled: bool = False, step: jax.Array | None = None, slot: int | None = None
+    ) -> jax.Array:
         del sampled, step, slot
         multiplier = jnp.asarray(event.noise_multiplier, jnp.float32)
         if event.mechanism == "none":

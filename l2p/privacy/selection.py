@@ -51,8 +51,8 @@ class Repetitions(abc.ABC):
         while True:
             k = np.arange(first, first + _BLOCK)
             chances = total + np.cumsum(np.exp(self.log_pmf(k)))
-            # Beyond what float64 resolves the sum stands still.
-            if chances[-1] > uniform or chances[-1] <= total:
+            # Beyond what float64 resolves the sum stands still; before it, too, where small K have no chance.
+            if chances[-1] > uniform or 0.0 < chances[-1] <= total:
                 return int(k[min(np.searchsorted(chances, uniform, side="right"), _BLOCK - 1)])
             total, first = float(chances[-1]), first + _BLOCK
 

@@ -5,8 +5,8 @@ Both gradients are noised and paid; comparing the two points they lead to is pos
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.models import NAMES

@@ -9,8 +9,8 @@ import math
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.models import NAMES

@@ -2,13 +2,13 @@
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import value
 from l2p.models import Model
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
-from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.objpert import ObjectivePerturbation, objpert
 from l2p.protectors.smooth import check_norm_bound, check_smooth
 from l2p.queries.perturbed import ApproximateMinimum
@@ -53,4 +53,4 @@ class ApproximateMinima(Protector):
 
 def amp(problem: Problem) -> ApproximateMinima:
     """Gradients down to a millionth of the noise, for a hundredth of the budget."""
-    return ApproximateMinima(objpert(problem), log_constant(1 / 99), log_constant(1e-6))
+    return ApproximateMinima(objpert(problem), logit_constant(0.01), log_constant(1e-6))

@@ -1,15 +1,13 @@
 """Automatic clipping (Bu, Wang, Zha & Karypis, NeurIPS 2023): every gradient normalised, no threshold to choose."""
 
-import math
-
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.oracle import Setup
-from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.projectors import Optax
 from l2p.protectors.schedulers import Decaying, Plan
 from l2p.protectors.stepwise import Stepwise
@@ -35,5 +33,5 @@ def auto_clip(problem: Problem) -> AutoClip:
     """Full-batch momentum SGD at its authors' constant, 0.01 (AUTO-S): constant noise, the rate of `noisygd`."""
     del problem
     scheduler = Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0]))
-    rates = {"learning_rate": log_constant(0.5), "momentum": jnp.array([math.log(0.9 / (1.0 - 0.9))], jnp.float32)}
+    rates = {"learning_rate": log_constant(0.5), "momentum": logit_constant(0.9)}
     return AutoClip(scheduler, Optax("sgd", rates), log_stability=log_constant(0.01))

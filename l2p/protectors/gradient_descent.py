@@ -1,12 +1,11 @@
 """NoisyGD and DP-SGD: a noised gradient per step and momentum, at the settings one would guess without tuning."""
 
 import dataclasses
-import math
 
 import jax.numpy as jnp
 
 from l2p.privacy.sampling import Poisson
-from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.projectors import Optax
 from l2p.protectors.schedulers import Decaying
 from l2p.protectors.stepwise import Stepwise
@@ -16,7 +15,7 @@ def noisygd(problem: Problem) -> Stepwise:
     """Full-batch DP-SGD with momentum and constant noise."""
     del problem
     scheduler = Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0]))
-    rates = {"learning_rate": log_constant(0.5), "momentum": jnp.array([math.log(0.9 / (1.0 - 0.9))], jnp.float32)}
+    rates = {"learning_rate": log_constant(0.5), "momentum": logit_constant(0.9)}
     return Stepwise(scheduler, Optax("sgd", rates))
 
 

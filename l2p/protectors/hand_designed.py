@@ -78,3 +78,8 @@ class HandDesigned:
 def log_constant(constant: float) -> jax.Array:
     """A constant polynomial f32[1] whose exponential is `constant`."""
     return jnp.array([math.log(constant)], jnp.float32)
+
+
+def logit_constant(share: float) -> jax.Array:
+    """A constant polynomial f32[1] whose sigmoid is `share`, in (0, 1)."""
+    return log_constant(share / (1.0 - share))

@@ -4,20 +4,22 @@ import math
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
-from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedLoss, NormalizedGradient
 
 #: One probe changes the learning rate, or the bound of the losses, by this factor at most.
 MOST_CHANGE = 4.0
+#: The logarithm of a loss bound stays within this of 0.
+MOST_LOG_CLIP = 40.0 * math.log(2.0)
 #: How many standard deviations of its noise a probe is doubted by.
 DOUBT = 2.0
 
@@ -123,9 +125,9 @@ class HyFree(Protector):
         )
         mean_loss = jnp.exp(state.log_loss_clip - value(self.log_loss_ratio, setup.log_signal))
         clip_change = _least_change(here, doubt, mean_loss, 0.0)
-        return state.replace(  # type: ignore[attr-defined]
-            log_rate=state.log_rate + rate_change, log_loss_clip=state.log_loss_clip + clip_change
-        )
+        # Within what the oracle takes: a run that ended for its bound would end by what it was answered.
+        log_loss_clip = jnp.clip(state.log_loss_clip + clip_change, -MOST_LOG_CLIP, MOST_LOG_CLIP)
+        return state.replace(log_rate=state.log_rate + rate_change, log_loss_clip=log_loss_clip)  # type: ignore[attr-defined]
 
     def finish(self, params: jax.Array, state: HyFreeState, setup: Setup) -> jax.Array:
         return params
@@ -159,14 +161,10 @@ def hyfree(problem: Problem) -> HyFree:
     """
     del problem
     return HyFree(
-        logit_probe_share=_logit(0.01),
+        logit_probe_share=logit_constant(0.01),
         log_learning_rate=log_constant(5.0),
         log_loss_clip=log_constant(3.0 * math.log(2.0)),
         log_loss_ratio=log_constant(3.0),
         log_stability=log_constant(0.01),
-        logit_momentum=_logit(0.9),
+        logit_momentum=logit_constant(0.9),
     )
-
-
-def _logit(share: float) -> jax.Array:
-    return log_constant(share / (1.0 - share))

@@ -4,8 +4,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import standardize
 from l2p.oracle import Oracle, Setup
 from l2p.protectors.networks import apply_lstm, init_lstm, lstm_carry

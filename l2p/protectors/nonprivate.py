@@ -2,8 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector

@@ -4,8 +4,8 @@ import math
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import value
 from l2p.errors import InputError
 from l2p.models import GeneralizedLinear, Model

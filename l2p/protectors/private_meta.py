@@ -12,8 +12,8 @@ from typing import Any, ClassVar, cast
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import value
 from l2p.errors import InputError
 from l2p.features import FeatureMap
@@ -24,7 +24,7 @@ from l2p.privacy.noise import GRID_STEPS, HostNoise, Noise
 from l2p.privacy.sampling import FullBatch
 from l2p.protector import Protector
 from l2p.protectors.gradient_descent import noisygd
-from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries.base import Query, limit_norm
 from l2p.run import Simulation, advance, start
@@ -216,7 +216,7 @@ def private_meta(problem: Problem) -> PrivateMeta:
     num_blocks = min(max((problem.num_rows or 10_000) // LEAST_ROWS, 1), 1024)
     return PrivateMeta(
         inner=noisygd(problem),
-        logit_share=jnp.array([math.log(0.1 / 0.9)], jnp.float32),
+        logit_share=logit_constant(0.1),
         log_clip_norm=log_constant(0.1),
         log_learning_rate=log_constant(0.1),
         num_blocks=num_blocks,

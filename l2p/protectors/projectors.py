@@ -6,8 +6,8 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import standardize, value
 from l2p.oracle import Setup
 from l2p.protectors.networks import apply_mlp

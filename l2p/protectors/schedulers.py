@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import standardize, value
 from l2p.oracle import Oracle
 from l2p.protectors.networks import apply_mlp

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 
+from l2p import struct
 from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.models import NAMES

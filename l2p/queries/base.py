@@ -12,7 +12,7 @@ from l2p.task import Rows
 
 
 class Query(abc.ABC):
-    """A noised aggregate of rows. Concrete queries are `flax.struct` dataclasses.
+    """A noised aggregate of rows. Concrete queries are `l2p.struct` dataclasses.
 
     `contributions` then `limit` define it, readably; `add` may compute the same sum faster. One that is no sum defines
     `add` alone, over all rows at once, or `answer`. Only what `answer` or `release` returns may leave the oracle.

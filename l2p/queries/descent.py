@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.models import GeneralizedLinear
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import GRID_STEPS, Noise

@@ -5,8 +5,8 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 
+from l2p import struct
 from l2p.features import FeatureMap
 from l2p.models import Model
 from l2p.privacy.events import Adjacency

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.models import Model
 from l2p.queries.base import Query
 from l2p.queries.selection import clip_losses

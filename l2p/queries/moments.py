@@ -6,8 +6,8 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
+from l2p import struct
 from l2p.features import FeatureMap
 from l2p.models import INTERCEPT_COLUMN
 from l2p.privacy.events import Adjacency

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.models import GeneralizedLinear
 
 _MOST_ITERATIONS = 200
@@ -51,13 +51,15 @@ class Objective:
 
 
 def minimize(objective: Objective, start: jax.Array, tolerance: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The minimiser f[p] and the gradient's norm f[] there; differentiable, by the implicit function theorem.
+    """A point near the minimiser f[p] and the gradient's norm f[] there; differentiable, by the implicit function
+    theorem.
 
     Newton's method with exact line search, which converges from anywhere on strongly convex objectives with Lipschitz
     gradients. The search is for a root of the slope along the line, of which rounding error hides less than of the
     objective. A loss with straight parts shows Newton's method no curvature there, so every other step solves with that
     of a quadratic from above, which descends from far away, where Newton's ends the search. It ends at a gradient of
-    half the tolerance, or after 200 iterations, where ten to twenty are usual.
+    half the tolerance, or after 200 iterations, where ten to twenty are usual. One whole step more takes it from there
+    to what arithmetic resolves: a point just within the tolerance would tell at which iteration the search ended.
     """
     fixed = jax.tree.map(jax.lax.stop_gradient, objective)
     start = jax.lax.stop_gradient(start).astype(objective.table.dtype)
@@ -76,9 +78,12 @@ def minimize(objective: Objective, start: jax.Array, tolerance: jax.Array) -> tu
     state = _State(start, fixed.gradient(start, fixed.table @ start), jnp.zeros((), jnp.int32))
     found = jax.lax.while_loop(goes_on, improve, state).params
     gradient = objective.gradient(found, objective.table @ found)
-    # One more Newton step, for the sake of its derivative only.
+    # The step is taken by value, unless it ends across a kink of the loss, and has the derivative of the minimiser.
     step = _solve(fixed.hessian(fixed.table @ found), gradient)
-    return found - (step - jax.lax.stop_gradient(step)), jnp.linalg.norm(jax.lax.stop_gradient(gradient))
+    after = found - jax.lax.stop_gradient(step)
+    norms = jnp.stack([jnp.linalg.norm(fixed.gradient(at, fixed.table @ at)) for at in (found, after)])
+    nearest = jnp.where(norms[1] < norms[0], after, found)
+    return nearest - (step - jax.lax.stop_gradient(step)), norms.min()
 
 
 class _State(NamedTuple):

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.features import FeatureMap
 from l2p.models import LEAST_NORM, Model
 from l2p.queries.base import Query

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
+from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.privacy.events import Adjacency, Event

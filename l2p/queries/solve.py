@@ -5,8 +5,8 @@ from typing import Any, ClassVar, cast
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 
+from l2p import struct
 from l2p.models import GeneralizedLinear, Hinge, HuberSVM, Model
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise

@@ -73,8 +73,8 @@ def test_a_text_cell_names_the_column_only(csv_file, gap):
 
 
 def test_unreadable_files_are_refused(csv_file, tmp_path):
-    assert "not there" in refusal(read_table, tmp_path / "absent.csv")
-    assert "not there" in refusal(read_table, tmp_path)
+    assert "there is no file" in refusal(read_table, tmp_path / "absent.csv")
+    assert "there is no file" in refusal(read_table, tmp_path)
     (tmp_path / "table.xlsx").write_text("a\n1\n")
     assert ".csv or .parquet" in refusal(read_table, tmp_path / "table.xlsx")
     assert "UTF-8" in refusal(read_table, csv_file("a,b\n1,é\n", encoding="latin-1"))

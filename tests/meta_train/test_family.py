@@ -9,8 +9,9 @@ from meta_train import meta_test
 from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
 from meta_train.family import TaskFamily
-from meta_train.mixture import Mixture, families, kind_of
+from meta_train.mixture import Mixture
 from meta_train.quadratics import OPTIMUM_LENGTH, QUADRATICS, TARGET_NOISE
+from meta_train.sources import families, kind_of
 from meta_train.targets import from_table
 from meta_train.tune import config_for
 

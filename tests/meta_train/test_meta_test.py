@@ -14,7 +14,7 @@ from l2p.models import Logistic
 from meta_train import meta_test
 from meta_train.budgets import ByMu
 from meta_train.builders import BUILDERS
-from meta_train.mixture import families
+from meta_train.sources import families
 
 SIZES = {"num_tasks": 8, "num_rows": 64}
 CARD = {

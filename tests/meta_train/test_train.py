@@ -10,6 +10,8 @@ from l2p import checkpoint
 from l2p.errors import InputError
 from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
+from meta_train.judge import Judge
+from meta_train.sources import families
 from meta_train.train import meta_train
 
 CONFIG = MetaConfig(
@@ -68,6 +70,30 @@ def test_a_training_that_only_did_harm_ships_what_it_started_from(tmp_path):
     chex.assert_trees_all_equal(checkpoint.load(path).protector, start)
 
 
+def test_a_card_says_what_was_gained(tmp_path):
+    path = meta_train(dataclasses.replace(CONFIG, steps=1, learning_rate=0.0, gain_rounds=2), tmp_path)
+    gains = checkpoint.load(path).card["held_out"]["gains"]
+    assert gains["mean"] == gains["standard_error"] == [0.0] * 8
+
+
+def test_gains_are_paired_by_task_and_told_apart_by_band():
+    config = dataclasses.replace(CONFIG, eval_tasks=16, gain_rounds=2)
+    start = starting_point(config)
+    held_out = families(config.source)[1]
+    still = dataclasses.replace(start, num_steps=1)
+    judge = Judge(config, held_out, still)
+    gains, losses = judge.gains(start), Judge(config, held_out, start).gains(still)
+    assert gains["tasks"] == 2 * 2
+    np.testing.assert_allclose(gains["log_signal"], np.linspace(*config.log_signal, 9), atol=1e-4)
+    np.testing.assert_allclose(gains["mean"], -np.array(losses["mean"]))
+    # One step gets nowhere where the budget allows fifty of them.
+    assert gains["mean"][-1] > 4 * gains["standard_error"][-1] > 0
+    # Training chooses by what would run in each band.
+    in_bands = [judge(one)["held_out_score_per_budget"] for one in (start, still)]
+    assert judge.merit(judge(start)) == pytest.approx(np.minimum(*in_bands).mean())
+    assert judge.merit(judge.before) == pytest.approx(judge.before["held_out_score"], abs=1e-4)
+
+
 def test_a_finished_training_is_not_repeated_and_another_is_refused(tmp_path):
     first = read(meta_train(CONFIG, tmp_path))
     log = (tmp_path / "log.jsonl").read_text()
@@ -92,12 +118,17 @@ def test_configs_are_read_strictly(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"steps": 1.5}, {"tasks": 12}, {"accountant": "pld"}, {"name": None, "protector": 0}]
+    "fields",
+    [
+        *({"steps": 1.5}, {"tasks": 12}, {"accountant": "pld"}, {"name": None, "protector": 0}, {"learning_rate": "x"}),
+        *({"gain_rounds": -1}, {"gain_rounds": 1, "eval_tasks": 8, "num_features": [4]}, {"alternate": [0, 5]}),
+        *({"num_features": 8}, {"num_features": []}, {"log_signal": 3}, {"log_signal": [8.7, 0.7]}),
+        {"name": "a/b", "protector": "control"},
+    ],
 )
 def test_configs_that_cannot_be_run_are_refused(tmp_path, fields):
     path = tmp_path / "config.json"
-    named = {"name": "x", "protector": "control"} if "name" not in fields else {}
-    path.write_text(json.dumps(named | {key: item for key, item in fields.items() if key != "name"}))
+    path.write_text(json.dumps({"name": "x", "protector": "control"} | fields))
     with pytest.raises(InputError):
         MetaConfig.read(path)
 

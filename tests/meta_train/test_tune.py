@@ -20,9 +20,9 @@ from meta_train import both, budgets, gradient, meta_test, search
 from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
 from meta_train.family import TaskFamily
-from meta_train.mixture import families
 from meta_train.objective import first_loss
 from meta_train.reference import reference
+from meta_train.sources import families
 from meta_train.train import meta_train
 from meta_train.tune import config_for, tune
 

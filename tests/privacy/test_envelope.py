@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p.api import private_train
 from l2p.errors import InputError
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Ledger, Poisson
 from l2p.privacy.envelope import EnvelopeFilter, rehearsed
 from l2p.privacy.planning import noise_multiplier
 from l2p.privacy.sampling import FixedSize, FullBatch
+from l2p.task import Rows
 
 BUDGET, SAMPLER, STEPS = Budget(0.8, 1e-6), Poisson(0.05), 20
 
@@ -45,7 +47,7 @@ def run(accountant, at_start, noises):
             granted.append(one)
         return state, jnp.stack(granted)
 
-    price = accountant.price(Event("gaussian", at_start), False, jnp.int32(0), 0)
+    price = accountant.price(Event("gaussian", at_start), False, None, 0)
     first, state = Ledger(jnp.float32(0), accountant.budget).charge(price)
     final, granted = jax.lax.scan(step, state, (jnp.arange(noises.shape[0]), noises))
     return first, granted, final.spent
@@ -107,11 +109,11 @@ def test_a_query_that_was_not_planned_is_refused():
     for event, sampled, step, slot in (
         (Event("gaussian", enough), True, STEPS, 0),  # a step too many
         (Event("gaussian", enough), True, 0, 2),  # a third query of a step
-        (Event("gaussian", enough), False, 0, 1),  # a second one at the start
+        (Event("gaussian", enough), False, None, 1),  # a second one at the start
         (Event("laplace", enough), True, 0, 0),  # another mechanism
         (Event("none", enough), True, 0, 0),
     ):
-        assert accountant.price(event, sampled, jnp.int32(step), slot) == jnp.inf
+        assert accountant.price(event, sampled, step if step is None else jnp.int32(step), slot) == jnp.inf
     extra = gaussians((STEPS + 1, 1e6))
     for trace in (
         QUERIES + extra,
@@ -123,6 +125,20 @@ def test_a_query_that_was_not_planned_is_refused():
         assert filter.spent(trace) == math.inf
     # A planner asks for prices without saying when.
     assert accountant.price(Event("gaussian", jnp.float32(1.0)), True) < jnp.inf
+
+
+def test_on_full_batches_too_the_start_and_the_steps_have_envelopes_of_their_own():
+    whole = EnvelopeFilter("moments", Budget(3.0, 1e-5), FullBatch(), 2, gaussians((0, 9.0), (1, 5.0), (2, 6.0)))
+    price = whole.accountant().price
+    for step, least in ((None, 9.0), (jnp.int32(0), 5.0), (jnp.int32(1), 6.0)):
+        granted = [price(Event("gaussian", jnp.float32(least * by)), False, step, 0) < jnp.inf for by in (0.99, 1.01)]
+        assert granted == [False, True]
+
+
+def test_a_full_batch_run_under_a_fixed_schedule_takes_its_steps():
+    rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
+    result = private_train(rows, "noisygd", Budget(3.0, 1e-5), accountant="moments", key=jax.random.key(0))
+    assert result.steps == 50
 
 
 def test_float32_and_float64_decide_alike_next_to_the_envelope():

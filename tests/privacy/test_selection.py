@@ -152,6 +152,13 @@ def test_draws_follow_the_law(law):
     assert 20 < law.draw(1 - 2.0**-53) < 10_000
 
 
+@pytest.mark.parametrize("law", [PoissonRuns(3000.0), NegativeBinomial(2000.0, 0.3)], ids=["poisson", "binomial"])
+def test_a_law_whose_first_chances_underflow_is_drawn_from_all_the_same(law):
+    drawn = np.array([law.draw(u) for u in (0.1, 0.5, 0.9)])
+    assert drawn[1] == pytest.approx(law.mean, rel=0.02)
+    assert drawn[0] < drawn[1] < drawn[2]
+
+
 # ------------------------------------------------------------------------------------------------------- golden values
 @pytest.mark.parametrize(
     ("eta", "gamma", "rho", "order"), [(0.0, 0.03, 1e-3, 80.0), (1.0, 0.1, 0.02, 12.5), (0.5, 0.9, 3.0, 2.0)]

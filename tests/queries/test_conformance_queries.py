@@ -528,11 +528,13 @@ def test_host_noise_drawn_for_something_else_is_refused(distribution, size):
 def test_host_noise_is_what_the_host_drew_bit_for_bit():
     (bits,) = Entropy(4).draw([Draw("gaussian", 64)], 1)
     with jax.enable_x64(True):
-        noise = HostNoise([jnp.asarray(bits[0])], [Draw("gaussian", 64)])
-        noise.grid = 2.0**-60
-        added = np.asarray(noise.add("gaussian", jnp.zeros(64, jnp.float64), jnp.float32(1.0)))
+        drawn, rounded = (HostNoise([jnp.asarray(bits[0])], [Draw("gaussian", 64)]) for _ in range(2))
+        rounded.grid = 2.0**-20
+        given = np.asarray(drawn.standard("gaussian", (64,)))
+        added = np.asarray(rounded.add("gaussian", jnp.zeros(64, jnp.float64), jnp.float32(1.0)))
     drawn = bits[0].view(np.float64).ravel()
-    assert np.abs(added - drawn).max() <= 2.0**-60
+    assert np.array_equal(given, drawn)
+    assert 2.0**-23 < np.abs(added - drawn).max() <= 2.0**-21
     assert np.any(drawn != drawn.astype(np.float32))
 
 

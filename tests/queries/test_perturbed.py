@@ -111,6 +111,19 @@ def test_the_gradient_at_the_minimiser_is_rounding_error(model, convexity, scale
     assert float(norm) < 1e-10 * (600 + scale)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_answer_does_not_tell_where_the_search_ended(seed):
+    """The theorem is about the exact minimiser; a point just within a tolerance jumps where iterations change."""
+    with jax.enable_x64(True):
+        parts = jnp.asarray(lines_of(table(), 0.8)), jnp.asarray(table().y, jnp.float64), jnp.ones(600)
+        linear = jnp.asarray(30.0 * np.random.default_rng(seed).normal(size=D + 1))
+        made = Objective(Logistic(), *parts, jnp.asarray(0.05), linear)
+        found = [np.asarray(minimize(made, jnp.zeros(D + 1), tolerance)[0]) for tolerance in (30 * 2.0**-24, 1e-12)]
+    residual = slope(Logistic(), table(), 0.8, found[0], 0.05) + np.asarray(linear)
+    assert np.linalg.norm(residual) < 1e-13 * 630  # what adding up 600 gradients may round
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-11)
+
+
 def test_with_a_huge_budget_it_is_the_minimiser_of_the_ridge_objective():
     rows, ridge, norm = table(), 0.02, 0.8
     protector = ObjectivePerturbation(jnp.log(f32([norm])), jnp.log(f32([ridge])), f32([0.0]))

@@ -1,0 +1,102 @@
+"""Protectors on held-out tasks, as they would be deployed: a score to choose by, and where networks pay."""
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from l2p.protector import Protector
+from meta_train import gradient
+from meta_train.budgets import budgets_for
+from meta_train.config import BANDS, MetaConfig
+from meta_train.family import Family, TaskBatch
+
+#: Seeds of the tasks that training chooses by, and of those that the networks' gains are measured on.
+EVAL_KEY, GAIN_KEY = 20_000, 30_000
+
+
+class Judge:
+    """Scores protectors on fixed held-out tasks, `eval_tasks` for each feature count."""
+
+    def __init__(self, config: MetaConfig, family: Family, start: Protector):
+        model = config.find_model()
+        arguments = [{**config.task_arguments(d), "num_tasks": config.eval_tasks} for d in config.feature_counts]
+        self._config = config
+        self._draw = [jax.jit(functools.partial(family.sample, model=model, **some)) for some in arguments]
+        self._evaluate = jax.jit(
+            functools.partial(
+                gradient.evaluate, model=model, floor=config.excess_floor, budgets=budgets_for(config, start)
+            )
+        )
+        self._tasks = self._batches(EVAL_KEY)
+        self._start = start
+
+    @functools.cached_property
+    def before(self) -> dict[str, Any]:
+        """The report on what training starts from."""
+        return self(self._start)
+
+    def __call__(self, protector: Protector) -> dict[str, Any]:
+        """The mean score (lower is better), that of each band of budgets, and how well a constraint is met there."""
+        results = [self._results(protector, batch, EVAL_KEY) for batch in self._tasks]
+        scores, constraint = (np.stack([result[name] for result in results]) for name in ("score", "constraint"))
+        report = {
+            "held_out_score": float(scores.mean()),
+            "held_out_score_per_budget": _rounded(_by_band(scores).mean(0)),
+        }
+        if self._config.constraint == "augmented_lagrangian":
+            report |= {
+                "held_out_constraint_per_budget": _rounded(_by_band(constraint).mean(0)),
+                "held_out_constraint_abs": float(np.abs(constraint).mean()),
+            }
+        return report
+
+    def merit(self, report: dict[str, Any]) -> float:
+        """What training chooses by, lower is better: the mean score, as if the start ran in bands where it is better if
+        gains are going to be measured, since it will."""
+        if not self._config.gain_rounds:
+            return report["held_out_score"]
+        name = "held_out_score_per_budget"
+        return float(np.minimum(report[name], self.before[name]).mean())
+
+    def final(self, protector: Protector) -> dict[str, Any]:
+        """What the card of a trained protector says: its scores and, if asked for, what it gained over its start."""
+        report = self(protector)
+        return report | {"gains": self.gains(protector)} if self._config.gain_rounds else report
+
+    def gains(self, protector: Protector) -> dict[str, Any]:
+        """How much lower `protector` scores than the start in each band of log(mu N), on tasks that nobody chose by.
+
+        Both run on the same tasks with the same noise, so the standard errors are those of paired differences.
+        """
+        differences = []
+        for number in range(self._config.gain_rounds):
+            for batch in self._batches(GAIN_KEY + number):
+                both = (self._start, protector)
+                before, ours = (self._results(one, batch, GAIN_KEY + number)["score"] for one in both)
+                differences.append(before - ours)
+        in_bands = _by_band(np.stack(differences))
+        return {
+            "log_signal": _rounded(np.linspace(*self._config.log_signal, BANDS + 1)),
+            "mean": _rounded(in_bands.mean(0), 5),
+            "standard_error": _rounded(in_bands.std(0, ddof=1) / len(in_bands) ** 0.5, 5),
+            "tasks": len(in_bands),
+        }
+
+    def _batches(self, seed: int) -> list[TaskBatch]:
+        key = jax.random.key(seed)
+        counts = self._config.feature_counts
+        return [draw(jax.random.fold_in(key, d or 0)) for draw, d in zip(self._draw, counts, strict=True)]
+
+    def _results(self, protector: Protector, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
+        return jax.device_get(self._evaluate(protector, jax.random.key(seed), batch))
+
+
+def _by_band(values: np.ndarray) -> np.ndarray:
+    """f[batches, tasks] -> f[., BANDS]: the tasks of a batch are in order of log(mu N)."""
+    return values.reshape(len(values), BANDS, -1).swapaxes(1, 2).reshape(-1, BANDS)
+
+
+def _rounded(values: np.ndarray, digits: int = 4) -> list[float]:
+    return [round(float(value), digits) for value in values]

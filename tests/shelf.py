@@ -1,0 +1,20 @@
+"""Checkpoints that tests put on a shelf of their own."""
+
+import jax
+
+from l2p import checkpoint
+from meta_train.builders import BUILDERS
+
+CARD = {
+    "models": ["logistic"],
+    "sources": ["adult"],
+    "accountant": None,
+    "range": {"log_signal": [0.7, 8.7], "num_features": [24, 104]},
+}
+
+
+def put(folder, name, protector=None, **card):
+    """Write `protector`, or a fresh control, to `folder` with `CARD` and what `card` says otherwise; its path."""
+    path = folder / f"{name}.safetensors"
+    checkpoint.save(protector or BUILDERS["control"](jax.random.key(0)), path, {**CARD, **card})
+    return path
