@@ -1,10 +1,14 @@
 """Hyper-parameters as functions of the budget and the table's size."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 
 #: The range of log(mu N) that protectors are meta-trained on: mu N from 2 to 6,000.
 LOG_SIGNAL_RANGE = (0.7, 8.7)
+#: From 2 to 4,000 numbers that are learned.
+LOG_SIZE_RANGE = (math.log(2.0), math.log(4000.0))
 
 
 def standardize(log_signal: jax.Array) -> jax.Array:
@@ -14,6 +18,16 @@ def standardize(log_signal: jax.Array) -> jax.Array:
     """
     low, high = LOG_SIGNAL_RANGE
     return 4.0 * (jnp.clip(log_signal, low, high) - low) / (high - low) - 2.0
+
+
+def standardize_size(size: int) -> float:
+    """How many numbers are learned -> [-2, 2] from 2 of them to 4,000, on the scale of their logarithm, and clipped.
+
+    >>> standardize_size(2), round(standardize_size(90), 2)
+    (-2.0, 0.0)
+    """
+    low, high = LOG_SIZE_RANGE
+    return 4.0 * (min(max(math.log(size), low), high) - low) / (high - low) - 2.0
 
 
 def value(coefficients: jax.Array, log_signal: jax.Array) -> jax.Array:

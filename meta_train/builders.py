@@ -29,7 +29,7 @@ from l2p.protectors import (
     Stepwise,
 )
 from l2p.protectors.networks import init_mlp
-from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY
+from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 from l2p.tunable import lift, tunable
 from meta_train.budgets import epsilon_for, sized
 from meta_train.config import MetaConfig
@@ -102,6 +102,20 @@ def census_eigen(key: jax.Array) -> Stepwise:
     )
 
 
+def universal(key: jax.Array) -> Stepwise:
+    """`census_eigen` whose networks know the number of params too, and that of the learning rate how much of each
+    average is signal, and the spectrum that was bought."""
+    plain = census_eigen(key)
+    schedule, tensor = jax.random.split(jax.random.fold_in(key, 4))
+    return dataclasses.replace(
+        cast(Any, plain),
+        scheduler=dataclasses.replace(cast(Any, plain.scheduler), network=init_mlp(schedule, (3, 16, 2))),
+        projector=dataclasses.replace(
+            cast(Any, plain.projector), tensor_network=init_mlp(tensor, (TENSOR_INPUTS, 24, len(MEMORY) + 1))
+        ),
+    )
+
+
 def _row_length() -> RowLength:
     return RowLength(logit_share=_quadratic(-5.0), target_norm=jnp.float32(2.5))
 
@@ -156,6 +170,7 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "census": census,
     "control_eigen": control_eigen,
     "census_eigen": census_eigen,
+    "universal": universal,
     "paper": paper,
     "paper_norm": paper_norm,
     "agd": agd,

@@ -30,6 +30,11 @@ def apply_mlp(params: dict, inputs: jax.Array) -> jax.Array:
     return hidden
 
 
+def apply_known(params: dict, facts: jax.Array) -> jax.Array:
+    """f32[out] of as many of the `facts` f32[...] as the network was made for, in their order."""
+    return apply_mlp(params, facts[: params["layer0"]["w"].shape[0]])
+
+
 class StackedLSTM(nnx.Module):
     """Two LSTM layers and a linear head (Andrychowicz et al. 2016), applied to each line of its input alike."""
 

@@ -1,6 +1,7 @@
 """Projectors: from noised gradients to updates. They see released answers only."""
 
 import abc
+import math
 from typing import Any, cast
 
 import jax
@@ -8,9 +9,9 @@ import jax.numpy as jnp
 import optax
 
 from l2p import struct
-from l2p.conditioning import standardize, value
+from l2p.conditioning import standardize, standardize_size, value
 from l2p.oracle import Setup
-from l2p.protectors.networks import apply_mlp
+from l2p.protectors.networks import apply_known, apply_mlp
 from l2p.protectors.schedulers import Observation
 
 
@@ -70,6 +71,12 @@ MEMORY = (0.0, 0.5, 0.8, 0.9, 0.95)
 #: Inputs of a coordinate network: one signal-to-noise ratio per average, then six facts of the coordinate and the run;
 #: and one more in a private eigenbasis, where the coordinate's own strength is known.
 COORDINATE_INPUTS = len(MEMORY) + 6
+#: Most inputs of a tensor network: progress, log(mu N), how many params there are, how far each average stands out of
+#: its noise, and how far the coordinates' features do, on average and at most.
+TENSOR_INPUTS = 3 + len(MEMORY) + 2
+
+
+LOG_2 = math.log(2.0)
 
 
 @struct.dataclass
@@ -86,13 +93,13 @@ class MixProjector(Projector):
     """A learned mixture of gradient averages, with per-coordinate corrections from a zero-initialised network.
 
     Without networks it is momentum SGD with a learning rate that changes over the run, whose constants depend on
-    log(mu N). `tensor_network` sees (progress, log(mu N)); `coordinate_network` sees each coordinate's
+    log(mu N). `tensor_network` sees the run as a whole (`_facts`); `coordinate_network` sees each coordinate's
     signal-to-noise ratios, its parameter and the noise, and returns the coordinate's own mixture and gain.
 
     Attributes:
       log_learning_rate: f32[k, 2], intercept and slope in progress.
       mix: f32[k, 5], logits of the weights of the averages in `MEMORY`.
-      tensor_network: network with 2 inputs and 6 outputs (log gain, logits), or None.
+      tensor_network: network with up to `TENSOR_INPUTS` inputs and 6 outputs (log gain, logits), or None.
       coordinate_network: network with `COORDINATE_INPUTS` inputs, in an eigenbasis one more, and 6 outputs; or None.
     """
 
@@ -120,7 +127,7 @@ class MixProjector(Projector):
         logits = value(self.mix, setup.log_signal)
         inputs = jnp.stack([2 * progress - 1, standardize(setup.log_signal)])
         if self.tensor_network is not None:
-            extra = apply_mlp(self.tensor_network, inputs)
+            extra = apply_known(self.tensor_network, self._facts(average, std, seen, inputs))
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
         logits, log_gain = jnp.broadcast_to(logits[:, None], mean.shape), jnp.broadcast_to(log_gain, params.shape)
         if self.coordinate_network is not None:
@@ -128,6 +135,17 @@ class MixProjector(Projector):
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
         update = -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits, axis=0) * average, axis=0)
         return update, Averages(mean, variance, count)
+
+    def _facts(self, average: jax.Array, std: jax.Array, seen: Observation, inputs: jax.Array) -> jax.Array:
+        """What is known of the whole run: f32[TENSOR_INPUTS]."""
+        size = average.shape[1]
+        # Squared lengths against those of noise alone: 0 where there is nothing else.
+        energy = jnp.square(average).sum(1) / (size * jnp.square(std) + 1e-20)
+        strength = jnp.zeros(1) if seen.strength is None else seen.strength
+        spectrum = jnp.stack([strength.mean(), strength.max()]) / 4.0
+        return jnp.concatenate(
+            [inputs, jnp.array([standardize_size(size)]), (jnp.log1p(energy) - LOG_2) / 2.0, spectrum]
+        )
 
     def _coordinates(
         self, average: jax.Array, std: jax.Array, params: jax.Array, seen: Observation, inputs: jax.Array

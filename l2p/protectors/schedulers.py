@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from l2p.conditioning import standardize, value
+from l2p.conditioning import standardize, standardize_size, value
 from l2p.oracle import Oracle
-from l2p.protectors.networks import apply_mlp
+from l2p.protectors.networks import apply_known
 
 #: Held back when the last step takes all that is left: float32 rounding must not refuse it.
 SLACK = 1e-5
@@ -101,12 +101,13 @@ class ShareScheduler(Scheduler):
     """An open-loop schedule of shares and clipping norms, each a function of progress and log(mu N).
 
     The share's logit is that of the uniform schedule, 1 / (T - t), plus a line in t / T; a zero-initialised network
-    of (t / T, log(mu N)) may add to both. It looks at no answer, so the schedule is fixed before the run.
+    of (t / T, log(mu N), log of the number of params) may add to both. It looks at no answer, so the schedule is fixed
+    before the run.
 
     Attributes:
       share: f32[k, 2], intercept and slope of the logit's line.
       log_clip_norm: f32[k, 2], the same for the log of the clipping norm.
-      network: parameters of a network with 2 inputs and 2 outputs, or None.
+      network: parameters of a network with 2 or 3 inputs, those facts in their order, and 2 outputs; or None.
     """
 
     share: jax.Array
@@ -122,7 +123,8 @@ class ShareScheduler(Scheduler):
         logit = value(self.share, log_signal) @ line
         log_clip_norm = value(self.log_clip_norm, log_signal) @ line
         if self.network is not None:
-            extra = apply_mlp(self.network, jnp.stack([2 * progress - 1, standardize(log_signal)]))
+            size = jnp.asarray(standardize_size(seen.gradient.shape[0]))
+            extra = apply_known(self.network, jnp.stack([2 * progress - 1, standardize(log_signal), size]))
             logit, log_clip_norm = logit + extra[0], log_clip_norm + extra[1]
         charges_left = jnp.maximum(num_charges - charge, 1)
         # logit(1 / n) = -log(n - 1), and the last charge takes all that is left whatever the network says.
