@@ -44,7 +44,7 @@ from l2p.protectors import (
 )
 from l2p.protectors.hyfree import _least_change
 from l2p.protectors.networks import init_mlp
-from l2p.protectors.projectors import COORDINATE_INPUTS
+from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.result import answered
 from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
 from l2p.structure import decode, encode
@@ -117,9 +117,14 @@ CENSUS = CONTROL.replace(
 )
 LENGTH = RowLength(f32([-3.0]), f32(1.5))
 EIGENBASIS = Eigenbasis(f32([-1.5]), f32([-0.3]), f32([0.2]), f32(1.5))
+#: With networks that take all there is to know.
 IN_BASIS = CENSUS.replace(
     eigenbasis=EIGENBASIS,
-    projector=CENSUS.projector.replace(coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS + 1, 8, 6)))),
+    scheduler=SHARES.replace(network=shaken(init_mlp(KEY, (3, 8, 2)))),
+    projector=CENSUS.projector.replace(
+        tensor_network=shaken(init_mlp(KEY, (TENSOR_INPUTS, 8, 6))),
+        coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS + 1, 8, 6))),
+    ),
 )
 LSTM = LSTMProjector(shaken(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
 GREEDY = AGD(
