@@ -155,6 +155,8 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, An
         "census, no averaging": (census_with(averaging=None), {}),
         "control, private row length and eigenbasis": (builders.control_eigen, {}),
         "census, private row length and eigenbasis": (builders.census_eigen, {}),
+        "universal: networks that know the spectrum and how much is signal": (builders.universal, {}),
+        "census, evolution strategies": (builders.census, {"estimator": "evolution"}),
         "census, segments of 10 steps": (builders.census, {"objective": "truncated"}),
         "census, gradients constant": (builders.census, {"inner_gradient": False}),
         "census, segments, gradients constant": (
@@ -170,7 +172,7 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, An
 
 def has_networks(name: str) -> bool:
     """Whether a variant has constants to train first, under its networks."""
-    return not name.startswith("paper") and ("learned" in name or name.startswith("census"))
+    return not name.startswith("paper") and ("learned" in name or name.startswith(("census", "universal")))
 
 
 def without_networks(protector: Any) -> Any:

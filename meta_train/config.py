@@ -42,6 +42,8 @@ class MetaConfig:
       num_features: feature counts that tasks cycle through; None for tasks with every column of the table as it is.
       log_signal: range of log(mu N) that tasks are drawn from, uniformly.
       learning_rate: peak of a cosine schedule.
+      estimator: "backpropagation" of meta-gradients through runs, or "evolution": from pairs of runs on either side
+        (`meta_train.evolution`), which asks for no derivative.
       objective: "final" differentiates the whole run and scores its last loss; "truncated" scores the mean loss of
         each segment of `unroll` steps.
       excess_floor: added to a run's excess loss before its logarithm is taken: below it, less loss hardly counts.
@@ -77,6 +79,7 @@ class MetaConfig:
     num_features: tuple[int, ...] | None = (8, 24, 52, 104)
     log_signal: tuple[float, float] = (0.7, 8.7)
     learning_rate: float = 3e-3
+    estimator: str = "backpropagation"
     objective: str = "final"
     excess_floor: float = 0.02
     unroll: int = 10
@@ -95,6 +98,7 @@ class MetaConfig:
     def __post_init__(self):
         choices = {
             "method": ("gradient", "search", "both"),
+            "estimator": ("backpropagation", "evolution"),
             "objective": ("final", "truncated"),
             "constraint": ("share", "augmented_lagrangian", "soft"),
             "accountant": tuple(name for name in NAMES if name != "pld"),
@@ -121,6 +125,11 @@ class MetaConfig:
                 f"and below {1 / self.simulated_rows:.1e}."
             )
         self._check_shape()
+        if self.estimator == "evolution" and self.objective == "truncated":
+            raise InputError(
+                "estimator 'evolution' compares whole runs of shaken protectors, and a segment would go on from runs "
+                "that were not shaken so; choose objective 'final'."
+            )
         if self.method == "both" and self.constraint != "share":
             raise InputError(
                 f"constraint {self.constraint!r} is met by meta-gradients and unknown to random search, so the two "

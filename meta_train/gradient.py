@@ -14,6 +14,7 @@ from l2p.errors import InputError
 from l2p.models import Model
 from l2p.protector import Protector
 from l2p.tunable import combine, partition, tunable
+from meta_train import evolution
 from meta_train.budgets import Budgets, budgets_for
 from meta_train.config import MetaConfig
 from meta_train.constraint import Constraint, bands_of, penalty
@@ -159,9 +160,12 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
         price = state.constraint.lagrangian(spent, band, segment, mu) if has_price else 0.0
         return value + price, (value, spent, run)
 
-    in_axes = (None,) + (0,) * (1 + len(arguments))
-    gradient = jax.vmap(jax.grad(task_loss, has_aux=True), in_axes)
-    grads, (values, spent, runs) = gradient(floats, bands, *arguments)
+    gradient = jax.grad(task_loss, has_aux=True)
+    every = (bands, *arguments)
+    if config.estimator == "evolution":
+        gradient = functools.partial(evolution.gradient, task_loss)
+        every = (jax.random.split(jax.random.fold_in(jax.random.key(config.seed), step), config.tasks), *every)
+    grads, (values, spent, runs) = jax.vmap(gradient, (None,) + (0,) * len(every))(floats, *every)
     norms = jnp.sqrt(sum(jnp.square(leaf).reshape(config.tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
     factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
     mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / config.tasks, grads)

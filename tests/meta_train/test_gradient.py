@@ -61,7 +61,10 @@ def moved(before, after) -> dict[str, bool]:
     return {jax.tree_util.keystr(path): not np.array_equal(old, new) for (path, old), new in pairs}
 
 
-def test_meta_training_lowers_the_score_on_its_family(update, batch):
+@pytest.mark.parametrize("estimator", ["backpropagation", "evolution"])
+def test_meta_training_lowers_the_score_on_its_family(estimator, update, family, batch):
+    if estimator == "evolution":
+        update = gradient.compiled(dataclasses.replace(CONFIG, estimator=estimator), family, short("control"))
     state = gradient.init(short("control"), CONFIG)
     judge = jax.jit(
         lambda protector: gradient.evaluate(protector, jax.random.key(9), batch, MODEL, ByMu("gdp"))["score"].mean()
