@@ -10,7 +10,7 @@ from pathlib import Path
 
 from l2p import cells, results, standings, wins
 from l2p.errors import InputError
-from l2p.results import Row
+from l2p.results import Metric, Row
 from l2p.summary import markdown
 
 #: What a run's certified epsilon may be above its budget by, for rounding.
@@ -103,7 +103,7 @@ def page(folder: Path, out: Path | None = None) -> str:
         "constants per budget meta-tuned like the learned ones; *learned*, a meta-trained protector; *oracle*, "
         "searched on the private rows themselves; *reference*, without privacy.",
     ]
-    if won := [cell for one in found for cell in wins.wins(one.rows, one.inputs["adjacency"])]:
+    if won := _won(found):
         parts += [
             "## Learned protectors in every cell",
             "A cell is a data set, a model and a budget; the protector is the comparison's first method and never saw "
@@ -112,6 +112,8 @@ def page(folder: Path, out: Path | None = None) -> str:
             "control (out of range, or networks that say nothing). The best hand-designed method is the one with the "
             "best mean in that very cell, which nobody could have known beforehand.",
             "\n".join(f"- {line}" for line in wins.totals(won)),
+            "The same cells by test loss, which every run minimises and which tells apart runs that have one accuracy:",
+            "\n".join(f"- {line}" for line in wins.totals(_won(found, results.LOSS))),
             markdown(*wins.lines(won)),
         ]
     for (data, model, delta, adjacency), members in groups.items():
@@ -161,6 +163,10 @@ def _standings(members: Sequence[Comparison], adjacency: str, out: Path | None) 
     legend = standings.legend((entry.kind for entry in entries.values()), adjacency)
     said = [f"- {verdict.sentence(metric)}" for verdict in standings.verdicts(private, metric)]
     return [title, markdown(header, lines), *legend, "\n".join(said)]
+
+
+def _won(found: Sequence[Comparison], metric: Metric | None = None) -> list[wins.Win]:
+    return [cell for one in found for cell in wins.wins(one.rows, one.inputs["adjacency"], metric)]
 
 
 def _link(folder: Path, out: Path | None) -> str:

@@ -46,6 +46,7 @@ class Metric:
 
 ACCURACY = Metric("test_accuracy", "test accuracy", 1)
 ERROR = Metric("test_mse", "test mean squared error", -1)
+LOSS = Metric("test_loss", "test loss", -1)
 
 
 def metric_of(rows: Iterable[Row]) -> Metric:

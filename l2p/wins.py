@@ -57,13 +57,19 @@ def verdict(lead: Estimate) -> str:
     return "better" if lead.mean > 0 else "worse"
 
 
-def wins(rows: Sequence[Row], adjacency: str) -> list[Win]:
-    """The cells of one comparison, by epsilon; none if it is not one of a learned protector and its control."""
+def wins(rows: Sequence[Row], adjacency: str, metric: Metric | None = None) -> list[Win]:
+    """The cells of one comparison, by epsilon; none if it is not one of a learned protector and its control.
+
+    Args:
+      rows: of the comparison's results.csv.
+      adjacency: of its budgets.
+      metric: what the cells are judged by; None for the comparison's own.
+    """
     methods = list(dict.fromkeys(row["method"] for row in rows))
     forms = {method: standings.form(method) for method in methods}
     if forms[methods[0]] != "learned" or "control" not in forms.values():
         return []
-    metric = results.metric_of(rows)
+    metric = metric or results.metric_of(rows)
     kinds, values = standings.kinds(rows, adjacency), results.by_seed(rows, metric.column)
     ours = values[methods[0]]
     found = []

@@ -54,6 +54,15 @@ def test_a_protector_meets_the_best_hand_designed_method_its_control_and_the_ora
     assert line[5] == "control-other: -0.0100 ± 0.0000, worse"
 
 
+def test_another_metric_may_see_a_lead_where_accuracy_sees_none():
+    rows = [*rows_of("census", 0.8, test_loss=0.41), *rows_of("control", 0.8, test_loss=0.42), *rows_of("agd", 0.7)]
+    rows = [row | {"test_loss": row["test_loss"] or 0.4} for row in rows]
+    by_accuracy, by_loss = (wins.wins(rows, "zero_out", metric)[0] for metric in (None, results.LOSS))
+    assert (wins.verdict(by_accuracy.leads["control"]), wins.verdict(by_loss.leads["control"])) == ("same", "better")
+    assert by_loss.leads["control"].mean == pytest.approx(0.01)
+    assert wins.verdict(by_loss.leads["best hand-designed"]) == "worse"
+
+
 def test_leads_are_paired_by_seed():
     noisy = [*rows_of("census", 0.80, spread=0.2), *rows_of("control", 0.79, spread=0.2), *rows_of("agd", 0.79)]
     (cell,) = wins.wins(noisy, "zero_out")
