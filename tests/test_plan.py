@@ -17,6 +17,7 @@ from l2p.plan import RULE, at, crossing, epsilon_for, log_signal, plan, rounded,
 from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from meta_train.builders import BUILDERS
+from meta_train.sources import parts_of
 
 BUDGET = Budget(0.1, 1e-6)
 CARD = {"sources": ["adult"], "range": {"log_signal": [1.0, 9.0], "num_features": [8, 104]}}
@@ -261,7 +262,7 @@ def test_shipped_meta_tests_are_sane(name):
     figures = checkpoint.load(name).card["meta_test"]
     low, high = checkpoint.load(name).card["range"]["log_signal"]
     bands = figures["bands"]
-    assert [figures["data"]] == checkpoint.load(name).card["sources"]
+    assert sorted(parts_of(figures["data"])) == checkpoint.load(name).card["sources"]
     assert figures["tasks"] >= 32
     assert bands[1]["log_signal"][0] == low
     assert bands[-1]["log_signal"][1] == high
@@ -294,7 +295,8 @@ def test_shipped_protectors_are_planned_for(capsys):
         name
         for name in LOGISTIC
         # Made for up to 52 features, and for 784.
-        if name.endswith(("ipums_br", "mnist-46", "mnist-4,6", "mnist-12", "mnist-79", "digits"))
+        if "universal" not in name
+        and name.endswith(("ipums_br", "mnist-46", "mnist-4,6", "mnist-12", "mnist-79", "digits"))
     }
 
 
