@@ -9,13 +9,17 @@ FILTERS, GRID = 32, 3
 #: What a mean response is divided by, a public constant; a few bright spots exceed it and are clipped.
 MOST = 0.6
 #: Images that are convolved at a time, to keep memory flat.
-_BLOCK = 500
+_BLOCK = 250
+#: Pixels are multiples of 1 / 255 or 1 / 16, and filters are rounded to multiples of 1 / 1024, so that sums are of
+#: whole numbers and exact: a table has the same digest on every machine.
+_PIXEL, _TAP = 4080.0, 1024.0
 
 
 def random_features(images: np.ndarray) -> np.ndarray:
     """Random convolutions, rectified and averaged over a grid (Jarrett, Kavukcuoglu, Ranzato & LeCun 2009).
 
-    Filters are drawn once from a fixed seed, have mean 0 and length 1, and are 5 x 5, or 3 x 3 on images of side 8.
+    Filters are drawn once from a fixed seed, have mean 0 and length 1 up to rounding, and are 5 x 5, or 3 x 3 on
+    images of side 8.
 
     Args:
       images: f32[n, side, side] in [0, 1].
@@ -30,12 +34,14 @@ def random_features(images: np.ndarray) -> np.ndarray:
     patch = 5 if side > 8 else 3
     filters = np.random.default_rng(0).normal(size=(patch * patch, FILTERS))
     filters -= filters.mean(0)
-    filters = (filters / np.linalg.norm(filters, axis=0)).astype(np.float32)
-    features = [_pooled(images[i : i + _BLOCK], filters, patch) for i in range(0, len(images), _BLOCK)]
-    return np.clip(np.concatenate(features) / np.float32(MOST), 0.0, 1.0)
+    filters = np.rint(_TAP * filters / np.linalg.norm(filters, axis=0))
+    pixels = np.rint(_PIXEL * images.astype(np.float64))
+    features = [_pooled(pixels[i : i + _BLOCK], filters, patch) for i in range(0, len(images), _BLOCK)]
+    return np.clip(np.concatenate(features) / (_PIXEL * _TAP * MOST), 0.0, 1.0).astype(np.float32)
 
 
 def _pooled(images: np.ndarray, filters: np.ndarray, patch: int) -> np.ndarray:
+    """f64[n, 288] of whole numbers f64: sums are exact in any order, and a mean is rounded once."""
     windows = np.lib.stride_tricks.sliding_window_view(images, (patch, patch), axis=(1, 2))
     responses = np.maximum(windows.reshape(*windows.shape[:3], -1) @ filters, 0.0)
     edges = np.linspace(0, responses.shape[1], GRID + 1).round().astype(int)
