@@ -18,8 +18,8 @@ def dataclass(cls: Class) -> Class:
 
     Not flax's own, which registers with `jax.tree_util.register_dataclass`: in jaxlib 0.10.2 the tree structures of two
     classes registered so compare equal when their fields do, whatever the classes are. `jax.jit` then takes one for the
-    other where their hashes collide, about once in a hundred pairs, and runs what it compiled for the other class: the
-    sum of one query under the noise of the next. Structures of nodes registered with functions name their class.
+    other where their hashes collide, and runs what it compiled for the other class: the sum of one query under the
+    noise of the next. Structures of nodes registered with functions name their class.
 
     Args:
       cls: a class with annotated fields; those of `field(pytree_node=False)` are static, the others children.

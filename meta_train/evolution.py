@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 
 from l2p.tunable import tunable
+from meta_train.both import GRADIENT_RUNS
 
 #: Standard deviation of the steps to either side: parameters are logs, logits and weights of networks.
 SPREAD = 0.03
-#: Pairs of runs per task: as many runs as differentiating one counts as (`meta_train.both.GRADIENT_RUNS`).
-PAIRS = 2
+#: Pairs of runs per task: as many runs as differentiating one counts as.
+PAIRS = GRADIENT_RUNS // 2
 
 
 def gradient(task_loss: Callable, floats: Any, key: jax.Array, *arguments: Any) -> tuple[Any, Any]:

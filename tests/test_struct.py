@@ -23,7 +23,7 @@ def make(index):
 
 
 def test_jit_never_takes_one_class_for_another():
-    """With `jax.tree_util.register_dataclass`, about 70 of 400 answers are another class's (jaxlib 0.10.2)."""
+    """Registered with `jax.tree_util.register_dataclass`, some of these get another's answer (jaxlib 0.10.2)."""
     answer = jax.jit(lambda made: made.answer())
     made = [make(index)(jnp.float32(0.5), 3) for index in range(64)]
     assert [float(answer(one)) for one in made] == [index + 0.5 for index in range(64)]
@@ -55,7 +55,7 @@ def test_children_have_their_names_and_copies_change_what_they_are_told():
 
 
 def test_queries_with_the_same_fields_are_told_apart():
-    """On one machine in a few, the second of these was answered with the first's sum."""
+    """On a worker of CI, the second of these was answered with the first's sum."""
     twins = (queries.FeatureSum, queries.SecondMoment, queries.CrossMoment)
     structures = [jax.tree.structure(kind(3, jnp.float32(0.9), jnp.float32(1.7))) for kind in twins]
     assert len(set(structures)) == len(twins)

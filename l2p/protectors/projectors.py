@@ -76,9 +76,6 @@ COORDINATE_INPUTS = len(MEMORY) + 6
 TENSOR_INPUTS = 3 + len(MEMORY) + 2
 
 
-LOG_2 = math.log(2.0)
-
-
 @struct.dataclass
 class Averages:
     """Running averages of noised gradients: mean f32[5, p] and the noise variance f32[5] each of them carries."""
@@ -139,13 +136,12 @@ class MixProjector(Projector):
     def _facts(self, average: jax.Array, std: jax.Array, seen: Observation, inputs: jax.Array) -> jax.Array:
         """What is known of the whole run: f32[TENSOR_INPUTS]."""
         size = average.shape[1]
-        # Squared lengths against those of noise alone: 0 where there is nothing else.
+        # Squared lengths against those of noise alone; below, 0 where an average is as long as its noise makes it.
         energy = jnp.square(average).sum(1) / (size * jnp.square(std) + 1e-20)
         strength = jnp.zeros(1) if seen.strength is None else seen.strength
         spectrum = jnp.stack([strength.mean(), strength.max()]) / 4.0
-        return jnp.concatenate(
-            [inputs, jnp.array([standardize_size(size)]), (jnp.log1p(energy) - LOG_2) / 2.0, spectrum]
-        )
+        ratios = (jnp.log1p(energy) - math.log(2.0)) / 2.0
+        return jnp.concatenate([inputs, jnp.array([standardize_size(size)]), ratios, spectrum])
 
     def _coordinates(
         self, average: jax.Array, std: jax.Array, params: jax.Array, seen: Observation, inputs: jax.Array
