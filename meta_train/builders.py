@@ -29,7 +29,7 @@ from l2p.protectors import (
     Stepwise,
 )
 from l2p.protectors.networks import init_mlp
-from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
+from l2p.protectors.projectors import BLOCK_INPUTS, COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 from l2p.tunable import lift, tunable
 from meta_train.budgets import epsilon_for, sized
 from meta_train.config import MetaConfig
@@ -116,6 +116,14 @@ def universal(key: jax.Array) -> Stepwise:
     )
 
 
+def layered(key: jax.Array) -> Stepwise:
+    """`universal` whose coordinate network knows the coordinate's layer: for models with hidden units."""
+    plain = universal(key)
+    network = init_mlp(jax.random.fold_in(key, 5), (COORDINATE_INPUTS + 1 + BLOCK_INPUTS, 24, 12, len(MEMORY) + 1))
+    projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
+    return dataclasses.replace(cast(Any, plain), projector=projector)
+
+
 def _row_length() -> RowLength:
     return RowLength(logit_share=_quadratic(-5.0), target_norm=jnp.float32(2.5))
 
@@ -171,6 +179,7 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "control_eigen": control_eigen,
     "census_eigen": census_eigen,
     "universal": universal,
+    "layered": layered,
     "paper": paper,
     "paper_norm": paper_norm,
     "agd": agd,

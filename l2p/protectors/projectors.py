@@ -11,7 +11,7 @@ import optax
 from l2p import struct
 from l2p.conditioning import standardize, standardize_size, value
 from l2p.oracle import Setup
-from l2p.protectors.networks import apply_known, apply_mlp
+from l2p.protectors.networks import apply_known, apply_mlp, num_inputs
 from l2p.protectors.schedulers import Observation
 
 
@@ -71,6 +71,9 @@ MEMORY = (0.0, 0.5, 0.8, 0.9, 0.95)
 #: Inputs of a coordinate network: one signal-to-noise ratio per average, then six facts of the coordinate and the run;
 #: and one more in a private eigenbasis, where the coordinate's own strength is known.
 COORDINATE_INPUTS = len(MEMORY) + 6
+#: And, after that one, what a network may be told of the coordinate's block (`Model.blocks`): how many params it has,
+#: whether it is of the last layer, and how far its average stands out of its noise.
+BLOCK_INPUTS = 3
 #: Most inputs of a tensor network: progress, log(mu N), how many params there are, how far each average stands out of
 #: its noise, and how far the coordinates' features do, on average and at most.
 TENSOR_INPUTS = 3 + len(MEMORY) + 2
@@ -97,7 +100,8 @@ class MixProjector(Projector):
       log_learning_rate: f32[k, 2], intercept and slope in progress.
       mix: f32[k, 5], logits of the weights of the averages in `MEMORY`.
       tensor_network: network with up to `TENSOR_INPUTS` inputs and 6 outputs (log gain, logits), or None.
-      coordinate_network: network with `COORDINATE_INPUTS` inputs, in an eigenbasis one more, and 6 outputs; or None.
+      coordinate_network: network with `COORDINATE_INPUTS` inputs, in an eigenbasis one more and perhaps `BLOCK_INPUTS`,
+        and 6 outputs; or None.
     """
 
     log_learning_rate: jax.Array
@@ -128,7 +132,11 @@ class MixProjector(Projector):
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
         logits, log_gain = jnp.broadcast_to(logits[:, None], mean.shape), jnp.broadcast_to(log_gain, params.shape)
         if self.coordinate_network is not None:
-            extra = apply_mlp(self.coordinate_network, self._coordinates(average, std, params, seen, inputs)).T
+            facts = self._coordinates(average, std, params, seen, inputs)
+            if num_inputs(self.coordinate_network) > facts.shape[1]:
+                blocks = setup.model.blocks(setup.model.num_features(params.shape[0]))
+                facts = jnp.concatenate([facts, _of_blocks(blocks, average[-2], std[-2])], axis=1)
+            extra = apply_mlp(self.coordinate_network, facts).T
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
         update = -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits, axis=0) * average, axis=0)
         return update, Averages(mean, variance, count)
@@ -156,3 +164,15 @@ class MixProjector(Projector):
         if seen.strength is not None:
             lines.append(seen.strength[:, None] / 4.0)
         return jnp.concatenate(lines, axis=1)
+
+
+def _of_blocks(blocks: tuple[int, ...], average: jax.Array, std: jax.Array) -> jax.Array:
+    """What every coordinate's block is: f32[p, BLOCK_INPUTS]."""
+    lines, start = [], 0
+    for index, size in enumerate(blocks):
+        energy = jnp.square(average[start : start + size]).sum() / (size * jnp.square(std) + 1e-20)
+        last = jnp.float32(index >= len(blocks) - 2)
+        facts = jnp.stack([jnp.float32(standardize_size(size)), last, jnp.log1p(energy)])
+        lines.append(jnp.broadcast_to(facts, (size, BLOCK_INPUTS)))
+        start += size
+    return jnp.concatenate(lines)
