@@ -37,7 +37,8 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
     legend = standings.legend(kinds.values(), config.adjacency)
     for line in (*legend, *verdicts, *notes):
         Console().print(line, markup=False, highlight=False)
-    _write(config, tables, verdicts, legend, notes)
+    # As results name it: `softmax` of a config is `softmax:10` there, once the classes are known.
+    _write(config, str(rows[0]["model"]), tables, verdicts, legend, notes)
     scores, loss = (results.by_method(rows, column) for column in (metric.column, "train_loss"))
     reference, oracles = (
         tuple(method for method, kind in kinds.items() if kind == wanted) for wanted in ("reference", "oracle")
@@ -110,11 +111,16 @@ def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def _write(
-    config: CompareConfig, tables: Mapping[str, Cells], verdicts: list[str], legend: list[str], notes: list[str]
+    config: CompareConfig,
+    model: str,
+    tables: Mapping[str, Cells],
+    verdicts: list[str],
+    legend: list[str],
+    notes: list[str],
 ) -> None:
     parts = [
         f"# {', '.join(config.methods)} on {config.data}",
-        f"Model {config.model}, δ = {config.delta:g}, {config.adjacency} adjacency, {config.seeds} seeds; a seed fixes "
+        f"Model {model}, δ = {config.delta:g}, {config.adjacency} adjacency, {config.seeds} seeds; a seed fixes "
         "split and noise for every method. These are simulations with reproducible noise, scored on data outside any "
         "guarantee: nothing here is a private release. Every run is in results.csv.",
         "![The metric and train loss against epsilon](figure.png)",
