@@ -24,16 +24,18 @@ import numpy as np
 import tyro
 
 from l2p import struct
+from l2p.oracle import Setup
 from l2p.protector import Protector
 from l2p.protectors import Decaying, MixProjector, Optax, ShareScheduler
-from l2p.protectors.networks import init_mlp
-from l2p.protectors.projectors import MEMORY, Projector
+from l2p.protectors.lstm import NUM_UNITS
+from l2p.protectors.networks import apply_lstm, init_lstm, init_mlp, lstm_carry
+from l2p.protectors.projectors import MEMORY, Averages, Projector
 from l2p.protectors.schedulers import Scheduler
 from l2p.results import Estimate
 from l2p.summary import markdown
 from meta_train import builders, gradient
 from meta_train.budgets import budgets_for
-from meta_train.builders import warm_start
+from meta_train.builders import PLAIN_INPUTS, warm_start
 from meta_train.config import MetaConfig
 from meta_train.sources import families
 
@@ -69,6 +71,27 @@ class Blinded(MixProjector):
 
     def _coordinates(self, *seen: Any) -> jax.Array:
         return super()._coordinates(*seen).at[:, jnp.array(self.hidden)].set(0.0)
+
+
+@struct.dataclass
+class Remembering(Averages):
+    """Averages, and what an LSTM remembers of every coordinate."""
+
+    carry: Any
+
+
+@struct.dataclass
+class Recurrent(MixProjector):
+    """The coordinate network is the paper's LSTM, in its place: told the same, and at first silent too."""
+
+    def init(self, params: jax.Array, setup: Setup) -> Remembering:
+        plain = super().init(params, setup)
+        return Remembering(plain.mean, plain.variance, plain.count, lstm_carry(params.shape[0], NUM_UNITS))
+
+    def _corrections(self, state: Any, facts: jax.Array) -> tuple[jax.Array, Remembering]:
+        network = cast(dict, self.coordinate_network)["lstm"]
+        carry, said = apply_lstm(network, state.carry, facts[:, :PLAIN_INPUTS])
+        return said.T, dataclasses.replace(state, carry=carry)
 
 
 def constant(number: float) -> jax.Array:
@@ -127,6 +150,13 @@ def without_tensors(key: jax.Array) -> MixProjector:
     return dataclasses.replace(cast(MixProjector, builders.census(key).projector), tensor_network=None)
 
 
+def recurrent(key: jax.Array) -> Recurrent:
+    """The learned projector with an LSTM for every coordinate."""
+    whole = cast(MixProjector, builders.census(key).projector)
+    fields = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
+    return Recurrent(**fields | {"coordinate_network": {"lstm": init_lstm(key, PLAIN_INPUTS, NUM_UNITS, 6)}})
+
+
 RATIOS, PARAMS, LEVELS = tuple(range(len(MEMORY))), len(MEMORY), tuple(range(len(MEMORY) + 3, len(MEMORY) + 6))
 
 
@@ -156,6 +186,7 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, An
         "control, private row length and eigenbasis": (builders.control_eigen, {}),
         "census, private row length and eigenbasis": (builders.census_eigen, {}),
         "universal: networks that know the spectrum and how much is signal": (builders.universal, {}),
+        "census, LSTM in place of the coordinate network": (census_with(projector=recurrent), {}),
         "census, evolution strategies": (builders.census, {"estimator": "evolution"}),
         "census, segments of 10 steps": (builders.census, {"objective": "truncated"}),
         "census, gradients constant": (builders.census, {"inner_gradient": False}),

@@ -29,10 +29,13 @@ from l2p.protectors import (
     Stepwise,
 )
 from l2p.protectors.networks import init_mlp
-from l2p.protectors.projectors import BLOCK_INPUTS, COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
+from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 from l2p.tunable import lift, tunable
 from meta_train.budgets import epsilon_for, sized
 from meta_train.config import MetaConfig
+
+#: How much a coordinate network is told where rows have no basis of their own, and where models have one layer.
+PLAIN_INPUTS, BASIS_INPUTS = COORDINATE_INPUTS - 4, COORDINATE_INPUTS - 3
 
 
 def _quadratic(*constants: float) -> jax.Array:
@@ -83,7 +86,7 @@ def census(key: jax.Array) -> Stepwise:
     return _on_centred_rows(
         init_mlp(schedule, (2, 16, 2)),
         init_mlp(tensor, (2, 16, len(MEMORY) + 1)),
-        init_mlp(coordinate, (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1)),
+        init_mlp(coordinate, (PLAIN_INPUTS, 24, 12, len(MEMORY) + 1)),
     )
 
 
@@ -95,7 +98,7 @@ def control_eigen(key: jax.Array) -> Stepwise:
 def census_eigen(key: jax.Array) -> Stepwise:
     """`control_eigen` with networks, of which the coordinates' knows each direction's strength."""
     plain = census(key)
-    network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS + 1, 24, 12, len(MEMORY) + 1))
+    network = init_mlp(jax.random.fold_in(key, 3), (BASIS_INPUTS, 24, 12, len(MEMORY) + 1))
     projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
     return dataclasses.replace(
         cast(Any, plain), projector=projector, row_length=_row_length(), eigenbasis=_eigenbasis()
@@ -119,7 +122,7 @@ def universal(key: jax.Array) -> Stepwise:
 def layered(key: jax.Array) -> Stepwise:
     """`universal` whose coordinate network knows the coordinate's layer: for models with hidden units."""
     plain = universal(key)
-    network = init_mlp(jax.random.fold_in(key, 5), (COORDINATE_INPUTS + 1 + BLOCK_INPUTS, 24, 12, len(MEMORY) + 1))
+    network = init_mlp(jax.random.fold_in(key, 5), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
     projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
     return dataclasses.replace(cast(Any, plain), projector=projector)
 

@@ -11,7 +11,7 @@ from l2p.models import MLP, Logistic
 from l2p.privacy import Filter
 from l2p.protectors import MixProjector
 from l2p.protectors.networks import apply_known, apply_mlp, init_mlp
-from l2p.protectors.projectors import BLOCK_INPUTS, COORDINATE_INPUTS, TENSOR_INPUTS
+from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.schedulers import Observation
 
 SETUP = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(0.5, 1e-6)).accountant(), 100)
@@ -69,12 +69,12 @@ def test_it_is_told_the_spectrum_that_was_bought():
     assert log_gain(MOST_AT, strength=strength) == pytest.approx(2.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("index", range(BLOCK_INPUTS))
+@pytest.mark.parametrize("index", range(3))
 def test_every_coordinate_is_told_of_its_own_block(index):
     model = MLP(num_units=3)
     size = model.num_params(2)
     setup = SETUP.replace(model=model)
-    weight = jnp.zeros((COORDINATE_INPUTS + 1 + BLOCK_INPUTS, 6)).at[COORDINATE_INPUTS + 1 + index, 0].set(1.0)
+    weight = jnp.zeros((COORDINATE_INPUTS, 6)).at[COORDINATE_INPUTS - 3 + index, 0].set(1.0)
     told = PLAIN.replace(coordinate_network={"layer0": {"w": weight, "b": jnp.zeros(6)}})
     # Six hidden weights are as long as noise, three biases twice, three output weights four times, and its bias 0.
     gradient = STD * jnp.repeat(jnp.array([1.0, 2.0, 4.0, 1e-6]), jnp.array([6, 3, 3, 1]))

@@ -32,12 +32,7 @@ def apply_mlp(params: dict, inputs: jax.Array) -> jax.Array:
 
 def apply_known(params: dict, facts: jax.Array) -> jax.Array:
     """f32[..., out] of as many of the `facts` f32[..., known] as the network was made for, in their order."""
-    return apply_mlp(params, facts[..., : num_inputs(params)])
-
-
-def num_inputs(params: dict) -> int:
-    """How many inputs a network was made for."""
-    return params["layer0"]["w"].shape[0]
+    return apply_mlp(params, facts[..., : params["layer0"]["w"].shape[0]])
 
 
 class StackedLSTM(nnx.Module):

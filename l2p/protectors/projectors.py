@@ -1,6 +1,7 @@
 """Projectors: from noised gradients to updates. They see released answers only."""
 
 import abc
+import dataclasses
 import math
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ import optax
 from l2p import struct
 from l2p.conditioning import standardize, standardize_size, value
 from l2p.oracle import Setup
-from l2p.protectors.networks import apply_known, apply_mlp, num_inputs
+from l2p.protectors.networks import apply_known
 from l2p.protectors.schedulers import Observation
 
 
@@ -68,12 +69,10 @@ class Optax(Projector):
 
 #: Decay rates of the gradient averages that a `MixProjector` mixes.
 MEMORY = (0.0, 0.5, 0.8, 0.9, 0.95)
-#: Inputs of a coordinate network: one signal-to-noise ratio per average, then six facts of the coordinate and the run;
-#: and one more in a private eigenbasis, where the coordinate's own strength is known.
-COORDINATE_INPUTS = len(MEMORY) + 6
-#: And, after that one, what a network may be told of the coordinate's block (`Model.blocks`): how many params it has,
-#: whether it is of the last layer, and how far its average stands out of its noise.
-BLOCK_INPUTS = 3
+#: Most inputs of a coordinate network: one signal-to-noise ratio per average; six facts of the coordinate and the run;
+#: how strong the coordinate's feature is, 0 where no eigenbasis was bought; and of its block (`Model.blocks`) how many
+#: params it has, whether it is of the last layer, and how far its average stands out of its noise.
+COORDINATE_INPUTS = len(MEMORY) + 6 + 1 + 3
 #: Most inputs of a tensor network: progress, log(mu N), how many params there are, how far each average stands out of
 #: its noise, and how far the coordinates' features do, on average and at most.
 TENSOR_INPUTS = 3 + len(MEMORY) + 2
@@ -100,8 +99,7 @@ class MixProjector(Projector):
       log_learning_rate: f32[k, 2], intercept and slope in progress.
       mix: f32[k, 5], logits of the weights of the averages in `MEMORY`.
       tensor_network: network with up to `TENSOR_INPUTS` inputs and 6 outputs (log gain, logits), or None.
-      coordinate_network: network with `COORDINATE_INPUTS` inputs, in an eigenbasis one more and perhaps `BLOCK_INPUTS`,
-        and 6 outputs; or None.
+      coordinate_network: network with up to `COORDINATE_INPUTS` inputs and 6 outputs, or None.
     """
 
     log_learning_rate: jax.Array
@@ -116,30 +114,24 @@ class MixProjector(Projector):
     def __call__(
         self, state: Averages, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Averages]:
-        decay = jnp.array(MEMORY)
-        count = state.count + 1.0
-        mean = decay[:, None] * state.mean + (1.0 - decay)[:, None] * seen.gradient[None, :]
-        variance = decay**2 * state.variance + (1.0 - decay) ** 2 * jnp.square(seen.noise_std)
-        # Early averages lean towards their zero start; dividing by their total weight removes that.
-        total = 1.0 - decay**count
-        average, std = mean / total[:, None], jnp.sqrt(variance + 1e-20) / total
-
+        state, average, std = _with(state, seen)
         log_gain = value(self.log_learning_rate, setup.log_signal) @ jnp.stack([jnp.ones(()), progress])
         logits = value(self.mix, setup.log_signal)
         inputs = jnp.stack([2 * progress - 1, standardize(setup.log_signal)])
         if self.tensor_network is not None:
             extra = apply_known(self.tensor_network, self._facts(average, std, seen, inputs))
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
-        logits, log_gain = jnp.broadcast_to(logits[:, None], mean.shape), jnp.broadcast_to(log_gain, params.shape)
+        logits, log_gain = jnp.broadcast_to(logits[:, None], average.shape), jnp.broadcast_to(log_gain, params.shape)
         if self.coordinate_network is not None:
-            facts = self._coordinates(average, std, params, seen, inputs)
-            if num_inputs(self.coordinate_network) > facts.shape[1]:
-                blocks = setup.model.blocks(setup.model.num_features(params.shape[0]))
-                facts = jnp.concatenate([facts, _of_blocks(blocks, average[-2], std[-2])], axis=1)
-            extra = apply_mlp(self.coordinate_network, facts).T
+            blocks = setup.model.blocks(setup.model.num_features(params.shape[0]))
+            facts = self._coordinates(average, std, params, seen, inputs, blocks)
+            extra, state = self._corrections(state, facts)
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
-        update = -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits, axis=0) * average, axis=0)
-        return update, Averages(mean, variance, count)
+        return -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits, axis=0) * average, axis=0), state
+
+    def _corrections(self, state: Averages, facts: jax.Array) -> tuple[jax.Array, Averages]:
+        """What the coordinate network says, f32[6, p], of facts f32[p, COORDINATE_INPUTS]; and the next state."""
+        return apply_known(cast(dict, self.coordinate_network), facts).T, state
 
     def _facts(self, average: jax.Array, std: jax.Array, seen: Observation, inputs: jax.Array) -> jax.Array:
         """What is known of the whole run: f32[TENSOR_INPUTS]."""
@@ -152,27 +144,44 @@ class MixProjector(Projector):
         return jnp.concatenate([inputs, jnp.array([standardize_size(size)]), ratios, spectrum])
 
     def _coordinates(
-        self, average: jax.Array, std: jax.Array, params: jax.Array, seen: Observation, inputs: jax.Array
+        self,
+        average: jax.Array,
+        std: jax.Array,
+        params: jax.Array,
+        seen: Observation,
+        inputs: jax.Array,
+        blocks: tuple[int, ...],
     ) -> jax.Array:
-        """What the coordinate network sees: f32[p, COORDINATE_INPUTS], with a known strength f32[p, ... + 1]."""
+        """What is known of every coordinate: f32[p, COORDINATE_INPUTS]."""
         ratios = jnp.arcsinh(average / (std[:, None] + 1e-12))
         # How much of the whole gradient is signal: its squared length against what noise alone would give.
         size = average.shape[1]
         energy = jnp.square(average[-2]).sum() / (size * jnp.square(std[-2]) + 1e-20)
         shared = jnp.stack([*inputs, jnp.log(seen.noise_std + 1e-12) / 4.0, jnp.log1p(energy), jnp.log(size) / 4.0])
+        strength = jnp.zeros_like(params) if seen.strength is None else seen.strength / 4.0
         lines = [ratios.T, params[:, None], jnp.broadcast_to(shared[None, :], (size, shared.shape[0]))]
-        if seen.strength is not None:
-            lines.append(seen.strength[:, None] / 4.0)
-        return jnp.concatenate(lines, axis=1)
+        return jnp.concatenate([*lines, strength[:, None], _of_blocks(blocks, average[-2], std[-2])], axis=1)
+
+
+def _with(state: Averages, seen: Observation) -> tuple[Averages, jax.Array, jax.Array]:
+    """The next state, the averages f32[5, p] with the newest gradient, and the noise f32[5] of each."""
+    decay = jnp.array(MEMORY)
+    count = state.count + 1.0
+    mean = decay[:, None] * state.mean + (1.0 - decay)[:, None] * seen.gradient[None, :]
+    variance = decay**2 * state.variance + (1.0 - decay) ** 2 * jnp.square(seen.noise_std)
+    # Early averages lean towards their zero start; dividing by their total weight removes that.
+    total = 1.0 - decay**count
+    following = dataclasses.replace(cast(Any, state), mean=mean, variance=variance, count=count)
+    return following, mean / total[:, None], jnp.sqrt(variance + 1e-20) / total
 
 
 def _of_blocks(blocks: tuple[int, ...], average: jax.Array, std: jax.Array) -> jax.Array:
-    """What every coordinate's block is: f32[p, BLOCK_INPUTS]."""
+    """What is known of every coordinate's block: f32[p, 3]."""
     lines, start = [], 0
     for index, size in enumerate(blocks):
         energy = jnp.square(average[start : start + size]).sum() / (size * jnp.square(std) + 1e-20)
         last = jnp.float32(index >= len(blocks) - 2)
         facts = jnp.stack([jnp.float32(standardize_size(size)), last, jnp.log1p(energy)])
-        lines.append(jnp.broadcast_to(facts, (size, BLOCK_INPUTS)))
+        lines.append(jnp.broadcast_to(facts, (size, 3)))
         start += size
     return jnp.concatenate(lines)
