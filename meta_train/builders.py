@@ -34,8 +34,8 @@ from l2p.tunable import lift, tunable
 from meta_train.budgets import epsilon_for, sized
 from meta_train.config import MetaConfig
 
-#: How much a coordinate network is told where rows have no basis of their own, and where models have one layer.
-PLAIN_INPUTS, BASIS_INPUTS = COORDINATE_INPUTS - 4, COORDINATE_INPUTS - 3
+#: What a coordinate network is told where rows have no basis of their own.
+PLAIN_INPUTS = COORDINATE_INPUTS - 1
 
 
 def _quadratic(*constants: float) -> jax.Array:
@@ -98,7 +98,7 @@ def control_eigen(key: jax.Array) -> Stepwise:
 def census_eigen(key: jax.Array) -> Stepwise:
     """`control_eigen` with networks, of which the coordinates' knows each direction's strength."""
     plain = census(key)
-    network = init_mlp(jax.random.fold_in(key, 3), (BASIS_INPUTS, 24, 12, len(MEMORY) + 1))
+    network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
     projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
     return dataclasses.replace(
         cast(Any, plain), projector=projector, row_length=_row_length(), eigenbasis=_eigenbasis()
@@ -117,14 +117,6 @@ def universal(key: jax.Array) -> Stepwise:
             cast(Any, plain.projector), tensor_network=init_mlp(tensor, (TENSOR_INPUTS, 24, len(MEMORY) + 1))
         ),
     )
-
-
-def layered(key: jax.Array) -> Stepwise:
-    """`universal` whose coordinate network knows the coordinate's layer: for models with hidden units."""
-    plain = universal(key)
-    network = init_mlp(jax.random.fold_in(key, 5), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
-    projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
-    return dataclasses.replace(cast(Any, plain), projector=projector)
 
 
 def _row_length() -> RowLength:
@@ -182,7 +174,6 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "control_eigen": control_eigen,
     "census_eigen": census_eigen,
     "universal": universal,
-    "layered": layered,
     "paper": paper,
     "paper_norm": paper_norm,
     "agd": agd,

@@ -7,11 +7,11 @@ import pytest
 
 from l2p import Adjacency, Budget, Setup
 from l2p.conditioning import standardize_size
-from l2p.models import MLP, Logistic
+from l2p.models import Logistic
 from l2p.privacy import Filter
 from l2p.protectors import MixProjector
 from l2p.protectors.networks import apply_known, apply_mlp, init_mlp
-from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
+from l2p.protectors.projectors import TENSOR_INPUTS
 from l2p.protectors.schedulers import Observation
 
 SETUP = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(0.5, 1e-6)).accountant(), 100)
@@ -67,22 +67,3 @@ def test_it_is_told_the_spectrum_that_was_bought():
     assert (log_gain(MEAN_AT), log_gain(MOST_AT)) == (0.0, 0.0)
     assert log_gain(MEAN_AT, strength=strength) == pytest.approx(1.0, abs=1e-5)
     assert log_gain(MOST_AT, strength=strength) == pytest.approx(2.0, abs=1e-5)
-
-
-@pytest.mark.parametrize("index", range(3))
-def test_every_coordinate_is_told_of_its_own_block(index):
-    model = MLP(num_units=3)
-    size = model.num_params(2)
-    setup = SETUP.replace(model=model)
-    weight = jnp.zeros((COORDINATE_INPUTS, 6)).at[COORDINATE_INPUTS - 3 + index, 0].set(1.0)
-    told = PLAIN.replace(coordinate_network={"layer0": {"w": weight, "b": jnp.zeros(6)}})
-    # Six hidden weights are as long as noise, three biases twice, three output weights four times, and its bias 0.
-    gradient = STD * jnp.repeat(jnp.array([1.0, 2.0, 4.0, 1e-6]), jnp.array([6, 3, 3, 1]))
-    seen = Observation(gradient, jnp.float32(STD), jnp.linalg.norm(gradient), jnp.zeros(size))
-    change = [p(p.init(gradient, setup), seen, jnp.zeros(size), jnp.float32(0.4), setup)[0] for p in (told, PLAIN)]
-    of_blocks = (
-        [standardize_size(6), standardize_size(3), standardize_size(3), -2.0],
-        [0.0, 0.0, 1.0, 1.0],
-        np.log1p([1.0, 4.0, 16.0, 0.0]),
-    )
-    np.testing.assert_allclose(np.log(change[0] / change[1]), np.repeat(of_blocks[index], [6, 3, 3, 1]), atol=1e-5)

@@ -92,10 +92,6 @@ class Model(abc.ABC):
     def per_param(self, values: jax.Array) -> jax.Array:
         """A number per feature f32[d] as one per param f32[p]; zero for params that belong to no feature."""
 
-    @abc.abstractmethod
-    def blocks(self, num_features: int) -> tuple[int, ...]:
-        """How many params each layer's weights and biases are, in their order: in all, `num_params`."""
-
     def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
         """Predicted classes, where classes are the target: params f32[p], x f32[n, d] -> f32[n]."""
         return self.predict(params, x)

@@ -102,9 +102,6 @@ class GeneralizedLinear(Model):
     def per_param(self, values: jax.Array) -> jax.Array:
         return jnp.append(values, 0.0)
 
-    def blocks(self, num_features: int) -> tuple[int, ...]:
-        return num_features, 1
-
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
         """`weights` f32[d] and `bias` f32[1] of the margin weights . x + bias."""
         return {"weights": params[:-1], "bias": np.float32(INTERCEPT_COLUMN) * params[-1:]}

@@ -148,9 +148,6 @@ class MLP(Model):
         hidden = jnp.repeat(jnp.append(values, 0.0), self.num_units)
         return jnp.concatenate([hidden, jnp.zeros(self.num_units + 1)])
 
-    def blocks(self, num_features: int) -> tuple[int, ...]:
-        return num_features * self.num_units, self.num_units, self.num_units, 1
-
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
         """`hidden_weights` f32[d, h], `hidden_bias` f32[h], `weights` f32[h] and `bias` f32[1] of the margin
         sigmoid(x . hidden_weights + hidden_bias) . weights + bias."""

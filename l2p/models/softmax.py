@@ -119,9 +119,6 @@ class Softmax(Model):
     def per_param(self, values: jax.Array) -> jax.Array:
         return jnp.repeat(jnp.append(values, 0.0), self.num_classes)
 
-    def blocks(self, num_features: int) -> tuple[int, ...]:
-        return num_features * self.num_classes, self.num_classes
-
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
         """`weights` f32[d, K] and `bias` f32[K] of the margins x . weights + bias; the largest says which class."""
         weights = params.reshape(-1, self.num_classes)

@@ -96,9 +96,6 @@ class Quadratic(Square):
     def per_param(self, values: jax.Array) -> jax.Array:
         return values
 
-    def blocks(self, num_features: int) -> tuple[int, ...]:
-        return (num_features,)
-
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
         """`weights` f32[d] and `bias` f32[1] of the prediction weights . x + bias."""
         return {"weights": 2.0 * params, "bias": -params.sum(keepdims=True)}

@@ -70,9 +70,8 @@ class Optax(Projector):
 #: Decay rates of the gradient averages that a `MixProjector` mixes.
 MEMORY = (0.0, 0.5, 0.8, 0.9, 0.95)
 #: Most inputs of a coordinate network: one signal-to-noise ratio per average; six facts of the coordinate and the run;
-#: how strong the coordinate's feature is, 0 where no eigenbasis was bought; and of its block (`Model.blocks`) how many
-#: params it has, whether it is of the last layer, and how far its average stands out of its noise.
-COORDINATE_INPUTS = len(MEMORY) + 6 + 1 + 3
+#: and how strong the coordinate's feature is, 0 where no eigenbasis was bought.
+COORDINATE_INPUTS = len(MEMORY) + 6 + 1
 #: Most inputs of a tensor network: progress, log(mu N), how many params there are, how far each average stands out of
 #: its noise, and how far the coordinates' features do, on average and at most.
 TENSOR_INPUTS = 3 + len(MEMORY) + 2
@@ -123,8 +122,7 @@ class MixProjector(Projector):
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
         logits, log_gain = jnp.broadcast_to(logits[:, None], average.shape), jnp.broadcast_to(log_gain, params.shape)
         if self.coordinate_network is not None:
-            blocks = setup.model.blocks(setup.model.num_features(params.shape[0]))
-            facts = self._coordinates(average, std, params, seen, inputs, blocks)
+            facts = self._coordinates(average, std, params, seen, inputs)
             extra, state = self._corrections(state, facts)
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
         return -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits, axis=0) * average, axis=0), state
@@ -144,13 +142,7 @@ class MixProjector(Projector):
         return jnp.concatenate([inputs, jnp.array([standardize_size(size)]), ratios, spectrum])
 
     def _coordinates(
-        self,
-        average: jax.Array,
-        std: jax.Array,
-        params: jax.Array,
-        seen: Observation,
-        inputs: jax.Array,
-        blocks: tuple[int, ...],
+        self, average: jax.Array, std: jax.Array, params: jax.Array, seen: Observation, inputs: jax.Array
     ) -> jax.Array:
         """What is known of every coordinate: f32[p, COORDINATE_INPUTS]."""
         ratios = jnp.arcsinh(average / (std[:, None] + 1e-12))
@@ -160,7 +152,7 @@ class MixProjector(Projector):
         shared = jnp.stack([*inputs, jnp.log(seen.noise_std + 1e-12) / 4.0, jnp.log1p(energy), jnp.log(size) / 4.0])
         strength = jnp.zeros_like(params) if seen.strength is None else seen.strength / 4.0
         lines = [ratios.T, params[:, None], jnp.broadcast_to(shared[None, :], (size, shared.shape[0]))]
-        return jnp.concatenate([*lines, strength[:, None], _of_blocks(blocks, average[-2], std[-2])], axis=1)
+        return jnp.concatenate([*lines, strength[:, None]], axis=1)
 
 
 def _with(state: Averages, seen: Observation) -> tuple[Averages, jax.Array, jax.Array]:
@@ -173,15 +165,3 @@ def _with(state: Averages, seen: Observation) -> tuple[Averages, jax.Array, jax.
     total = 1.0 - decay**count
     following = dataclasses.replace(cast(Any, state), mean=mean, variance=variance, count=count)
     return following, mean / total[:, None], jnp.sqrt(variance + 1e-20) / total
-
-
-def _of_blocks(blocks: tuple[int, ...], average: jax.Array, std: jax.Array) -> jax.Array:
-    """What is known of every coordinate's block: f32[p, 3]."""
-    lines, start = [], 0
-    for index, size in enumerate(blocks):
-        energy = jnp.square(average[start : start + size]).sum() / (size * jnp.square(std) + 1e-20)
-        last = jnp.float32(index >= len(blocks) - 2)
-        facts = jnp.stack([jnp.float32(standardize_size(size)), last, jnp.log1p(energy)])
-        lines.append(jnp.broadcast_to(facts, (size, 3)))
-        start += size
-    return jnp.concatenate(lines)

@@ -245,16 +245,6 @@ def test_numbers_per_feature_become_numbers_per_param(name):
         np.testing.assert_array_equal(model.per_param(values), values)
 
 
-@ALL
-def test_blocks_are_weights_and_biases_layer_by_layer(name):
-    model, params, _ = problem(name)
-    blocks = model.blocks(D)
-    assert sum(blocks) == params.size
-    # A model without an intercept still predicts with one.
-    named = [array.size for array in model.arrays(np.asarray(params)).values()]
-    assert named[: len(blocks)] == list(blocks)
-
-
 # --------------------------------------------------------------------------------------------- names, shapes, arrays
 @ALL
 def test_models_are_static_and_know_their_sizes(name):
