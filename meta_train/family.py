@@ -200,6 +200,15 @@ def with_label_noise(key: jax.Array, x: jax.Array, label: jax.Array) -> Rows:
     return Rows(x, jnp.where(flipped, 1.0 - label, label).astype(jnp.float32), jnp.ones(label.shape[0], jnp.float32))
 
 
+def with_class_noise(keys: jax.Array, x: jax.Array, label: jax.Array, num_classes: int) -> Rows:
+    """Rows of whose labels i32[n] a random share, none in half of all tasks, was replaced by any class: three keys."""
+    rate_key, noise_key, label_key = keys
+    rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.2, maxval=0.2), 0.0)
+    noisy = jax.random.bernoulli(noise_key, rate, label.shape)
+    label = jnp.where(noisy, jax.random.randint(label_key, label.shape, 0, num_classes), label)
+    return Rows(x, label.astype(jnp.float32), jnp.ones(label.shape[0], jnp.float32))
+
+
 def between(key: jax.Array, ends: tuple[float, float]) -> jax.Array:
     """f32[] between the ends, its logarithm uniform."""
     return jnp.exp(jax.random.uniform(key, minval=math.log(ends[0]), maxval=math.log(ends[1])))

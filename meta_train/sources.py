@@ -11,7 +11,14 @@ from l2p.errors import InputError
 from meta_train.family import Family, TaskFamily
 from meta_train.mixture import Mixture
 from meta_train.quadratics import QUADRATICS, Quadratics
-from meta_train.synthetic import SYNTHETIC, SYNTHETIC_NUMBERS, Synthetic, SyntheticNumbers
+from meta_train.synthetic import (
+    SYNTHETIC,
+    SYNTHETIC_CLASSES,
+    SYNTHETIC_NUMBERS,
+    Synthetic,
+    SyntheticClasses,
+    SyntheticNumbers,
+)
 from meta_train.targets import from_table
 
 #: Least standard deviation of a column of images that a mixture's tasks draw.
@@ -62,13 +69,32 @@ def num_classes_of(source: str) -> int | None:
     kind = kind_of(source)
     if kind != "multiclass":
         return 2 if kind == "binary" else None
-    counts = {data.num_classes(part) for part in parts_of(source)}
+    counts = {_drawn_classes(part) or data.num_classes(part) for part in parts_of(source)}
     if len(counts) > 1:
         raise InputError(f"the sets of {source} have different numbers of classes; a model has one, so leave out some.")
     return counts.pop()
 
 
+def _drawn_classes(source: str) -> int | None:
+    """How many classes synthetic tasks have that are named `SYNTHETIC_CLASSES` and a number; else None.
+
+    Raises:
+      InputError: what follows is not a number of classes.
+    """
+    if not source.startswith(SYNTHETIC_CLASSES):
+        return None
+    count = source.removeprefix(SYNTHETIC_CLASSES)
+    if not count.isdecimal() or int(count) < 3:
+        raise InputError(
+            f"source {source!r} does not say how many classes its tasks have, from 3 up; name it "
+            f"{SYNTHETIC_CLASSES}10, or {SYNTHETIC} for two."
+        )
+    return int(count)
+
+
 def _kind_of_part(source: str) -> Kind:
+    if _drawn_classes(source):
+        return "multiclass"
     if source in (QUADRATICS, SYNTHETIC_NUMBERS):
         return "regression"
     if source == SYNTHETIC or _REST.fullmatch(source):
@@ -82,11 +108,14 @@ def families(source: str) -> tuple[Family, Family]:
 
     Args:
       source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time; `QUADRATICS`,
-        `SYNTHETIC` or `SYNTHETIC_NUMBERS`, which are drawn anew for either; or several of one kind joined by `AND`.
+        `SYNTHETIC`, `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and how many, which are drawn anew for either; or
+        several of one kind joined by `AND`.
     """
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
         return Mixture(train), Mixture(held_out)
+    if classes := _drawn_classes(source):
+        return SyntheticClasses(0, num_classes=classes), SyntheticClasses(1, num_classes=classes)
     if source in _DRAWN:
         return _DRAWN[source](0), _DRAWN[source](1)
     x, y = _load(source)

@@ -1,4 +1,4 @@
-"""Synthetic tasks: two classes or numbers, features of every kind that tables have, and no table."""
+"""Synthetic tasks: classes or numbers, features of every kind that tables have, and no table."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ import jax.numpy as jnp
 
 from l2p.errors import InputError
 from l2p.task import Rows
-from meta_train.family import Family, between, with_label_noise
+from meta_train.family import Family, between, with_class_noise, with_label_noise
 
-#: The sources of synthetic tasks with two classes, and with numbers.
-SYNTHETIC, SYNTHETIC_NUMBERS = "synthetic", "synthetic:numbers"
+#: The sources of synthetic tasks with two classes, with numbers, and (followed by how many) with several classes.
+SYNTHETIC, SYNTHETIC_NUMBERS, SYNTHETIC_CLASSES = "synthetic", "synthetic:numbers", "synthetic:classes:"
 #: Exponents of the power law that the latent variables' variances follow: from all alike to a handful that matter.
 SPECTRUM = (0.0, 2.0)
 #: Standard deviation of a continuous feature's squashed score: from nearly linear to nearly binary.
@@ -51,12 +51,17 @@ class Synthetic(Family):
             )
         keys = iter(jax.random.split(jax.random.fold_in(key, self.stream), 12))
         x, latent = self._features(keys, num_rows, num_features)
-        weights = jax.random.normal(next(keys), (num_features,))
+        weights = jax.random.normal(next(keys), (num_features, *self._teachers))
         on_directions = latent @ weights
         on_columns = (x - x.mean(0, keepdims=True)) @ weights
         said = jnp.where(jax.random.bernoulli(next(keys)), on_directions, on_columns)
-        said = (said - said.mean()) / jnp.maximum(said.std(), 1e-6)
+        said = (said - said.mean(0, keepdims=True)) / jnp.maximum(said.std(0, keepdims=True), 1e-6)
         return self._labelled(keys, x, said)
+
+    @property
+    def _teachers(self) -> tuple[int, ...]:
+        """How many teachers there are, as a shape: one."""
+        return ()
 
     def _features(self, keys: Iterator[jax.Array], num_rows: int, num_features: int) -> tuple[jax.Array, jax.Array]:
         """Features f32[n, d] and what they are made from: independent f32[n, d]."""
@@ -102,3 +107,27 @@ class SyntheticNumbers(Synthetic):
         noise = jax.random.normal(jax.random.fold_in(noise_key, self.half), said.shape)
         number = mean + deviation * (jnp.sqrt(1.0 - share) * said + jnp.sqrt(share) * noise)
         return Rows(x, jnp.clip(number, 0.0, 1.0), jnp.ones(said.shape, jnp.float32))
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticClasses(Synthetic):
+    """The same rows, and one of several classes: a teacher for each, whose say are the logits.
+
+    Attributes:
+      num_classes: K.
+    """
+
+    num_classes: int = 10
+
+    def halves(self) -> Never:
+        raise InputError("these tasks do not have two classes, so there is no accuracy to measure.")
+
+    @property
+    def _teachers(self) -> tuple[int, ...]:
+        return (self.num_classes,)
+
+    def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, said: jax.Array) -> Rows:
+        length = between(next(keys), TEACHER)
+        offsets = IMBALANCE * jax.random.normal(next(keys), (self.num_classes,)) / 2.0
+        label = jax.random.categorical(next(keys), length * (said + offsets[None, :]))
+        return with_class_noise(jax.random.split(next(keys), 3), x, label, self.num_classes)

@@ -8,7 +8,7 @@ import numpy as np
 
 from l2p.errors import InputError
 from l2p.task import Rows
-from meta_train.family import Family, draw_columns
+from meta_train.family import Family, draw_columns, with_class_noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +34,7 @@ class Classes(Family):
         index = jax.random.randint(keys[0], (num_rows,), 0, self.x.shape[0])
         x = features_of(self.x[index], keys[1], num_features)
         label = jax.random.permutation(keys[2], self.num_classes)[self.y[index].astype(jnp.int32)]
-        rate = jnp.maximum(jax.random.uniform(keys[3], minval=-0.2, maxval=0.2), 0.0)
-        noisy = jax.random.bernoulli(keys[4], rate, (num_rows,))
-        label = jnp.where(noisy, jax.random.randint(keys[5], (num_rows,), 0, self.num_classes), label)
-        return Rows(x, label.astype(jnp.float32), jnp.ones(num_rows, jnp.float32))
+        return with_class_noise(keys[3:6], x, label, self.num_classes)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ from meta_train import meta_test
 from meta_train.builders import BUILDERS
 from meta_train.config import MetaConfig
 from meta_train.quadratics import QUADRATICS
-from meta_train.synthetic import SYNTHETIC, SYNTHETIC_NUMBERS
+from meta_train.synthetic import SYNTHETIC
 from meta_train.train import meta_train
 
 #: Tables of images: their tasks keep every column and are fewer, so that an outer step takes about as long.
@@ -77,7 +77,7 @@ def feature_counts(source: str) -> tuple[int, ...]:
     """`FEATURE_COUNTS` of a table, or its number of columns where it has fewer than any; `QUADRATIC_COUNTS`."""
     if source == QUADRATICS:
         return QUADRATIC_COUNTS
-    if source in (SYNTHETIC, SYNTHETIC_NUMBERS):
+    if source.startswith(SYNTHETIC):
         return FEATURE_COUNTS
     columns = data.load(source).x.shape[1]
     return tuple(count for count in FEATURE_COUNTS if count <= columns) or (columns,)

@@ -11,7 +11,7 @@ from meta_train.config import MetaConfig
 from meta_train.family import TaskFamily
 from meta_train.mixture import Mixture
 from meta_train.quadratics import OPTIMUM_LENGTH, QUADRATICS, TARGET_NOISE
-from meta_train.sources import families, kind_of
+from meta_train.sources import families, kind_of, num_classes_of
 from meta_train.targets import from_table
 from meta_train.tune import config_for
 
@@ -175,6 +175,27 @@ def test_synthetic_numbers_lie_in_their_bounds_and_can_be_told_in_part():
     assert explained.min() < 0.4 < 0.7 < explained.max() < 1.0
     assert y.std(1).max() > 2 * y.std(1).min()
     assert kind_of("synthetic:numbers") == "regression"
+    with pytest.raises(InputError, match="two classes"):
+        held_out.halves()
+
+
+def test_synthetic_classes_are_all_there_and_can_be_told_in_part():
+    train, held_out = families("synthetic:classes:4")
+    arguments = {"num_tasks": 16, "num_rows": 300, "num_features": 6, "log_signal": (1.0, 7.0)}
+    batch = jax.jit(lambda key: train.sample(key, Softmax(4), **arguments))(jax.random.key(0))
+    shares = np.stack([np.bincount(y.astype(int), minlength=4) / 300 for y in np.asarray(batch.rows.y)])
+    assert shares.shape == (16, 4)
+    assert (shares > 0).mean() > 0.9
+    entropy = -(shares * np.log(np.maximum(shares, 1e-9))).sum(1)
+    gained = entropy - np.asarray(batch.best_loss)
+    assert gained.min() < 0.1 < 0.4 < gained.max()
+    assert (kind_of("synthetic:classes:4"), num_classes_of("synthetic:classes:4")) == ("multiclass", 4)
+    assert num_classes_of("digits:features+synthetic:classes:10") == 10
+    with pytest.raises(InputError, match="different numbers of classes"):
+        num_classes_of("digits:features+synthetic:classes:4")
+    for source in ("synthetic:classes:", "synthetic:classes:2", "synthetic:classes:many"):
+        with pytest.raises(InputError, match="how many classes"):
+            kind_of(source)
     with pytest.raises(InputError, match="two classes"):
         held_out.halves()
 
