@@ -225,7 +225,7 @@ def test_a_mixture_draws_from_each_source_that_has_the_columns():
         assert set(np.unique(rows.y)) <= {0.0, 1.0}
     assert kinds == {True, False}
     # Breast cancer has 30 columns, the digits more.
-    assert train.draw(jax.random.key(0), 8, 40).x.shape == (8, 40)
+    assert jax.eval_shape(lambda key: train.draw(key, 8, 40), jax.random.key(0)).x.shape == (8, 40)
     assert not jnp.array_equal(train.parts[0].x[:8], held_out.parts[0].x[:8])
     with pytest.raises(InputError, match="num_features"):
         train.draw(jax.random.key(0), 8, None)
