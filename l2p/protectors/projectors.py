@@ -113,7 +113,7 @@ class MixProjector(Projector):
     def __call__(
         self, state: Averages, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Averages]:
-        state, average, std = _with(state, seen)
+        state, average, std = _averaged(state, seen)
         log_gain = value(self.log_learning_rate, setup.log_signal) @ jnp.stack([jnp.ones(()), progress])
         logits = value(self.mix, setup.log_signal)
         inputs = jnp.stack([2 * progress - 1, standardize(setup.log_signal)])
@@ -155,7 +155,7 @@ class MixProjector(Projector):
         return jnp.concatenate([*lines, strength[:, None]], axis=1)
 
 
-def _with(state: Averages, seen: Observation) -> tuple[Averages, jax.Array, jax.Array]:
+def _averaged(state: Averages, seen: Observation) -> tuple[Averages, jax.Array, jax.Array]:
     """The next state, the averages f32[5, p] with the newest gradient, and the noise f32[5] of each."""
     decay = jnp.array(MEMORY)
     count = state.count + 1.0
