@@ -29,7 +29,8 @@ class Control:
 
     Attributes:
       name: of the checkpoint.
-      idle: intervals [low, high) of log(mu N) in which the networks gained nothing on fresh held-out tasks.
+      idle: intervals [low, high) of log(mu N) in which the networks gained nothing on fresh held-out tasks, or lost on
+        those of one source.
     """
 
     name: str
@@ -149,10 +150,16 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
     if then != now:
         return None
     gains = card.get("held_out", {}).get("gains")
-    if gains is None:
-        return Control(name)
-    bands = zip(itertools.pairwise(gains["log_signal"]), gains["mean"], gains["standard_error"], strict=True)
-    return Control(name, tuple(band for band, mean, error in bands if mean <= 2 * error))
+    return Control(name) if gains is None else Control(name, _idle(gains))
+
+
+def _idle(gains: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
+    """Bands of log(mu N) in which networks gained nothing over all fresh tasks, or lost on those of one source."""
+    means, errors = np.array(gains["mean"]), np.array(gains["standard_error"])
+    idle = means <= 2 * errors
+    for source in gains.get("by_source", {}).values():
+        idle |= np.array(source["mean"]) < -2 * np.array(source["standard_error"])
+    return tuple(band for band, is_idle in zip(itertools.pairwise(gains["log_signal"]), idle, strict=True) if is_idle)
 
 
 def stand_in(resolved: Resolved) -> Resolved | None:

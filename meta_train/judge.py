@@ -1,6 +1,7 @@
 """Protectors on held-out tasks, as they would be deployed: a score to choose by, and where networks pay."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,6 +12,8 @@ from meta_train import gradient
 from meta_train.budgets import budgets_for
 from meta_train.config import BANDS, MetaConfig
 from meta_train.family import Family, TaskBatch
+from meta_train.mixture import Mixture
+from meta_train.sources import parts_of
 
 #: Seeds of the tasks that training chooses by, and of those that the networks' gains are measured on.
 EVAL_KEY, GAIN_KEY = 20_000, 30_000
@@ -20,17 +23,16 @@ class Judge:
     """Scores protectors on fixed held-out tasks, `eval_tasks` for each feature count."""
 
     def __init__(self, config: MetaConfig, family: Family, start: Protector):
-        model = config.find_model()
-        arguments = [{**config.task_arguments(d), "num_tasks": config.eval_tasks} for d in config.feature_counts]
-        self._config = config
-        self._draw = [jax.jit(functools.partial(family.sample, model=model, **some)) for some in arguments]
+        self._config, self._family, self._start = config, family, start
         self._evaluate = jax.jit(
             functools.partial(
-                gradient.evaluate, model=model, floor=config.excess_floor, budgets=budgets_for(config, start)
+                gradient.evaluate,
+                model=config.find_model(),
+                floor=config.excess_floor,
+                budgets=budgets_for(config, start),
             )
         )
-        self._tasks = self._batches(EVAL_KEY)
-        self._start = start
+        self._tasks = [self._draw(family, d)(EVAL_KEY) for d in config.feature_counts]
 
     @functools.cached_property
     def before(self) -> dict[str, Any]:
@@ -66,31 +68,50 @@ class Judge:
         return report | {"gains": self.gains(protector)} if self._config.gain_rounds else report
 
     def gains(self, protector: Protector) -> dict[str, Any]:
-        """How much lower `protector` scores than the start in each band of log(mu N), on tasks that nobody chose by.
+        """How much lower `protector` scores than the start in each band of log(mu N), on tasks that nobody chose by;
+        and on those of each source of a mixture, since a mean over all of them hides one that loses.
 
         Both run on the same tasks with the same noise, so the standard errors are those of paired differences.
         """
-        differences = []
-        for number in range(self._config.gain_rounds):
-            for batch in self._batches(GAIN_KEY + number):
-                both = (self._start, protector)
-                before, ours = (self._results(one, batch, GAIN_KEY + number)["score"] for one in both)
-                differences.append(before - ours)
-        in_bands = _by_band(np.stack(differences))
+        parts = self._family.parts if isinstance(self._family, Mixture) else (self._family,)
+        names = parts_of(self._config.source)
+        found = {name: self._differences(protector, part) for name, part in zip(names, parts, strict=True)}
         return {
             "log_signal": _rounded(np.linspace(*self._config.log_signal, BANDS + 1)),
-            "mean": _rounded(in_bands.mean(0), 5),
-            "standard_error": _rounded(in_bands.std(0, ddof=1) / len(in_bands) ** 0.5, 5),
-            "tasks": len(in_bands),
+            **_gain(np.concatenate(list(found.values()))),
+            "by_source": {name: _gain(differences) for name, differences in found.items()},
         }
 
-    def _batches(self, seed: int) -> list[TaskBatch]:
-        key = jax.random.key(seed)
-        counts = self._config.feature_counts
-        return [draw(jax.random.fold_in(key, d or 0)) for draw, d in zip(self._draw, counts, strict=True)]
+    def _differences(self, protector: Protector, family: Family) -> np.ndarray:
+        """f[., BANDS]: the start's scores minus the protector's, on `gain_rounds` batches of every feature count."""
+        differences = []
+        for d in self._config.feature_counts:
+            if d is not None and d > family.most_features:
+                continue  # a part of a mixture sits out what it has too few columns for
+            draw = self._draw(family, d)
+            for seed in range(GAIN_KEY, GAIN_KEY + self._config.gain_rounds):
+                batch = draw(seed)
+                before, ours = (self._results(one, batch, seed)["score"] for one in (self._start, protector))
+                differences.append(before - ours)
+        return _by_band(np.stack(differences))
+
+    def _draw(self, family: Family, num_features: int | None) -> Callable[[int], TaskBatch]:
+        """A compiled draw of `eval_tasks` tasks from a seed."""
+        arguments = {**self._config.task_arguments(num_features), "num_tasks": self._config.eval_tasks}
+        sample = jax.jit(functools.partial(family.sample, model=self._config.find_model(), **arguments))
+        return lambda seed: sample(jax.random.fold_in(jax.random.key(seed), num_features or 0))
 
     def _results(self, protector: Protector, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
         return jax.device_get(self._evaluate(protector, jax.random.key(seed), batch))
+
+
+def _gain(differences: np.ndarray) -> dict[str, Any]:
+    """Of paired differences f[n, BANDS]."""
+    return {
+        "mean": _rounded(differences.mean(0), 5),
+        "standard_error": _rounded(differences.std(0, ddof=1) / len(differences) ** 0.5, 5),
+        "tasks": len(differences),
+    }
 
 
 def _by_band(values: np.ndarray) -> np.ndarray:

@@ -94,6 +94,19 @@ def test_gains_are_paired_by_task_and_told_apart_by_band():
     assert judge.merit(judge.before) == pytest.approx(judge.before["held_out_score"], abs=1e-4)
 
 
+def test_gains_on_a_mixture_are_told_apart_by_source_and_sum_up():
+    config = dataclasses.replace(
+        CONFIG, source="breast_cancer+synthetic", num_features=(3, 40), eval_tasks=8, gain_rounds=2
+    )
+    start = starting_point(config)
+    judge = Judge(config, families(config.source)[1], dataclasses.replace(start, num_steps=1))
+    gains = judge.gains(start)
+    few, many = (gains["by_source"][name] for name in ("breast_cancer", "synthetic"))
+    # The table has 30 columns, and sits out the tasks of 40.
+    assert (few["tasks"], many["tasks"], gains["tasks"]) == (2, 4, 6)
+    np.testing.assert_allclose(gains["mean"], (2 * np.array(few["mean"]) + 4 * np.array(many["mean"])) / 6, atol=1e-4)
+
+
 def test_a_finished_training_is_not_repeated_and_another_is_refused(tmp_path):
     first = read(meta_train(CONFIG, tmp_path))
     log = (tmp_path / "log.jsonl").read_text()
