@@ -10,6 +10,7 @@ from l2p.errors import InputError
 from l2p.json_fields import checked
 from l2p.models import Model, find_model
 from l2p.privacy.accountants import NAMES
+from meta_train.reference import RIDGE
 from meta_train.sources import kind_of, num_classes_of
 
 #: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
@@ -47,6 +48,7 @@ class MetaConfig:
       objective: "final" differentiates the whole run and scores its last loss; "truncated" scores the mean loss of
         each segment of `unroll` steps.
       excess_floor: added to a run's excess loss before its logarithm is taken: below it, less loss hardly counts.
+      ridge: of the reference solution that a run's excess loss is measured from.
       unroll: steps per segment when truncated.
       damping: the most norm that a meta-gradient has between two steps of a run, on its way back; None leaves it alone.
         For losses that are not convex, where runs may be chaotic.
@@ -82,6 +84,7 @@ class MetaConfig:
     estimator: str = "backpropagation"
     objective: str = "final"
     excess_floor: float = 0.02
+    ridge: float = RIDGE
     unroll: int = 10
     constraint: str = "share"
     inner_gradient: bool = True
@@ -116,7 +119,7 @@ class MetaConfig:
             raise InputError(f"gain_rounds is {self.gain_rounds!r}, but it counts; choose 0 or more.")
         if 0 < self.gain_rounds * self.eval_tasks * len(self.feature_counts) < 2 * BANDS:
             raise InputError(f"one task in a band has no standard error; choose eval_tasks from {2 * BANDS} up.")
-        for field in ("excess_floor", *(() if self.damping is None else ("damping",))):
+        for field in ("excess_floor", "ridge", *(() if self.damping is None else ("damping",))):
             if not 0 < getattr(self, field) < math.inf:
                 raise InputError(f"{field} is {getattr(self, field)!r}, but it must be a positive number; choose one.")
         if not 0 < self.delta < 1 / self.simulated_rows:
@@ -184,6 +187,7 @@ class MetaConfig:
             "num_rows": self.rows,
             "num_features": num_features,
             "log_signal": self.log_signal,
+            "ridge": self.ridge,
         }
 
     @classmethod

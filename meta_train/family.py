@@ -21,7 +21,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.task import Rows
-from meta_train.reference import best_loss
+from meta_train.reference import RIDGE, best_loss
 
 #: A column may serve as a label if it is 1 for at least this share of rows, and 0 for at least this share.
 LEAST_PREVALENCE = 0.1
@@ -70,9 +70,17 @@ class Family(abc.ABC):
         raise InputError("these tasks do not have two classes, so there is no accuracy to measure.")
 
     def sample(
-        self, key: jax.Array, model: Model, num_tasks: int, num_rows: int, num_features: int | None, log_signal
+        self,
+        key: jax.Array,
+        model: Model,
+        num_tasks: int,
+        num_rows: int,
+        num_features: int | None,
+        log_signal: tuple[float, float],
+        ridge: float = RIDGE,
     ) -> TaskBatch:
-        """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first.
+        """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first. `ridge` is
+        that of the reference solution.
 
         Raises:
           InputError: the family has no tasks of so many features.
@@ -82,7 +90,7 @@ class Family(abc.ABC):
         jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
         signal = low + (high - low) * (jnp.arange(num_tasks) + jitter) / num_tasks
 
-        return TaskBatch(rows, signal, jax.vmap(functools.partial(best_loss, model))(rows))
+        return TaskBatch(rows, signal, jax.vmap(functools.partial(best_loss, model, ridge=ridge))(rows))
 
 
 @dataclasses.dataclass(frozen=True)
