@@ -70,6 +70,12 @@ def test_leads_are_paired_by_seed():
     assert wins.verdict(cell.leads["best hand-designed"]) == "level"
 
 
+@pytest.mark.parametrize(("apart", "verdict"), [(6e-8, "same"), (6e-6, "worse")])
+def test_last_digits_of_a_float32_are_no_difference(apart, verdict):
+    cell = wins.wins([*rows_of("census", 0.967), *rows_of("control", 0.967 + apart)], "zero_out")[0]
+    assert wins.verdict(cell.leads["control"]) == verdict
+
+
 def test_lower_errors_are_better():
     moved = [row | {"test_accuracy": None, "test_mse": row["test_accuracy"]} for row in FIELD]
     (cell,) = wins.wins(moved, "zero_out")

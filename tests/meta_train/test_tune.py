@@ -11,17 +11,18 @@ import safetensors.numpy
 
 from l2p import checkpoint, lookup
 from l2p.errors import InputError
-from l2p.models import MODELS
+from l2p.models import MODELS, find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.sampling import Poisson
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import HandDesigned
+from l2p.task import Rows
 from meta_train import both, budgets, gradient, meta_test, search
 from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
 from meta_train.family import TaskFamily
 from meta_train.objective import first_loss
-from meta_train.reference import reference
+from meta_train.reference import best_loss, reference
 from meta_train.sources import families
 from meta_train.train import meta_train
 from meta_train.tune import config_for, tune
@@ -160,6 +161,21 @@ def test_the_reference_of_a_loss_without_curvature_is_near_its_minimum():
         params = params - rate * gradient_of(params)[1]
     assert found < float(objective(params)) + 0.01
     assert float(first_loss(svm, rows)) == 1.0
+
+
+@pytest.mark.parametrize("model", ["logistic", "svm"])  # by Newton's method, and by Adam
+def test_where_classes_are_separable_a_smaller_ridge_leaves_less_loss(model):
+    x = np.random.default_rng(0).random((60, 8)).astype(np.float32)
+    family = TaskFamily.from_table(x, (x[:, 0] > 0.5).astype(np.float32))
+    rows = Rows(family.x, family.y, jnp.ones(60))
+    losses = [float(best_loss(find_model(model), rows, ridge)) for ridge in (1e-1, 1e-2, 1e-3)]
+    assert losses[0] > 1.2 * losses[1] > 1.2**2 * losses[2] > 0
+    config = dataclasses.replace(TINY, model=model, ridge=1e-4)
+    batch = jax.jit(lambda key: family.sample(key, find_model(model), **config.task_arguments(3)))(jax.random.key(0))
+    first = jax.tree.map(lambda leaf: leaf[0], batch.rows)
+    expected = best_loss(find_model(model), first, 1e-4)
+    np.testing.assert_allclose(batch.best_loss[0], expected, rtol=1e-2)
+    assert float(batch.best_loss[0]) < 0.99 * float(best_loss(find_model(model), first, 1e-2))
 
 
 def test_image_pairs_keep_every_column_and_only_their_digits():
