@@ -25,8 +25,8 @@ MODELS = {card["name"]: card["models"] for card in checkpoint.available()}
 #: Shipped for logistic regression, and for any model with classes, whose accuracy a meta-test measures.
 LOGISTIC = {name for name, models in MODELS.items() if "logistic" in models}
 CLASSIFIERS = sorted(name for name, models in MODELS.items() if {"logistic", "svm", "mlp"} & set(models))
-#: Regularised so strongly, as its proof asks for, that its support vector machine follows the majority on most tasks.
-FLAT = "outpert-tuned-svm-adult"
+#: Regularised so strongly, as its proof asks for, that their support vector machines follow the majority on most tasks.
+FLAT = ("outpert-tuned-svm-adult", "outpert-tuned-svm-ipums_br")
 ACCOUNTANTS = ("gdp", "zcdp", "rdp", "ctcdp")
 
 
@@ -277,7 +277,7 @@ def test_shipped_meta_tests_are_sane(name):
     assert (np.diff([band["gain"][1] for band in bands]) > -slack).all()
     assert bands[0]["gain"][1] < 0.005  # below the trained range there is nothing to be had,
     assert bands[0]["beat_trivial"] < 0.6  # half of 32 tasks by chance,
-    if name == FLAT:
+    if name in FLAT:
         return
     assert bands[-1]["share_of_gap"][1] > 0.85  # and at its end almost all there is.
     safe = crossing(figures)
