@@ -18,9 +18,6 @@ HAND_DESIGNED_FORMS = ("paper", "fair", "tuned", "rival")
 OPPONENTS = ("best hand-designed", "control", "oracle")
 #: The verdict where not a single run differs.
 SAME = "same"
-#: One run in two batches of runs may be compiled in two ways, and its metric, a float32, then differs by a few last
-#: digits: relative differences up to this are none.
-ROUNDING = 1e-6
 #: What a lead may be, in the order of the totals.
 VERDICTS = ("better", "level", SAME, "worse")
 
@@ -100,10 +97,7 @@ def _best(methods: Iterable[str], values: Mapping[str, Mapping[int, float]], met
 
 
 def _lead(ours: Mapping[int, float], theirs: Mapping[int, float], metric: Metric) -> Estimate:
-    differences = results.difference(ours, theirs)
-    return Estimate.of(
-        0.0 if abs(value) <= ROUNDING * abs(ours[seed]) else metric.sign * value for seed, value in differences.items()
-    )
+    return Estimate.of(metric.sign * value for value in results.difference(ours, theirs).values())
 
 
 def lines(cells: Sequence[Win]) -> tuple[list[str], list[list[str]]]:
