@@ -19,7 +19,7 @@ COLUMNS = (
 )
 #: `test_accuracy` is empty for a regression, `test_mse` for anything else.
 METRICS = ("test_accuracy", "test_mse", "train_loss", "test_loss")
-#: One run that was compiled twice, in batches of different sizes, may end with a float32 metric that differs in its last
+#: One run that was compiled twice, in batches of unlike sizes, may end with float32 metrics that differ in their last
 #: digit: relative differences up to this are none.
 ROUNDING = 1e-6
 _INTEGERS = ("seed", "steps")
