@@ -27,8 +27,8 @@ def set_up(
 ) -> tuple[Resolved, Filter, Setup, list[str]]:
     """The protector that runs, its filter, the public facts, and what there is to say of its range.
 
-    Outside the range that a learned protector was made for, and where its networks gained nothing, its control stands
-    in for it.
+    Outside the range that a learned protector was made for, and where its networks gained nothing or lost on one of its
+    sources, its control stands in for it.
 
     Raises:
       InputError: as for `filter_for`, or the sampler draws from a table of another size.
@@ -45,7 +45,7 @@ def set_up(
         f"Outside the range of {resolved.name}, {control.name} runs: the constants that its networks were put on."
         if warnings
         else f"At this budget {control.name} runs: the networks of {resolved.name} gained nothing over it on held-out "
-        "tasks."
+        "tasks, or lost to it on those of one source."
     )
     resolved, filter, setup, warnings = set_up(control, budget, model, num_features, num_rows, public)
     return resolved, filter, setup, [said, *warnings]

@@ -229,7 +229,10 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
         return resolved.name, warnings
 
     assert names(0.05, 0.01, here + 0.1) == ("mine", [])
-    said = ["At this budget control-mine runs: the networks of mine gained nothing over it on held-out tasks."]
+    said = [
+        "At this budget control-mine runs: the networks of mine gained nothing over it on held-out tasks, or lost to "
+        "it on those of one source."
+    ]
     assert names(0.05, 0.03, here + 0.1) == ("control-mine", said)
     assert names(-0.05, 0.01, here + 0.1) == ("control-mine", said)
     assert names(0.05, 0.01, here - 0.1) == ("control-mine", said)
