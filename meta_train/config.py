@@ -8,7 +8,7 @@ from typing import Any
 
 from l2p.errors import InputError
 from l2p.json_fields import checked
-from l2p.models import GeneralizedLinear, Model, find_model
+from l2p.models import Model, find_model
 from l2p.privacy.accountants import NAMES
 from meta_train.reference import RIDGE
 from meta_train.sources import kind_of, num_classes_of
@@ -50,7 +50,6 @@ class MetaConfig:
         each segment of `unroll` steps.
       excess_floor: added to a run's excess loss before its logarithm is taken: below it, less loss hardly counts.
       ridge: of the reference solution that a run's excess loss is measured from.
-      errors: weight of classification errors beside the loss in the score of a whole run (`meta_train.measure`).
       unroll: steps per segment when truncated.
       damping: the most norm that a meta-gradient has between two steps of a run, on its way back; None leaves it alone.
         For losses that are not convex, where runs may be chaotic.
@@ -87,7 +86,6 @@ class MetaConfig:
     objective: str = "final"
     excess_floor: float = 0.02
     ridge: float = RIDGE
-    errors: float = 0.0
     unroll: int = 10
     constraint: str = "share"
     inner_gradient: bool = True
@@ -131,7 +129,6 @@ class MetaConfig:
                 f"and below {1 / self.simulated_rows:.1e}."
             )
         self._check_shape()
-        self._check_errors()
         if self.estimator == "evolution" and self.objective == "truncated":
             raise InputError(
                 "estimator 'evolution' compares whole runs of shaken protectors, and a segment would go on from runs "
@@ -163,21 +160,6 @@ class MetaConfig:
             if is_wrong:
                 raise InputError(f"{field} is {getattr(self, field)!r}, but {why}.")
 
-    def _check_errors(self) -> None:
-        """Refuse a weight of errors where there are none, or where nothing would weigh them."""
-        if not 0 <= self.errors < math.inf:
-            raise InputError(f"errors is {self.errors!r}, but it is a weight; choose a number from 0 up.")
-        if self.errors and (self.objective != "final" or self.constraint == "soft"):
-            raise InputError(
-                "errors are weighed at the end of whole runs, and this objective scores earlier steps by loss; "
-                "choose objective 'final' and another constraint, or errors 0."
-            )
-        if self.errors and (kind_of(self.source) != "binary" or not isinstance(self.find_model(), GeneralizedLinear)):
-            raise InputError(
-                f"errors of model {self.model!r} on tasks from {self.source} have no smooth form here; choose a linear "
-                "model and a source of two classes, or errors 0."
-            )
-
     def find_model(self) -> Model:
         """The model that is trained; `InputError` if it is unknown or learns no targets as the source's tasks have."""
         model, kind = find_model(self.model, None if ":" in self.model else 2), kind_of(self.source)
@@ -207,7 +189,6 @@ class MetaConfig:
             "num_features": num_features,
             "log_signal": self.log_signal,
             "ridge": self.ridge,
-            "errors": self.errors,
         }
 
     @classmethod

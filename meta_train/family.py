@@ -36,7 +36,7 @@ class TaskBatch:
     Attributes:
       rows: Rows with leading axis [B], masks 1.
       log_signal: f32[B], log(mu N) of the task's budget and simulated size.
-      best_loss: f32[B], mean loss of the non-private minimiser, or the least `measure` with errors.
+      best_loss: f32[B], mean loss of the non-private minimiser.
     """
 
     rows: Rows
@@ -78,10 +78,9 @@ class Family(abc.ABC):
         num_features: int | None,
         log_signal: tuple[float, float],
         ridge: float = RIDGE,
-        errors: float = 0.0,
     ) -> TaskBatch:
         """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first. `ridge` is
-        that of the reference solution, `errors` the weight of errors in what is measured there.
+        that of the reference solution.
 
         Raises:
           InputError: the family has no tasks of so many features.
@@ -91,8 +90,7 @@ class Family(abc.ABC):
         jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
         signal = low + (high - low) * (jnp.arange(num_tasks) + jitter) / num_tasks
 
-        best = jax.vmap(functools.partial(best_loss, model, ridge=ridge, errors=errors))(rows)
-        return TaskBatch(rows, signal, best)
+        return TaskBatch(rows, signal, jax.vmap(functools.partial(best_loss, model, ridge=ridge))(rows))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -112,7 +112,7 @@ def _whole(step: jax.Array, config: MetaConfig) -> Callable:
     """The objective of a whole run: (value, (what goes on, spending))."""
 
     def final(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
-        value, spent = whole_run(protector, *task, floor=config.excess_floor, errors=config.errors)
+        value, spent = whole_run(protector, *task, floor=config.excess_floor)
         return value, (None, spent)
 
     def soft(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
@@ -214,11 +214,10 @@ def evaluate(
     model: Model,
     budgets: Budgets,
     floor: float = EXCESS_FLOOR,
-    errors: float = 0.0,
 ) -> dict[str, jax.Array]:
     """Per task: the score f32[B] as deployed, with the cap binding, and the constraint's value f32[B] without it."""
     keys = jax.random.split(key, batch.log_signal.shape[0])
-    run = jax.vmap(functools.partial(whole_run, floor=floor, errors=errors), (None, 0, 0, 0, 0))
+    run = jax.vmap(functools.partial(whole_run, floor=floor), (None, 0, 0, 0, 0))
     (rows, capped), (_, free) = (budgets.simulate(batch, model, capped) for capped in (True, False))
     scores, _ = run(protector, rows, batch.best_loss, capped, keys)
     _, spent = run(protector, rows, batch.best_loss, free, keys)

@@ -29,7 +29,6 @@ class Judge:
                 gradient.evaluate,
                 model=config.find_model(),
                 floor=config.excess_floor,
-                errors=config.errors,
                 budgets=budgets_for(config, start),
             )
         )

@@ -16,7 +16,6 @@ from l2p.run import Run, Simulation, advance, start
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.constraint import STEP_WINDOW, soft_score
-from meta_train.measure import measure
 
 #: Excess losses are compared on a logarithmic scale from here up, so that every budget weighs alike; a config may look
 #: closer.
@@ -33,15 +32,14 @@ def score(loss: jax.Array, best_loss: jax.Array, first_loss: jax.Array, floor: f
     return jnp.log(floor + jnp.maximum(excess, 0.0))
 
 
-def first_loss(model: Model, rows: Rows, errors: float = 0.0) -> jax.Array:
-    """`measure` f32[] where every run starts; a constant where it is the loss and binary labels do not change it (as
-    log 2, logistic)."""
-    if not errors and isinstance(model, GeneralizedLinear):
+def first_loss(model: Model, rows: Rows) -> jax.Array:
+    """Mean loss f32[] where every run starts; a constant where binary labels do not change it (as log 2, logistic)."""
+    if isinstance(model, GeneralizedLinear):
         with jax.ensure_compile_time_eval():
             at_zero = np.asarray(model.margin_loss(jnp.zeros(2), jnp.arange(2.0)))
         if at_zero[0] == at_zero[1]:
             return jnp.asarray(at_zero[0])
-    return measure(model.init(rows.x.shape[1]), model, rows, errors)
+    return mean_loss(model.init(rows.x.shape[1]), model, rows)
 
 
 def whole_run(
@@ -51,7 +49,6 @@ def whole_run(
     setup: Setup,
     key: jax.Array,
     floor: float = EXCESS_FLOOR,
-    errors: float = 0.0,
 ) -> tuple[jax.Array, jax.Array]:
     """Score f32[] of the released params after a whole run, and the share f32[] of the budget it spent."""
     noise = Simulation(key)
@@ -59,10 +56,8 @@ def whole_run(
     begun, _ = start(protector, model.init(rows.x.shape[1]), rows, setup, noise)
     ended, _, _ = advance(protector, begun, rows, setup, noise, protector.num_steps)
     params = protector.finish(ended.params, ended.state, setup)
-    reached = measure(params, model, rows, errors)
-    return score(
-        reached, best_loss, first_loss(model, rows, errors), floor
-    ), ended.ledger.spent / setup.accountant.budget
+    loss = mean_loss(params, model, rows)
+    return score(loss, best_loss, first_loss(model, rows), floor), ended.ledger.spent / setup.accountant.budget
 
 
 def soft_run(

@@ -1,7 +1,5 @@
 """The non-private solution of a task: what an excess loss is measured from."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -9,7 +7,6 @@ import optax
 from l2p.models import GeneralizedLinear, Model
 from l2p.simulate import mean_loss
 from l2p.task import Rows
-from meta_train.measure import measure
 
 #: Ridge of the reference solution: a task with separable labels has no finite minimiser. Where a run may get below the
 #: loss that this one leaves, its score no longer tells better from worse; a config may then set a smaller one.
@@ -19,20 +16,14 @@ NEWTON_STEPS = 10
 MOST_NEWTON = 256
 #: Adam's steps and the peak of its cosine schedule.
 ADAM_STEPS, ADAM_RATE = 200, 0.1
-#: The same where errors are measured too, from the solution without them.
-ERRORS_RATE = 0.02
 #: The least loss of a network is unknown. It is taken to lie below the best one found by this share of it, so that runs
 #: which end below the latter still differ in their score.
 UNFOUND = 0.1
 
 
-def best_loss(model: Model, rows: Rows, ridge: float = RIDGE, errors: float = 0.0) -> jax.Array:
-    """Mean loss f32[] that a task's excess is measured from; with `errors`, the least `measure` that is found."""
-    params = reference(model, rows, ridge)
-    if errors:
-        params = _adam(lambda params: measure(params, model, rows, errors), params, ERRORS_RATE)
-        return measure(params, model, rows, errors)
-    found = jax.vmap(model.loss, (None, 0, 0))(params, rows.x, rows.y).mean()
+def best_loss(model: Model, rows: Rows, ridge: float = RIDGE) -> jax.Array:
+    """Mean loss f32[] that a task's excess is measured from."""
+    found = jax.vmap(model.loss, (None, 0, 0))(reference(model, rows, ridge), rows.x, rows.y).mean()
     return found if model.convex else (1.0 - UNFOUND) * found
 
 
@@ -45,7 +36,7 @@ def reference(model: Model, rows: Rows, ridge: float = RIDGE) -> jax.Array:
     start = model.init(rows.x.shape[1])
     if isinstance(model, GeneralizedLinear) and start.size <= MOST_NEWTON and _is_curved(model):
         return newton(model, start, rows, NEWTON_STEPS, ridge)
-    return _adam(lambda params: mean_loss(params, model, rows) + 0.5 * ridge * params @ params, start, ADAM_RATE)
+    return _adam(model, start, rows, ridge)
 
 
 def _is_curved(model: GeneralizedLinear) -> bool:
@@ -53,9 +44,11 @@ def _is_curved(model: GeneralizedLinear) -> bool:
         return bool((model.curvature(jnp.zeros(2), jnp.arange(2.0)) > 0).all())
 
 
-def _adam(objective: Callable[[jax.Array], jax.Array], start: jax.Array, rate: float) -> jax.Array:
-    """The best of the iterates f32[p] from a start, by an objective f32[p] -> f32[]."""
-    optimizer = optax.adam(optax.cosine_decay_schedule(rate, ADAM_STEPS))
+def _adam(model: Model, start: jax.Array, rows: Rows, ridge: float) -> jax.Array:
+    optimizer = optax.adam(optax.cosine_decay_schedule(ADAM_RATE, ADAM_STEPS))
+
+    def objective(params: jax.Array) -> jax.Array:
+        return mean_loss(params, model, rows) + 0.5 * ridge * params @ params
 
     def step(carry: tuple, _: None) -> tuple[tuple, None]:
         params, moments, best, least = carry

@@ -56,8 +56,7 @@ def compiled(
         for batch in batches:
             rows, setups = budgets.simulate(batch, model, capped=True)
             keys = jax.random.split(key, config.tasks)
-            scored = functools.partial(whole_run, floor=config.excess_floor, errors=config.errors)
-            run = jax.vmap(scored, (None, 0, 0, 0, 0))
+            run = jax.vmap(functools.partial(whole_run, floor=config.excess_floor), (None, 0, 0, 0, 0))
             scores.append(run(candidate, rows, batch.best_loss, setups, keys)[0])
         score = jnp.nan_to_num(jnp.stack(scores).mean(), nan=jnp.inf)
         better = score < state.best_score

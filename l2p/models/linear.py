@@ -21,13 +21,11 @@ class GeneralizedLinear(Model):
     Attributes:
       lipschitz: supremum of |residual| over margins, for targets of its kinds; `math.inf` where there is none.
       smoothness: supremum of the curvature over margins; likewise.
-      threshold: the margin from which a row is taken to be of class 1, where classes are the target.
       flat: whether the curvature vanishes at some margins, so that Newton's method alone may find no way down.
     """
 
     lipschitz: ClassVar[float]
     smoothness: ClassVar[float]
-    threshold: ClassVar[float] = 0.0
     flat: ClassVar[bool] = False
 
     @abc.abstractmethod
@@ -79,7 +77,7 @@ class GeneralizedLinear(Model):
         return jax.lax.map(lambda size: self.margin_loss(margin - size * change, y), sizes)
 
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
-        return (self.margin(params, x) > self.threshold).astype(jnp.float32)
+        return (self.margin(params, x) > 0).astype(jnp.float32)
 
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
         """In two passes over the table: a gradient is residual * (mapped row, intercept column), so that its norm is

@@ -28,7 +28,6 @@ class Square(GeneralizedLinear):
     kinds: ClassVar[tuple[str, ...]] = ("regression", "binary")
     lipschitz: ClassVar[float] = math.inf
     smoothness: ClassVar[float] = 1.0
-    threshold: ClassVar[float] = 0.5
 
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return 0.5 * jnp.square(margin - y)
@@ -43,7 +42,7 @@ class Square(GeneralizedLinear):
         return self.margin(params, x)
 
     def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
-        return (self.margin(params, x) > self.threshold).astype(jnp.float32)
+        return (self.margin(params, x) > 0.5).astype(jnp.float32)
 
 
 @dataclasses.dataclass(frozen=True)
