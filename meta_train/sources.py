@@ -115,8 +115,8 @@ def families(source: str) -> tuple[Family, Family]:
 
     Args:
       source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time; `QUADRATICS`,
-        `SYNTHETIC`, `SYNTHETIC_CATEGORIES`, `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and how many, which are drawn
-        anew for either; or several of one kind joined by `AND`.
+        `SYNTHETIC`, `SYNTHETIC_CATEGORIES`, `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and how many, which are drawn anew for either; or
+        several of one kind joined by `AND`.
     """
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
