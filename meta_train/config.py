@@ -29,8 +29,8 @@ class MetaConfig:
       protector: what is trained: a starting point in `meta_train.builders` or, with `coefficients`, a hand-designed
         method.
       source: public data set that tasks are drawn from, or `mnist:rest:3,5`: every pair of the other digits; or
-        `random_quadratics`, `synthetic` or `synthetic:categories` (two classes), `synthetic:numbers` or
-        `synthetic:classes:10`, which are drawn from no table; or a mixture such as `adult+synthetic`, if tasks have drawn columns.
+        `random_quadratics`, `synthetic` (two classes), `synthetic:numbers` or `synthetic:classes:10`, which are drawn
+        from no table; or a mixture such as `adult+synthetic`, if tasks have drawn columns.
       model: name of the model that is trained.
       coefficients: of each polynomial in log(mu N) that a hand-designed method's constants become; None for builders.
       warm_start: checkpoint whose parameters the starting point takes over, or None.

@@ -13,11 +13,9 @@ from meta_train.mixture import Mixture
 from meta_train.quadratics import QUADRATICS, Quadratics
 from meta_train.synthetic import (
     SYNTHETIC,
-    SYNTHETIC_CATEGORIES,
     SYNTHETIC_CLASSES,
     SYNTHETIC_NUMBERS,
     Synthetic,
-    SyntheticCategories,
     SyntheticClasses,
     SyntheticNumbers,
 )
@@ -28,12 +26,7 @@ LEAST_DEVIATION = 0.05
 #: All digits but some, of which tasks tell two apart.
 _REST = re.compile(r"(mnist|digits):rest:([\d,]*)")
 #: Families that are drawn from no table.
-_DRAWN = {
-    QUADRATICS: Quadratics,
-    SYNTHETIC: Synthetic,
-    SYNTHETIC_CATEGORIES: SyntheticCategories,
-    SYNTHETIC_NUMBERS: SyntheticNumbers,
-}
+_DRAWN = {QUADRATICS: Quadratics, SYNTHETIC: Synthetic, SYNTHETIC_NUMBERS: SyntheticNumbers}
 #: Between the names of a mixture's sources.
 AND = "+"
 
@@ -104,7 +97,7 @@ def _kind_of_part(source: str) -> Kind:
         return "multiclass"
     if source in (QUADRATICS, SYNTHETIC_NUMBERS):
         return "regression"
-    if source in (SYNTHETIC, SYNTHETIC_CATEGORIES) or _REST.fullmatch(source):
+    if source == SYNTHETIC or _REST.fullmatch(source):
         return "binary"
     count = data.num_classes(source)
     return "regression" if count is None else "binary" if count == 2 else "multiclass"
@@ -115,7 +108,7 @@ def families(source: str) -> tuple[Family, Family]:
 
     Args:
       source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time; `QUADRATICS`,
-        `SYNTHETIC`, `SYNTHETIC_CATEGORIES`, `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and how many, which are drawn anew for either; or
+        `SYNTHETIC`, `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and how many, which are drawn anew for either; or
         several of one kind joined by `AND`.
     """
     if len(parts_of(source)) > 1:

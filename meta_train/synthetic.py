@@ -13,8 +13,6 @@ from meta_train.family import Family, between, with_class_noise, with_label_nois
 
 #: The sources of synthetic tasks with two classes, with numbers, and (followed by how many) with several classes.
 SYNTHETIC, SYNTHETIC_NUMBERS, SYNTHETIC_CLASSES = "synthetic", "synthetic:numbers", "synthetic:classes:"
-#: The source of synthetic tasks with two classes whose columns are mostly categories, one-hot.
-SYNTHETIC_CATEGORIES = "synthetic:categories"
 #: Exponents of the power law that the latent variables' variances follow: from all alike to a handful that matter.
 SPECTRUM = (0.0, 2.0)
 #: Standard deviation of a continuous feature's squashed score: from nearly linear to nearly binary.
@@ -23,10 +21,6 @@ GAIN = (0.3, 3.0)
 TEACHER = (0.5, 6.0)
 #: Offsets of the teacher's logits, in their standard deviations: classes from even to one in a dozen.
 IMBALANCE = 1.5
-#: Categories of a variable, on average over a task's; and how unequal they are, in standard deviations of their scores.
-CATEGORIES, RARITY = (2.0, 16.0), (0.3, 3.0)
-#: The largest share of columns that are no categories.
-OTHERS = 0.3
 #: Standard deviation of a number, and the share of its variance that is noise.
 DEVIATION, NOISE_SHARE = (0.05, 0.3), (0.05, 0.95)
 
@@ -96,29 +90,6 @@ class Synthetic(Family):
         label_key = jax.random.fold_in(label_key, self.half)
         label = jax.random.bernoulli(label_key, jax.nn.sigmoid(logits)).astype(jnp.float32)
         return with_label_noise(noise_key, x, label)
-
-
-@dataclasses.dataclass(frozen=True)
-class SyntheticCategories(Synthetic):
-    """Tables as of a census: neighbouring columns are the categories of one variable, of which each row has one.
-
-    So rows are sparse however wide they are, many columns are hardly ever 1, and those of a variable sum to 1. A row's
-    category is the one with the largest score, which is correlated with the scores of other variables; a few columns
-    are as in `Synthetic`.
-    """
-
-    def _features(self, keys: Iterator[jax.Array], num_rows: int, num_features: int) -> tuple[jax.Array, jax.Array]:
-        x, latent = super()._features(keys, num_rows, num_features)
-        keys = iter(jax.random.split(next(keys), 7))
-        begins = jax.random.bernoulli(next(keys), 1.0 / between(next(keys), CATEGORIES), (num_features,))
-        variable = jnp.cumsum(begins)
-        turned, _ = jnp.linalg.qr(jax.random.normal(next(keys), (num_features, num_features)))
-        common = between(next(keys), RARITY) * jax.random.normal(next(keys), (num_features,))
-        scores = latent @ turned + common[None, :]
-        largest = jax.ops.segment_max(scores.T, variable, num_segments=num_features + 1)[variable].T
-        share = jax.random.uniform(next(keys), maxval=OTHERS)
-        is_other = jax.random.bernoulli(next(keys), share, (num_features,))
-        return jnp.where(is_other[None, :], x, (scores == largest).astype(jnp.float32)), latent
 
 
 @dataclasses.dataclass(frozen=True)

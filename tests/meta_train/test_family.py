@@ -165,25 +165,6 @@ def test_synthetic_tasks_can_be_learned_and_are_not_all_even(synthetic):
     assert np.minimum(share, 1 - share).min() < 0.25
 
 
-def test_synthetic_categories_are_one_hot_sparse_and_can_be_learned():
-    train, _ = families("synthetic:categories")
-    arguments = {"num_tasks": 24, "num_rows": 600, "num_features": 24, "log_signal": (1.0, 7.0)}
-    batch = jax.jit(lambda key: train.sample(key, MODEL, **arguments))(jax.random.key(0))
-    x = np.asarray(batch.rows.x)
-    assert 0.0 <= x.min() <= x.max() <= 1.0
-    binary = np.isin(x, (0.0, 1.0)).all(1)
-    assert binary.mean() > 0.75
-    assert not binary.all()
-    filled = x.mean((1, 2))
-    assert filled.min() < 0.15 < 0.3 < filled.max() < 0.6
-    together = np.einsum("bni,bni->bi", x[:, :, :-1], x[:, :, 1:]) == 0.0  # neighbours that no row has both of
-    assert 0.5 < together[binary[:, 1:] & binary[:, :-1]].mean() < 0.95
-    share = np.asarray(batch.rows.y.mean(1))
-    entropy = -(share * np.log(share) + (1 - share) * np.log1p(-share))
-    assert np.median(entropy - np.asarray(batch.best_loss)) > 0.03
-    assert kind_of("adult+synthetic:categories") == "binary"
-
-
 def test_synthetic_numbers_lie_in_their_bounds_and_can_be_told_in_part():
     train, held_out = families("synthetic:numbers")
     arguments = {"num_tasks": 24, "num_rows": 300, "num_features": 6, "log_signal": (1.0, 7.0)}
