@@ -119,6 +119,21 @@ def universal(key: jax.Array) -> Stepwise:
     )
 
 
+def control_level(key: jax.Array) -> Stepwise:
+    """`control_eigen` whose private mean is shrunk towards its own average."""
+    return _to_level(control_eigen(key))
+
+
+def universal_level(key: jax.Array) -> Stepwise:
+    """`universal` whose private mean is shrunk towards its own average."""
+    return _to_level(universal(key))
+
+
+def _to_level(plain: Stepwise) -> Stepwise:
+    centering = dataclasses.replace(cast(Any, plain.centering), log_level_spread=jnp.log(jnp.float32(0.1)))
+    return dataclasses.replace(cast(Any, plain), centering=centering)
+
+
 def _row_length() -> RowLength:
     return RowLength(logit_share=_quadratic(-5.0), target_norm=jnp.float32(2.5))
 
@@ -174,6 +189,8 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "control_eigen": control_eigen,
     "census_eigen": census_eigen,
     "universal": universal,
+    "control_level": control_level,
+    "universal_level": universal_level,
     "paper": paper,
     "paper_norm": paper_norm,
     "agd": agd,

@@ -1,5 +1,7 @@
 """The private feature mean, and what happens where its noise drowns it."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,8 @@ from l2p.task import Rows
 
 D, N = 8, 4000
 CENTERING = Centering(jnp.array([-2.0]), jnp.log(jnp.float32(0.3)), jnp.float32(1.0), jnp.float32(2.5))
+TO_LEVEL = dataclasses.replace(CENTERING, log_level_spread=jnp.log(jnp.float32(0.3)))
+BOTH = pytest.mark.parametrize("centering", [CENTERING, TO_LEVEL], ids=["towards zero", "towards their average"])
 
 
 @pytest.fixture(scope="module")
@@ -24,25 +28,41 @@ def rows() -> Rows:
     return Rows(jnp.asarray(x), jnp.zeros(N), jnp.ones(N))
 
 
-def centre(rows: Rows, epsilon: float, key: int = 0, cap: float | None = None):
+def centre(rows: Rows, epsilon: float, key: int = 0, cap: float | None = None, centering: Centering = CENTERING):
     budget = Budget(epsilon, 1e-6)
-    setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).accountant(), N)
+    num_rows, num_features = rows.x.shape
+    setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).accountant(), num_rows)
     ledger = Ledger(jnp.float32(0), setup.cap if cap is None else jnp.float32(cap))
     oracle = Oracle(rows, setup, ledger, KeyNoise(jax.random.key(key)), jnp.zeros((), jnp.int32))
-    return CENTERING(D, oracle), oracle
+    return centering(num_features, oracle), oracle
 
 
-def test_with_budget_to_spare_rows_are_centred_and_brought_to_length(rows):
-    features, _ = centre(rows, 100.0)
+@BOTH
+def test_with_budget_to_spare_rows_are_centred_and_brought_to_length(rows, centering):
+    features, _ = centre(rows, 100.0, centering=centering)
     np.testing.assert_allclose(features.center, rows.x.mean(0), atol=0.01)
     assert np.sqrt(float(features.squared_norms(rows.x).mean())) == pytest.approx(2.5, rel=0.02)
 
 
-def test_drowned_in_noise_rows_stay_near_where_they_are(rows):
+@BOTH
+def test_drowned_in_noise_rows_stay_near_where_they_are(rows, centering):
     for key in range(20):
-        features, _ = centre(rows, 1e-3, key)
+        features, _ = centre(rows, 1e-4, key, centering=centering)
         assert float(jnp.abs(features.center).max()) < 0.01
         assert float(features.scale) == pytest.approx(2.5 / np.sqrt(D / 6 + 0.01), rel=0.02)
+
+
+def test_where_no_mean_stands_out_of_its_noise_their_average_does():
+    x = (np.random.default_rng(0).random((N, 400)) < np.linspace(0.4, 0.6, 400)).astype(np.float32)
+    wide = Rows(jnp.asarray(x), jnp.zeros(N), jnp.ones(N))
+    for key in range(5):
+        features, _ = centre(wide, 0.06, key, centering=TO_LEVEL)
+        left = [float(jnp.linalg.norm(x.mean(0) - centre)) for centre in (features.center, 0.0)]
+        assert left[0] < 0.5 * left[1]
+        # Half of all features are ones, so that a row's squared distance from 1/2 is known for sure.
+        assert np.sqrt(float(features.squared_norms(wide.x).mean())) == pytest.approx(2.5, rel=0.15)
+        towards_zero, _ = centre(wide, 0.06, key)
+        assert float(jnp.linalg.norm(x.mean(0) - towards_zero.center)) > 0.8 * left[1]
 
 
 def test_it_costs_the_share_it_was_given(rows):

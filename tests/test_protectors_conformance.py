@@ -117,8 +117,9 @@ CENSUS = CONTROL.replace(
 )
 LENGTH = RowLength(f32([-3.0]), f32(1.5))
 EIGENBASIS = Eigenbasis(f32([-1.5]), f32([-0.3]), f32([0.2]), f32(1.5))
-#: With networks that take all there is to know.
+#: With networks that take all there is to know, and a mean that is shrunk towards its own average.
 IN_BASIS = CENSUS.replace(
+    centering=CONTROL.centering.replace(log_level_spread=f32(-2.0)),
     eigenbasis=EIGENBASIS,
     scheduler=SHARES.replace(network=shaken(init_mlp(KEY, (3, 8, 2)))),
     projector=CENSUS.projector.replace(

@@ -5,6 +5,7 @@ as a release on private rows must.
 """
 
 import dataclasses
+import functools
 import hashlib
 import io
 import math
@@ -20,7 +21,7 @@ from l2p.data.random_features import random_features
 from l2p.data.table import Kind, scale
 from l2p.errors import InputError
 
-NAMES = ("ipums_br", "adult", "mnist", "california", "digits", "breast_cancer", "quadratic")
+NAMES = ("ipums_br", "adult", "mnist", "california", "digits", "breast_cancer", "diabetes", "quadratic")
 _DIGITS = ("mnist", "digits")
 _KNOWN = (
     f"known names are {', '.join(NAMES)}; mnist and digits also come as a pair of digits, as in mnist:3,5 "
@@ -102,6 +103,12 @@ _BREAST_CANCER_BOUNDS = (
     *((0, 1.1), (0, 1.3), (0, 0.3), (0.15, 0.67), (0.05, 0.21)),
 )
 
+# What such measurements are in adults at large, rounded outwards; the target's range is in the set's description.
+_DIABETES_BOUNDS = (
+    *((0, 100), (1, 2), (10, 60), (40, 180)),
+    *((50, 400), (0, 350), (10, 120), (1, 12), (2, 8), (40, 300)),
+)
+_DIABETES_TARGET = (25, 346)
 
 # Of the synthetic set: rows, features, and standard deviation of the noise on the target.
 _QUADRATIC = (10_000, 10, 0.1)
@@ -177,7 +184,7 @@ def num_classes(name: str) -> int | None:
     (10, 2, None)
     """
     base, variant = _parts(name)
-    if base in ("california", "quadratic"):
+    if base in ("california", "diabetes", "quadratic"):
         return None
     return 10 if base in _DIGITS and variant in (None, "features") else 2
 
@@ -235,6 +242,13 @@ def _breast_cancer(read: _Read) -> _Content:
     return _packaged(load_breast_cancer, _BREAST_CANCER_BOUNDS, "binary")
 
 
+def _diabetes(read: _Read) -> _Content:
+    from sklearn.datasets import load_diabetes
+
+    x, y, columns, kind = _packaged(functools.partial(load_diabetes, scaled=False), _DIABETES_BOUNDS, "regression")
+    return x, scale(y[:, None], [_DIABETES_TARGET])[:, 0], columns, kind
+
+
 def _quadratic(read: _Read) -> _Content:
     """A quadratic problem with a known optimum, the same on every machine: no file is read.
 
@@ -268,5 +282,6 @@ _LOADERS: dict[str, Callable[[_Read], _Content]] = {
     "california": _california,
     "digits": _digits,
     "breast_cancer": _breast_cancer,
+    "diabetes": _diabetes,
     "quadratic": _quadratic,
 }

@@ -28,20 +28,25 @@ TYPICAL_SQUARE = 1.0 / 6.0
 class Centering:
     """Buys a private feature mean first, centres rows on it and brings them to a common length.
 
-    Where its noise drowns the mean, both fall back to what is known without it: no centring, and a typical length.
+    Where its noise drowns the mean, both fall back to what is known without it: no centring, and a typical length. The
+    average of all features' means has less noise than each of them by the square root of their number, and so is known
+    long before; with `log_level_spread` means are shrunk towards it, and not towards zero.
 
     Attributes:
       logit_share: f32[k], logit of the share of the budget, a polynomial in log(mu N).
-      log_spread: f32[], log of how far feature means lie from zero: the noise that halves the trust in them.
+      log_spread: f32[], log of how far feature means lie from zero, or from their average: the noise that halves the
+        trust in them.
       row_norm: f32[], clipping norm of a row over the square root of its dimension.
       target_norm: f32[], length that centred rows are brought to, judged from the mean alone: a feature in [0, 1]
         of mean m has variance at most m (1 - m).
+      log_level_spread: f32[], likewise for how far that average lies from zero; None for zero in its place.
     """
 
     logit_share: jax.Array
     log_spread: jax.Array
     row_norm: jax.Array
     target_norm: jax.Array
+    log_level_spread: jax.Array | None = None
     #: Public choices of how rows are clipped and scaled, never tuned.
     fixed: ClassVar[tuple[str, ...]] = ("row_norm", "target_norm")
 
@@ -52,8 +57,7 @@ class Centering:
         clip_norm = self.row_norm * num_features**0.5
         mean = oracle.ask(FeatureSum(num_features, clip_norm, multiplier)) / setup.num_rows
         noise_std = multiplier * clip_norm * setup.adjacency.sensitivity_factor / setup.num_rows
-        trust = jax.nn.sigmoid(2.0 * (self.log_spread - jnp.log(noise_std)))
-        center = trust * jnp.clip(mean, 0.0, 1.0)
+        center, trust = self._shrunk(mean, noise_std)
         variance = trust * jnp.sum(center * (1.0 - center)) + (1.0 - trust) * num_features * TYPICAL_SQUARE
         # Refused, the answer is zeros, and rows stay as they are.
         return jax.tree.map(
@@ -61,6 +65,17 @@ class Centering:
             FeatureMap(center, self.target_norm * jax.lax.rsqrt(variance + 0.01)),
             FeatureMap.identity(num_features),
         )
+
+    def _shrunk(self, mean: jax.Array, noise_std: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """A noised mean f32[d] shrunk by its noise, and the trust f32[] in what it was shrunk to."""
+        trust = jax.nn.sigmoid(2.0 * (self.log_spread - jnp.log(noise_std)))
+        bounded = jnp.clip(mean, 0.0, 1.0)
+        if self.log_level_spread is None:
+            return trust * bounded, trust
+        level_noise = jnp.log(noise_std) - 0.5 * jnp.log(mean.shape[0])
+        known = jax.nn.sigmoid(2.0 * (self.log_level_spread - level_noise))
+        level = known * jnp.clip(mean.mean(), 0.0, 1.0)
+        return level + trust * (bounded - level), known
 
 
 @struct.dataclass

@@ -44,6 +44,7 @@ PACKAGED = {
     "digits:features": ((1_797, 288), "multiclass"),
     "digits:3,5": ((365, 64), "binary"),
     "breast_cancer": ((569, 30), "binary"),
+    "diabetes": ((442, 10), "regression"),
 }
 
 
