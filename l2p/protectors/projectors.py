@@ -120,12 +120,14 @@ class MixProjector(Projector):
         if self.tensor_network is not None:
             extra = apply_known(self.tensor_network, self._facts(average, std, seen, inputs))
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
-        logits, log_gain = jnp.broadcast_to(logits[:, None], average.shape), jnp.broadcast_to(log_gain, params.shape)
-        if self.coordinate_network is not None:
-            facts = self._coordinates(average, std, params, seen, inputs)
-            extra, state = self._corrections(state, facts)
-            log_gain, logits = log_gain + extra[0], logits + extra[1:]
-        return -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits, axis=0) * average, axis=0), state
+        if self.coordinate_network is None:
+            # The weights before they are spread over coordinates, and not after: XLA for CPUs (jaxlib 0.10.2) otherwise
+            # takes every seed's averages from the first one, where seeds x budgets x coordinates are many.
+            return -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits)[:, None] * average, axis=0), state
+        facts = self._coordinates(average, std, params, seen, inputs)
+        extra, state = self._corrections(state, facts)
+        weights = jax.nn.softmax(logits[:, None] + extra[1:], axis=0)
+        return -jnp.exp(log_gain + extra[0]) * jnp.sum(weights * average, axis=0), state
 
     def _corrections(self, state: Averages, facts: jax.Array) -> tuple[jax.Array, Averages]:
         """What the coordinate network says, f32[6, p], of facts f32[p, COORDINATE_INPUTS]; and the next state."""
