@@ -34,8 +34,8 @@ from l2p.tunable import lift, tunable
 from meta_train.budgets import epsilon_for, sized
 from meta_train.config import MetaConfig
 
-#: What a coordinate network is told where rows have a basis of their own, and where they have none.
-BASIS_INPUTS, PLAIN_INPUTS = COORDINATE_INPUTS - 1, COORDINATE_INPUTS - 2
+#: What a coordinate network is told where rows have no basis of their own.
+PLAIN_INPUTS = COORDINATE_INPUTS - 1
 
 
 def _quadratic(*constants: float) -> jax.Array:
@@ -98,7 +98,7 @@ def control_eigen(key: jax.Array) -> Stepwise:
 def census_eigen(key: jax.Array) -> Stepwise:
     """`control_eigen` with networks, of which the coordinates' knows each direction's strength."""
     plain = census(key)
-    network = init_mlp(jax.random.fold_in(key, 3), (BASIS_INPUTS, 24, 12, len(MEMORY) + 1))
+    network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
     projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
     return dataclasses.replace(
         cast(Any, plain), projector=projector, row_length=_row_length(), eigenbasis=_eigenbasis()
@@ -127,14 +127,6 @@ def control_level(key: jax.Array) -> Stepwise:
 def universal_level(key: jax.Array) -> Stepwise:
     """`universal` whose private mean is shrunk towards its own average."""
     return _to_level(universal(key))
-
-
-def universal_spread(key: jax.Array) -> Stepwise:
-    """`universal_level` whose coordinate network is told how much each feature may vary, as its private mean has it."""
-    plain = universal_level(key)
-    network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
-    projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
-    return dataclasses.replace(cast(Any, plain), projector=projector)
 
 
 def _to_level(plain: Stepwise) -> Stepwise:
@@ -199,7 +191,6 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "universal": universal,
     "control_level": control_level,
     "universal_level": universal_level,
-    "universal_spread": universal_spread,
     "paper": paper,
     "paper_norm": paper_norm,
     "agd": agd,

@@ -8,16 +8,11 @@ import pytest
 from l2p import Adjacency, Budget, Setup
 from l2p.conditioning import standardize_size
 from l2p.models import Logistic
-from l2p.oracle import Oracle
 from l2p.privacy import Filter
-from l2p.privacy.ledger import Ledger
-from l2p.privacy.noise import KeyNoise
 from l2p.protectors import MixProjector
 from l2p.protectors.networks import apply_known, apply_mlp, init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.schedulers import Observation
-from l2p.task import Rows
-from meta_train.builders import BUILDERS
 
 SETUP = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(0.5, 1e-6)).accountant(), 100)
 PLAIN = MixProjector(jnp.array([[0.5, 0.2]]), jnp.array([[0.5, 0.0, 0.0, 1.0, 0.0]]))
@@ -27,8 +22,8 @@ NOISE = STD * jnp.where(jnp.arange(SIZE) % 2 == 0, 1.0, -1.0)
 SIZE_AT, NEWEST_AT, MEAN_AT, MOST_AT = 2, 3, TENSOR_INPUTS - 2, TENSOR_INPUTS - 1
 
 
-def update(projector, gradient=NOISE, strength=None, spread=None):
-    seen = Observation(gradient, jnp.float32(STD), jnp.linalg.norm(gradient), strength, spread)
+def update(projector, gradient=NOISE, strength=None):
+    seen = Observation(gradient, jnp.float32(STD), jnp.linalg.norm(gradient), strength)
     return projector(projector.init(gradient, SETUP), seen, jnp.zeros(SIZE), jnp.float32(0.4), SETUP)[0]
 
 
@@ -72,35 +67,6 @@ def test_it_is_told_the_spectrum_that_was_bought():
     assert (log_gain(MEAN_AT), log_gain(MOST_AT)) == (0.0, 0.0)
     assert log_gain(MEAN_AT, strength=strength) == pytest.approx(1.0, abs=1e-5)
     assert log_gain(MOST_AT, strength=strength) == pytest.approx(2.0, abs=1e-5)
-
-
-def test_every_coordinate_is_told_how_much_its_feature_may_vary():
-    weight = jnp.zeros((COORDINATE_INPUTS, 6)).at[-1, 0].set(1.0)
-    projector = PLAIN.replace(coordinate_network={"layer0": {"w": weight, "b": jnp.zeros(6)}})
-    np.testing.assert_allclose(update(projector), update(PLAIN), rtol=1e-6)
-    spread = jnp.linspace(-2.0, 1.0, SIZE)
-    np.testing.assert_allclose(update(projector, spread=spread) / update(PLAIN), jnp.exp(spread / 2.0), rtol=1e-5)
-
-
-def test_spread_is_that_of_the_means_which_were_bought_and_of_no_eigenvector():
-    x = (np.random.default_rng(0).random((3000, 8)) < np.linspace(0.02, 0.5, 8)).astype(np.float32)
-    rows = Rows(jnp.asarray(x), jnp.zeros(3000), jnp.ones(3000))
-    variance = x.mean(0) * (1.0 - x.mean(0))
-    budget = Budget(200.0, 1e-6)
-    setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).accountant(), 3000)
-
-    def bought(builder, **changes):
-        oracle = Oracle(
-            rows, setup, Ledger(jnp.float32(0), setup.cap), KeyNoise(jax.random.key(0)), jnp.zeros((), jnp.int32)
-        )
-        protector = BUILDERS[builder](jax.random.key(0)).replace(**changes)
-        return protector.init(Logistic().init(8), oracle)[1].seen.spread
-
-    assert bought("control", centering=None) is None
-    plain = bought("control")
-    np.testing.assert_allclose(plain[:-1], np.log(variance / variance.mean()), atol=0.15)
-    assert plain[-1] == 0.0
-    assert not bought("control_eigen").any()
 
 
 def test_seeds_side_by_side_take_their_own_averages():

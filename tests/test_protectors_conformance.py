@@ -112,7 +112,7 @@ CENSUS = CONTROL.replace(
     scheduler=SHARES.replace(network=shaken(init_mlp(KEY, (2, 8, 2)))),
     projector=CONTROL.projector.replace(
         tensor_network=shaken(init_mlp(KEY, (2, 8, 6))),
-        coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS - 2, 8, 6))),
+        coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS - 1, 8, 6))),
     ),
 )
 LENGTH = RowLength(f32([-3.0]), f32(1.5))

@@ -70,8 +70,8 @@ class Optax(Projector):
 #: Decay rates of the gradient averages that a `MixProjector` mixes.
 MEMORY = (0.0, 0.5, 0.8, 0.9, 0.95)
 #: Most inputs of a coordinate network: one signal-to-noise ratio per average; six facts of the coordinate and the run;
-#: how strong the coordinate's feature is, 0 where no eigenbasis was bought; and how much it may vary, 0 where one was.
-COORDINATE_INPUTS = len(MEMORY) + 6 + 2
+#: and how strong the coordinate's feature is, 0 where no eigenbasis was bought.
+COORDINATE_INPUTS = len(MEMORY) + 6 + 1
 #: Most inputs of a tensor network: progress, log(mu N), how many params there are, how far each average stands out of
 #: its noise, and how far the coordinates' features do, on average and at most.
 TENSOR_INPUTS = 3 + len(MEMORY) + 2
@@ -153,9 +153,8 @@ class MixProjector(Projector):
         energy = jnp.square(average[-2]).sum() / (size * jnp.square(std[-2]) + 1e-20)
         shared = jnp.stack([*inputs, jnp.log(seen.noise_std + 1e-12) / 4.0, jnp.log1p(energy), jnp.log(size) / 4.0])
         strength = jnp.zeros_like(params) if seen.strength is None else seen.strength / 4.0
-        spread = jnp.zeros_like(params) if seen.spread is None else seen.spread / 2.0
         lines = [ratios.T, params[:, None], jnp.broadcast_to(shared[None, :], (size, shared.shape[0]))]
-        return jnp.concatenate([*lines, strength[:, None], spread[:, None]], axis=1)
+        return jnp.concatenate([*lines, strength[:, None]], axis=1)
 
 
 def _averaged(state: Averages, seen: Observation) -> tuple[Averages, jax.Array, jax.Array]:

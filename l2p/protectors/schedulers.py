@@ -35,15 +35,12 @@ class Observation:
       noise_std: f32[], its noise.
       norm: f32[], of the coming mean gradient where a query was bought for it, else of the last noised one: free.
       strength: f32[p], log of how far each coordinate's feature stands out of noise; None where nobody bought that.
-      spread: f32[p], log of how much each coordinate's feature may vary, as its mean has it, over their average; None
-        where nobody bought means.
     """
 
     gradient: jax.Array
     noise_std: jax.Array
     norm: jax.Array
     strength: jax.Array | None = None
-    spread: jax.Array | None = None
 
 
 class Scheduler(abc.ABC):

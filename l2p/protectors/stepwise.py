@@ -22,8 +22,6 @@ from l2p.queries import ClippedGradient, FeatureSum, Query
 
 #: Mean square of a feature in [0, 1] on tables at large: what a row's length is judged by while its mean is unknown.
 TYPICAL_SQUARE = 1.0 / 6.0
-#: Least variance that a feature in [0, 1] is taken to have, where its mean is told as what it may vary by.
-LEAST_VARIANCE = 1e-3
 
 
 @struct.dataclass
@@ -126,20 +124,17 @@ class Stepwise(Protector):
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         model = oracle.setup.model
         num_features = model.num_features(params.shape[0])
-        features, spread, strength = FeatureMap.identity(num_features), None, None
+        features = FeatureMap.identity(num_features)
         if self.centering is not None and model.has_intercept:
             features = self.centering(num_features, oracle)
-            spread = model.per_param(_spread(features.center))
         if self.row_length is not None and model.has_intercept:
             features = self.row_length(features, oracle)
+        strength = None
         if self.eigenbasis is not None and model.has_intercept:
             features, of_feature = self.eigenbasis(features, oracle)
             strength = model.per_param(of_feature)
-            # Of directions that mix features, their means say nothing.
-            spread = None if spread is None else jnp.where(of_feature.max() > 0.0, 0.0, spread)
         params = model.params_for_mapped_rows(params, features)
-        gradient = jnp.zeros_like(params)
-        seen = Observation(gradient, jnp.ones(()), _norm(gradient), strength, spread)
+        seen = Observation(jnp.zeros_like(params), jnp.ones(()), _norm(jnp.zeros_like(params)), strength)
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
 
@@ -161,7 +156,7 @@ class Stepwise(Protector):
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
         gradient = oracle.ask(self.query(params, features, plan, setup)) / setup.batch_rows
         noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
-        seen = Observation(gradient, noise_std, _norm(gradient), state.seen.strength, state.seen.spread)
+        seen = Observation(gradient, noise_std, _norm(gradient), state.seen.strength)
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
         params = params + update
@@ -175,12 +170,6 @@ class Stepwise(Protector):
 
     def finish(self, params: jax.Array, state: StepwiseState, setup: Setup) -> jax.Array:
         return setup.model.params_for_raw_rows(state.average, state.features)
-
-
-def _spread(center: jax.Array) -> jax.Array:
-    """Log of what features in [0, 1] of these means f32[d] may vary by, m (1 - m), over the average of all."""
-    variance = center * (1.0 - center) + LEAST_VARIANCE
-    return jnp.log(variance) - jnp.log(variance.mean())
 
 
 def _norm(gradient: jax.Array) -> jax.Array:
