@@ -121,8 +121,8 @@ class MixProjector(Projector):
             extra = apply_known(self.tensor_network, self._facts(average, std, seen, inputs))
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
         if self.coordinate_network is None:
-            # The weights before they are spread over coordinates, and not after: XLA for CPUs (jaxlib 0.10.2) otherwise
-            # takes every seed's averages from the first one, where seeds x budgets x coordinates are many.
+            # Weights are made before they are spread over coordinates, not after: XLA for CPUs (jaxlib 0.10.2) else
+            # gives every seed the first one's averages, where seeds x budgets x coordinates are many.
             return -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits)[:, None] * average, axis=0), state
         facts = self._coordinates(average, std, params, seen, inputs)
         extra, state = self._corrections(state, facts)
