@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import cells, data, private_choice, results
-from l2p.compare_config import PRETRAINED, PRIVATE, CompareConfig, split_name
+from l2p.auxiliary import Auxiliary, public_geometry, public_solution
+from l2p.compare_config import PRETRAINED, PRIVATE, PROJECTED, CompareConfig, split_name
 from l2p.errors import InputError
 from l2p.lookup import overlaps
-from l2p.methods import Method, Ready, find_method, public_solution
+from l2p.methods import Method, Ready, find_method
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import NAMES
 from l2p.privacy.budget import Budget
@@ -204,33 +205,36 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
             f"METHOD{PRIVATE} chooses by the share of rows whose label is predicted, and a regression has no labels; "
             "leave it out."
         )
-    start = None
-    if any(PRETRAINED in split_name(name)[1] for name in config.methods):
-        start = _public_start(config)
     model, num_rows = str(_model(config)), train_size(rows)
-    asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (config.data,), "start": start}
-    return [find_method(name, budgets, model, num_rows, **asked) for name in config.methods]
+    asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (config.data,)}
+    variants = frozenset().union(*(split_name(name)[1] for name in config.methods))
+    auxiliary = _auxiliary(config, variants & {PRETRAINED, PROJECTED})
+    return [find_method(name, budgets, model, num_rows, **asked, auxiliary=auxiliary) for name in config.methods]
 
 
-def _public_start(config: CompareConfig) -> np.ndarray | str:
-    """The non-private solution on the auxiliary set, where METHOD:pretrained starts, or why there is none."""
+def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | None:
+    """What these variants of the methods take from the auxiliary set; None without any."""
+    if not variants:
+        return None
     if config.aux is None:
         raise InputError(
-            f"METHOD{PRETRAINED} starts from a public solution, but no auxiliary set is named; name it in --aux."
+            f"METHOD{min(variants)} takes something from a public set, but no auxiliary set is named; name it in --aux."
         )
     if overlaps(config.aux, (config.data,)):
         raise InputError(
-            f"the auxiliary set {config.aux} shares rows with {config.data}, so a start from it would flatter every "
-            "method; choose another set."
+            f"the auxiliary set {config.aux} shares rows with {config.data}, so what is taken from it would flatter "
+            "every method; choose another set."
         )
     public = dataclasses.replace(config, data=config.aux)
     rows, model = load_rows(public), _model(public)
-    if model != _model(config):
-        return f"model {model} on {config.aux} gives no start for {_model(config)}; choose a set with as many classes."
-    try:
-        return public_solution(model, rows)
-    except InputError as error:
-        return str(error)
+    start: np.ndarray | str | None = None
+    if PRETRAINED in variants:
+        start = public_solution(model, rows)
+        if model != _model(config):
+            start = (
+                f"model {model} on {config.aux} gives no start for {_model(config)}; choose a set with as many classes."
+            )
+    return Auxiliary(start, public_geometry(rows) if PROJECTED in variants else None)
 
 
 def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

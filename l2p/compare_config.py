@@ -9,8 +9,8 @@ from typing import Any
 from l2p.errors import InputError
 from l2p.json_fields import checked
 
-#: What may follow a method's name: its start, or its settings, come from elsewhere.
-PRETRAINED, ORACLE, PRIVATE = ":pretrained", ":oracle", ":private"
+#: What may follow a method's name: its start, the directions it works in, or its settings, come from elsewhere.
+PRETRAINED, PROJECTED, ORACLE, PRIVATE = ":pretrained", ":projected", ":oracle", ":private"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class CompareConfig:
       adjacency: which tables are neighbours; a paper's own form keeps those of its proof, and is marked.
       accountant: for every method but such forms; else the one a checkpoint was trained with, else the tightest that
         applies.
-      aux: the auxiliary public set of methods that end in `:tuned` or `:pretrained`.
+      aux: the auxiliary public set of methods that end in `:tuned`, `:pretrained` or `:projected`.
 
     >>> CompareConfig("digits:odd", out=Path("cmp"), methods=("census", "agd")).seeds
     10
@@ -59,7 +59,8 @@ def split_name(method: str) -> tuple[str, frozenset[str]]:
     ('noisygd:tuned', frozenset({':pretrained'}))
     """
     variants: set[str] = set()
-    while found := [end for end in (PRETRAINED, ORACLE, PRIVATE) if method.endswith(end) and end not in variants]:
+    every = PRETRAINED, PROJECTED, ORACLE, PRIVATE
+    while found := [end for end in every if method.endswith(end) and end not in variants]:
         variants.add(found[0])
         method = method.removesuffix(found[0])
     return method, frozenset(variants)

@@ -11,8 +11,8 @@ class Basis:
     """Directions that centred rows are expressed in.
 
     Attributes:
-      forward: f32[d, d], x -> x @ forward; one direction per column, which need not be of length 1.
-      backward: f32[d, d], its inverse.
+      forward: f32[d, k], x -> x @ forward; one direction per column, which need not be of length 1.
+      backward: f32[k, d], its inverse; where k < d, of what lies along these directions.
     """
 
     forward: jax.Array
@@ -41,8 +41,13 @@ class FeatureMap:
     def identity(cls, num_features: int) -> "FeatureMap":
         return cls(jnp.zeros(num_features, jnp.float32), jnp.ones((), jnp.float32))
 
+    @property
+    def num_mapped(self) -> int:
+        """How many features a mapped row has: k."""
+        return self.center.shape[0] if self.basis is None else self.basis.forward.shape[1]
+
     def apply(self, x: jax.Array) -> jax.Array:
-        """Mapped features: f32[n, d] -> f32[n, d]."""
+        """Mapped features: f32[n, d] -> f32[n, k]."""
         centred = (x - self.center[None, :]) * self.scale
         # The product in full precision: a row's clipped length must not depend on how a device rounds.
         return centred if self.basis is None else jnp.matmul(centred, self.basis.forward, precision="highest")
@@ -62,7 +67,7 @@ class FeatureMap:
           weights: f32[n] or f32[n, k].
 
         Returns:
-          f32[d] or f32[k, d].
+          f32[d] or f32[k, d], of mapped features.
         """
         total = (weights.T @ x - jnp.multiply.outer(weights.sum(0), self.center)) * self.scale
         return total if self.basis is None else total @ self.basis.forward

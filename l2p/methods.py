@@ -4,22 +4,20 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from l2p import hindsight, private_choice
-from l2p.compare_config import ORACLE, PRETRAINED, PRIVATE, split_name
+from l2p.auxiliary import Auxiliary, unlimited
+from l2p.compare_config import ORACLE, PRETRAINED, PRIVATE, PROJECTED, split_name
 from l2p.errors import InputError
 from l2p.lookup import TUNED, Control, Resolved, range_warnings, resolve
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter, default_accountant
+from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.rehearsal import set_up
-from l2p.run import run
 from l2p.simulate import train_size
 from l2p.task import Rows
 
@@ -93,7 +91,7 @@ class Method:
             raise InputError(protector)
         start = self.starting_point(model, rows.x.shape[1])
         if not self.is_private:
-            return Ready(protector, _unlimited(model, budget, train_size(rows)))
+            return Ready(protector, unlimited(model, budget, train_size(rows)))
         if self.by_choice:
             return self._chosen(protector, budget, model, rows)
         found = self._bounded(protector, budget, model, rows)
@@ -114,12 +112,6 @@ class Method:
         return Ready(protector, setup, choice.training, note, choice)
 
 
-def _unlimited(model: Model, budget: Budget, num_rows: int) -> Setup:
-    priced = Filter(default_accountant(("none",)), budget).accountant()
-    setup = Setup.create(model, budget.adjacency, priced, num_rows)
-    return dataclasses.replace(setup, cap=jnp.array(jnp.inf))
-
-
 def find_method(
     name: str,
     budgets: Sequence[Budget],
@@ -128,19 +120,19 @@ def find_method(
     accountant: str | None = None,
     aux: str | None = None,
     avoid: Sequence[str] = (),
-    start: np.ndarray | str | None = None,
+    auxiliary: Auxiliary | None = None,
 ) -> Method:
     """A method by name and variants. What a hand-designed one cannot do at a budget leaves that budget without it.
 
     Args:
-      name: METHOD, with :pretrained and :oracle or :private behind it if asked for.
+      name: METHOD, with :pretrained, :projected and :oracle or :private behind it if asked for.
       budgets: what is compared.
       model: name of the model.
       num_rows: N of a split.
       accountant: the one asked for.
-      aux: the set that METHOD:tuned was tuned on; with :pretrained it names the start alone.
+      aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected it names what these take alone.
       avoid: data sets that a checkpoint must not be made from.
-      start: for METHOD:pretrained, the public solution f32[p], or why there is none.
+      auxiliary: what METHOD:pretrained and METHOD:projected take from that set; None for nothing.
 
     Raises:
       InputError: unknown name, a checkpoint that does not fit, variants of a method that is not private, or two that
@@ -158,7 +150,9 @@ def find_method(
     if paper is not None:  # its own form keeps to the neighbours and the accountant of its proof
         mine = [paper.budget(budget) for budget in budgets]
         accountant = paper.accountant or accountant
-    asked = {"accountant": accountant, "aux": None if PRETRAINED in variants else aux, "avoid": avoid}
+    takes = bool({PRETRAINED, PROJECTED} & variants)
+    asked = {"accountant": accountant, "aux": None if takes else aux, "avoid": avoid}
+    auxiliary = auxiliary or Auxiliary()
     found: dict[Budget, Resolved | str] = {}
     for budget in mine:
         try:
@@ -179,13 +173,17 @@ def find_method(
         del asked["accountant"]
         found = {budget: _base_run(base, budget, model, num_rows, one, asked) for budget, one in found.items()}
         chosen = next((one.accountant for one in found.values() if isinstance(one, Resolved)), chosen)
+    if PROJECTED in variants:
+        if paper is None:
+            raise InputError(f"{base} is learned, and reads rows as it learned to; leave out {PROJECTED}.")
+        found = {budget: _projected(base, one, auxiliary) for budget, one in found.items()}
     return Method(
         name,
         chosen,
         {budget: one if isinstance(one, str) else one.protector for budget, one in found.items()},
         None if some is None else some.range,
         None if some is None else some.sha256,
-        start if PRETRAINED in variants else None,
+        auxiliary.start if PRETRAINED in variants else None,
         ORACLE in variants,
         PRIVATE in variants,
         None if some is None else some.control,
@@ -204,13 +202,11 @@ def _base_run(
         return str(error)
 
 
-_run = jax.jit(run)
-
-
-def public_solution(model: Model, rows: Rows) -> np.ndarray:
-    """The non-private solution f32[p] on public rows; `InputError` if `nonprivate` cannot train the model."""
-    budget = Budget(1.0, 0.5 / len(rows.y))  # any: without privacy it makes no difference
-    protector = HAND_DESIGNED["nonprivate"](budget, str(model), len(rows.y))
-    rows = jax.tree.map(jnp.asarray, rows)
-    setup = _unlimited(model, budget, len(rows.y))
-    return np.asarray(_run(protector, model.init(rows.x.shape[1]), rows, setup, jax.random.key(0))[0])
+def _projected(name: str, resolved: Resolved | str, auxiliary: Auxiliary) -> Resolved | str:
+    """A method in the directions of the auxiliary set, or why it has none there."""
+    if isinstance(resolved, str):
+        return resolved
+    try:
+        return dataclasses.replace(resolved, protector=auxiliary.project(resolved.protector, name))
+    except InputError as error:
+        return str(error)

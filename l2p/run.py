@@ -220,6 +220,8 @@ def plan_noise(
         ledger, step = Ledger(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
         asked = protector.mechanisms
         moved, state = protector.init(params, Oracle(rows, setup, ledger, plans[0], step, public, False, asked))
+        view = protector.view(state)
+        rows = rows if view is None else mapped(rows, view)
         protector.step(moved, state, Oracle(rows, setup, ledger, plans[1], step, public, True, asked))
 
     jax.eval_shape(trace, params, setup)

@@ -99,7 +99,7 @@ class Mapped(RowSource):
 
     @property
     def num_features(self) -> int:  # type: ignore[override]
-        return self.source.num_features
+        return self.view.num_mapped
 
     def blocks(self) -> Iterator[Rows]:
         return (mapped(null_invalid(block), self.view) for block in self.source.blocks())

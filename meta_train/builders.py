@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from l2p import checkpoint
 from l2p.errors import InputError
@@ -24,6 +25,7 @@ from l2p.protectors import (
     MixProjector,
     NormQuery,
     Optax,
+    PublicGeometry,
     RowLength,
     ShareScheduler,
     Stepwise,
@@ -33,6 +35,8 @@ from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 from l2p.tunable import lift, tunable
 from meta_train.budgets import epsilon_for, sized
 from meta_train.config import MetaConfig
+from meta_train.family import TaskFamily
+from meta_train.sources import families
 
 #: What a coordinate network is told where rows have no basis of their own.
 PLAIN_INPUTS = COORDINATE_INPUTS - 1
@@ -215,13 +219,32 @@ def starting_point(config: MetaConfig) -> Protector:
         )
     if isinstance(start, Stepwise) and not config.find_model().has_intercept:
         # Rows are not centred then, and what buys their mean would ship as it is now.
-        start = dataclasses.replace(cast(Any, start), centering=None, row_length=None, eigenbasis=None)
+        start = _without_moments(start)
+    if config.directions is not None:
+        start = _in_directions(start, config)
     if config.num_steps is not None:
         start = dataclasses.replace(cast(Any, start), num_steps=config.num_steps)
     describe(start, config.protector, str(config.find_model()))
     if not any(jax.tree.leaves(tunable(start))):
         raise InputError(f"protector {config.protector!r} has no field that can be tuned; choose another one.")
     return start if config.warm_start is None else warm_start(start, checkpoint.load(config.warm_start).protector)
+
+
+def _in_directions(start: Protector, config: MetaConfig) -> Stepwise:
+    """`start` in the principal directions of the source's rows, with which it needs no private means and moments."""
+    family, _ = families(config.source)
+    if not isinstance(family, TaskFamily) or not isinstance(start, Stepwise) or not config.find_model().has_intercept:
+        raise InputError(
+            f"directions are those of a table's rows, for steps of a model with an intercept; {config.protector} on "
+            f"tasks from {config.source} has none, so leave them out."
+        )
+    geometry = PublicGeometry.of(np.asarray(family.x), cast(int, config.directions))
+    return dataclasses.replace(cast(Any, _without_moments(start)), geometry=geometry)
+
+
+def _without_moments(start: Stepwise) -> Stepwise:
+    """`start` without what it buys of the features' means and moments."""
+    return dataclasses.replace(cast(Any, start), centering=None, row_length=None, eigenbasis=None)
 
 
 def _lifted(config: MetaConfig) -> Protector:

@@ -41,6 +41,10 @@ class MetaConfig:
       tasks: tasks per outer step.
       rows: rows per task; each stands for N / rows rows of the simulated table.
       num_features: feature counts that tasks cycle through; None for tasks with every column of the table as it is.
+      fresh_rows: whether runs are scored on rows of their task that they did not read (`meta_train.apart`). Only for
+        whole runs on tasks from one table.
+      directions: in how many principal directions of the source's rows a run reads its own, in place of privately
+        centred features; None for these. Only for tasks with a table's own columns, which it fits no other table.
       log_signal: range of log(mu N) that tasks are drawn from, uniformly.
       learning_rate: peak of a cosine schedule.
       estimator: "backpropagation" of meta-gradients through runs, or "evolution": from pairs of runs on either side
@@ -79,6 +83,8 @@ class MetaConfig:
     tasks: int = 16
     rows: int = 1024
     num_features: tuple[int, ...] | None = (8, 24, 52, 104)
+    fresh_rows: bool = False
+    directions: int | None = None
     log_signal: tuple[float, float] = (0.7, 8.7)
     learning_rate: float = 3e-3
     estimator: str = "backpropagation"
@@ -110,7 +116,10 @@ class MetaConfig:
             if getattr(self, field) not in allowed:
                 raise InputError(f"{field} {getattr(self, field)!r} is unknown; choose one of {', '.join(allowed)}.")
         counts = ("steps", "rows", "unroll", "eval_every", "tasks", "eval_tasks", "simulated_rows")
-        for field in (*counts, *(name for name in ("coefficients", "num_steps") if getattr(self, name) is not None)):
+        for field in (
+            *counts,
+            *(name for name in ("coefficients", "num_steps", "directions") if getattr(self, name) is not None),
+        ):
             count = getattr(self, field)
             unit = BANDS if field in ("tasks", "eval_tasks") else 1
             if not isinstance(count, int) or count < 1 or count % unit:
@@ -133,6 +142,11 @@ class MetaConfig:
                 "estimator 'evolution' compares whole runs of shaken protectors, and a segment would go on from runs "
                 "that were not shaken so; choose objective 'final'."
             )
+        if self.fresh_rows and (self.objective != "final" or self.constraint == "soft"):
+            raise InputError(
+                "fresh_rows is for runs that are scored where they end, and these are scored on their way; choose "
+                "objective 'final' and another constraint than 'soft'."
+            )
         if self.method == "both" and self.constraint != "share":
             raise InputError(
                 f"constraint {self.constraint!r} is met by meta-gradients and unknown to random search, so the two "
@@ -147,6 +161,10 @@ class MetaConfig:
             "num_features": (
                 self.num_features is not None and (not self.num_features or min(self.num_features) < 1),
                 "tasks need feature counts from 1 up; list some, or write null for the table's own columns",
+            ),
+            "directions": (
+                self.directions is not None and self.num_features is not None,
+                "tasks with drawn columns have none in common; set num_features to null",
             ),
             "log_signal": (not low < high, "it is a range; put the lower end first"),
             "learning_rate": (not 0 <= self.learning_rate < math.inf, "steps go downhill; choose a number from 0 up"),

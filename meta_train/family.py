@@ -37,11 +37,14 @@ class TaskBatch:
       rows: Rows with leading axis [B], masks 1.
       log_signal: f32[B], log(mu N) of the task's budget and simulated size.
       best_loss: f32[B], mean loss of the non-private minimiser.
+      scored: other rows of the same tasks that runs are scored on, with which `best_loss` is that on them; None for the
+        rows that they read.
     """
 
     rows: Rows
     log_signal: jax.Array
     best_loss: jax.Array
+    scored: Rows | None = None
 
 
 class Family(abc.ABC):
@@ -54,6 +57,11 @@ class Family(abc.ABC):
     def draw_several(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows:
         """Independent tasks: rows with a leading axis [num_tasks]."""
         return jax.vmap(lambda key: self.draw(key, num_rows, num_features))(jax.random.split(key, num_tasks))
+
+    def draw_scored(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows | None:
+        """Other rows of the tasks that `draw_several` makes from the same key; None where runs are scored on theirs."""
+        del key, num_tasks, num_rows, num_features
+        return None
 
     @property
     def most_features(self) -> float:
@@ -85,12 +93,13 @@ class Family(abc.ABC):
         Raises:
           InputError: the family has no tasks of so many features.
         """
-        rows = self.draw_several(jax.random.fold_in(key, 0), num_tasks, num_rows, num_features)
+        asked = jax.random.fold_in(key, 0), num_tasks, num_rows, num_features
+        rows, scored = self.draw_several(*asked), self.draw_scored(*asked)
         low, high = log_signal
         jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
         signal = low + (high - low) * (jnp.arange(num_tasks) + jitter) / num_tasks
-
-        return TaskBatch(rows, signal, jax.vmap(functools.partial(best_loss, model, ridge=ridge))(rows))
+        least = jax.vmap(functools.partial(best_loss, model, ridge=ridge))(rows if scored is None else scored)
+        return TaskBatch(rows, signal, least, scored)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,12 +142,19 @@ class TaskFamily(Family):
         return self._pair(key, num_rows) if num_features is None else self._task(key, num_rows, num_features)
 
     def halves(self) -> tuple["TaskFamily", "TaskFamily"]:
+        return self.cut_at(self.x.shape[0] // 2)
+
+    def cut_at(self, row: int) -> tuple["TaskFamily", "TaskFamily"]:
+        """The families of the rows before and from `row` on, which make the same tasks from a key."""
         # What makes a task (columns, label, teacher, noise rates) does not hang on which rows it is given.
-        cut = self.x.shape[0] // 2
         first, second = (
-            dataclasses.replace(self, x=self.x[part], y=self.y[part]) for part in (slice(cut), slice(cut, None))
+            dataclasses.replace(self, x=self.x[part], y=self.y[part]) for part in (slice(row), slice(row, None))
         )
         return first, second
+
+    def rolled(self, rows: jax.Array) -> "TaskFamily":
+        """The family whose table begins `rows` i32[] rows later, and ends with those before."""
+        return dataclasses.replace(self, x=jnp.roll(self.x, -rows, 0), y=jnp.roll(self.y, -rows, 0))
 
     def _task(self, key: jax.Array, num_rows: int, num_features: int) -> Rows:
         keys = iter(jax.random.split(key, 12))

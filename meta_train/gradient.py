@@ -101,6 +101,8 @@ def update(
     model = model if config.inner_gradient else with_constant_gradients(model)
     rows, setups = budgets.simulate(batch, model, capped=config.constraint == "share")
     tasks = (rows, batch.best_loss, setups, jax.random.split(run_key, config.tasks))
+    if batch.scored is not None:
+        tasks = (*tasks, batch.scored)
     if config.objective == "final":
         state, _, metrics = _descend(state, step, config, _whole(step, config), tasks, jnp.array(0))
     else:
@@ -217,8 +219,8 @@ def evaluate(
 ) -> dict[str, jax.Array]:
     """Per task: the score f32[B] as deployed, with the cap binding, and the constraint's value f32[B] without it."""
     keys = jax.random.split(key, batch.log_signal.shape[0])
-    run = jax.vmap(functools.partial(whole_run, floor=floor), (None, 0, 0, 0, 0))
+    run = jax.vmap(functools.partial(whole_run, floor=floor), (None, 0, 0, 0, 0, 0))
     (rows, capped), (_, free) = (budgets.simulate(batch, model, capped) for capped in (True, False))
-    scores, _ = run(protector, rows, batch.best_loss, capped, keys)
-    _, spent = run(protector, rows, batch.best_loss, free, keys)
+    scores, _ = run(protector, rows, batch.best_loss, capped, keys, batch.scored)
+    _, spent = run(protector, rows, batch.best_loss, free, keys, batch.scored)
     return {"score": scores, "constraint": spent - 1.0}

@@ -48,16 +48,19 @@ def whole_run(
     best_loss: jax.Array,
     setup: Setup,
     key: jax.Array,
+    scored: Rows | None = None,
     floor: float = EXCESS_FLOOR,
 ) -> tuple[jax.Array, jax.Array]:
-    """Score f32[] of the released params after a whole run, and the share f32[] of the budget it spent."""
+    """Score f32[] of the released params after a whole run, on the rows it read or on those in `scored`; and the share
+    f32[] of the budget it spent."""
     noise = Simulation(key)
     model = setup.model
     begun, _ = start(protector, model.init(rows.x.shape[1]), rows, setup, noise)
     ended, _, _ = advance(protector, begun, rows, setup, noise, protector.num_steps)
     params = protector.finish(ended.params, ended.state, setup)
-    loss = mean_loss(params, model, rows)
-    return score(loss, best_loss, first_loss(model, rows), floor), ended.ledger.spent / setup.accountant.budget
+    scored = rows if scored is None else scored
+    loss = mean_loss(params, model, scored)
+    return score(loss, best_loss, first_loss(model, scored), floor), ended.ledger.spent / setup.accountant.budget
 
 
 def soft_run(

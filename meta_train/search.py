@@ -56,8 +56,8 @@ def compiled(
         for batch in batches:
             rows, setups = budgets.simulate(batch, model, capped=True)
             keys = jax.random.split(key, config.tasks)
-            run = jax.vmap(functools.partial(whole_run, floor=config.excess_floor), (None, 0, 0, 0, 0))
-            scores.append(run(candidate, rows, batch.best_loss, setups, keys)[0])
+            run = jax.vmap(functools.partial(whole_run, floor=config.excess_floor), (None, 0, 0, 0, 0, 0))
+            scores.append(run(candidate, rows, batch.best_loss, setups, keys, batch.scored)[0])
         score = jnp.nan_to_num(jnp.stack(scores).mean(), nan=jnp.inf)
         better = score < state.best_score
         kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), candidate, state.protector)

@@ -18,6 +18,7 @@ from l2p.errors import InputError
 from l2p.models import plain_name
 from l2p.protector import Protector
 from meta_train import both, gradient, search
+from meta_train.apart import apart
 from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
 from meta_train.judge import Judge
@@ -44,6 +45,8 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
         trained = {method: meta_train(trial, out / method, progress) for method, trial in both.trials(config).items()}
         return both.ship_better(config, trained, out)
     train, held_out = families(config.source)
+    if config.fresh_rows:
+        train, held_out = apart(train, held_out)
     method = METHODS[config.method]
     start = starting_point(config)
     state = method.init(start, config)

@@ -9,10 +9,11 @@ import pytest
 
 import l2p.compare as compare_module
 from l2p import cells, checkpoint, hindsight, results
+from l2p.auxiliary import Auxiliary, public_geometry, public_solution
 from l2p.compare import compare, gather, load_rows, main
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
-from l2p.methods import find_method, public_solution
+from l2p.methods import find_method
 from l2p.models import MODELS
 from l2p.privacy import Adjacency, sampling
 from l2p.privacy.budget import Budget
@@ -321,6 +322,25 @@ def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
     assert mapped["test_loss"] == pytest.approx(expected, rel=1e-2)
 
 
+def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
+    methods = ("noisygd", "noisygd:projected", "noisygd:projected:oracle", "noisygd:private:projected", "agd:projected")
+    config = CompareConfig(
+        "digits:3,5", tmp_path / "out", methods=methods, epsilon=(0.3,), delta=1e-5, seeds=4, aux="digits:4,6"
+    )
+    rows = compare(config)
+    accuracy = {name: [row["test_accuracy"] for row in rows if row["method"] == name] for name in methods}
+    assert all(None not in accuracy[name] for name in methods[:4])
+    assert accuracy["noisygd:projected"] != accuracy["noisygd"]
+    assert np.mean(accuracy["noisygd:projected:oracle"]) > np.mean(accuracy["noisygd:projected"])
+    assert "known in no other directions" in rows[-1]["note"]
+    public, budget = load_rows(dataclasses.replace(config, data="digits:4,6")), Budget(0.3, 1e-5)
+    found = public_geometry(public)
+    lent = find_method("noisygd:projected", [budget], "logistic", 292, auxiliary=Auxiliary(geometry=found))
+    assert lent.protectors[budget].geometry is found
+    # Of the compared set it knows nothing.
+    np.testing.assert_allclose(found.center, np.asarray(public.x).mean(0), atol=1e-6)
+
+
 def test_a_pretrained_method_needs_the_same_features_and_other_rows(config, monkeypatch):
     methods = ("noisygd", "noisygd:pretrained", "noisygd:tuned:pretrained")
     config = dataclasses.replace(config, methods=methods, epsilon=(2.0,), seeds=1, aux="digits:3,5")
@@ -362,6 +382,8 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
         ({"methods": ("noisygd:pretrained",), "aux": "breast_cancer"}, "shares rows with breast_cancer"),
         ({"methods": ("noisygd:pretrained",), "aux": "nosuch"}, "nosuch"),
         ({"methods": ("noisygd:pretrained",), "aux": "digits"}, "multiclass"),
+        ({"methods": ("noisygd:projected",)}, "METHOD:projected takes something from a public set"),
+        ({"methods": ("control:projected",), "aux": "digits:3,5"}, "reads rows as it learned to"),
         ({"methods": ("nosuch:oracle",)}, "'nosuch' is unknown"),
         ({"methods": ("nonprivate:oracle",)}, "nothing for :oracle to change"),
         ({"methods": ("nonprivate:pretrained",), "aux": "digits:3,5"}, "nothing for :pretrained to change"),

@@ -107,14 +107,14 @@ class Softmax(Model):
         turned = features.weights_for_raw(weights[..., :-1, :], axis=-2)
         shift = jnp.einsum("d,...dk->...k", features.center, turned)[..., None, :]
         raw = jnp.concatenate([turned, weights[..., -1:, :] - shift / INTERCEPT_COLUMN], -2)
-        return raw.reshape(params.shape)
+        return raw.reshape(*params.shape[:-1], -1)
 
     def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         weights = self._matrix(params)
         shift = jnp.einsum("d,...dk->...k", features.center, weights[..., :-1, :])[..., None, :]
         turned = features.weights_for_mapped(weights[..., :-1, :], axis=-2)
         mapped = jnp.concatenate([turned, weights[..., -1:, :] + shift / INTERCEPT_COLUMN], -2)
-        return mapped.reshape(params.shape)
+        return mapped.reshape(*params.shape[:-1], -1)
 
     def per_param(self, values: jax.Array) -> jax.Array:
         return jnp.repeat(jnp.append(values, 0.0), self.num_classes)

@@ -7,6 +7,7 @@ from l2p.protectors.agd import AGD, agd, agd_gumbel
 from l2p.protectors.amp import ApproximateMinima, amp
 from l2p.protectors.auto_clip import AutoClip, auto_clip
 from l2p.protectors.eigenbasis import Eigenbasis
+from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import HyFree, hyfree
@@ -64,6 +65,7 @@ CLASSES: dict[str, type] = {
         Optax,
         OutputPerturbation,
         PrivateMeta,
+        PublicGeometry,
         RowLength,
         ShareScheduler,
         Stepwise,

@@ -14,6 +14,7 @@ from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors.eigenbasis import Eigenbasis
+from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.projectors import Projector
 from l2p.protectors.row_length import RowLength
@@ -99,6 +100,7 @@ class Stepwise(Protector):
       centering: the private mean bought first, or None; models without an intercept do without it.
       row_length: the private mean length of mapped rows, bought next, or None; likewise.
       eigenbasis: private second moments, bought after that, and the run in their eigenbasis; or None; likewise.
+      geometry: the directions of public rows that rows are read in, in place of all that, or None; likewise.
       norm_query: the private norm of the coming gradient, bought before its noise is decided, or None.
       averaging: f32[k], log of the inverse horizon of an exponential average of the iterates, as a polynomial in
         log(mu N); the released params are that average. None releases the last iterate.
@@ -113,6 +115,7 @@ class Stepwise(Protector):
     eigenbasis: Eigenbasis | None = None
     norm_query: NormQuery | None = None
     row_length: RowLength | None = None
+    geometry: PublicGeometry | None = None
     num_steps: int = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     models = NAMES
@@ -129,10 +132,12 @@ class Stepwise(Protector):
             features = self.centering(num_features, oracle)
         if self.row_length is not None and model.has_intercept:
             features = self.row_length(features, oracle)
-        strength = None
+        of_feature = None
+        if self.geometry is not None and model.has_intercept:
+            features, of_feature = self.geometry(num_features, oracle.setup)
         if self.eigenbasis is not None and model.has_intercept:
             features, of_feature = self.eigenbasis(features, oracle)
-            strength = model.per_param(of_feature)
+        strength = None if of_feature is None else model.per_param(of_feature)
         params = model.params_for_mapped_rows(params, features)
         seen = Observation(jnp.zeros_like(params), jnp.ones(()), _norm(jnp.zeros_like(params)), strength)
         projector = self.projector.init(params, oracle.setup)
@@ -150,7 +155,7 @@ class Stepwise(Protector):
         setup = oracle.setup
         seen, features = state.seen, state.features
         if features.basis is not None:  # rows come through `view`
-            features = FeatureMap.identity(features.center.shape[0])
+            features = FeatureMap.identity(features.num_mapped)
         if self.norm_query is not None:
             seen = seen.replace(norm=self.norm_query(params, features, oracle, self.num_steps))  # type: ignore[attr-defined]
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)

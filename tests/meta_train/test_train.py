@@ -8,6 +8,7 @@ import safetensors.numpy
 
 from l2p import checkpoint
 from l2p.errors import InputError
+from l2p.protectors import PublicGeometry
 from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
 from meta_train.judge import Judge
@@ -135,6 +136,7 @@ def test_configs_are_read_strictly(tmp_path):
     [
         *({"steps": 1.5}, {"tasks": 12}, {"accountant": "pld"}, {"name": None, "protector": 0}, {"learning_rate": "x"}),
         *({"gain_rounds": -1}, {"gain_rounds": 1, "eval_tasks": 8, "num_features": [4]}, {"alternate": [0, 5]}),
+        *({"directions": 0, "num_features": None}, {"directions": 3}),
         *({"num_features": 8}, {"num_features": []}, {"log_signal": 3}, {"log_signal": [8.7, 0.7]}),
         {"name": "a/b", "protector": "control"},
     ],
@@ -149,3 +151,26 @@ def test_configs_that_cannot_be_run_are_refused(tmp_path, fields):
 def test_an_unknown_starting_point_is_refused(tmp_path):
     with pytest.raises(InputError, match="no builder"):
         meta_train(dataclasses.replace(CONFIG, protector="nothing"), tmp_path)
+
+
+def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
+    public = {"source": "digits:rest:3,5", "num_features": None, "directions": 5, "fresh_rows": True}
+    config = dataclasses.replace(CONFIG, protector="control", num_steps=4, **public)
+    found = checkpoint.load(meta_train(config, tmp_path))
+    family, _ = families(config.source)
+    geometry, expected = found.protector.geometry, PublicGeometry.of(np.asarray(family.x), 5)
+    for name in ("center", "directions", "variances"):
+        np.testing.assert_array_equal(getattr(geometry, name), getattr(expected, name))
+    assert abs(float(geometry.log_power[0] - expected.log_power[0])) > 1e-4
+    assert found.protector.centering is None
+    assert found.card["range"]["num_features"] == [64, 64]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"source": "synthetic"}, {"protector": "agd"}, {"source": "random_quadratics", "model": "quadratic"}],
+)
+def test_directions_that_no_table_has_or_no_step_follows_are_refused(change):
+    config = dataclasses.replace(CONFIG, **{"num_features": None, "directions": 5, **change})
+    with pytest.raises(InputError, match="directions are those of a table's rows"):
+        starting_point(config)

@@ -1,0 +1,91 @@
+"""The run in the principal directions of public rows like the private ones: known beforehand, and free."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p import struct
+from l2p.conditioning import value
+from l2p.errors import InputError
+from l2p.features import Basis, FeatureMap
+from l2p.oracle import Setup
+
+#: Mean length that rows are brought to, as where their geometry is bought (`Centering`, `RowLength`).
+TARGET_NORM = 2.5
+
+
+@struct.dataclass
+class PublicGeometry:
+    """Reads rows along the directions in which public rows vary most: z = U' (x - m) (lambda + ridge)^(-power / 2).
+
+    Noise has the same length along every direction of the params, and what there is to learn has not: a digit's pixels
+    move together, along some tens of directions. Digits of other classes tell which (as a public subspace does for
+    Zhou, Wu and Banerjee 2021, "Bypassing the ambient dimension"). Rows are mapped before they are clipped, so that
+    neither clipping nor noise is spent on directions that hold nothing.
+
+    Where private rows vary otherwise, what is left out is lost to the run, and its guarantee holds all the same.
+
+    Attributes:
+      center: f32[d], mean of public rows.
+      directions: f32[d, k], their principal directions, strongest first, each of length 1.
+      variances: f32[k], of public rows along them; positive.
+      log_power: f32[j], log of the power, a polynomial in log(mu N): 0 turns rows only, 1 makes them white.
+      log_ridge: f32[j], log of the ridge over the largest variance, likewise.
+    """
+
+    center: jax.Array
+    directions: jax.Array
+    variances: jax.Array
+    log_power: jax.Array
+    log_ridge: jax.Array
+    #: Facts about public rows.
+    fixed: ClassVar[tuple[str, ...]] = ("center", "directions", "variances")
+
+    @classmethod
+    def of(cls, x: np.ndarray, num_directions: int) -> "PublicGeometry":
+        """Of public rows f[n, d] and at most so many directions, those in which they vary at all: neither white nor as
+        they are, until it is tuned.
+
+        Raises:
+          InputError: rows do not vary.
+
+        >>> rows = np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 1.0], [0.4, 0.6, 1.0], [0.6, 0.4, 1.0]])
+        >>> PublicGeometry.of(rows, 2).variances.round(3).tolist()
+        [0.25, 0.01]
+        """
+        x = np.asarray(x, np.float64)
+        center = x.mean(0)
+        # Largest first.
+        variances, directions = (part[..., ::-1] for part in np.linalg.eigh((x - center).T @ (x - center) / len(x)))
+        # Beyond rounding: of one million equal rows, say.
+        num_directions = min(num_directions, int((variances > 1e-9).sum()))
+        if num_directions < 1:
+            raise InputError("public rows that are all alike have no principal directions; choose other rows.")
+        return cls(
+            center=jnp.asarray(center, jnp.float32),
+            directions=jnp.asarray(directions[:, :num_directions], jnp.float32),
+            variances=jnp.asarray(variances[:num_directions], jnp.float32),
+            log_power=jnp.zeros(3).at[0].set(-0.7),
+            log_ridge=jnp.zeros(3).at[0].set(-3.0),
+        )
+
+    def __call__(self, num_features: int, setup: Setup) -> tuple[FeatureMap, jax.Array]:
+        """The map of rows; and f32[k], log of each direction's variance over the least one's.
+
+        Raises:
+          InputError: rows have another number of features.
+        """
+        if num_features != self.center.shape[0]:
+            raise InputError(
+                f"the protector reads rows in the principal directions of {self.center.shape[0]} features in their "
+                f"order, and these have {num_features}, of which it knows nothing; choose another protector."
+            )
+        ridge = jnp.exp(value(self.log_ridge, setup.log_signal)) * self.variances[0]
+        stretch = (self.variances + ridge) ** (-0.5 * jnp.exp(value(self.log_power, setup.log_signal)))
+        # A public row's expected squared length.
+        stretch = stretch * TARGET_NORM * jax.lax.rsqrt(self.variances @ jnp.square(stretch))
+        basis = Basis(self.directions * stretch[None, :], self.directions.T / stretch[:, None])
+        strength = jnp.log(self.variances) - jnp.log(self.variances[-1])
+        return FeatureMap(self.center, jnp.ones(()), basis), strength

@@ -1,0 +1,87 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.errors import InputError
+from l2p.models import MODELS
+from l2p.simulate import mean_loss
+from meta_train.apart import FOLDS, apart
+from meta_train.budgets import ByMu
+from meta_train.builders import starting_point
+from meta_train.config import MetaConfig
+from meta_train.family import TaskFamily
+from meta_train.gradient import evaluate
+from meta_train.objective import score, whole_run
+from meta_train.sources import families
+
+NUM, CLASSES = 240, 3
+#: Rows that say which they are, in the first column, and what class they are of, in the second.
+Y = (np.arange(NUM) % CLASSES).astype(np.float32)
+TABLE = TaskFamily.from_table(np.stack([np.arange(NUM) / NUM, Y / CLASSES], 1).astype(np.float32), Y)
+
+
+def rows_in(rows) -> set:
+    return set(np.round(np.asarray(rows.x[..., 0]).ravel() * NUM).astype(int))
+
+
+def test_no_run_is_scored_on_rows_that_it_read_and_every_row_has_its_turn():
+    train, chosen = apart(*TABLE.cut_at(200))
+    scored = set()
+    for seed in range(40):
+        asked = jax.random.key(seed), 4, 300, None
+        read, fresh = train.draw_several(*asked), train.draw_scored(*asked)
+        assert not rows_in(read) & rows_in(fresh)
+        assert len(rows_in(fresh)) <= 200 // FOLDS < len(rows_in(read))
+        scored |= rows_in(fresh)
+    assert scored == set(range(200))
+    asked = jax.random.key(0), 4, 300, None
+    assert max(rows_in(chosen.draw_several(*asked))) < 200 <= min(rows_in(chosen.draw_scored(*asked)))
+
+
+def test_the_rows_are_of_the_same_task():
+    train, _ = apart(*TABLE.cut_at(200))
+    asked = jax.random.key(1), 16, 200, None
+
+    def told(rows) -> list[float]:
+        """The class that most rows with label 1 are of; labels may be flipped in up to a fifth of all rows."""
+        classes, labels = np.asarray(rows.x[..., 1]) * CLASSES, np.asarray(rows.y)
+        return [float(np.round(np.median(one[label == 1]))) for one, label in zip(classes, labels, strict=True)]
+
+    read, scored = told(train.draw_several(*asked)), told(train.draw_scored(*asked))
+    assert read == scored
+    assert set(read) == {0.0, 1.0, 2.0}
+
+
+def test_a_run_is_scored_where_it_is_told_to_be():
+    config = MetaConfig("x", "noisygd", source="digits:3,5", num_features=None, fresh_rows=True, rows=64, tasks=8)
+    train, _ = apart(*families(config.source))
+    model = MODELS["logistic"]
+    batch = train.sample(jax.random.key(0), model, **config.task_arguments(None))
+    protector = dataclasses.replace(starting_point(config), num_steps=5)
+    rows, setups = ByMu("gdp").simulate(batch, model, capped=True)
+    keys = jax.random.split(jax.random.key(1), 8)
+    found = evaluate(protector, jax.random.key(1), batch, model, ByMu("gdp"))["score"]
+    one = [jax.tree.map(lambda leaf: leaf[5], part) for part in (rows, batch.best_loss, setups, keys, batch.scored)]
+    on_read, _ = whole_run(protector, *one[:-1])
+    on_scored, _ = whole_run(protector, *one)
+    assert float(found[5]) == pytest.approx(float(on_scored), rel=1e-4)
+    assert abs(float(on_read) - float(on_scored)) > 1e-3
+    # What is left to gain is measured on those rows, too: nobody does better there.
+    losses = jax.vmap(lambda rows: mean_loss(jnp.zeros(65), model, rows))(batch.scored)
+    assert (np.asarray(batch.best_loss) < np.asarray(losses)).all()
+    assert float(score(losses[0], batch.best_loss[0], losses[0])) == pytest.approx(0.0, abs=0.05)
+
+
+@pytest.mark.parametrize("source", ["synthetic", "synthetic+breast_cancer"])
+def test_tasks_of_no_table_of_their_own_are_refused(source):
+    with pytest.raises(InputError, match="leave fresh_rows out"):
+        apart(*families(source))
+
+
+@pytest.mark.parametrize("change", [{"objective": "truncated"}, {"constraint": "soft"}])
+def test_runs_that_are_scored_on_their_way_are_refused(change):
+    with pytest.raises(InputError, match="scored where they end"):
+        MetaConfig("x", "noisygd", fresh_rows=True, **change)
