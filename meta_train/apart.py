@@ -1,6 +1,7 @@
 """Tasks whose runs are scored on rows that they did not read: what a model is for."""
 
 import dataclasses
+from collections.abc import Collection
 
 import jax
 
@@ -49,15 +50,20 @@ class Apart(Family):
         return read, scored
 
 
-def apart(train: Family, held_out: Family) -> tuple[Apart, Apart]:
+def apart(train: Family, held_out: Family, unseen: Collection[int] | None = None) -> tuple[Apart, Apart]:
     """The families to train and to choose on: the first scored on folds of its own rows, and the second the first's
-    tasks scored on held-out rows.
+    tasks scored on held-out rows; or, with `unseen` classes, tasks of these, which the first then has none of.
 
     Raises:
-      InputError: tasks are drawn from no table, or from several.
+      InputError: tasks are drawn from no table, or from several; or fewer than two classes are left on a side.
     """
     if not (isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily)):
+        raise InputError("these tasks come from no one table, whose rows could be set apart; leave fresh_rows out.")
+    if unseen is None:
+        return Apart(train), Apart(train, held_out)
+    seen = set(train.classes) - set(unseen)
+    if min(len(seen), len(set(train.classes) & set(unseen))) < 2:
         raise InputError(
-            "these tasks come from no table of their own, whose rows could be set apart; leave fresh_rows out."
+            f"unseen is {tuple(unseen)}, of classes {train.classes}, but a task has two; leave two on either side."
         )
-    return Apart(train), Apart(train, held_out)
+    return Apart(train.of_classes(seen)), Apart(train.of_classes(unseen), held_out.of_classes(unseen))

@@ -43,6 +43,8 @@ class MetaConfig:
       num_features: feature counts that tasks cycle through; None for tasks with every column of the table as it is.
       fresh_rows: whether runs are scored on rows of their task that they did not read (`meta_train.apart`). Only for
         whole runs on tasks from one table.
+      unseen: classes of the source that no task in training is of, and all held-out tasks: what networks learn of the
+        others may not hold for these. None for held-out rows of tasks like those in training.
       directions: in how many principal directions of the source's rows a run reads its own, in place of privately
         centred features; None for these. Only for tasks with a table's own columns, which it fits no other table.
       log_signal: range of log(mu N) that tasks are drawn from, uniformly.
@@ -84,6 +86,7 @@ class MetaConfig:
     rows: int = 1024
     num_features: tuple[int, ...] | None = (8, 24, 52, 104)
     fresh_rows: bool = False
+    unseen: tuple[int, ...] | None = None
     directions: int | None = None
     log_signal: tuple[float, float] = (0.7, 8.7)
     learning_rate: float = 3e-3
@@ -147,6 +150,8 @@ class MetaConfig:
                 "fresh_rows is for runs that are scored where they end, and these are scored on their way; choose "
                 "objective 'final' and another constraint than 'soft'."
             )
+        if self.unseen is not None and not self.fresh_rows:
+            raise InputError("unseen classes are for runs that are scored on fresh_rows; set that, or leave them out.")
         if self.method == "both" and self.constraint != "share":
             raise InputError(
                 f"constraint {self.constraint!r} is met by meta-gradients and unknown to random search, so the two "

@@ -12,6 +12,7 @@ import abc
 import dataclasses
 import functools
 import math
+from collections.abc import Collection
 
 import jax
 import jax.numpy as jnp
@@ -151,6 +152,12 @@ class TaskFamily(Family):
             dataclasses.replace(self, x=self.x[part], y=self.y[part]) for part in (slice(row), slice(row, None))
         )
         return first, second
+
+    def of_classes(self, classes: Collection[int]) -> "TaskFamily":
+        """The family of the rows of some classes, of which its tasks are."""
+        kept = np.isin(np.asarray(self.y), list(classes))
+        left = tuple(one for one in self.classes if one in classes)
+        return dataclasses.replace(self, x=self.x[kept], y=self.y[kept], classes=left)
 
     def rolled(self, rows: jax.Array) -> "TaskFamily":
         """The family whose table begins `rows` i32[] rows later, and ends with those before."""

@@ -46,7 +46,7 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
         return both.ship_better(config, trained, out)
     train, held_out = families(config.source)
     if config.fresh_rows:
-        train, held_out = apart(train, held_out)
+        train, held_out = apart(train, held_out, config.unseen)
     method = METHODS[config.method]
     start = starting_point(config)
     state = method.init(start, config)

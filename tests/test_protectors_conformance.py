@@ -133,7 +133,12 @@ ALONG = IN_BASIS.replace(
     centering=None,
     eigenbasis=None,
     geometry=PublicGeometry(
-        f32([0.4, 0.5, 0.6]), f32([[0.6, 0.0], [0.8, 0.0], [0.0, 1.0]]), f32([0.1, 0.05]), f32([-0.5]), f32([-2.0])
+        f32([0.4, 0.5, 0.6]),
+        f32([[0.6, 0.0], [0.8, 0.0], [0.0, 1.0]]),
+        f32([0.1, 0.05]),
+        f32([-0.5]),
+        f32([-2.0]),
+        f32([[0.1, -0.1]]),
     ),
 )
 LSTM = LSTMProjector(shaken(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))

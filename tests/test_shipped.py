@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from l2p import checkpoint, data, lookup
+from l2p import checkpoint, data, lookup, private_train
 from l2p.compare import compare
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
@@ -98,6 +98,16 @@ def test_shipped_protectors_stay_within_budget_and_beat_guessing(name):
     assert 0.9 < share <= 1.0
     accuracy = float((Logistic().predict(params, x) == y).mean())
     assert accuracy > max(y.mean(), 1 - y.mean()) + 0.05
+
+
+@pytest.mark.parametrize("name", ["digits", "digits-svm", "digits-square"])
+def test_protectors_along_the_directions_of_digits_refuse_other_features(name):
+    found = checkpoint.load(name)
+    assert found.card["config"]["directions"] == found.protector.geometry.variances.shape[0] == 96
+    assert found.card["range"]["num_features"] == [784, 784]
+    rows = Rows(np.zeros((2000, 64), np.float32), np.zeros(2000, np.float32), np.ones(2000, np.float32))
+    with pytest.raises(InputError, match="principal directions of 784 features in their order, and these have 64"):
+        private_train(rows, name, BUDGET, model=found.card["models"][0])
 
 
 @pytest.mark.parametrize("name", QUADRATIC)

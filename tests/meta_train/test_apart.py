@@ -75,6 +75,28 @@ def test_a_run_is_scored_where_it_is_told_to_be():
     assert float(score(losses[0], batch.best_loss[0], losses[0])) == pytest.approx(0.0, abs=0.05)
 
 
+def test_held_out_tasks_may_be_of_classes_that_no_task_in_training_is_of():
+    labels = (np.arange(NUM) % 5).astype(np.float32)
+    table = TaskFamily.from_table(np.stack([np.arange(NUM) / NUM, labels / 5], 1).astype(np.float32), labels)
+    train, chosen = apart(*table.cut_at(200), unseen=(1, 3))
+
+    def classes(rows) -> set:
+        return set(np.round(np.asarray(rows.x[..., 1]).ravel() * 5).astype(int))
+
+    asked = jax.random.key(0), 16, 200, None
+    assert classes(train.draw_several(*asked)) == classes(train.draw_scored(*asked)) == {0, 2, 4}
+    assert classes(chosen.draw_several(*asked)) == classes(chosen.draw_scored(*asked)) == {1, 3}
+    assert max(rows_in(chosen.draw_several(*asked))) < 200 <= min(rows_in(chosen.draw_scored(*asked)))
+
+
+@pytest.mark.parametrize("unseen", [(), (1,), (0, 1, 2, 3), (7, 9)])
+def test_two_classes_are_left_on_either_side(unseen):
+    labels = (np.arange(NUM) % 5).astype(np.float32)
+    table = TaskFamily.from_table(np.eye(5, dtype=np.float32)[labels.astype(int)], labels)
+    with pytest.raises(InputError, match="leave two on either side"):
+        apart(table, table, unseen)
+
+
 @pytest.mark.parametrize("source", ["synthetic", "synthetic+breast_cancer"])
 def test_tasks_of_no_table_of_their_own_are_refused(source):
     with pytest.raises(InputError, match="leave fresh_rows out"):
@@ -85,3 +107,5 @@ def test_tasks_of_no_table_of_their_own_are_refused(source):
 def test_runs_that_are_scored_on_their_way_are_refused(change):
     with pytest.raises(InputError, match="scored where they end"):
         MetaConfig("x", "noisygd", fresh_rows=True, **change)
+    with pytest.raises(InputError, match="scored on fresh_rows"):
+        MetaConfig("x", "noisygd", unseen=(7, 9))
