@@ -231,8 +231,7 @@ def starting_point(config: MetaConfig) -> Protector:
 
 
 def _in_directions(start: Protector, config: MetaConfig) -> Stepwise:
-    """`start` in the principal directions of the source's rows, with which it needs no private means and moments; with
-    networks, each direction has a gain that is learned, too."""
+    """`start` in the principal directions of the source's rows, with which it needs no private means and moments."""
     family, _ = families(config.source)
     if not isinstance(family, TaskFamily) or not isinstance(start, Stepwise) or not config.find_model().has_intercept:
         raise InputError(
@@ -242,9 +241,6 @@ def _in_directions(start: Protector, config: MetaConfig) -> Stepwise:
     if config.unseen is not None:
         family = family.of_classes(set(family.classes) - set(config.unseen))
     geometry = PublicGeometry.of(np.asarray(family.x), cast(int, config.directions))
-    if getattr(start.projector, "coordinate_network", None) is not None:
-        gain = jnp.zeros((2, geometry.variances.shape[0]))
-        geometry = dataclasses.replace(cast(Any, geometry), log_gain=gain)
     return dataclasses.replace(cast(Any, _without_moments(start)), geometry=geometry)
 
 

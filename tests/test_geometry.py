@@ -76,15 +76,6 @@ def test_a_power_of_zero_and_a_large_ridge_only_turn_them():
         np.testing.assert_allclose(lengths, lengths[0], rtol=1e-3)
 
 
-def test_gains_stretch_directions_at_the_same_length_of_rows():
-    gain = np.array([[0.0, 1.0, -1.0]])
-    plain, gained = geometry(0.5), dataclasses.replace(geometry(0.5), log_gain=jnp.asarray(gain, jnp.float32))
-    before, after = (np.linalg.norm(one(D, SETUP)[0].basis.forward, axis=0) for one in (plain, gained))
-    ratios = np.log(after / before)
-    np.testing.assert_allclose(ratios - ratios[0], gain[0], atol=1e-4)
-    assert np.square(np.asarray(gained(D, SETUP)[0].apply(ROWS.x))).sum(1).mean() == pytest.approx(2.5**2, rel=0.1)
-
-
 def test_params_found_along_the_directions_predict_the_same_on_rows_as_they_come():
     features, _ = geometry(0.7)(D, SETUP)
     params = jnp.asarray(RANDOM.normal(size=K + 1), jnp.float32)

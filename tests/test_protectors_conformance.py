@@ -138,7 +138,6 @@ ALONG = IN_BASIS.replace(
         f32([0.1, 0.05]),
         f32([-0.5]),
         f32([-2.0]),
-        f32([[0.1, -0.1]]),
     ),
 )
 LSTM = LSTMProjector(shaken(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))

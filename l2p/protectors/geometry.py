@@ -33,8 +33,6 @@ class PublicGeometry:
       variances: f32[k], of public rows along them; positive.
       log_power: f32[j], log of the power, a polynomial in log(mu N): 0 turns rows only, 1 makes them white.
       log_ridge: f32[j], log of the ridge over the largest variance, likewise.
-      log_gain: f32[j, k], log of how much further each direction is stretched, likewise; None for no further. What
-        public tasks hang on is not all in how much their rows vary.
     """
 
     center: jax.Array
@@ -42,7 +40,6 @@ class PublicGeometry:
     variances: jax.Array
     log_power: jax.Array
     log_ridge: jax.Array
-    log_gain: jax.Array | None = None
     #: Facts about public rows.
     fixed: ClassVar[tuple[str, ...]] = ("center", "directions", "variances")
 
@@ -87,8 +84,6 @@ class PublicGeometry:
             )
         ridge = jnp.exp(value(self.log_ridge, setup.log_signal)) * self.variances[0]
         stretch = (self.variances + ridge) ** (-0.5 * jnp.exp(value(self.log_power, setup.log_signal)))
-        if self.log_gain is not None:
-            stretch = stretch * jnp.exp(value(self.log_gain, setup.log_signal))
         # A public row's expected squared length.
         stretch = stretch * TARGET_NORM * jax.lax.rsqrt(self.variances @ jnp.square(stretch))
         basis = Basis(self.directions * stretch[None, :], self.directions.T / stretch[:, None])
