@@ -275,8 +275,10 @@ def test_shipped_meta_tests_are_sane(name):
     # as rows it also regularises, so that less of it can cost accuracy.
     slack = 0.01 if checkpoint.load(name).card["range"]["num_features"][1] <= 104 else 0.04
     assert (np.diff([band["gain"][1] for band in bands]) > -slack).all()
-    assert bands[0]["gain"][1] < 0.005  # below the trained range there is nothing to be had,
-    assert bands[0]["beat_trivial"] < 0.6  # half of 32 tasks by chance,
+    # Below the trained range there is nothing to be had, but for what is known beforehand of the rows.
+    knows = checkpoint.load(name).card["config"].get("directions") is not None
+    assert bands[0]["gain"][1] < (0.06 if knows else 0.005)
+    assert bands[0]["beat_trivial"] < (0.8 if knows else 0.6)  # half of 32 tasks by chance,
     if name in FLAT:
         return
     assert bands[-1]["share_of_gap"][1] > 0.85  # and at its end almost all there is.
