@@ -52,7 +52,7 @@ class PublicGeometry:
           InputError: rows do not vary.
 
         >>> rows = np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 1.0], [0.4, 0.6, 1.0], [0.6, 0.4, 1.0]])
-        >>> PublicGeometry.of(rows, 2).variances.round(3).tolist()
+        >>> [round(float(variance), 3) for variance in PublicGeometry.of(rows, 2).variances]
         [0.25, 0.01]
         """
         x = np.asarray(x, np.float64)

@@ -155,7 +155,7 @@ def test_an_unknown_starting_point_is_refused(tmp_path):
 
 def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
     public = {"source": "digits:rest:3,5", "num_features": None, "directions": 5, "fresh_rows": True, "unseen": (7, 9)}
-    config = dataclasses.replace(CONFIG, protector="control", num_steps=4, **public)
+    config = dataclasses.replace(CONFIG, num_steps=4, **public)
     found = checkpoint.load(meta_train(config, tmp_path))
     family, _ = families(config.source)
     seen = np.asarray(family.x)[~np.isin(np.asarray(family.y), (7, 9))]
