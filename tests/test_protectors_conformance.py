@@ -128,10 +128,9 @@ IN_BASIS = CENSUS.replace(
         coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS, 8, 6))),
     ),
 )
-#: Two directions of three features, and the same networks.
-ALONG = IN_BASIS.replace(
+#: Two directions of three features.
+ALONG = CONTROL.replace(
     centering=None,
-    eigenbasis=None,
     geometry=PublicGeometry(
         f32([0.4, 0.5, 0.6]),
         f32([[0.6, 0.0], [0.8, 0.0], [0.0, 1.0]]),
@@ -222,7 +221,7 @@ CASES = {
     "census": Case(CENSUS, first=(MEAN,)),
     "control, eigenbasis": Case(CONTROL.replace(eigenbasis=EIGENBASIS), first=(MEAN, COVARIANCE), accountant="rdp"),
     "census, row length, eigenbasis": Case(IN_BASIS.replace(row_length=LENGTH), first=(MEAN, "row_length", COVARIANCE)),
-    "census, public geometry": Case(ALONG),
+    "control, public geometry": Case(ALONG),
     "paper": Case(Stepwise(spender(3.0), LSTM), exhausts=True),
     "paper, norm query": Case(Stepwise(spender(1.5), LSTM, norm_query=NORM), each=(NORM_OF, GRADIENT), exhausts=True),
     "shares, norm query, batches": Case(
