@@ -76,11 +76,13 @@ class Judge:
         parts = self._family.parts if isinstance(self._family, Mixture) else (self._family,)
         names = parts_of(self._config.source)
         found = {name: self._differences(protector, part) for name, part in zip(names, parts, strict=True)}
-        return {
+        gains = {
             "log_signal": _rounded(np.linspace(*self._config.log_signal, BANDS + 1)),
             **_gain(np.concatenate(list(found.values()))),
-            "by_source": {name: _gain(differences) for name, differences in found.items()},
         }
+        if len(found) == 1:
+            return gains
+        return gains | {"by_source": {name: _gain(differences) for name, differences in found.items()}}
 
     def _differences(self, protector: Protector, family: Family) -> np.ndarray:
         """f[., BANDS]: the start's scores minus the protector's, on `gain_rounds` batches of every feature count."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.features import FeatureMap
-from l2p.models.base import Factor, safe_sqrt
+from l2p.models.base import INTERCEPT_COLUMN, Factor, safe_sqrt
 from l2p.models.linear import GeneralizedLinear
 from l2p.task import Rows
 
@@ -28,6 +28,12 @@ class Square(GeneralizedLinear):
     kinds: ClassVar[tuple[str, ...]] = ("regression", "binary")
     lipschitz: ClassVar[float] = math.inf
     smoothness: ClassVar[float] = 1.0
+
+    def init(self, num_features: int) -> jax.Array:
+        """Every prediction 1/2, the middle of the targets' range: from zero, the first steps of every run would go into
+        an offset that is known beforehand."""
+        start = super().init(num_features)
+        return start.at[-1].set(0.5 / INTERCEPT_COLUMN) if self.has_intercept else start
 
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return 0.5 * jnp.square(margin - y)

@@ -24,9 +24,13 @@ def read(path):
     return safetensors.numpy.load_file(path)
 
 
-def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path, monkeypatch):
-    whole = meta_train(CONFIG, tmp_path / "whole")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What an uninterrupted training ships."""
+    return meta_train(CONFIG, tmp_path_factory.mktemp("whole"))
 
+
+def test_an_interrupted_training_resumes_to_the_same_bits(whole, tmp_path, monkeypatch):
     from meta_train import gradient
 
     compiled = gradient.compiled
@@ -54,13 +58,13 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path, monkeypatch)
     assert lines == [0, 1, 2, 3]
 
 
-def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(tmp_path):
-    loaded = checkpoint.load(meta_train(CONFIG, tmp_path))
+def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(whole):
+    loaded = checkpoint.load(whole)
     assert loaded.card["sources"] == ["breast_cancer"]
     assert loaded.card["range"]["num_features"] == [3, 3]
     assert loaded.card["seconds"] > 0
     assert loaded.card["peak_memory_mib"] > 0
-    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (whole.parent / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
     assert ["held_out_score" in line for line in lines] == [False, True, False, True]
 
@@ -108,14 +112,13 @@ def test_gains_on_a_mixture_are_told_apart_by_source_and_sum_up():
     np.testing.assert_allclose(gains["mean"], (2 * np.array(few["mean"]) + 4 * np.array(many["mean"])) / 6, atol=1e-4)
 
 
-def test_a_finished_training_is_not_repeated_and_another_is_refused(tmp_path):
-    first = read(meta_train(CONFIG, tmp_path))
-    log = (tmp_path / "log.jsonl").read_text()
-    again = read(meta_train(CONFIG, tmp_path))
-    assert (tmp_path / "log.jsonl").read_text() == log
+def test_a_finished_training_is_not_repeated_and_another_is_refused(whole):
+    first, log = read(whole), (whole.parent / "log.jsonl").read_text()
+    again = read(meta_train(CONFIG, whole.parent))
+    assert (whole.parent / "log.jsonl").read_text() == log
     assert all(np.array_equal(first[name], again[name]) for name in first)
     with pytest.raises(InputError, match="another config"):
-        meta_train(dataclasses.replace(CONFIG, seed=1), tmp_path)
+        meta_train(dataclasses.replace(CONFIG, seed=1), whole.parent)
 
 
 def test_configs_are_read_strictly(tmp_path):

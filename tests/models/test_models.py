@@ -288,6 +288,15 @@ def test_named_arrays_predict_without_this_package(name):
         assert 0 < predicted.sum() < len(predicted)
 
 
+@pytest.mark.parametrize(("name", "starts_at"), [("square", 0.5), ("quadratic", 0.0), ("logistic", 0.0)])
+def test_runs_start_in_the_middle_of_the_targets_wherever_rows_are_centred(name, starts_at):
+    model, _, rows = problem(name)
+    features = a_map(model)
+    mapped = model.params_for_mapped_rows(model.init(D), features)
+    for params, x in ((model.init(D), rows.x), (mapped, features.apply(rows.x))):
+        np.testing.assert_allclose(model.margin(params, x), starts_at, atol=1e-6)
+
+
 def test_square_is_a_classifier_where_classes_are_declared():
     model, params, rows = problem("square")
     assert (model.kind(), model.kind((0, 1)), EVERY["quadratic"].kind()) == ("regression", "binary", "regression")
