@@ -276,11 +276,14 @@ def _lifted(config: MetaConfig) -> Protector:
 
 
 def warm_start(start: Protector, source: Protector) -> Protector:
-    """`start` with every parameter that `source` has too, by path and shape."""
+    """`start` with every parameter that may be tuned and that `source` has too, by path and shape.
+
+    What is fixed stays as the start has it: facts about its own public rows, and not about those of the source.
+    """
     known = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(source)}
 
-    def take(path, leaf: jax.Array) -> jax.Array:
-        found = known.get(jax.tree_util.keystr(path))
+    def take(path, leaf: jax.Array, may_be_tuned: bool) -> jax.Array:
+        found = known.get(jax.tree_util.keystr(path)) if may_be_tuned else None
         return leaf if found is None or found.shape != leaf.shape else jnp.asarray(found)
 
-    return jax.tree_util.tree_map_with_path(take, start)
+    return jax.tree_util.tree_map_with_path(take, start, tunable(start))

@@ -17,7 +17,7 @@ from l2p import checkpoint
 from l2p.errors import InputError
 from l2p.models import plain_name
 from l2p.protector import Protector
-from meta_train import both, gradient, search
+from meta_train import both, folds, gradient, search
 from meta_train.apart import apart
 from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
@@ -33,14 +33,18 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
 
     Every outer step depends on the seed and its own number only, and the state is saved every `eval_every` steps, so
     an interrupted training that resumes ends with the same bits as one that was not. What ships is what scored best on
-    held-out tasks, the starting point included. With method "both" the two trainings lie in `out/gradient` and
-    `out/search`.
+    held-out tasks, the starting point included; with unseen classes, what came out last. With method "both" the two
+    trainings lie in `out/gradient` and `out/search`; with folds, each lies in `out/unseen-FOLD`, and the one that ships
+    in `out/all`.
 
     Raises:
       InputError: `out` holds a training with another config.
     """
     out = Path(out)
     _claim(config, out)
+    if config.folds is not None:
+        trained = {name: meta_train(trial, out / name, progress) for name, trial in folds.trials(config).items()}
+        return folds.ship_whole(config, trained, out)
     if config.method == "both":
         trained = {method: meta_train(trial, out / method, progress) for method, trial in both.trials(config).items()}
         return both.ship_better(config, trained, out)
@@ -59,8 +63,9 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
         update = method.compiled(config, train, start)
         judge = Judge(config, held_out, start)
         began = time.monotonic() - seconds
-        # What cannot overspend may stop early on held-out tasks; what must meet a constraint is kept as it ends.
-        chooses = config.constraint == "share"
+        # What cannot overspend may stop early on held-out tasks; what must meet a constraint is kept as it ends, and so
+        # is what unseen classes are to judge, which they could not if they had chosen it.
+        chooses = config.constraint == "share" and config.unseen is None
         if chooses and first == 0:
             # Networks that only did harm are not shipped: what they were put on counts, too.
             best = (jnp.array(judge.merit(judge.before)), state.protector)

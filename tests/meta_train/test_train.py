@@ -1,7 +1,9 @@
 import dataclasses
 import json
+from typing import ClassVar
 
 import chex
+import jax
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -9,7 +11,7 @@ import safetensors.numpy
 from l2p import checkpoint
 from l2p.errors import InputError
 from l2p.protectors import PublicGeometry
-from meta_train.builders import starting_point
+from meta_train.builders import starting_point, warm_start
 from meta_train.config import MetaConfig
 from meta_train.judge import Judge
 from meta_train.sources import families
@@ -140,6 +142,8 @@ def test_configs_are_read_strictly(tmp_path):
         *({"steps": 1.5}, {"tasks": 12}, {"accountant": "pld"}, {"name": None, "protector": 0}, {"learning_rate": "x"}),
         *({"gain_rounds": -1}, {"gain_rounds": 1, "eval_tasks": 8, "num_features": [4]}, {"alternate": [0, 5]}),
         *({"directions": 0, "num_features": None}, {"directions": 3}),
+        *({"fresh_rows": True, "folds": folds, "gain_rounds": 1} for folds in ([], [[0, 1]], [0, 1])),
+        *({"folds": [[0, 1], [2, 4]]} | more for more in ({"gain_rounds": 1}, {"fresh_rows": True})),
         *({"num_features": 8}, {"num_features": []}, {"log_signal": 3}, {"log_signal": [8.7, 0.7]}),
         {"name": "a/b", "protector": "control"},
     ],
@@ -156,17 +160,77 @@ def test_an_unknown_starting_point_is_refused(tmp_path):
         meta_train(dataclasses.replace(CONFIG, protector="nothing"), tmp_path)
 
 
-def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
-    public = {"source": "digits:rest:3,5", "num_features": None, "directions": 5, "fresh_rows": True, "unseen": (7, 9)}
-    config = dataclasses.replace(CONFIG, num_steps=4, **public)
-    found = checkpoint.load(meta_train(config, tmp_path))
-    family, _ = families(config.source)
-    seen = np.asarray(family.x)[~np.isin(np.asarray(family.y), (7, 9))]
-    geometry, expected = found.protector.geometry, PublicGeometry.of(seen, 5)
+ALONG_DIRECTIONS = {"source": "digits:rest:3,5", "num_features": None, "directions": 5, "fresh_rows": True}
+
+
+def directions_of(*unseen):
+    family, _ = families(ALONG_DIRECTIONS["source"])
+    return PublicGeometry.of(np.asarray(family.x)[~np.isin(np.asarray(family.y), unseen)], 5)
+
+
+def assert_same_directions(geometry, expected):
     for name in ("center", "directions", "variances"):
         np.testing.assert_array_equal(getattr(geometry, name), getattr(expected, name))
+
+
+def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
+    config = dataclasses.replace(CONFIG, num_steps=4, unseen=(7, 9), **ALONG_DIRECTIONS)
+    found = checkpoint.load(meta_train(config, tmp_path))
+    assert_same_directions(found.protector.geometry, directions_of(7, 9))
     assert found.protector.centering is None
     assert found.card["range"]["num_features"] == [64, 64]
+
+
+class HarmEverywhere:
+    """A judge to which every step does harm, and unseen classes the more, the higher they are."""
+
+    before: ClassVar = {"held_out_score": 0.0}
+
+    def __init__(self, config, family, start):
+        self.unseen, self.start = config.unseen, start
+
+    def __call__(self, protector):
+        return {"held_out_score": 1.0, "held_out_score_per_budget": [1.0]}
+
+    def merit(self, report):
+        return report["held_out_score"]
+
+    def final(self, protector):
+        loss = -float(sum(self.unseen or ()))
+        return {"gains": {"log_signal": [0.0, 1.0], "mean": [loss], "standard_error": [1.0], "tasks": 3}}
+
+
+def one_up(state, step):
+    return state.replace(protector=jax.tree.map(lambda leaf: leaf + 1, state.protector)), {"score": 1.0}
+
+
+def test_folds_train_without_their_classes_and_what_ships_has_their_gains(tmp_path, monkeypatch):
+    monkeypatch.setattr("meta_train.gradient.compiled", lambda *_: one_up)
+    monkeypatch.setattr("meta_train.train.Judge", HarmEverywhere)
+    folds = {"folds": ((0, 1), (2, 4), (7, 9)), "gain_rounds": 2, **ALONG_DIRECTIONS}
+    config = dataclasses.replace(CONFIG, steps=2, **folds)
+    found = checkpoint.load(meta_train(config, tmp_path))
+    # Held-out rows chose what ships. Unseen classes choose nothing, or their gains would be those of the best of many.
+    chex.assert_trees_all_equal(found.protector, starting_point(config))
+    for fold in config.folds:
+        trained = checkpoint.load(tmp_path / f"unseen-{fold[0]},{fold[1]}" / "tiny.safetensors").protector
+        start = starting_point(dataclasses.replace(config, folds=None, unseen=fold))
+        chex.assert_trees_all_close(trained, jax.tree.map(lambda leaf: leaf + config.steps, start))
+    gains = found.card["held_out"]["gains"]
+    assert gains["by_fold"]["2,4"] == {"mean": [-6.0], "standard_error": [1.0], "tasks": 3}
+    np.testing.assert_allclose(gains["mean"], [-23 / 3], atol=1e-5)
+    np.testing.assert_allclose(gains["standard_error"], np.std([1, 6, 16], ddof=1) / 3**0.5, atol=1e-5)
+    assert found.card["seconds"] >= checkpoint.read_card(tmp_path / "all" / "tiny.safetensors")["seconds"]
+    assert MetaConfig.from_json(found.card["config"]) == config
+
+
+def test_a_warm_start_takes_what_was_tuned_and_no_facts_about_other_rows():
+    config = dataclasses.replace(CONFIG, **ALONG_DIRECTIONS)
+    whole, fold = starting_point(config), starting_point(dataclasses.replace(config, unseen=(7, 9)))
+    tuned = dataclasses.replace(whole.geometry, log_power=whole.geometry.log_power + 1.0)
+    started = warm_start(fold, dataclasses.replace(whole, geometry=tuned))
+    np.testing.assert_array_equal(started.geometry.log_power, tuned.log_power)
+    assert_same_directions(started.geometry, directions_of(7, 9))
 
 
 @pytest.mark.parametrize(
