@@ -32,15 +32,6 @@ def checked(given: Mapping[str, Any], kinds: Mapping[str, Any], path: Path) -> d
     return {name: _typed(value, kinds[name]) for name, value in given.items()}
 
 
-def as_tuples(value: Any) -> Any:
-    """A JSON value with its lists, and the lists in these, as tuples.
-
-    >>> as_tuples([1, [2, 3]])
-    (1, (2, 3))
-    """
-    return tuple(as_tuples(item) for item in value) if isinstance(value, list) else value
-
-
 def _fits(value: Any, kind: Any) -> bool:
     arguments = typing.get_args(kind)
     if isinstance(kind, types.UnionType):
@@ -56,7 +47,9 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _typed(value: Any, kind: Any) -> Any:
-    return Path(value) if isinstance(value, str) and Path in (kind, *typing.get_args(kind)) else as_tuples(value)
+    if isinstance(value, list):
+        return tuple(value)
+    return Path(value) if isinstance(value, str) and Path in (kind, *typing.get_args(kind)) else value
 
 
 def _said(kind: Any) -> str:
@@ -65,7 +58,5 @@ def _said(kind: Any) -> str:
         return " or ".join(_said(one) for one in arguments)
     if typing.get_origin(kind) is tuple:
         number = "" if arguments[-1] is ... else f"{len(arguments)} "
-        if typing.get_origin(arguments[0]) is tuple:
-            return f"a list of {number}lists"
         return f"a list of {number}{'texts' if arguments[0] is str else 'numbers'}"
     return {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}.get(kind, "a text")

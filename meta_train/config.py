@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from l2p.errors import InputError
-from l2p.json_fields import as_tuples, checked
+from l2p.json_fields import checked
 from l2p.models import Model, find_model
 from l2p.privacy.accountants import NAMES
 from meta_train.reference import RIDGE
@@ -45,9 +45,6 @@ class MetaConfig:
         whole runs on tasks from one table.
       unseen: classes of the source that no task in training is of, and all held-out tasks: what networks learn of the
         others may not hold for these. None for held-out rows of tasks like those in training.
-      folds: groups of classes, each unseen by a training of its own beside the one that ships, which sees all. What the
-        networks gain on classes that they have not seen tells whether those that ship are to run on others still
-        (`meta_train.folds`). None for gains on tasks like those in training.
       directions: in how many principal directions of the source's rows a run reads its own, in place of privately
         centred features; None for these. Only for tasks with a table's own columns, which it fits no other table.
       log_signal: range of log(mu N) that tasks are drawn from, uniformly.
@@ -90,7 +87,6 @@ class MetaConfig:
     num_features: tuple[int, ...] | None = (8, 24, 52, 104)
     fresh_rows: bool = False
     unseen: tuple[int, ...] | None = None
-    folds: tuple[tuple[int, ...], ...] | None = None
     directions: int | None = None
     log_signal: tuple[float, float] = (0.7, 8.7)
     learning_rate: float = 3e-3
@@ -154,13 +150,8 @@ class MetaConfig:
                 "fresh_rows is for runs that are scored where they end, and these are scored on their way; choose "
                 "objective 'final' and another constraint than 'soft'."
             )
-        if (self.unseen is not None or self.folds is not None) and not self.fresh_rows:
+        if self.unseen is not None and not self.fresh_rows:
             raise InputError("unseen classes are for runs that are scored on fresh_rows; set that, or leave them out.")
-        if self.folds is not None and (len(self.folds) < 2 or self.unseen is not None or not self.gain_rounds):
-            raise InputError(
-                "folds are for what several trainings gain on classes that each has not seen; list two or more, set "
-                "gain_rounds, and leave out unseen."
-            )
         if self.method == "both" and self.constraint != "share":
             raise InputError(
                 f"constraint {self.constraint!r} is met by meta-gradients and unknown to random search, so the two "
@@ -236,4 +227,5 @@ class MetaConfig:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "MetaConfig":
         """A config from the fields of a JSON object; what an older card does not name is as it was then."""
-        return cls(**{name: as_tuples(value) for name, value in fields.items()})
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+        return cls(**values)

@@ -12,7 +12,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import jax
 import jax.numpy as jnp
@@ -114,12 +114,14 @@ class TaskFamily(Family):
         and teachers.
       classes: of the table's own label. Tasks with the table's own columns tell two of them apart; those with drawn
         columns, where there are more than two, some of them from the others.
+      others: what hands over rows f32[n, c] of the first and the second class of such a pair; None for as they are.
     """
 
     x: jax.Array
     y: jax.Array
     label_columns: jax.Array
     classes: tuple[int, ...] = (0, 1)
+    others: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
 
     @classmethod
     def from_table(cls, x: np.ndarray, y: np.ndarray) -> "TaskFamily":
@@ -207,7 +209,8 @@ class TaskFamily(Family):
         first, second = jax.random.choice(keys[0], jnp.array(self.classes, jnp.float32), (2,), replace=False)
         among = ((self.y == first) | (self.y == second)).astype(jnp.float32)
         index = jax.random.choice(keys[1], self.x.shape[0], (num_rows,), p=among / among.sum())
-        return with_label_noise(keys[2], self.x[index], (self.y[index] == second).astype(jnp.float32))
+        x = self.x[index] if self.others is None else self.others(self.x[index], first, second)
+        return with_label_noise(keys[2], x, (self.y[index] == second).astype(jnp.float32))
 
 
 def draw_columns(key: jax.Array, mix_key: jax.Array, num_columns: int, num_features: int) -> jax.Array:

@@ -45,11 +45,11 @@ class Judge:
         scores, constraint = (np.stack([result[name] for result in results]) for name in ("score", "constraint"))
         report = {
             "held_out_score": float(scores.mean()),
-            "held_out_score_per_budget": rounded(_by_band(scores).mean(0)),
+            "held_out_score_per_budget": _rounded(_by_band(scores).mean(0)),
         }
         if self._config.constraint == "augmented_lagrangian":
             report |= {
-                "held_out_constraint_per_budget": rounded(_by_band(constraint).mean(0)),
+                "held_out_constraint_per_budget": _rounded(_by_band(constraint).mean(0)),
                 "held_out_constraint_abs": float(np.abs(constraint).mean()),
             }
         return report
@@ -77,7 +77,7 @@ class Judge:
         names = parts_of(self._config.source)
         found = {name: self._differences(protector, part) for name, part in zip(names, parts, strict=True)}
         gains = {
-            "log_signal": rounded(np.linspace(*self._config.log_signal, BANDS + 1)),
+            "log_signal": _rounded(np.linspace(*self._config.log_signal, BANDS + 1)),
             **_gain(np.concatenate(list(found.values()))),
         }
         if len(found) == 1:
@@ -110,8 +110,8 @@ class Judge:
 def _gain(differences: np.ndarray) -> dict[str, Any]:
     """Of paired differences f[n, BANDS]."""
     return {
-        "mean": rounded(differences.mean(0), 5),
-        "standard_error": rounded(differences.std(0, ddof=1) / len(differences) ** 0.5, 5),
+        "mean": _rounded(differences.mean(0), 5),
+        "standard_error": _rounded(differences.std(0, ddof=1) / len(differences) ** 0.5, 5),
         "tasks": len(differences),
     }
 
@@ -121,6 +121,5 @@ def _by_band(values: np.ndarray) -> np.ndarray:
     return values.reshape(len(values), BANDS, -1).swapaxes(1, 2).reshape(-1, BANDS)
 
 
-def rounded(values: np.ndarray, digits: int = 4) -> list[float]:
-    """As cards have numbers."""
+def _rounded(values: np.ndarray, digits: int = 4) -> list[float]:
     return [round(float(value), digits) for value in values]

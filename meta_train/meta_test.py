@@ -30,6 +30,7 @@ from l2p.task import Rows
 from meta_train.budgets import Budgets, budgets_for, sized
 from meta_train.config import BANDS, MetaConfig
 from meta_train.family import Family, TaskBatch
+from meta_train.others import along_others
 from meta_train.reference import reference
 from meta_train.sources import families
 
@@ -71,13 +72,15 @@ def draw(
     num_tasks: int = TASKS,
     num_rows: int = ROWS,
     seed: int = SEED,
+    directions: int | None = None,
 ) -> Tasks:
-    """The first `num_tasks` tasks with something to learn, or as many as there are among `DRAWS` times as many.
+    """The first `num_tasks` tasks with something to learn, or as many as there are among `DRAWS` times as many; along
+    so many directions of the classes that are not in them, if any.
 
     Raises:
       InputError: unknown source, or one whose tasks have no two classes.
     """
-    _, held_out = families(source)
+    _, held_out = along_others(*families(source), directions)
     key = jax.random.fold_in(jax.random.key(seed), num_features or 0)
     sizes = {"num_tasks": DRAWS * num_tasks, "num_rows": num_rows, "num_features": num_features}
 
@@ -132,7 +135,9 @@ def meta_test(
     model, (low, high) = config.find_model(), card["range"]["log_signal"]
     num_rows = num_rows or (ROWS if config.num_features else config.rows)
     counts = {size: _count(num_tasks, size) for size in config.feature_counts}
-    drawn = [draw(config.source, model, size, count, num_rows, seed) for size, count in counts.items()]
+    drawn = [
+        draw(config.source, model, size, count, num_rows, seed, config.directions) for size, count in counts.items()
+    ]
     trivial, optimum = (np.concatenate([getattr(tasks, name) for tasks in drawn]) for name in ("trivial", "optimum"))
     if not trivial.size:
         raise InputError(f"no task drawn from {config.source} has anything to learn; draw more tasks, or more rows.")

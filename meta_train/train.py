@@ -17,11 +17,12 @@ from l2p import checkpoint
 from l2p.errors import InputError
 from l2p.models import plain_name
 from l2p.protector import Protector
-from meta_train import both, folds, gradient, search
+from meta_train import both, gradient, search
 from meta_train.apart import apart
 from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
 from meta_train.judge import Judge
+from meta_train.others import along_others
 from meta_train.progress import draw
 from meta_train.sources import families, parts_of
 
@@ -34,21 +35,17 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
     Every outer step depends on the seed and its own number only, and the state is saved every `eval_every` steps, so
     an interrupted training that resumes ends with the same bits as one that was not. What ships is what scored best on
     held-out tasks, the starting point included; with unseen classes, what came out last. With method "both" the two
-    trainings lie in `out/gradient` and `out/search`; with folds, each lies in `out/unseen-FOLD`, and the one that ships
-    in `out/all`.
+    trainings lie in `out/gradient` and `out/search`.
 
     Raises:
       InputError: `out` holds a training with another config.
     """
     out = Path(out)
     _claim(config, out)
-    if config.folds is not None:
-        trained = {name: meta_train(trial, out / name, progress) for name, trial in folds.trials(config).items()}
-        return folds.ship_whole(config, trained, out)
     if config.method == "both":
         trained = {method: meta_train(trial, out / method, progress) for method, trial in both.trials(config).items()}
         return both.ship_better(config, trained, out)
-    train, held_out = families(config.source)
+    train, held_out = along_others(*families(config.source), config.directions, config.unseen)
     if config.fresh_rows:
         train, held_out = apart(train, held_out, config.unseen)
     method = METHODS[config.method]

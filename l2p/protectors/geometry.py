@@ -57,8 +57,13 @@ class PublicGeometry:
         """
         x = np.asarray(x, np.float64)
         center = x.mean(0)
+        return cls.of_moments(center, (x - center).T @ (x - center) / len(x), num_directions)
+
+    @classmethod
+    def of_moments(cls, center: np.ndarray, covariance: np.ndarray, num_directions: int) -> "PublicGeometry":
+        """As `of`, of rows with the mean f[d] and the covariance f[d, d]."""
         # Largest first.
-        variances, directions = (part[..., ::-1] for part in np.linalg.eigh((x - center).T @ (x - center) / len(x)))
+        variances, directions = (part[..., ::-1] for part in np.linalg.eigh(covariance))
         # Beyond rounding: of one million equal rows, say.
         num_directions = min(num_directions, int((variances > 1e-9).sum()))
         if num_directions < 1:
