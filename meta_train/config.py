@@ -46,7 +46,8 @@ class MetaConfig:
       unseen: classes of the source that no task in training is of, and all held-out tasks: what networks learn of the
         others may not hold for these. None for held-out rows of tasks like those in training.
       directions: in how many principal directions of the source's rows a run reads its own, in place of privately
-        centred features; None for these. Only for tasks with a table's own columns, which it fits no other table.
+        centred features; None for these. Only for tasks with a table's own columns, which it fits no other table. Rows
+        of two classes then lie along the directions of the source's others (`meta_train.others`).
       log_signal: range of log(mu N) that tasks are drawn from, uniformly.
       learning_rate: peak of a cosine schedule.
       estimator: "backpropagation" of meta-gradients through runs, or "evolution": from pairs of runs on either side
