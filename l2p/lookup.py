@@ -131,7 +131,7 @@ def resolve(
         if config.get("num_steps") is not None:
             protector = dataclasses.replace(cast(Any, protector), num_steps=config["num_steps"])
     found = describe(protector, name, model, chosen, tuple(card["sources"]))
-    return dataclasses.replace(found, sha256=loaded.sha256, range=card.get("range"), control=control_of(card))
+    return dataclasses.replace(found, sha256=loaded.sha256, range=range_of(card), control=control_of(card))
 
 
 def control_of(card: Mapping[str, Any]) -> Control | None:
@@ -173,7 +173,7 @@ def stand_in(resolved: Resolved) -> Resolved | None:
         resolved.accountant,
         tuple(loaded.card["sources"]),
         loaded.sha256,
-        loaded.card.get("range"),
+        range_of(loaded.card),
     )
 
 
@@ -244,6 +244,19 @@ def _misfit(name: str, models: Sequence[str], model: str) -> InputError:
     )
 
 
+def range_of(card: Mapping[str, Any]) -> dict[str, list[float]] | None:
+    """What a protector was made for, by a card's `range`; and for how many classes, if its config names so many.
+
+    >>> range_of({"range": {"num_features": [64, 288]}, "config": {"model": "softmax:10"}})
+    {'num_features': [64, 288], 'num_classes': [10, 10]}
+    """
+    trained = card.get("range")
+    _, _, num_classes = card.get("config", {}).get("model", "").partition(":")
+    if trained is None or not num_classes:
+        return trained
+    return {**trained, "num_classes": [int(num_classes)] * 2}
+
+
 def range_warnings(trained: Mapping[str, Sequence[float]] | None, setup: Setup, num_features: int) -> list[str]:
     """Sentences where a protector is used outside the range it was made for; none without one.
 
@@ -253,7 +266,8 @@ def range_warnings(trained: Mapping[str, Sequence[float]] | None, setup: Setup, 
     >>> range_warnings({"num_features": [8, 104]}, setup, 20)
     []
     """
-    here = {"log_signal": float(setup.log_signal), "num_features": num_features}
+    num_classes = len(setup.model.labels)
+    here = {"log_signal": float(setup.log_signal), "num_features": num_features, "num_classes": num_classes}
     return [
         f"This run's {name} is {here[name]:.4g}, outside [{low:g}, {high:g}] that the protector was made for; the "
         "guarantee holds all the same, but accuracy may be poor."

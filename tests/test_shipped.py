@@ -13,9 +13,10 @@ from l2p.compare import compare
 from l2p.compare_config import CompareConfig
 from l2p.errors import InputError
 from l2p.lookup import overlaps, tuned_name
-from l2p.models import Logistic, Quadratic, plain_name
+from l2p.models import Logistic, Quadratic, Softmax, plain_name
 from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
+from l2p.rehearsal import set_up
 from l2p.result import answered
 from l2p.run import run, trace_rows
 from l2p.simulate import mean_loss
@@ -108,6 +109,15 @@ def test_protectors_along_the_directions_of_digits_refuse_other_features(name):
     rows = Rows(np.zeros((2000, 64), np.float32), np.zeros(2000, np.float32), np.ones(2000, np.float32))
     with pytest.raises(InputError, match="principal directions of 784 features in their order, and these have 64"):
         private_train(rows, name, BUDGET, model=found.card["models"][0])
+
+
+@pytest.mark.parametrize(("num_classes", "runs"), [(10, "probe"), (5, "control-probe")])
+def test_numbers_of_classes_that_probe_has_not_met_are_left_to_its_constants(num_classes, runs):
+    model = Softmax(num_classes)
+    asked = lookup.resolve("probe", BUDGET, str(model), num_rows=20_000)
+    found, _, _, warnings = set_up(asked, BUDGET, model, 128, 20_000)
+    assert found.name == runs
+    assert any("num_classes is 5, outside [10, 10]" in sentence for sentence in warnings) == (num_classes == 5)
 
 
 @pytest.mark.parametrize("name", QUADRATIC)
