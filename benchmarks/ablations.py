@@ -225,7 +225,7 @@ class Trainer:
     def __init__(self, config: MetaConfig, like: Protector):
         train, self.family = sources(config.source)
         self.config, budgets = config, budgets_for(config, like)
-        fixed = {"family": train, "budgets": budgets, "num_features": config.feature_counts[0]}
+        fixed = {"family": train, "budgets": budgets, "shape": config.shapes[0]}
 
         def update(state: gradient.GradientState, step: jax.Array, seed: jax.Array) -> gradient.GradientState:
             seeded = dataclasses.replace(config, seed=cast(int, seed))
@@ -243,7 +243,7 @@ class Trainer:
 
     def score(self, protector: Protector) -> np.ndarray:
         """f64[BANDS], held out, by bands of log(mu N), lowest first."""
-        arguments = self.config.task_arguments(self.config.feature_counts[0]) | {"num_tasks": self.config.eval_tasks}
+        arguments = self.config.task_arguments(self.config.shapes[0][0]) | {"num_tasks": self.config.eval_tasks}
         key = jax.random.key(1)
         batch = self.family.sample(key, self.config.find_model(), **arguments)
         found = self.evaluate(protector, key, batch)

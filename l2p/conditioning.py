@@ -30,6 +30,15 @@ def standardize_size(size: int) -> float:
     return 4.0 * (min(max(math.log(size), low), high) - low) / (high - low) - 2.0
 
 
+def standardize_rate(sampling_rate: float) -> float:
+    """Share of the rows that a step reads -> [-2, 0], on the scale of its logarithm; 0 for all, clipped at e^-4.
+
+    >>> standardize_rate(1.0), round(standardize_rate(0.1), 2)
+    (0.0, -1.15)
+    """
+    return max(math.log(sampling_rate), -4.0) / 2.0
+
+
 def value(coefficients: jax.Array, log_signal: jax.Array) -> jax.Array:
     """A hyper-parameter at a given log(mu N).
 

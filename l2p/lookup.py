@@ -15,12 +15,15 @@ from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter, default_accountant
 from l2p.privacy.budget import Budget
 from l2p.privacy.prices import FIXED_SCHEDULES
+from l2p.privacy.sampling import Poisson, Sampler
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.tunable import with_tuned
 
 #: Begins the names of checkpoints that hold constants alone.
 CONTROL = "control"
+#: A name, and the sampling rate that is asked of it.
+_AT_RATE = re.compile(r"(.+)@(\d*\.?\d+(?:e-?\d+)?)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +95,8 @@ def resolve(
     """The protector that `name` stands for, checked to train `model`.
 
     Args:
-      name: a hand-designed method, a checkpoint's name or file, or METHOD:tuned.
+      name: a hand-designed method, a checkpoint's name or file, or METHOD:tuned; `minibatch@0.02` for the checkpoint
+        `minibatch` on Poisson batches of a rate of one's own, if it was made for more than one.
       budget: what hand-designed methods set themselves up for.
       model: name of the model.
       accountant: overrides the protector's own.
@@ -101,11 +105,14 @@ def resolve(
       num_rows: N, for hand-designed methods that set up batches; None to check names and options only.
 
     Raises:
-      InputError: unknown name or model, no checkpoint tuned on such a set, or a protector that does not fit.
+      InputError: unknown name or model, no checkpoint tuned on such a set, a protector that does not fit, or a sampling
+        rate for one that draws batches as it was made to.
 
     >>> resolve("agd", Budget(0.1, 1e-8), "logistic").accountant
     'rdp'
     """
+    if sampled := _AT_RATE.fullmatch(name):
+        return _at_rate(resolve(sampled[1], budget, model, accountant, aux, avoid, num_rows), name, float(sampled[2]))
     if name in HAND_DESIGNED:
         method = HAND_DESIGNED[name]
         method.check(name, budget, accountant)
@@ -132,6 +139,20 @@ def resolve(
             protector = dataclasses.replace(cast(Any, protector), num_steps=config["num_steps"])
     found = describe(protector, name, model, chosen, tuple(card["sources"]))
     return dataclasses.replace(found, sha256=loaded.sha256, range=range_of(card), control=control_of(card))
+
+
+def _at_rate(found: Resolved, name: str, sampling_rate: float) -> Resolved:
+    """A protector on batches of another rate than it ships with."""
+    if "sampling_rate" not in (found.range or {}):
+        raise InputError(
+            f"protector {found.name!r} was made for batches as it draws them, and its settings are for these; leave "
+            f"out what follows @ in {name!r}, or choose a protector with a range of sampling rates on its card."
+        )
+    return dataclasses.replace(found, name=name, protector=_on(Poisson(sampling_rate), found.protector))
+
+
+def _on(sampler: Sampler, protector: Protector) -> Protector:
+    return dataclasses.replace(cast(Any, protector), sampler=sampler)
 
 
 def control_of(card: Mapping[str, Any]) -> Control | None:
@@ -166,10 +187,11 @@ def stand_in(resolved: Resolved) -> Resolved | None:
     """What runs where nothing speaks for a protector's networks: the constants they were put on; None without any."""
     if resolved.control is None:
         return None
-    loaded = load(resolved.control.name)
+    loaded, sampler = load(resolved.control.name), resolved.protector.sampler
+    same = loaded.protector.sampler == sampler
     return Resolved(
         resolved.control.name,
-        loaded.protector,
+        loaded.protector if same else _on(sampler, loaded.protector),
         resolved.accountant,
         tuple(loaded.card["sources"]),
         loaded.sha256,
@@ -221,7 +243,7 @@ def overlaps(source: str, avoid: Sequence[str]) -> bool:
 
     >>> [overlaps("mnist:4,6", [other]) for other in ("mnist", "mnist:6,4", "mnist:6,9", "mnist:3,5", "digits")]
     [True, True, True, False, False]
-    >>> overlaps("mnist:rest:3,5", ["mnist:5,3"]), overlaps("mnist:rest:3,5", ["mnist:4,6"])
+    >>> overlaps("mnist:rest:3,5", ["mnist:5,3"]), overlaps("mnist:features:9", ["mnist:4,6"])
     (False, True)
     """
     table, digits = _kept(source)
@@ -231,7 +253,7 @@ def overlaps(source: str, avoid: Sequence[str]) -> bool:
 def _kept(name: str) -> tuple[str, frozenset[str]]:
     """The table that a public set is part of, and which digits it keeps of it; of a table without digits, all."""
     table, _, part = name.partition(":")
-    every, named = frozenset("0123456789"), frozenset(re.findall(r"\d", part))
+    every, named = frozenset("0123456789"), frozenset(re.findall(r"\d", part.partition("features")[0]))
     if not named:
         return table, every
     return table, every - named if part.startswith("rest:") else named
@@ -245,14 +267,14 @@ def _misfit(name: str, models: Sequence[str], model: str) -> InputError:
 
 
 def range_of(card: Mapping[str, Any]) -> dict[str, list[float]] | None:
-    """What a protector was made for, by a card's `range`; and for how many classes, if its config names so many.
+    """What a protector was made for, by a card's `range`; for how many classes, else, by the model its config names.
 
     >>> range_of({"range": {"num_features": [64, 288]}, "config": {"model": "softmax:10"}})
     {'num_features': [64, 288], 'num_classes': [10, 10]}
     """
     trained = card.get("range")
     _, _, num_classes = card.get("config", {}).get("model", "").partition(":")
-    if trained is None or not num_classes:
+    if trained is None or not num_classes or "num_classes" in trained:
         return trained
     return {**trained, "num_classes": [int(num_classes)] * 2}
 
@@ -266,8 +288,12 @@ def range_warnings(trained: Mapping[str, Sequence[float]] | None, setup: Setup, 
     >>> range_warnings({"num_features": [8, 104]}, setup, 20)
     []
     """
-    num_classes = len(setup.model.labels)
-    here = {"log_signal": float(setup.log_signal), "num_features": num_features, "num_classes": num_classes}
+    here = {
+        "log_signal": float(setup.log_signal),
+        "num_features": num_features,
+        "num_classes": len(setup.model.labels),
+        "sampling_rate": setup.accountant.sampler.rate(),
+    }
     return [
         f"This run's {name} is {here[name]:.4g}, outside [{low:g}, {high:g}] that the protector was made for; the "
         "guarantee holds all the same, but accuracy may be poor."

@@ -22,7 +22,7 @@ def trials(config: MetaConfig) -> dict[str, MetaConfig]:
     >>> [(name, trial.steps, trial.eval_every) for name, trial in found.items()]
     [('gradient', 300, 50), ('search', 400, 66)]
     """
-    ratio = GRADIENT_RUNS / len(config.feature_counts)
+    ratio = GRADIENT_RUNS / len(config.shapes)
     steps, eval_every = (max(1, int(count * ratio)) for count in (config.steps, config.eval_every))
     return {
         "gradient": dataclasses.replace(config, method="gradient"),

@@ -23,7 +23,7 @@ from l2p.privacy.accountants import Filter, accountant_for_mu
 from l2p.privacy.budget import LEAST_EPSILON, MOST_EPSILON, Budget
 from l2p.privacy.events import Adjacency
 from l2p.privacy.prices import Accountant
-from l2p.privacy.sampling import FullBatch, Sampler
+from l2p.privacy.sampling import FullBatch, Poisson, Sampler
 from l2p.protector import Protector
 from l2p.task import Rows
 from meta_train.config import BY_MU, MetaConfig
@@ -149,6 +149,16 @@ def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[floa
     size = config.simulated_rows / adjacency.sensitivity_factor
     signals = jnp.stack([jnp.log(accountant.mu * size) for accountant in planned])
     return Planned(accountants, signals, config.simulated_rows, adjacency)
+
+
+def budgets_of_shapes(config: MetaConfig, protector: Protector) -> list[Budgets]:
+    """The budgets of runs on tasks of each of the config's shapes, in their order: one for each sampling rate."""
+    found: dict[float | None, Budgets] = {}
+    for rate in (shape.sampling_rate for shape in config.shapes):
+        if rate not in found:
+            drawn = protector if rate is None else dataclasses.replace(cast(Any, protector), sampler=Poisson(rate))
+            found[rate] = budgets_for(config, drawn)
+    return [found[shape.sampling_rate] for shape in config.shapes]
 
 
 def epsilon_for(config: MetaConfig, protector: Protector, log_signal: float) -> float:

@@ -13,6 +13,7 @@ from l2p.errors import InputError
 from l2p.lookup import describe
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
+from l2p.privacy.sampling import Poisson
 from l2p.protector import Protector
 from l2p.protectors import (
     AGD,
@@ -40,6 +41,8 @@ from meta_train.sources import families
 
 #: What a coordinate network is told where rows have no basis of their own.
 PLAIN_INPUTS = COORDINATE_INPUTS - 1
+#: What the networks of a whole run are told where it reads every row in every step: schedule and tensor.
+FULL_BATCH_INPUTS = 3, TENSOR_INPUTS - 1
 
 
 def _quadratic(*constants: float) -> jax.Array:
@@ -112,13 +115,22 @@ def census_eigen(key: jax.Array) -> Stepwise:
 def universal(key: jax.Array) -> Stepwise:
     """`census_eigen` whose networks know the number of params too, and that of the learning rate how much of each
     average is signal, and the spectrum that was bought."""
-    plain = census_eigen(key)
+    return _told(census_eigen(key), key, *FULL_BATCH_INPUTS)
+
+
+def universal_batches(key: jax.Array) -> Stepwise:
+    """`universal` whose networks know the sampling rate, too."""
+    return _told(census_eigen(key), key, *(inputs + 1 for inputs in FULL_BATCH_INPUTS))
+
+
+def _told(plain: Stepwise, key: jax.Array, schedule_inputs: int, tensor_inputs: int) -> Stepwise:
+    """`plain` with networks of a whole run that have so many inputs."""
     schedule, tensor = jax.random.split(jax.random.fold_in(key, 4))
     return dataclasses.replace(
         cast(Any, plain),
-        scheduler=dataclasses.replace(cast(Any, plain.scheduler), network=init_mlp(schedule, (3, 16, 2))),
+        scheduler=dataclasses.replace(cast(Any, plain.scheduler), network=init_mlp(schedule, (schedule_inputs, 16, 2))),
         projector=dataclasses.replace(
-            cast(Any, plain.projector), tensor_network=init_mlp(tensor, (TENSOR_INPUTS, 24, len(MEMORY) + 1))
+            cast(Any, plain.projector), tensor_network=init_mlp(tensor, (tensor_inputs, 24, len(MEMORY) + 1))
         ),
     )
 
@@ -193,6 +205,7 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "control_eigen": control_eigen,
     "census_eigen": census_eigen,
     "universal": universal,
+    "universal_batches": universal_batches,
     "control_level": control_level,
     "universal_level": universal_level,
     "paper": paper,
@@ -222,6 +235,8 @@ def starting_point(config: MetaConfig) -> Protector:
         start = _without_moments(start)
     if config.directions is not None:
         start = _in_directions(start, config)
+    if config.sampling_rates is not None:
+        start = dataclasses.replace(cast(Any, start), sampler=Poisson(config.sampling_rates[0]))
     if config.num_steps is not None:
         start = dataclasses.replace(cast(Any, start), num_steps=config.num_steps)
     describe(start, config.protector, str(config.find_model()))

@@ -1,14 +1,15 @@
 """What one meta-training is: everything that decides its outcome, in one JSON file."""
 
 import dataclasses
+import itertools
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from l2p.errors import InputError
 from l2p.json_fields import checked
-from l2p.models import Model, find_model
+from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import NAMES
 from meta_train.reference import RIDGE
 from meta_train.sources import kind_of, num_classes_of
@@ -18,6 +19,20 @@ from meta_train.sources import kind_of, num_classes_of
 BANDS = 8
 #: Accountants under which only mu N matters to a full-batch run.
 BY_MU = ("gdp", "zcdp", "ctcdp")
+
+
+class Shape(NamedTuple):
+    """What the tasks of an outer step have in common, and is compiled for.
+
+    Attributes:
+      num_features: None for the table's own columns.
+      num_classes: None for the model's.
+      sampling_rate: of the runs' Poisson batches; None for batches as the protector draws them.
+    """
+
+    num_features: int | None
+    num_classes: int | None = None
+    sampling_rate: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +56,9 @@ class MetaConfig:
       tasks: tasks per outer step.
       rows: rows per task; each stands for N / rows rows of the simulated table.
       num_features: feature counts that tasks cycle through; None for tasks with every column of the table as it is.
+      num_classes: how many classes tasks of each of these counts have, if not as many as the model's name says.
+      sampling_rates: rates of the Poisson batches that runs on tasks of each of these counts draw; None for batches as
+        the protector draws them. What ships draws them at the first of these rates.
       fresh_rows: whether runs are scored on rows of their task that they did not read (`meta_train.apart`). Only for
         whole runs on tasks from one table.
       unseen: classes of the source that no task in training is of, and all held-out tasks: what networks learn of the
@@ -86,6 +104,8 @@ class MetaConfig:
     tasks: int = 16
     rows: int = 1024
     num_features: tuple[int, ...] | None = (8, 24, 52, 104)
+    num_classes: tuple[int, ...] | None = None
+    sampling_rates: tuple[float, ...] | None = None
     fresh_rows: bool = False
     unseen: tuple[int, ...] | None = None
     directions: int | None = None
@@ -130,8 +150,6 @@ class MetaConfig:
                 raise InputError(f"{field} is {count!r}, but it counts; choose a positive multiple of {unit}.")
         if not isinstance(self.gain_rounds, int) or self.gain_rounds < 0:
             raise InputError(f"gain_rounds is {self.gain_rounds!r}, but it counts; choose 0 or more.")
-        if 0 < self.gain_rounds * self.eval_tasks * len(self.feature_counts) < 2 * BANDS:
-            raise InputError(f"one task in a band has no standard error; choose eval_tasks from {2 * BANDS} up.")
         for field in ("excess_floor", "ridge", *(() if self.damping is None else ("damping",))):
             if not 0 < getattr(self, field) < math.inf:
                 raise InputError(f"{field} is {getattr(self, field)!r}, but it must be a positive number; choose one.")
@@ -141,6 +159,8 @@ class MetaConfig:
                 f"and below {1 / self.simulated_rows:.1e}."
             )
         self._check_shape()
+        if 0 < self.gain_rounds * self.eval_tasks * len(self.shapes) < 2 * BANDS:
+            raise InputError(f"one task in a band has no standard error; choose eval_tasks from {2 * BANDS} up.")
         if self.estimator == "evolution" and self.objective == "truncated":
             raise InputError(
                 "estimator 'evolution' compares whole runs of shaken protectors, and a segment would go on from runs "
@@ -168,6 +188,19 @@ class MetaConfig:
                 self.num_features is not None and (not self.num_features or min(self.num_features) < 1),
                 "tasks need feature counts from 1 up; list some, or write null for the table's own columns",
             ),
+            "num_classes": (
+                self.num_classes is not None
+                and (len(self.num_classes) != len(self.num_features or ()) or min(self.num_classes) < 2),
+                "each of num_features has one, from 2 up; list as many",
+            ),
+            "sampling_rates": (
+                self.sampling_rates is not None
+                and (
+                    len(self.sampling_rates) != len(self.num_features or ())
+                    or not 0 < min(self.sampling_rates) <= max(self.sampling_rates) < 1
+                ),
+                "each of num_features has one, strictly between 0 and 1; list as many",
+            ),
             "directions": (
                 self.directions is not None and self.num_features is not None,
                 "tasks with drawn columns have none in common; set num_features to null",
@@ -183,8 +216,12 @@ class MetaConfig:
             if is_wrong:
                 raise InputError(f"{field} is {getattr(self, field)!r}, but {why}.")
 
-    def find_model(self) -> Model:
-        """The model that is trained; `InputError` if it is unknown or learns no targets as the source's tasks have."""
+    def find_model(self, num_classes: int | None = None) -> Model:
+        """The model that is trained, of so many classes if not as many as its name says.
+
+        Raises:
+          InputError: it is unknown, or learns no targets as the source's tasks have.
+        """
         model, kind = find_model(self.model, None if ":" in self.model else 2), kind_of(self.source)
         if kind not in model.kinds:
             raise InputError(
@@ -197,12 +234,15 @@ class MetaConfig:
                 f"model {self.model!r} has {len(model.labels)} classes and tasks from {self.source} have {count}; "
                 f"name it softmax:{count}."
             )
-        return model
+        return model if num_classes is None else find_model(plain_name(self.model), num_classes)
 
     @property
-    def feature_counts(self) -> tuple[int | None, ...]:
-        """What tasks cycle through: feature counts, or None alone for the table's own columns."""
-        return (None,) if self.num_features is None else self.num_features
+    def shapes(self) -> tuple[Shape, ...]:
+        """What outer steps cycle through."""
+        counts = (None,) if self.num_features is None else self.num_features
+        unsaid = (None,) * len(counts)
+        given = zip(counts, self.num_classes or unsaid, self.sampling_rates or unsaid, strict=True)
+        return tuple(itertools.starmap(Shape, given))
 
     def task_arguments(self, num_features: int | None) -> dict[str, Any]:
         """Arguments of `Family.sample` for one outer step's tasks."""

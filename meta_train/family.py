@@ -69,6 +69,19 @@ class Family(abc.ABC):
         """The most features that a task may be asked to have."""
         return math.inf
 
+    def with_num_classes(self, num_classes: int | None) -> "Family":
+        """The family of tasks with so many classes; None for as many as its own.
+
+        Raises:
+          InputError: the number of classes of its tasks is given.
+        """
+        if num_classes is None:
+            return self
+        raise InputError(
+            f"these tasks are not drawn with {num_classes} classes on demand; leave num_classes out, or take tasks of "
+            "several classes from one table, or synthetic ones."
+        )
+
     def halves(self) -> tuple["Family", "Family"]:
         """Two families that make the same tasks from a key, of rows that neither shares with the other: to train and to
         test on.

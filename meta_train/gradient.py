@@ -15,8 +15,8 @@ from l2p.models import Model
 from l2p.protector import Protector
 from l2p.tunable import combine, partition, tunable
 from meta_train import evolution
-from meta_train.budgets import Budgets, budgets_for
-from meta_train.config import MetaConfig
+from meta_train.budgets import Budgets, budgets_of_shapes
+from meta_train.config import MetaConfig, Shape
 from meta_train.constraint import Constraint, bands_of, penalty
 from meta_train.damping import damped
 from meta_train.family import Family, TaskBatch
@@ -76,11 +76,10 @@ def num_segments(protector: Protector, config: MetaConfig) -> int:
 def compiled(
     config: MetaConfig, family: Family, start: Protector
 ) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
-    """One outer step on fresh tasks; feature counts take turns, each with its own compilation."""
-    common = {"config": config, "family": family, "budgets": budgets_for(config, start)}
+    """One outer step on fresh tasks; their shapes take turns, each with its own compilation."""
     updates = [
-        jax.jit(functools.partial(update, num_features=num_features, **common))
-        for num_features in config.feature_counts
+        jax.jit(functools.partial(update, config=config, family=family, budgets=budgets, shape=shape))
+        for shape, budgets in zip(config.shapes, budgets_of_shapes(config, start), strict=True)
     ]
     return lambda state, step: updates[step % len(updates)](state, jnp.array(step))
 
@@ -91,13 +90,15 @@ def update(
     config: MetaConfig,
     family: Family,
     budgets: Budgets,
-    num_features: int | None,
+    shape: Shape,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
-    """One outer step on fresh tasks: a whole unroll, or its segments one after the other."""
-    model = config.find_model()
+    """One outer step on fresh tasks of one of the config's shapes: a whole unroll, or its segments one after the
+    other."""
+    model = config.find_model(shape.num_classes)
     key = jax.random.fold_in(jax.random.key(config.seed), step)
     sample_key, run_key = jax.random.split(key)
-    batch = family.sample(sample_key, model, **config.task_arguments(num_features))
+    family = family.with_num_classes(shape.num_classes)
+    batch = family.sample(sample_key, model, **config.task_arguments(shape.num_features))
     model = model if config.inner_gradient else with_constant_gradients(model)
     rows, setups = budgets.simulate(batch, model, capped=config.constraint == "share")
     tasks = (rows, batch.best_loss, setups, jax.random.split(run_key, config.tasks))

@@ -7,10 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from l2p.models import Model
 from l2p.protector import Protector
 from meta_train import gradient
-from meta_train.budgets import budgets_for
-from meta_train.config import BANDS, MetaConfig
+from meta_train.budgets import Budgets, budgets_of_shapes
+from meta_train.config import BANDS, MetaConfig, Shape
 from meta_train.family import Family, TaskBatch
 from meta_train.mixture import Mixture
 from meta_train.sources import parts_of
@@ -20,19 +21,15 @@ EVAL_KEY, GAIN_KEY = 20_000, 30_000
 
 
 class Judge:
-    """Scores protectors on fixed held-out tasks, `eval_tasks` for each feature count."""
+    """Scores protectors on fixed held-out tasks, `eval_tasks` for each shape of the config's."""
 
     def __init__(self, config: MetaConfig, family: Family, start: Protector):
         self._config, self._family, self._start = config, family, start
-        self._evaluate = jax.jit(
-            functools.partial(
-                gradient.evaluate,
-                model=config.find_model(),
-                floor=config.excess_floor,
-                budgets=budgets_for(config, start),
-            )
-        )
-        self._tasks = [self._draw(family, d)(EVAL_KEY) for d in config.feature_counts]
+        # Compiled for what a report tells: runs without a cap are left out where nobody asks what they would spend.
+        self._told = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
+        self._evaluate = jax.jit(self._measure, static_argnames="model")
+        self._budgets = dict(zip(config.shapes, budgets_of_shapes(config, start), strict=True))
+        self._tasks = [(shape, self._draw(family, shape)(EVAL_KEY)) for shape in config.shapes]
 
     @functools.cached_property
     def before(self) -> dict[str, Any]:
@@ -41,13 +38,14 @@ class Judge:
 
     def __call__(self, protector: Protector) -> dict[str, Any]:
         """The mean score (lower is better), that of each band of budgets, and how well a constraint is met there."""
-        results = [self._results(protector, batch, EVAL_KEY) for batch in self._tasks]
-        scores, constraint = (np.stack([result[name] for result in results]) for name in ("score", "constraint"))
+        results = [self._results(protector, shape, batch, EVAL_KEY) for shape, batch in self._tasks]
+        scores = np.stack([result["score"] for result in results])
         report = {
             "held_out_score": float(scores.mean()),
             "held_out_score_per_budget": _rounded(_by_band(scores).mean(0)),
         }
-        if self._config.constraint == "augmented_lagrangian":
+        if "constraint" in self._told:
+            constraint = np.stack([result["constraint"] for result in results])
             report |= {
                 "held_out_constraint_per_budget": _rounded(_by_band(constraint).mean(0)),
                 "held_out_constraint_abs": float(np.abs(constraint).mean()),
@@ -85,26 +83,34 @@ class Judge:
         return gains | {"by_source": {name: _gain(differences) for name, differences in found.items()}}
 
     def _differences(self, protector: Protector, family: Family) -> np.ndarray:
-        """f[., BANDS]: the start's scores minus the protector's, on `gain_rounds` batches of every feature count."""
+        """f[., BANDS]: the start's scores minus the protector's, on `gain_rounds` batches of every shape."""
         differences = []
-        for d in self._config.feature_counts:
-            if d is not None and d > family.most_features:
+        for shape in self._config.shapes:
+            if (shape.num_features or 0) > family.most_features:
                 continue  # a part of a mixture sits out what it has too few columns for
-            draw = self._draw(family, d)
+            draw = self._draw(family, shape)
             for seed in range(GAIN_KEY, GAIN_KEY + self._config.gain_rounds):
                 batch = draw(seed)
-                before, ours = (self._results(one, batch, seed)["score"] for one in (self._start, protector))
+                before, ours = (self._results(one, shape, batch, seed)["score"] for one in (self._start, protector))
                 differences.append(before - ours)
         return _by_band(np.stack(differences))
 
-    def _draw(self, family: Family, num_features: int | None) -> Callable[[int], TaskBatch]:
+    def _draw(self, family: Family, shape: Shape) -> Callable[[int], TaskBatch]:
         """A compiled draw of `eval_tasks` tasks from a seed."""
-        arguments = {**self._config.task_arguments(num_features), "num_tasks": self._config.eval_tasks}
-        sample = jax.jit(functools.partial(family.sample, model=self._config.find_model(), **arguments))
-        return lambda seed: sample(jax.random.fold_in(jax.random.key(seed), num_features or 0))
+        family, model = family.with_num_classes(shape.num_classes), self._config.find_model(shape.num_classes)
+        arguments = {**self._config.task_arguments(shape.num_features), "num_tasks": self._config.eval_tasks}
+        sample = jax.jit(functools.partial(family.sample, model=model, **arguments))
+        return lambda seed: sample(jax.random.fold_in(jax.random.key(seed), shape.num_features or 0))
 
-    def _results(self, protector: Protector, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
-        return jax.device_get(self._evaluate(protector, jax.random.key(seed), batch))
+    def _measure(
+        self, protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
+    ) -> dict[str, jax.Array]:
+        found = gradient.evaluate(protector, key, batch, model, budgets, self._config.excess_floor)
+        return {name: found[name] for name in self._told}
+
+    def _results(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
+        model, budgets = self._config.find_model(shape.num_classes), self._budgets[shape]
+        return jax.device_get(self._evaluate(protector, jax.random.key(seed), batch, model=model, budgets=budgets))
 
 
 def _gain(differences: np.ndarray) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def meta_test(
     config = MetaConfig.from_json(card["config"])
     model, (low, high) = config.find_model(), card["range"]["log_signal"]
     num_rows = num_rows or (ROWS if config.num_features else config.rows)
-    counts = {size: _count(num_tasks, size) for size in config.feature_counts}
+    counts = {size: _count(num_tasks, size) for size, *_ in config.shapes}
     drawn = [
         draw(config.source, model, size, count, num_rows, seed, config.directions) for size, count in counts.items()
     ]

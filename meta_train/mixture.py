@@ -46,6 +46,9 @@ class Mixture(Family):
         first, second = zip(*(part.halves() for part in self.parts), strict=True)
         return Mixture(first), Mixture(second)
 
+    def with_num_classes(self, num_classes: int | None) -> "Mixture":
+        return Mixture(tuple(part.with_num_classes(num_classes) for part in self.parts))
+
     @property
     def most_features(self) -> float:
         return max(part.most_features for part in self.parts)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.protector import Protector
 from l2p.tunable import around
-from meta_train.budgets import Budgets, budgets_for
+from meta_train.budgets import Budgets, budgets_of_shapes
 from meta_train.config import MetaConfig
 from meta_train.family import Family, TaskBatch
 from meta_train.objective import whole_run
@@ -37,24 +37,29 @@ def compiled(
     config: MetaConfig, family: Family, start: Protector
 ) -> Callable[[SearchState, int], tuple[SearchState, dict]]:
     """One outer step: try one candidate. All meet the same tasks and noise, so that the difference is theirs."""
-    model, key, budgets = config.find_model(), jax.random.key(config.seed), budgets_for(config, start)
+    key, budgets = jax.random.key(config.seed), budgets_of_shapes(config, start)
+    models = [config.find_model(shape.num_classes) for shape in config.shapes]
     batches = [
-        jax.jit(functools.partial(family.sample, **config.task_arguments(num_features), model=model))(
-            jax.random.fold_in(key, num_features or 0)
-        )
-        for num_features in config.feature_counts
+        jax.jit(
+            functools.partial(
+                family.with_num_classes(shape.num_classes).sample,
+                **config.task_arguments(shape.num_features),
+                model=model,
+            )
+        )(jax.random.fold_in(key, shape.num_features or 0))
+        for model, shape in zip(models, config.shapes, strict=True)
     ]
 
     @jax.jit
     def update(
-        state: SearchState, step: jax.Array, batches: list[TaskBatch], budgets: Budgets
+        state: SearchState, step: jax.Array, batches: list[TaskBatch], budgets: list[Budgets]
     ) -> tuple[SearchState, dict]:
         spread = SPREAD[0] * (SPREAD[1] / SPREAD[0]) ** (step / config.steps)
         # The first candidate is the start itself.
         candidate = around(state.protector, jnp.where(step == 0, 0.0, spread), jax.random.fold_in(key, step))
         scores = []
-        for batch in batches:
-            rows, setups = budgets.simulate(batch, model, capped=True)
+        for model, batch, simulated in zip(models, batches, budgets, strict=True):
+            rows, setups = simulated.simulate(batch, model, capped=True)
             keys = jax.random.split(key, config.tasks)
             run = jax.vmap(functools.partial(whole_run, floor=config.excess_floor), (None, 0, 0, 0, 0, 0))
             scores.append(run(candidate, rows, batch.best_loss, setups, keys, batch.scored)[0])

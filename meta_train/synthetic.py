@@ -119,6 +119,9 @@ class SyntheticClasses(Synthetic):
 
     num_classes: int = 10
 
+    def with_num_classes(self, num_classes: int | None) -> "SyntheticClasses":
+        return self if num_classes is None else dataclasses.replace(self, num_classes=num_classes)
+
     def halves(self) -> Never:
         raise InputError("these tasks do not have two classes, so there is no accuracy to measure.")
 

@@ -13,28 +13,60 @@ from meta_train.family import Family, draw_columns, with_class_noise
 
 @dataclasses.dataclass(frozen=True)
 class Classes(Family):
-    """All classes of a table, under names of their own in each task, and label noise.
+    """Classes of a table, under names of their own in each task, and label noise.
+
+    A task of fewer classes than the table has is of the rows of some of them. One of more classes has each of the
+    table's cut in as many parts, by which of several random directions a row lies along most.
 
     Attributes:
       x: f32[n, c].
       y: f32[n], classes 0 to K - 1.
       num_classes: K.
+      parts: classes that each of these is cut into.
+      kept: how many of these a task has, drawn at random; None for all.
     """
 
     x: jax.Array
     y: jax.Array
     num_classes: int
+    parts: int = 1
+    kept: int | None = None
 
     @property
     def most_features(self) -> float:
         return self.x.shape[1]
 
+    def with_num_classes(self, num_classes: int | None) -> "Classes":
+        if num_classes is None:
+            return self
+        if num_classes < self.num_classes:
+            return dataclasses.replace(self, kept=num_classes)
+        if num_classes % self.num_classes:
+            raise InputError(
+                f"{num_classes} classes cannot be made from {self.num_classes}, of which each is cut in as many parts; "
+                f"set num_classes to fewer, or to multiples of {self.num_classes}."
+            )
+        return dataclasses.replace(self, parts=num_classes // self.num_classes)
+
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
         keys = jax.random.split(key, 7)
-        index = jax.random.randint(keys[0], (num_rows,), 0, self.x.shape[0])
+        names = jax.random.permutation(keys[2], self.num_classes * self.parts)
+        index = self._rows(keys[0], names, num_rows)
         x = features_of(self.x[index], keys[1], num_features)
-        label = jax.random.permutation(keys[2], self.num_classes)[self.y[index].astype(jnp.int32)]
-        return with_class_noise(keys[3:6], x, label, self.num_classes)
+        label = names[self.y[index].astype(jnp.int32) * self.parts + self._part(keys[6], x)]
+        return with_class_noise(keys[3:6], x, label, self.kept or len(names))
+
+    def _rows(self, key: jax.Array, names: jax.Array, num_rows: int) -> jax.Array:
+        """Numbers i32[num_rows] of rows of the table, of those classes that a task has: with the lowest names."""
+        if self.kept is None:
+            return jax.random.randint(key, (num_rows,), 0, self.x.shape[0])
+        among = (names[self.y.astype(jnp.int32)] < self.kept).astype(jnp.float32)
+        return jax.random.choice(key, self.x.shape[0], (num_rows,), p=among / among.sum())
+
+    def _part(self, key: jax.Array, x: jax.Array) -> jax.Array:
+        """Which part i32[n] of its class each row of features f32[n, d] is in."""
+        directions = jax.random.normal(key, (x.shape[1], self.parts))
+        return jnp.argmax((x - x.mean(0, keepdims=True)) @ directions, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -151,6 +151,11 @@ def _ship(
         "range": {
             "log_signal": list(config.log_signal),
             "num_features": [min(counts), max(counts)],
+            **{
+                name: [min(listed), max(listed)]
+                for name, listed in (("num_classes", config.num_classes), ("sampling_rate", config.sampling_rates))
+                if listed is not None
+            },
         },
         "budgets": f"every (epsilon, delta) and N with log(mu N) in [{config.log_signal[0]}, {config.log_signal[1]}]",
         "seed": config.seed,

@@ -1,12 +1,14 @@
 """What a name stands for: the method or checkpoint, its accountant and sources, and the refusals."""
 
+import dataclasses
+
 import chex
 import jax
 import pytest
 
 from l2p import checkpoint, lookup
 from l2p.errors import InputError
-from l2p.privacy import Budget
+from l2p.privacy import Budget, Poisson
 from l2p.protectors import AGD, HAND_DESIGNED
 from meta_train.builders import BUILDERS
 from tests.shelf import CARD, put
@@ -41,6 +43,28 @@ def test_a_checkpoint_resolves_with_what_its_card_says(folder):
         assert found.range == CARD["range"]
         assert found.sha256 == checkpoint.load(path).sha256
     assert lookup.resolve("paper", BUDGET, "logistic", accountant="gdp").accountant == "gdp"
+
+
+def test_a_sampling_rate_can_be_asked_of_what_was_made_for_several(folder):
+    protector = dataclasses.replace(BUILDERS["control"](jax.random.key(0)), sampler=Poisson(0.05))
+    put(folder, "control-batches", protector)
+    path = put(
+        folder, "batches", protector, range={"sampling_rate": [0.02, 0.2]}, config={"warm_start": "control-batches"}
+    )
+    for name in ("batches@0.02", f"{path}@0.02"):
+        found = lookup.resolve(name, BUDGET, "logistic")
+        assert (found.name, found.protector.sampler, found.accountant) == (name, Poisson(0.02), "rdp")
+        # Which constants stand in for its networks does not depend on the rate; they draw the same batches.
+        assert lookup.stand_in(found).protector.sampler == Poisson(0.02)
+    assert lookup.resolve("batches", BUDGET, "logistic").protector.sampler == Poisson(0.05)
+    assert lookup.stand_in(lookup.resolve("batches", BUDGET, "logistic")).protector.sampler == Poisson(0.05)
+    for name, why in (
+        ("dpsgd@0.1", "made for batches"),
+        ("batches@2", "not a probability"),
+        ("batches@x", "batches@x"),
+    ):
+        with pytest.raises(InputError, match=why):
+            lookup.resolve(name, BUDGET, "logistic", num_rows=1000)
 
 
 def test_tuned_methods_resolve_to_a_set_that_is_not_scored_on(folder):

@@ -5,26 +5,29 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p import Adjacency, Budget, Setup
-from l2p.conditioning import standardize_size
+from l2p import Adjacency, Budget, Oracle, Rows, Setup
+from l2p.conditioning import standardize_rate, standardize_size
 from l2p.models import Logistic
-from l2p.privacy import Filter
+from l2p.privacy import Filter, Poisson
+from l2p.privacy.ledger import Ledger
+from l2p.privacy.noise import KeyNoise
 from l2p.protectors import MixProjector
 from l2p.protectors.networks import apply_known, apply_mlp, init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
-from l2p.protectors.schedulers import Observation
+from l2p.protectors.schedulers import Observation, ShareScheduler
 
 SETUP = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(0.5, 1e-6)).accountant(), 100)
+ROWS = Rows(jnp.zeros((100, 8)), jnp.zeros(100), jnp.ones(100))
 PLAIN = MixProjector(jnp.array([[0.5, 0.2]]), jnp.array([[0.5, 0.0, 0.0, 1.0, 0.0]]))
 SIZE, STD = 9, 0.3
 #: As long as its noise makes it on average.
 NOISE = STD * jnp.where(jnp.arange(SIZE) % 2 == 0, 1.0, -1.0)
-SIZE_AT, NEWEST_AT, MEAN_AT, MOST_AT = 2, 3, TENSOR_INPUTS - 2, TENSOR_INPUTS - 1
+SIZE_AT, NEWEST_AT, MEAN_AT, MOST_AT, RATE_AT = 2, 3, TENSOR_INPUTS - 3, TENSOR_INPUTS - 2, TENSOR_INPUTS - 1
 
 
-def update(projector, gradient=NOISE, strength=None):
+def update(projector, gradient=NOISE, strength=None, setup=SETUP):
     seen = Observation(gradient, jnp.float32(STD), jnp.linalg.norm(gradient), strength)
-    return projector(projector.init(gradient, SETUP), seen, jnp.zeros(SIZE), jnp.float32(0.4), SETUP)[0]
+    return projector(projector.init(gradient, setup), seen, jnp.zeros(SIZE), jnp.float32(0.4), setup)[0]
 
 
 def told(index):
@@ -67,6 +70,24 @@ def test_it_is_told_the_spectrum_that_was_bought():
     assert (log_gain(MEAN_AT), log_gain(MOST_AT)) == (0.0, 0.0)
     assert log_gain(MEAN_AT, strength=strength) == pytest.approx(1.0, abs=1e-5)
     assert log_gain(MOST_AT, strength=strength) == pytest.approx(2.0, abs=1e-5)
+
+
+def test_they_are_told_the_sampling_rate():
+    sampled = Filter("rdp", Budget(0.5, 1e-6), Poisson(0.05), 20).accountant()
+    batches = Setup.create(Logistic(), Adjacency.ZERO_OUT, sampled, 100)
+    ratio = update(told(RATE_AT), setup=batches) / update(PLAIN, setup=batches)
+    np.testing.assert_allclose(jnp.log(ratio), standardize_rate(0.05), rtol=1e-4)
+    assert log_gain(RATE_AT) == pytest.approx(0.0, abs=1e-6)
+
+    # A schedule whose clipping norm is e to the power of what it is told.
+    last = {"layer0": {"w": jnp.zeros((4, 2)).at[3, 1].set(1.0), "b": jnp.zeros(2)}}
+    schedule = ShareScheduler(jnp.zeros((1, 2)), jnp.zeros((1, 2)), network=last)
+    seen = Observation(NOISE, jnp.float32(STD), jnp.float32(1.0))
+    for setup, rate in ((SETUP, 1.0), (batches, 0.05)):
+        noise, ledger = KeyNoise(*[jax.random.key(0)] * 2), Ledger(jnp.array(0.0), setup.cap)
+        plan, _ = schedule((), seen, Oracle(ROWS, setup, ledger, noise, jnp.array(0), sampled=True), 20)
+        assert float(jnp.log(plan.clip_norm)) == pytest.approx(standardize_rate(rate), abs=1e-5)
+    assert standardize_rate(1e-4) == -2.0
 
 
 def test_seeds_side_by_side_take_their_own_averages():

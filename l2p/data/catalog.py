@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from l2p.data.download import Source, data_folder, fetch
-from l2p.data.random_features import random_features
+from l2p.data.random_features import FEATURES, random_features
 from l2p.data.table import Kind, scale
 from l2p.errors import InputError
 
@@ -26,7 +26,7 @@ _DIGITS = ("mnist", "digits")
 _KNOWN = (
     f"known names are {', '.join(NAMES)}; mnist and digits also come as a pair of digits, as in mnist:3,5 "
     "(the first is class 0), as odd against even, as in digits:odd, or all ten as frozen random features, as in "
-    "digits:features"
+    f"digits:features, or digits:features:{4 * FEATURES} for more than {FEATURES}"
 )
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
@@ -140,8 +140,8 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
     """A public data set by name, its files downloaded on first use.
 
     Args:
-      name: one of `NAMES`, or `mnist` or `digits` with `:3,5` (a pair of digits, the first is class 0), `:odd`, or
-        `:features` (`l2p.data.random_features`).
+      name: one of `NAMES`, or `mnist` or `digits` with `:3,5` (a pair of digits, the first is class 0), `:odd`,
+        `:features` or `:features:1152` (`l2p.data.random_features`).
       data_dir: the folder of the files; else `L2P_DATA_DIR`, else `$XDG_CACHE_HOME/l2p`, else `~/.cache/l2p`.
       urls: file name to mirrors, instead of the built-in addresses; the checksums stay.
 
@@ -166,9 +166,10 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
     x, y, columns, kind = _LOADERS[base](read)
     if variant == "odd":
         y, kind = y % 2, "binary"
-    elif variant == "features":
+    elif variant and variant.startswith("features"):
         side = math.isqrt(x.shape[1])
-        x = random_features(x.reshape(-1, side, side))
+        _, _, num_features = variant.partition(":")
+        x = random_features(x.reshape(-1, side, side), int(num_features or FEATURES))
         columns = _numbered("feature", x.shape[1])
     elif digits:
         rows = np.isin(y, [int(digit) for digit in digits])
@@ -186,11 +187,11 @@ def num_classes(name: str) -> int | None:
     base, variant = _parts(name)
     if base in ("california", "diabetes", "quadratic"):
         return None
-    return 10 if base in _DIGITS and variant in (None, "features") else 2
+    return 10 if base in _DIGITS and (variant is None or variant.startswith("features")) else 2
 
 
 def _parts(name: str) -> tuple[str, str | None]:
-    parts = re.fullmatch(r"(\w+)(?::(odd|features|\d,\d))?", name)
+    parts = re.fullmatch(r"(\w+)(?::(odd|features(?::\d+)?|\d,\d))?", name)
     if parts is None or parts[1] not in NAMES or (parts[2] and parts[1] not in _DIGITS):
         raise InputError(f"unknown data set {name!r}: {_KNOWN}")
     return parts[1], parts[2]

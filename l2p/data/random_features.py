@@ -4,8 +4,13 @@ import itertools
 
 import numpy as np
 
-#: Filters, and cells along each side of the grid that their responses are averaged over: 32 x 3 x 3 = 288 features.
-FILTERS, GRID = 32, 3
+from l2p.errors import InputError
+
+#: Cells along each side of the grid that responses are averaged over, and so features of one filter.
+GRID = 3
+PER_FILTER = GRID * GRID
+#: Features unless told otherwise: those of 32 filters.
+FEATURES = 32 * PER_FILTER
 #: What a mean response is divided by, a public constant; a few bright spots exceed it and are clipped.
 MOST = 0.6
 #: Images that are convolved at a time, to keep memory flat.
@@ -15,7 +20,7 @@ _BLOCK = 250
 _PIXEL, _TAP = 4080.0, 1024.0
 
 
-def random_features(images: np.ndarray) -> np.ndarray:
+def random_features(images: np.ndarray, num_features: int = FEATURES) -> np.ndarray:
     """Random convolutions, rectified and averaged over a grid (Jarrett, Kavukcuoglu, Ranzato & LeCun 2009).
 
     Filters are drawn once from a fixed seed, have mean 0 and length 1 up to rounding, and are 5 x 5, or 3 x 3 on
@@ -23,16 +28,25 @@ def random_features(images: np.ndarray) -> np.ndarray:
 
     Args:
       images: f32[n, side, side] in [0, 1].
+      num_features: nine for each filter.
 
     Returns:
-      f32[n, 288] in [0, 1].
+      f32[n, num_features] in [0, 1].
+
+    Raises:
+      InputError: a number of features that no number of filters has.
 
     >>> random_features(np.zeros((2, 28, 28), np.float32)).shape
     (2, 288)
     """
+    if num_features < 1 or num_features % PER_FILTER:
+        raise InputError(
+            f"{num_features} frozen features were asked for, and every random filter has {PER_FILTER}; choose a "
+            f"multiple of {PER_FILTER}, such as {FEATURES} or {4 * FEATURES}."
+        )
     side = images.shape[1]
     patch = 5 if side > 8 else 3
-    filters = np.random.default_rng(0).normal(size=(patch * patch, FILTERS))
+    filters = np.random.default_rng(0).normal(size=(patch * patch, num_features // PER_FILTER))
     filters -= filters.mean(0)
     filters = np.rint(_TAP * filters / np.linalg.norm(filters, axis=0))
     pixels = np.rint(_PIXEL * images.astype(np.float64))
@@ -41,7 +55,7 @@ def random_features(images: np.ndarray) -> np.ndarray:
 
 
 def _pooled(images: np.ndarray, filters: np.ndarray, patch: int) -> np.ndarray:
-    """f64[n, 288] of whole numbers f64: sums are exact in any order, and a mean is rounded once."""
+    """f64[n, features] of whole numbers f64: sums are exact in any order, and a mean is rounded once."""
     windows = np.lib.stride_tricks.sliding_window_view(images, (patch, patch), axis=(1, 2))
     responses = np.maximum(windows.reshape(*windows.shape[:3], -1) @ filters, 0.0)
     edges = np.linspace(0, responses.shape[1], GRID + 1).round().astype(int)

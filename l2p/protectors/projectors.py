@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from l2p import struct
-from l2p.conditioning import standardize, standardize_size, value
+from l2p.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.oracle import Setup
 from l2p.protectors.networks import apply_known
 from l2p.protectors.schedulers import Observation
@@ -73,8 +73,8 @@ MEMORY = (0.0, 0.5, 0.8, 0.9, 0.95)
 #: and how strong the coordinate's feature is, 0 where no eigenbasis was bought.
 COORDINATE_INPUTS = len(MEMORY) + 6 + 1
 #: Most inputs of a tensor network: progress, log(mu N), how many params there are, how far each average stands out of
-#: its noise, and how far the coordinates' features do, on average and at most.
-TENSOR_INPUTS = 3 + len(MEMORY) + 2
+#: its noise, how far the coordinates' features do, on average and at most, and the sampling rate.
+TENSOR_INPUTS = 3 + len(MEMORY) + 2 + 1
 
 
 @struct.dataclass
@@ -118,7 +118,7 @@ class MixProjector(Projector):
         logits = value(self.mix, setup.log_signal)
         inputs = jnp.stack([2 * progress - 1, standardize(setup.log_signal)])
         if self.tensor_network is not None:
-            extra = apply_known(self.tensor_network, self._facts(average, std, seen, inputs))
+            extra = apply_known(self.tensor_network, self._facts(average, std, seen, inputs, setup))
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
         if self.coordinate_network is None:
             # Weights are made before they are spread over coordinates, not after: XLA for CPUs (jaxlib 0.10.2) else
@@ -133,7 +133,9 @@ class MixProjector(Projector):
         """What the coordinate network says, f32[6, p], of facts f32[p, COORDINATE_INPUTS]; and the next state."""
         return apply_known(cast(dict, self.coordinate_network), facts).T, state
 
-    def _facts(self, average: jax.Array, std: jax.Array, seen: Observation, inputs: jax.Array) -> jax.Array:
+    def _facts(
+        self, average: jax.Array, std: jax.Array, seen: Observation, inputs: jax.Array, setup: Setup
+    ) -> jax.Array:
         """What is known of the whole run: f32[TENSOR_INPUTS]."""
         size = average.shape[1]
         # Squared lengths against those of noise alone; below, 0 where an average is as long as its noise makes it.
@@ -141,7 +143,8 @@ class MixProjector(Projector):
         strength = jnp.zeros(1) if seen.strength is None else seen.strength
         spectrum = jnp.stack([strength.mean(), strength.max()]) / 4.0
         ratios = (jnp.log1p(energy) - math.log(2.0)) / 2.0
-        return jnp.concatenate([inputs, jnp.array([standardize_size(size)]), ratios, spectrum])
+        rate = standardize_rate(setup.accountant.sampler.rate())
+        return jnp.concatenate([inputs, jnp.array([standardize_size(size)]), ratios, spectrum, jnp.array([rate])])
 
     def _coordinates(
         self, average: jax.Array, std: jax.Array, params: jax.Array, seen: Observation, inputs: jax.Array

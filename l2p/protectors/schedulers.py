@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from l2p.conditioning import standardize, standardize_size, value
+from l2p.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.oracle import Oracle
 from l2p.protectors.networks import apply_known
 
@@ -101,13 +101,13 @@ class ShareScheduler(Scheduler):
     """An open-loop schedule of shares and clipping norms, each a function of progress and log(mu N).
 
     The share's logit is that of the uniform schedule, 1 / (T - t), plus a line in t / T; a zero-initialised network
-    of (t / T, log(mu N), log of the number of params) may add to both. It looks at no answer, so the schedule is fixed
-    before the run.
+    of (t / T, log(mu N), log of the number of params, log of the sampling rate) may add to both. It looks at no answer,
+    so the schedule is fixed before the run.
 
     Attributes:
       share: f32[k, 2], intercept and slope of the logit's line.
       log_clip_norm: f32[k, 2], the same for the log of the clipping norm.
-      network: parameters of a network with 2 or 3 inputs, those facts in their order, and 2 outputs; or None.
+      network: parameters of a network with 2 to 4 inputs, those facts in their order, and 2 outputs; or None.
     """
 
     share: jax.Array
@@ -124,7 +124,8 @@ class ShareScheduler(Scheduler):
         log_clip_norm = value(self.log_clip_norm, log_signal) @ line
         if self.network is not None:
             size = jnp.asarray(standardize_size(seen.gradient.shape[0]))
-            extra = apply_known(self.network, jnp.stack([2 * progress - 1, standardize(log_signal), size]))
+            rate = jnp.asarray(standardize_rate(oracle.setup.accountant.sampler.rate()))
+            extra = apply_known(self.network, jnp.stack([2 * progress - 1, standardize(log_signal), size, rate]))
             logit, log_clip_norm = logit + extra[0], log_clip_norm + extra[1]
         charges_left = jnp.maximum(num_charges - charge, 1)
         # logit(1 / n) = -log(n - 1), and the last charge takes all that is left whatever the network says.

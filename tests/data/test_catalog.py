@@ -42,6 +42,7 @@ PACKAGED = {
     "digits": ((1_797, 64), "multiclass"),
     "digits:odd": ((1_797, 64), "binary"),
     "digits:features": ((1_797, 288), "multiclass"),
+    "digits:features:18": ((1_797, 18), "multiclass"),
     "digits:3,5": ((365, 64), "binary"),
     "breast_cancer": ((569, 30), "binary"),
     "diabetes": ((442, 10), "regression"),

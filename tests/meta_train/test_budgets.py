@@ -17,7 +17,7 @@ from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisso
 from l2p.protectors import HAND_DESIGNED
 from l2p.task import Rows
 from meta_train import budgets
-from meta_train.budgets import ByMu, Planned, budgets_for, epsilon_for, sized
+from meta_train.budgets import ByMu, Planned, budgets_for, budgets_of_shapes, epsilon_for, sized
 from meta_train.config import MetaConfig
 from meta_train.family import TaskBatch
 
@@ -32,6 +32,17 @@ def planned():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budgets, "PLANNED", 17)
         return budgets_for(CONFIG, DPSGD)
+
+
+def test_tasks_of_every_sampling_rate_have_budgets_of_their_own(monkeypatch):
+    monkeypatch.setattr(budgets, "PLANNED", 3)
+    config = dataclasses.replace(CONFIG, num_features=(3, 4, 5), sampling_rates=(0.1, 0.3, 0.1))
+    found = budgets_of_shapes(config, DPSGD)
+    assert [simulated.accountants.sampler.rate() for simulated in found] == [0.1, 0.3, 0.1]
+    assert found[0] is found[2]
+    plain = budgets_of_shapes(dataclasses.replace(CONFIG, num_features=(3, 4)), DPSGD)
+    assert plain[0] is plain[1]
+    assert plain[0].accountants.sampler == DPSGD.sampler
 
 
 def test_only_mu_n_matters_where_it_does():

@@ -12,6 +12,7 @@ from meta_train.family import TaskFamily
 from meta_train.mixture import Mixture
 from meta_train.quadratics import OPTIMUM_LENGTH, QUADRATICS, TARGET_NOISE
 from meta_train.sources import families, kind_of, num_classes_of
+from meta_train.synthetic import SyntheticClasses
 from meta_train.targets import from_table
 from meta_train.tune import config_for
 
@@ -177,6 +178,41 @@ def test_synthetic_numbers_lie_in_their_bounds_and_can_be_told_in_part():
     assert kind_of("synthetic:numbers") == "regression"
     with pytest.raises(InputError, match="two classes"):
         held_out.halves()
+
+
+def test_tasks_of_fewer_classes_are_of_rows_of_some():
+    # Row and class are one here: a task's rows say which of the table's classes it has.
+    family = from_table(np.eye(6, dtype=np.float32), np.arange(6, dtype=np.float32), 6).with_num_classes(3)
+    draw = jax.jit(jax.vmap(lambda key: family.draw(key, 64, None)))
+    rows = draw(jax.random.split(jax.random.key(0), 20))
+    classes = [set(np.unique(x.argmax(1))) for x in np.asarray(rows.x)]
+    assert {len(some) for some in classes} == {3}
+    assert len(set().union(*classes)) == 6
+    assert set(np.unique(rows.y)) == {0.0, 1.0, 2.0}
+    # Half of the tasks have no label noise: there, a class has one name.
+    pairs = [set(zip(x.argmax(1), y, strict=True)) for x, y in zip(np.asarray(rows.x), np.asarray(rows.y), strict=True)]
+    assert min(map(len, pairs)) == 3
+    assert family.with_num_classes(None) is family
+
+
+def test_tasks_of_more_classes_are_of_parts_that_a_linear_model_can_tell():
+    x = np.random.default_rng(0).random((500, 8)).astype(np.float32)
+    family = from_table(x, (x[:, 0] > 0.5).astype(np.float32), 2).with_num_classes(6)
+    sample = jax.jit(lambda key: family.sample(key, Softmax(6), 8, 400, None, (1.0, 7.0), ridge=1e-4))
+    batch = sample(jax.random.key(0))
+    assert all(len(np.unique(y)) == 6 for y in np.asarray(batch.rows.y))
+    assert float(batch.best_loss.min()) < 0.5 * np.log(6)
+    with pytest.raises(InputError, match="multiples of 2"):
+        family.with_num_classes(2 * 3 + 1)
+
+
+def test_classes_come_on_demand_where_tasks_are_drawn_with_any_number():
+    table = from_table(np.eye(6, dtype=np.float32), np.arange(6, dtype=np.float32), 6)
+    mixture = Mixture((table, SyntheticClasses(0))).with_num_classes(12)
+    labels = jax.jit(lambda key: mixture.draw_several(key, 2, 300, 3).y)(jax.random.key(0))
+    assert {int(y.max()) for y in labels} == {11}
+    with pytest.raises(InputError, match="not drawn with 3 classes"):
+        families("synthetic")[0].with_num_classes(3)
 
 
 def test_synthetic_classes_are_all_there_and_can_be_told_in_part():

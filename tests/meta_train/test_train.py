@@ -10,9 +10,11 @@ import safetensors.numpy
 
 from l2p import checkpoint
 from l2p.errors import InputError
+from l2p.privacy.sampling import Poisson
 from l2p.protectors import PublicGeometry
+from meta_train import budgets
 from meta_train.builders import starting_point, warm_start
-from meta_train.config import MetaConfig
+from meta_train.config import MetaConfig, Shape
 from meta_train.judge import Judge
 from meta_train.sources import families
 from meta_train.train import meta_train
@@ -83,6 +85,21 @@ def test_a_card_says_what_was_gained(tmp_path):
     assert gains["mean"] == gains["standard_error"] == [0.0] * 8
 
 
+def test_shapes_take_turns_and_are_the_range_on_the_card(tmp_path, monkeypatch):
+    monkeypatch.setattr(budgets, "PLANNED", 3)
+    shapes = {"num_features": (3, 5), "num_classes": (4, 3), "sampling_rates": (0.5, 0.25)}
+    drawn = {"source": "synthetic:classes:3", "model": "softmax:3", "log_signal": (3.0, 6.0), "num_steps": 5}
+    config = dataclasses.replace(CONFIG, steps=2, accountant="rdp", gain_rounds=1, **shapes, **drawn)
+    assert config.shapes == (Shape(3, 4, 0.5), Shape(5, 3, 0.25))
+    found = checkpoint.load(meta_train(config, tmp_path))
+    trained = found.card["range"]
+    assert trained["num_features"] == [3, 5]
+    assert trained["num_classes"] == [3, 4]
+    assert trained["sampling_rate"] == [0.25, 0.5]
+    assert found.protector.sampler == Poisson(0.5)
+    assert found.card["held_out"]["gains"]["tasks"] == 2
+
+
 def test_gains_are_paired_by_task_and_told_apart_by_band():
     config = dataclasses.replace(CONFIG, eval_tasks=16, gain_rounds=2)
     start = starting_point(config)
@@ -142,6 +159,8 @@ def test_configs_are_read_strictly(tmp_path):
         *({"steps": 1.5}, {"tasks": 12}, {"accountant": "pld"}, {"name": None, "protector": 0}, {"learning_rate": "x"}),
         *({"gain_rounds": -1}, {"gain_rounds": 1, "eval_tasks": 8, "num_features": [4]}, {"alternate": [0, 5]}),
         *({"directions": 0, "num_features": None}, {"directions": 3}),
+        *({"num_classes": [3]}, {"num_classes": [1, 3], "num_features": [4, 5]}, {"sampling_rates": [0.1]}),
+        *({"sampling_rates": [0.0, 0.1], "num_features": [4, 5]}, {"sampling_rates": [1.0], "num_features": [4]}),
         *({"num_features": 8}, {"num_features": []}, {"log_signal": 3}, {"log_signal": [8.7, 0.7]}),
         {"name": "a/b", "protector": "control"},
     ],
