@@ -48,9 +48,9 @@ def test_a_checkpoint_resolves_with_what_its_card_says(folder):
 def test_a_sampling_rate_can_be_asked_of_what_was_made_for_several(folder):
     protector = dataclasses.replace(BUILDERS["control"](jax.random.key(0)), sampler=Poisson(0.05))
     put(folder, "control-batches", protector)
-    path = put(
-        folder, "batches", protector, range={"sampling_rate": [0.02, 0.2]}, config={"warm_start": "control-batches"}
-    )
+    warm = {"warm_start_arrays_sha256": checkpoint.load("control-batches").arrays_sha256}
+    asked = {"range": {"sampling_rate": [0.02, 0.2]}, "config": {"warm_start": "control-batches"}}
+    path = put(folder, "batches", protector, **warm, **asked)
     for name in ("batches@0.02", f"{path}@0.02"):
         found = lookup.resolve(name, BUDGET, "logistic")
         assert (found.name, found.protector.sampler, found.accountant) == (name, Poisson(0.02), "rdp")
