@@ -12,7 +12,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -87,9 +87,9 @@ class Family(abc.ABC):
         test on.
 
         Raises:
-          InputError: the tasks do not have two classes, which is what accuracy is measured on.
+          InputError: the tasks have no classes, which is what accuracy is measured on.
         """
-        raise InputError("these tasks do not have two classes, so there is no accuracy to measure.")
+        raise InputError("these tasks have no classes, so there is no accuracy to measure.")
 
     def sample(
         self,
@@ -247,7 +247,7 @@ def with_label_noise(key: jax.Array, x: jax.Array, label: jax.Array) -> Rows:
     return Rows(x, jnp.where(flipped, 1.0 - label, label).astype(jnp.float32), jnp.ones(label.shape[0], jnp.float32))
 
 
-def with_class_noise(keys: jax.Array, x: jax.Array, label: jax.Array, num_classes: int) -> Rows:
+def with_class_noise(keys: jax.Array | Sequence[jax.Array], x: jax.Array, label: jax.Array, num_classes: int) -> Rows:
     """Rows of whose labels i32[n] a random share, none in half of all tasks, was replaced by any class: three keys."""
     rate_key, noise_key, label_key = keys
     rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.2, maxval=0.2), 0.0)

@@ -54,7 +54,7 @@ class Tasks:
     Attributes:
       train: Rows with leading axis [B].
       test: other rows of the same tasks, [B].
-      trivial: f32[B], test accuracy of the majority class of the test rows.
+      trivial: f32[B], test accuracy of the most frequent class of the test rows.
       optimum: f32[B], test accuracy of the non-private minimiser.
     """
 
@@ -73,14 +73,16 @@ def draw(
     num_rows: int = ROWS,
     seed: int = SEED,
     directions: int | None = None,
+    num_classes: int | None = None,
 ) -> Tasks:
     """The first `num_tasks` tasks with something to learn, or as many as there are among `DRAWS` times as many; along
-    so many directions of the classes that are not in them, if any.
+    so many directions of the classes that are not in them, if any; of so many classes, if not as many as the source's.
 
     Raises:
-      InputError: unknown source, or one whose tasks have no two classes.
+      InputError: unknown source, or one whose tasks have no classes.
     """
     _, held_out = along_others(*families(source), directions)
+    held_out = held_out.with_num_classes(num_classes)
     key = jax.random.fold_in(jax.random.key(seed), num_features or 0)
     sizes = {"num_tasks": DRAWS * num_tasks, "num_rows": num_rows, "num_features": num_features}
 
@@ -89,8 +91,8 @@ def draw(
 
     # One key for both halves: the same tasks, other rows.
     train, test = map(sample, held_out.halves())
-    ones = test.y.mean(1)
-    tasks = Tasks(train, test, jnp.maximum(ones, 1.0 - ones), _optimum(train, test, model))
+    shares = jax.nn.one_hot(test.y.astype(jnp.int32), max(2, len(model.labels))).mean(1)
+    tasks = Tasks(train, test, shares.max(1), _optimum(train, test, model))
     kept = np.flatnonzero(tasks.optimum - tasks.trivial > LEAST_GAIN)[:num_tasks]
     return jax.tree.map(lambda leaf: leaf[kept], tasks)
 
@@ -132,13 +134,15 @@ def meta_test(
             "out from it; pass a checkpoint that l2p meta-train wrote."
         )
     config = MetaConfig.from_json(card["config"])
-    model, (low, high) = config.find_model(), card["range"]["log_signal"]
+    low, high = card["range"]["log_signal"]
     num_rows = num_rows or (ROWS if config.num_features else config.rows)
-    counts = {size: _count(num_tasks, size) for size, *_ in config.shapes}
-    drawn = [
-        draw(config.source, model, size, count, num_rows, seed, config.directions) for size, count in counts.items()
-    ]
-    trivial, optimum = (np.concatenate([getattr(tasks, name) for tasks in drawn]) for name in ("trivial", "optimum"))
+    drawn = []
+    # Rates of sampling make no other tasks; runs draw batches as the protector ships.
+    for num_features, num_classes in dict.fromkeys(shape[:2] for shape in config.shapes):
+        model, count = config.find_model(num_classes), _count(num_tasks, num_features)
+        shape = {"num_features": num_features, "num_classes": num_classes, "directions": config.directions}
+        drawn.append((model, draw(config.source, model, num_tasks=count, num_rows=num_rows, seed=seed, **shape)))
+    trivial, optimum = (np.concatenate([getattr(tasks, name) for _, tasks in drawn]) for name in ("trivial", "optimum"))
     if not trivial.size:
         raise InputError(f"no task drawn from {config.source} has anything to learn; draw more tasks, or more rows.")
     width = (high - low) / BANDS
@@ -147,7 +151,7 @@ def meta_test(
 
     def band(lowest: float, highest: float) -> dict[str, Any]:
         parts = []
-        for tasks in drawn:
+        for model, tasks in drawn:
             signal = _spread(lowest, highest, tasks.trivial.size)
             parts.append(accuracies(protector, model, budgets, tasks, signal, seed))
         accuracy = np.concatenate(parts)
@@ -164,7 +168,7 @@ def meta_test(
     return {
         "data": config.source,
         "seed": seed,
-        "num_features": [tasks.train.x.shape[-1] for tasks in drawn],
+        "num_features": [tasks.train.x.shape[-1] for _, tasks in drawn],
         "train_rows": num_rows,
         "least_gain": LEAST_GAIN,
         "tasks": trivial.size,

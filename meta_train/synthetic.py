@@ -97,7 +97,7 @@ class SyntheticNumbers(Synthetic):
     """The same rows, and a number in [0, 1]: what the teacher says and noise, around a mean of the task's own."""
 
     def halves(self) -> Never:
-        raise InputError("numbers do not have two classes, so there is no accuracy to measure.")
+        raise InputError("numbers are not classes, so there is no accuracy to measure.")
 
     def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, said: jax.Array) -> Rows:
         deviation = between(next(keys), DEVIATION)
@@ -122,9 +122,6 @@ class SyntheticClasses(Synthetic):
     def with_num_classes(self, num_classes: int | None) -> "SyntheticClasses":
         return self if num_classes is None else dataclasses.replace(self, num_classes=num_classes)
 
-    def halves(self) -> Never:
-        raise InputError("these tasks do not have two classes, so there is no accuracy to measure.")
-
     @property
     def _teachers(self) -> tuple[int, ...]:
         return (self.num_classes,)
@@ -132,5 +129,8 @@ class SyntheticClasses(Synthetic):
     def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, said: jax.Array) -> Rows:
         length = between(next(keys), TEACHER)
         offsets = IMBALANCE * jax.random.normal(next(keys), (self.num_classes,)) / 2.0
-        label = jax.random.categorical(next(keys), length * (said + offsets[None, :]))
-        return with_class_noise(jax.random.split(next(keys), 3), x, label, self.num_classes)
+        logits = length * (said + offsets[None, :])
+        label = jax.random.categorical(jax.random.fold_in(next(keys), self.half), logits)
+        rate_key, *noise_keys = jax.random.split(next(keys), 3)
+        noise_keys = [jax.random.fold_in(key, self.half) for key in noise_keys]
+        return with_class_noise((rate_key, *noise_keys), x, label, self.num_classes)

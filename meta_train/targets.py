@@ -36,6 +36,13 @@ class Classes(Family):
     def most_features(self) -> float:
         return self.x.shape[1]
 
+    def halves(self) -> tuple["Classes", "Classes"]:
+        cut = self.x.shape[0] // 2
+        first, second = (
+            dataclasses.replace(self, x=self.x[part], y=self.y[part]) for part in (slice(cut), slice(cut, None))
+        )
+        return first, second
+
     def with_num_classes(self, num_classes: int | None) -> "Classes":
         if num_classes is None:
             return self

@@ -19,7 +19,8 @@ class Apply:
     """Train on a private table within a budget, and write the model with its privacy card."""
 
     protector: str
-    """A method's or checkpoint's name (see `l2p protectors`), or a checkpoint's file."""
+    """A method's or checkpoint's name (see `l2p protectors`), or a checkpoint's file; `minibatch@0.02` for batches of
+    another rate than its own."""
     data: Path
     """The private table, .csv or .parquet."""
     target: str
