@@ -188,6 +188,7 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, An
         "universal: networks that know the spectrum and how much is signal": (builders.universal, {}),
         "census, LSTM in place of the coordinate network": (census_with(projector=recurrent), {}),
         "census, evolution strategies": (builders.census, {"estimator": "evolution"}),
+        "census, curriculum from large budgets to all": (builders.census, {"curriculum": 0.5}),
         "census, segments of 10 steps": (builders.census, {"objective": "truncated"}),
         "census, gradients constant": (builders.census, {"inner_gradient": False}),
         "census, segments, gradients constant": (

@@ -7,6 +7,9 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+
 from l2p.errors import InputError
 from l2p.json_fields import checked
 from l2p.models import Model, find_model, plain_name
@@ -67,6 +70,8 @@ class MetaConfig:
         centred features; None for these. Only for tasks with a table's own columns, which it fits no other table. Rows
         of two classes then lie along the directions of the source's others (`meta_train.others`).
       log_signal: range of log(mu N) that tasks are drawn from, uniformly.
+      curriculum: share of the outer steps in which that range, at first its upper half alone, widens to the whole; None
+        for the whole from the start. For meta-gradients, without a constraint of each budget.
       learning_rate: peak of a cosine schedule.
       estimator: "backpropagation" of meta-gradients through runs, or "evolution": from pairs of runs on either side
         (`meta_train.evolution`), which asks for no derivative.
@@ -110,6 +115,7 @@ class MetaConfig:
     unseen: tuple[int, ...] | None = None
     directions: int | None = None
     log_signal: tuple[float, float] = (0.7, 8.7)
+    curriculum: float | None = None
     learning_rate: float = 3e-3
     estimator: str = "backpropagation"
     objective: str = "final"
@@ -206,6 +212,12 @@ class MetaConfig:
                 "tasks with drawn columns have none in common; set num_features to null",
             ),
             "log_signal": (not low < high, "it is a range; put the lower end first"),
+            "curriculum": (
+                self.curriculum is not None
+                and not (0 < self.curriculum <= 1 and self.method == "gradient" and self.constraint == "share"),
+                "it is a share of the outer steps, above 0 and up to 1, with method 'gradient' and constraint 'share'; "
+                "choose these, or leave it out",
+            ),
             "learning_rate": (not 0 <= self.learning_rate < math.inf, "steps go downhill; choose a number from 0 up"),
             "alternate": (
                 self.alternate is not None and min(self.alternate) < 1,
@@ -243,6 +255,19 @@ class MetaConfig:
         unsaid = (None,) * len(counts)
         given = zip(counts, self.num_classes or unsaid, self.sampling_rates or unsaid, strict=True)
         return tuple(itertools.starmap(Shape, given))
+
+    def log_signal_at(self, step: jax.Array | int) -> tuple[float | jax.Array, float]:
+        """The range of log(mu N) that an outer step's tasks are drawn from.
+
+        >>> config = MetaConfig("x", "control", steps=100, log_signal=(2.0, 8.0), curriculum=0.5)
+        >>> [float(config.log_signal_at(step)[0]) for step in (0, 25, 50, 100)]
+        [5.0, 3.5, 2.0, 2.0]
+        """
+        low, high = self.log_signal
+        if self.curriculum is None:
+            return low, high
+        to_come = jnp.maximum(1.0 - step / (self.curriculum * self.steps), 0.0)
+        return low + to_come * (high - low) / 2.0, high
 
     def task_arguments(self, num_features: int | None) -> dict[str, Any]:
         """Arguments of `Family.sample` for one outer step's tasks."""

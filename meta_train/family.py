@@ -98,7 +98,7 @@ class Family(abc.ABC):
         num_tasks: int,
         num_rows: int,
         num_features: int | None,
-        log_signal: tuple[float, float],
+        log_signal: tuple[float | jax.Array, float],
         ridge: float = RIDGE,
     ) -> TaskBatch:
         """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first. `ridge` is

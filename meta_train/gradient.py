@@ -98,7 +98,8 @@ def update(
     key = jax.random.fold_in(jax.random.key(config.seed), step)
     sample_key, run_key = jax.random.split(key)
     family = family.with_num_classes(shape.num_classes)
-    batch = family.sample(sample_key, model, **config.task_arguments(shape.num_features))
+    arguments = config.task_arguments(shape.num_features) | {"log_signal": config.log_signal_at(step)}
+    batch = family.sample(sample_key, model, **arguments)
     model = model if config.inner_gradient else with_constant_gradients(model)
     rows, setups = budgets.simulate(batch, model, capped=config.constraint == "share")
     tasks = (rows, batch.best_loss, setups, jax.random.split(run_key, config.tasks))

@@ -294,3 +294,21 @@ def test_warm_start_takes_shared_parameters_and_keeps_new_ones():
     census = warm_start(short("census"), control)
     assert np.array_equal(census.averaging, control.averaging)
     assert census.projector.coordinate_network is not None
+
+
+def test_a_curriculum_begins_with_the_upper_half_of_the_budgets(monkeypatch):
+    class Drawn(Exception):
+        """Tells the range of budgets that was asked for."""
+
+    def sample(self, key, model, **arguments):
+        raise Drawn(*map(float, arguments["log_signal"]))
+
+    monkeypatch.setattr(TaskFamily, "sample", sample)
+    config = dataclasses.replace(CONFIG, steps=40, curriculum=0.5, log_signal=(1.0, 5.0))
+    family = TaskFamily(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(0))
+    asked = {}
+    for step in (0, 10, 20, 39):
+        with pytest.raises(Drawn) as drawn:
+            gradient.update(None, jnp.array(step), config, family, None, config.shapes[0])
+        asked[step] = drawn.value.args
+    assert asked == {0: (3.0, 5.0), 10: (2.0, 5.0), 20: (1.0, 5.0), 39: (1.0, 5.0)}
