@@ -12,12 +12,11 @@ from l2p import checkpoint
 from l2p.errors import InputError
 from l2p.privacy.sampling import Poisson
 from l2p.protectors import PublicGeometry
-from meta_train import budgets
 from meta_train.builders import starting_point, warm_start
 from meta_train.config import MetaConfig, Shape
 from meta_train.judge import Judge
 from meta_train.sources import families
-from meta_train.train import meta_train
+from meta_train.train import _ship, meta_train
 
 CONFIG = MetaConfig(
     "tiny", "noisygd", source="breast_cancer", steps=4, tasks=8, rows=32, num_features=(3,), eval_every=2, eval_tasks=8
@@ -85,19 +84,17 @@ def test_a_card_says_what_was_gained(tmp_path):
     assert gains["mean"] == gains["standard_error"] == [0.0] * 8
 
 
-def test_shapes_take_turns_and_are_the_range_on_the_card(tmp_path, monkeypatch):
-    monkeypatch.setattr(budgets, "PLANNED", 3)
+def test_shapes_are_the_range_on_the_card_and_what_ships_draws_batches_of_the_first_rate(tmp_path):
     shapes = {"num_features": (3, 5), "num_classes": (4, 3), "sampling_rates": (0.5, 0.25)}
-    drawn = {"source": "synthetic:classes:3", "model": "softmax:3", "log_signal": (3.0, 6.0), "num_steps": 5}
-    config = dataclasses.replace(CONFIG, steps=2, accountant="rdp", gain_rounds=1, **shapes, **drawn)
+    drawn = {"source": "synthetic:classes:3", "model": "softmax:3", "accountant": "rdp"}
+    config = dataclasses.replace(CONFIG, **shapes, **drawn)
     assert config.shapes == (Shape(3, 4, 0.5), Shape(5, 3, 0.25))
-    found = checkpoint.load(meta_train(config, tmp_path))
-    trained = found.card["range"]
+    start = starting_point(config)
+    assert start.sampler == Poisson(0.5)
+    trained = checkpoint.load(_ship(config, tmp_path, start, {}, 0.0, config.num_features)).card["range"]
     assert trained["num_features"] == [3, 5]
     assert trained["num_classes"] == [3, 4]
     assert trained["sampling_rate"] == [0.25, 0.5]
-    assert found.protector.sampler == Poisson(0.5)
-    assert found.card["held_out"]["gains"]["tasks"] == 2
 
 
 def test_gains_are_paired_by_task_and_told_apart_by_band():
@@ -118,6 +115,7 @@ def test_gains_are_paired_by_task_and_told_apart_by_band():
     assert judge.merit(judge.before) == pytest.approx(judge.before["held_out_score"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_gains_on_a_mixture_are_told_apart_by_source_and_sum_up():
     config = dataclasses.replace(
         CONFIG, source="breast_cancer+synthetic", num_features=(3, 40), eval_tasks=8, gain_rounds=2

@@ -50,6 +50,7 @@ def slow(problem):
     return start.replace(projector=start.projector.replace(hyperparameters={"learning_rate": jnp.array([-6.0])}))
 
 
+@pytest.mark.slow
 def test_both_ways_improve_a_badly_set_start(monkeypatch):
     monkeypatch.setitem(HAND_DESIGNED, "slow", HandDesigned(slow))
     generator = np.random.default_rng(0)
@@ -72,6 +73,7 @@ def test_both_ways_improve_a_badly_set_start(monkeypatch):
         assert float(judge(state.protector)["score"].mean()) < before - gain, method.__name__
 
 
+@pytest.mark.slow
 def test_the_better_of_both_ships_with_the_score_of_each_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
     config = dataclasses.replace(TINY, steps=4)
     whole = meta_train(config, tmp_path / "whole")
@@ -137,6 +139,7 @@ def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypa
     assert float(state.best_score) < first
 
 
+@pytest.mark.slow
 def test_another_model_is_tuned_and_tested_by_its_own_loss(tmp_path):
     config = dataclasses.replace(TINY, model="svm", method="gradient", name="noisygd-tuned-svm-breast_cancer")
     path = meta_train(config, tmp_path)
