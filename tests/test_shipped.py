@@ -73,7 +73,6 @@ def test_results_are_of_shipped_protectors_that_never_saw_the_data(inputs):
             assert not any(overlaps(source, (told["data"],)) for source in shipped[sha256]["sources"]), method
 
 
-@pytest.mark.slow
 def test_the_paper_protector_spends_its_ctcdp_budget_within_one_percent_without_a_cap():
     found = checkpoint.load("paper")
     assert found.card["accountant"] == "ctcdp"

@@ -189,6 +189,7 @@ def assert_same_directions(geometry, expected):
         np.testing.assert_array_equal(getattr(geometry, name), getattr(expected, name))
 
 
+@pytest.mark.slow
 def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
     config = dataclasses.replace(CONFIG, num_steps=4, unseen=(7, 9), **ALONG_DIRECTIONS)
     found = checkpoint.load(meta_train(config, tmp_path))
