@@ -244,7 +244,9 @@ class Trainer:
 
     def score(self, protector: Protector) -> np.ndarray:
         """f64[BANDS], held out, by bands of log(mu N), lowest first."""
-        arguments = self.config.task_arguments(self.config.shapes[0][0]) | {"num_tasks": self.config.eval_tasks}
+        arguments = self.config.task_arguments(self.config.shapes[0].num_features) | {
+            "num_tasks": self.config.eval_tasks
+        }
         key = jax.random.key(1)
         batch = self.family.sample(key, self.config.find_model(), **arguments)
         found = self.evaluate(protector, key, batch)

@@ -148,10 +148,11 @@ def _at_rate(found: Resolved, name: str, sampling_rate: float) -> Resolved:
             f"protector {found.name!r} was made for batches as it draws them, and its settings are for these; leave "
             f"out what follows @ in {name!r}, or choose a protector with a range of sampling rates on its card."
         )
-    return dataclasses.replace(found, name=name, protector=_on(Poisson(sampling_rate), found.protector))
+    return dataclasses.replace(found, name=name, protector=_drawing(Poisson(sampling_rate), found.protector))
 
 
-def _on(sampler: Sampler, protector: Protector) -> Protector:
+def _drawing(sampler: Sampler, protector: Protector) -> Protector:
+    """`protector` whose steps draw other batches."""
     return dataclasses.replace(cast(Any, protector), sampler=sampler)
 
 
@@ -188,10 +189,9 @@ def stand_in(resolved: Resolved) -> Resolved | None:
     if resolved.control is None:
         return None
     loaded, sampler = load(resolved.control.name), resolved.protector.sampler
-    same = loaded.protector.sampler == sampler
     return Resolved(
         resolved.control.name,
-        loaded.protector if same else _on(sampler, loaded.protector),
+        loaded.protector if loaded.protector.sampler == sampler else _drawing(sampler, loaded.protector),
         resolved.accountant,
         tuple(loaded.card["sources"]),
         loaded.sha256,

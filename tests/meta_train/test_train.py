@@ -12,6 +12,7 @@ from l2p import checkpoint
 from l2p.errors import InputError
 from l2p.privacy.sampling import Poisson
 from l2p.protectors import PublicGeometry
+from meta_train import budgets
 from meta_train.builders import starting_point, warm_start
 from meta_train.config import MetaConfig, Shape
 from meta_train.judge import Judge
@@ -95,6 +96,17 @@ def test_shapes_are_the_range_on_the_card_and_what_ships_draws_batches_of_the_fi
     assert trained["num_features"] == [3, 5]
     assert trained["num_classes"] == [3, 4]
     assert trained["sampling_rate"] == [0.25, 0.5]
+
+
+@pytest.mark.slow
+def test_a_training_takes_shapes_in_turns_and_judges_all_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(budgets, "PLANNED", 3)
+    shapes = {"num_features": (3, 5), "num_classes": (4, 3), "sampling_rates": (0.5, 0.25)}
+    drawn = {"source": "synthetic:classes:3", "model": "softmax:3", "log_signal": (3.0, 6.0), "num_steps": 5}
+    config = dataclasses.replace(CONFIG, steps=2, accountant="rdp", gain_rounds=1, **shapes, **drawn)
+    held_out = checkpoint.load(meta_train(config, tmp_path)).card["held_out"]
+    assert np.isfinite(held_out["held_out_score_per_budget"]).all()
+    assert held_out["gains"]["tasks"] == 2
 
 
 def test_gains_are_paired_by_task_and_told_apart_by_band():
