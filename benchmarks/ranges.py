@@ -40,7 +40,7 @@ CASES = (
     Case(
         "universal-no-mnist",
         "noisygd-tuned-logistic-adult",
-        ((2, 2), (8, 2), (64, 2), (128, 2), (288, 2), (512, 2)),
+        ((2, 2), (8, 2), (64, 2), (128, 2), (288, 2), (512, 2), (1000, 2)),
     ),
     Case(
         "probe",

@@ -243,7 +243,7 @@ def overlaps(source: str, avoid: Sequence[str]) -> bool:
 
     >>> [overlaps("mnist:4,6", [other]) for other in ("mnist", "mnist:6,4", "mnist:6,9", "mnist:3,5", "digits")]
     [True, True, True, False, False]
-    >>> overlaps("mnist:rest:3,5", ["mnist:5,3"]), overlaps("mnist:features:9", ["mnist:4,6"])
+    >>> overlaps("mnist:rest:3,5", ["mnist:5,3"]), overlaps("mnist:rest:3,5:features:9", ["mnist:4,6"])
     (False, True)
     """
     table, digits = _kept(source)

@@ -165,7 +165,7 @@ class MetaConfig:
                 f"and below {1 / self.simulated_rows:.1e}."
             )
         self._check_shape()
-        if 0 < self.gain_rounds * self.eval_tasks * len(self.shapes) < 2 * BANDS:
+        if 0 < self.gain_rounds * self.eval_tasks * len(set(self.shapes)) < 2 * BANDS:
             raise InputError(f"one task in a band has no standard error; choose eval_tasks from {2 * BANDS} up.")
         if self.estimator == "evolution" and self.objective == "truncated":
             raise InputError(

@@ -21,7 +21,10 @@ EVAL_KEY, GAIN_KEY = 20_000, 30_000
 
 
 class Judge:
-    """Scores protectors on fixed held-out tasks, `eval_tasks` for each shape of the config's."""
+    """Scores protectors on fixed held-out tasks, `eval_tasks` for each shape of the config's.
+
+    A shape that training visits more than once counts once: tasks that are the same would make standard errors small.
+    """
 
     def __init__(self, config: MetaConfig, family: Family, start: Protector):
         self._config, self._family, self._start = config, family, start
@@ -29,7 +32,7 @@ class Judge:
         self._told = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
         self._evaluate = jax.jit(self._measure, static_argnames="model")
         self._budgets = dict(zip(config.shapes, budgets_of_shapes(config, start), strict=True))
-        self._tasks = [(shape, self._draw(family, shape)(EVAL_KEY)) for shape in config.shapes]
+        self._tasks = [(shape, self._draw(family, shape)(EVAL_KEY)) for shape in self._budgets]
 
     @functools.cached_property
     def before(self) -> dict[str, Any]:
@@ -85,7 +88,7 @@ class Judge:
     def _differences(self, protector: Protector, family: Family) -> np.ndarray:
         """f[., BANDS]: the start's scores minus the protector's, on `gain_rounds` batches of every shape."""
         differences = []
-        for shape in self._config.shapes:
+        for shape in self._budgets:
             if (shape.num_features or 0) > family.most_features:
                 continue  # a part of a mixture sits out what it has too few columns for
             draw = self._draw(family, shape)

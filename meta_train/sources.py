@@ -23,8 +23,8 @@ from meta_train.targets import from_table
 
 #: Least standard deviation of a column of images that a mixture's tasks draw.
 LEAST_DEVIATION = 0.05
-#: All digits but some, of which tasks tell two apart.
-_REST = re.compile(r"(mnist|digits):rest:([\d,]*)")
+#: All digits but some, of which tasks tell two apart; as pixels or as frozen features of these.
+_REST = re.compile(r"(mnist|digits):rest:([\d,]*)(:features(?::\d+)?)?")
 #: Families that are drawn from no table.
 _DRAWN = {QUADRATICS: Quadratics, SYNTHETIC: Synthetic, SYNTHETIC_NUMBERS: SyntheticNumbers}
 #: Between the names of a mixture's sources.
@@ -107,9 +107,10 @@ def families(source: str) -> tuple[Family, Family]:
     """The family to meta-train on and one of held-out tasks: from 80 % and 20 % of a public table.
 
     Args:
-      source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time; `QUADRATICS`,
-        `SYNTHETIC`, `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and how many, which are drawn anew for either; or
-        several of one kind joined by `AND`.
+      source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time, and
+        `mnist:rest:3,5:features:1152`, so many frozen features of theirs; `QUADRATICS`, `SYNTHETIC`,
+        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and how many, which are drawn anew for either; or several of one
+        kind joined by `AND`.
     """
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
@@ -138,7 +139,7 @@ def _varied(train: Family, held_out: Family) -> tuple[Family, Family]:
 def _load(source: str) -> tuple[np.ndarray, np.ndarray]:
     """x f32[n, c], and y f32[n]: classes, or the digits that are left, or numbers."""
     rest = _REST.fullmatch(source)
-    dataset = data.load(rest[1] if rest else source)
+    dataset = data.load(rest[1] + (rest[3] or "") if rest else source)
     if rest:
         kept = ~np.isin(dataset.y, [int(digit) for digit in rest[2].split(",") if digit])
         return dataset.x[kept], dataset.y[kept]

@@ -288,6 +288,16 @@ def test_a_mixture_draws_from_each_source_that_has_the_columns():
         kind_of("adult+random_quadratics")
 
 
+def test_frozen_features_of_all_digits_but_some_are_told_apart_in_two():
+    train, held_out = families("digits:rest:3,5:features:18")
+    assert kind_of("digits:rest::features:18+synthetic") == "binary"
+    assert train.classes == (0, 1, 2, 4, 6, 7, 8, 9)
+    assert train.x.shape[1] == 18
+    rows = jax.jit(held_out.draw, static_argnums=(1, 2))(jax.random.key(0), 64, 12)
+    assert rows.x.shape == (64, 12)
+    assert set(np.unique(rows.y)) == {0.0, 1.0}
+
+
 def test_every_part_of_a_mixture_lends_as_many_tasks_in_any_order():
     y = np.arange(40) % 2
     halves, ends = (TaskFamily.from_table(np.full((40, 5), value), y) for value in (0.5, 0.0))
