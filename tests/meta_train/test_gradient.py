@@ -61,7 +61,7 @@ def moved(before, after) -> dict[str, bool]:
     return {jax.tree_util.keystr(path): not np.array_equal(old, new) for (path, old), new in pairs}
 
 
-@pytest.mark.parametrize("estimator", ["backpropagation", "evolution"])
+@pytest.mark.parametrize("estimator", ["backpropagation", pytest.param("evolution", marks=pytest.mark.slow)])
 def test_meta_training_lowers_the_score_on_its_family(estimator, update, family, batch):
     if estimator == "evolution":
         update = gradient.compiled(dataclasses.replace(CONFIG, estimator=estimator), family, short("control"))
@@ -117,6 +117,7 @@ def overspending():
     return protector
 
 
+@pytest.mark.slow
 def test_whole_runs_and_segments_meet_the_budget_and_agree(family, batch):
     judge = jax.jit(lambda protector: gradient.evaluate(protector, jax.random.key(9), batch, MODEL, ByMu("ctcdp")))
     scores = {}
@@ -146,6 +147,7 @@ def test_whole_runs_and_segments_meet_the_budget_and_agree(family, batch):
     assert scores["final"] < float(judge(short("paper"))["score"].mean()) - 0.3
 
 
+@pytest.mark.slow
 def test_the_soft_constraint_trains_scheduler_and_projector(family, batch):
     config = dataclasses.replace(
         CONFIG, steps=120, constraint="soft", accountant="ctcdp", learning_rate=0.01, alternate=(1, 5)
@@ -211,6 +213,7 @@ def test_segments_add_up_to_the_whole_run(batch):
     np.testing.assert_allclose(run.ledger.spent / setup.accountant.budget, whole_spent, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_truncated_unrolls_train_too(family):
     config = dataclasses.replace(CONFIG, objective="truncated", unroll=4)
     start = short("noisygd")

@@ -73,6 +73,7 @@ def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(whole):
     assert ["held_out_score" in line for line in lines] == [False, True, False, True]
 
 
+@pytest.mark.slow
 def test_a_training_that_only_did_harm_ships_what_it_started_from(tmp_path):
     start = starting_point(CONFIG)
     path = meta_train(dataclasses.replace(CONFIG, steps=2, learning_rate=30.0), tmp_path)

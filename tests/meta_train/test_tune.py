@@ -105,6 +105,7 @@ def test_the_better_of_both_ships_with_the_score_of_each_and_resumes_to_the_same
     assert all(first[name].tobytes() == second[name].tobytes() for name in first)
 
 
+@pytest.mark.slow
 def test_a_sampled_method_is_tuned_and_resolves_to_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 5)
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
@@ -126,6 +127,7 @@ def test_a_sampled_method_is_tuned_and_resolves_to_itself(tmp_path, monkeypatch)
     assert float(rates[0]) != float(HAND_DESIGNED["dpsgd"](budget).projector.hyperparameters["learning_rate"][0])
 
 
+@pytest.mark.slow
 def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 5)
     config = dataclasses.replace(TINY, protector="agd", accountant="rdp")
