@@ -26,7 +26,7 @@ from l2p.privacy.prices import Accountant
 from l2p.privacy.sampling import FullBatch, Poisson, Sampler
 from l2p.protector import Protector
 from l2p.task import Rows
-from meta_train.config import BY_MU, MetaConfig
+from meta_train.config import BY_MU, MetaConfig, Shape
 from meta_train.family import TaskBatch
 
 #: Budgets planned over a range of log(mu N); a task gets the one nearest to its own, at most half a spacing off.
@@ -151,14 +151,14 @@ def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[floa
     return Planned(accountants, signals, config.simulated_rows, adjacency)
 
 
-def budgets_of_shapes(config: MetaConfig, protector: Protector) -> list[Budgets]:
-    """The budgets of runs on tasks of each of the config's shapes, in their order: one for each sampling rate."""
+def budgets_of_shapes(config: MetaConfig, protector: Protector) -> dict[Shape, Budgets]:
+    """The budgets of runs on tasks of each of the config's different shapes; those of one rate share theirs."""
     found: dict[float | None, Budgets] = {}
     for rate in (shape.sampling_rate for shape in config.shapes):
         if rate not in found:
             drawn = protector if rate is None else dataclasses.replace(cast(Any, protector), sampler=Poisson(rate))
             found[rate] = budgets_for(config, drawn)
-    return [found[shape.sampling_rate] for shape in config.shapes]
+    return {shape: found[shape.sampling_rate] for shape in config.shapes}
 
 
 def epsilon_for(config: MetaConfig, protector: Protector, log_signal: float) -> float:

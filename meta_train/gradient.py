@@ -76,12 +76,13 @@ def num_segments(protector: Protector, config: MetaConfig) -> int:
 def compiled(
     config: MetaConfig, family: Family, start: Protector
 ) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
-    """One outer step on fresh tasks; their shapes take turns, each with its own compilation."""
-    updates = [
-        jax.jit(functools.partial(update, config=config, family=family, budgets=budgets, shape=shape))
-        for shape, budgets in zip(config.shapes, budgets_of_shapes(config, start), strict=True)
-    ]
-    return lambda state, step: updates[step % len(updates)](state, jnp.array(step))
+    """One outer step on fresh tasks; their shapes take turns, each different one with its own compilation."""
+    updates = {
+        shape: jax.jit(functools.partial(update, config=config, family=family, budgets=budgets, shape=shape))
+        for shape, budgets in budgets_of_shapes(config, start).items()
+    }
+    turns = [updates[shape] for shape in config.shapes]
+    return lambda state, step: turns[step % len(turns)](state, jnp.array(step))
 
 
 def update(

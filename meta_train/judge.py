@@ -31,7 +31,7 @@ class Judge:
         # Compiled for what a report tells: runs without a cap are left out where nobody asks what they would spend.
         self._told = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
         self._evaluate = jax.jit(self._measure, static_argnames="model")
-        self._budgets = dict(zip(config.shapes, budgets_of_shapes(config, start), strict=True))
+        self._budgets = budgets_of_shapes(config, start)
         self._tasks = [(shape, self._draw(family, shape)(EVAL_KEY)) for shape in self._budgets]
 
     @functools.cached_property

@@ -36,9 +36,10 @@ def init(protector: Protector, config: MetaConfig) -> SearchState:
 def compiled(
     config: MetaConfig, family: Family, start: Protector
 ) -> Callable[[SearchState, int], tuple[SearchState, dict]]:
-    """One outer step: try one candidate. All meet the same tasks and noise, so that the difference is theirs."""
+    """One outer step: try one candidate. All meet the same tasks and noise, so that the difference is theirs; a shape
+    that is listed twice would have the same tasks twice, and counts once."""
     key, budgets = jax.random.key(config.seed), budgets_of_shapes(config, start)
-    models = [config.find_model(shape.num_classes) for shape in config.shapes]
+    models = [config.find_model(shape.num_classes) for shape in budgets]
     batches = [
         jax.jit(
             functools.partial(
@@ -47,7 +48,7 @@ def compiled(
                 model=model,
             )
         )(jax.random.fold_in(key, shape.num_features or 0))
-        for model, shape in zip(models, config.shapes, strict=True)
+        for model, shape in zip(models, budgets, strict=True)
     ]
 
     @jax.jit
@@ -69,4 +70,4 @@ def compiled(
         best = jnp.minimum(score, state.best_score)
         return SearchState(kept, best), {"score": score, "best_score": best}
 
-    return lambda state, step: update(state, jnp.array(step), batches, budgets)
+    return lambda state, step: update(state, jnp.array(step), batches, list(budgets.values()))

@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
-from l2p import results
+from l2p import results, summary
 from l2p.cli import main
 from l2p.compare import compare
 from l2p.compare_config import CompareConfig
@@ -124,7 +125,8 @@ def test_what_compare_writes_can_be_submitted(tmp_path):
     assert "δ = 1e-06" in text
 
 
-def test_committed_summaries_are_what_the_command_makes_of_their_results(tmp_path):
+def test_committed_summaries_are_what_the_command_makes_of_their_results(tmp_path, monkeypatch):
+    monkeypatch.setattr(summary, "against_epsilon", lambda *_, **__: Figure())  # which takes most of the time
     for one in read_all(DOCS / "results"):
         methods = tuple(dict.fromkeys(row["method"] for row in one.rows))
         asked = {name: one.inputs[name] for name in ("data", "model", "delta", "adjacency")}

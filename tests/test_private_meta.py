@@ -98,12 +98,13 @@ def test_noise_is_that_of_one_answer_cut_into_outer_steps():
 
 
 def test_without_noise_it_is_descent_along_clipped_meta_gradients():
-    found = query(0.0).answer(ROWS, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)
+    found = jax.jit(lambda rows: query(0.0).answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT))(ROWS)
     vector = to_vector(INNER)
+    meta_gradients = jax.jit(lambda vector, step: query(0.0).meta_gradients(vector, blocks_of(ROWS), step))
     optimizer = optax.adam(RATE)
     moments = optimizer.init(vector)
     for step in range(OUTER):
-        each = query(0.0).meta_gradients(vector, blocks_of(ROWS), jnp.array(step))
+        each = meta_gradients(vector, jnp.array(step))
         mean = limit_norm(each, jnp.float32(CLIP)).mean(0)
         updates, moments = optimizer.update(mean, moments)
         vector = vector + updates

@@ -287,20 +287,22 @@ CASES = {
 }
 ALL = pytest.mark.parametrize("name", CASES)
 #: One of each kind, for properties that cost a compilation of their own.
-SOME = pytest.mark.parametrize(
-    "name",
-    [
-        "noisygd",
-        "auto_clip",
-        "adadp",
-        "hyfree",
-        "agd, gumbel",
-        "census",
-        "paper",
-        "dpsgd",
-        "dpsgd, LSTM scheduler",
-        "control, permutation epochs",
-    ],
+KINDS = [
+    "noisygd",
+    "auto_clip",
+    "adadp",
+    "hyfree",
+    "agd, gumbel",
+    "census",
+    "paper",
+    "dpsgd",
+    "dpsgd, LSTM scheduler",
+    "control, permutation epochs",
+]
+SOME = pytest.mark.parametrize("name", KINDS)
+#: Every protector, those beside the kinds in .ci/full.
+SOME_FIRST = pytest.mark.parametrize(
+    "name", [name if name in KINDS else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
 SAMPLED = pytest.mark.parametrize(
     "name", [name for name, case in CASES.items() if case.protector.sampler != FullBatch()]
@@ -321,35 +323,34 @@ def setup(accountant, budget=BUDGETS[MIDDLE], **changes):
     return Setup.create(MODEL, budget.adjacency, Filter(accountant, budget).accountant(), N).replace(**changes)
 
 
-@functools.cache
-def grid(name, accountant=None):
-    """All budgets [3] x seeds [3] in one compilation: (params, run, (records of init, of steps), params seen)."""
-    case = CASES[name]
-    setups = [setup_of(case, budget, accountant) for budget in BUDGETS]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *setups)
-
-    def one(here, key):
-        return run(case.protector, ZERO, ROWS, here, key, observe=lambda params: params)
-
-    keys = jax.random.split(KEY, SEEDS)
-    return jax.device_get(jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))(stacked, keys))
-
-
-jit_start, jit_advance = jax.jit(start), jax.jit(advance, static_argnames="num_steps")
+jit_start = jax.jit(start)
+jit_advance = jax.jit(functools.partial(advance, observe=lambda params: params), static_argnames="num_steps")
+jit_finish = jax.jit(lambda protector, ended, here: protector.finish(ended.params, ended.state, here))
 
 
 @functools.cache
-def single(name, parts=(STEPS,)):
-    """One run at the middle budget, in parts."""
+def single(name, parts=(STEPS,), budget=MIDDLE, seed=0, accountant=None):
+    """One run in parts: (params, run, (records of init, of steps), params seen)."""
     case = CASES[name]
-    here, noise = setup_of(case), Simulation(jax.random.split(KEY, SEEDS)[0])
+    here, noise = setup_of(case, BUDGETS[budget], accountant), Simulation(jax.random.split(KEY, SEEDS)[seed])
     current, first = jit_start(case.protector, ZERO, ROWS, here, noise)
     later = []
     for part in parts:
-        current, records, _ = jit_advance(case.protector, current, ROWS, here, noise, num_steps=part)
-        later.append(records)
-    records = jax.tree.map(lambda *leaves: np.concatenate(leaves), *later)
-    return jax.device_get((case.protector.finish(current.params, current.state, here), current, first, records))
+        current, *records_and_seen = jit_advance(case.protector, current, ROWS, here, noise, num_steps=part)
+        later.append(records_and_seen)
+    records, seen = jax.tree.map(lambda *leaves: np.concatenate(leaves), *later)
+    return jax.device_get((jit_finish(case.protector, current, here), current, (first, records), seen))
+
+
+@functools.cache
+def grid(name, accountant=None):
+    """All budgets [3] x seeds [3], one run after the other by the same compilation."""
+    runs = [
+        single(name, budget=budget, seed=seed, accountant=accountant)
+        for budget in range(len(BUDGETS))
+        for seed in range(SEEDS)
+    ]
+    return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(len(BUDGETS), SEEDS, *leaves[0].shape), *runs)
 
 
 def pick(tree, *index):
@@ -483,18 +484,26 @@ def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
 
 
 # ------------------------------------------------------------------------------------------------------------- replays
-@ALL
+@SOME
 def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
-    params, ended, (first, records), _ = pick(grid(name), MIDDLE, 0)
-    alone, alone_ended, alone_first, alone_records = single(name)
+    case = CASES[name]
+    setups = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(setup_of(case, budget) for budget in BUDGETS))
+
+    def one(here, key):
+        return run(case.protector, ZERO, ROWS, here, key)
+
+    keys = jax.random.split(KEY, SEEDS)
+    together = jax.device_get(jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))(setups, keys))
+    params, ended, (first, records), _ = together
+    alone, alone_ended, (alone_first, alone_records), _ = grid(name)
     np.testing.assert_allclose(params, alone, rtol=2e-4, atol=2e-5)
-    assert int(ended.step) == int(alone_ended.step)
+    assert np.array_equal(ended.step, alone_ended.step)
     for one, other in zip([*first, *records], [*alone_first, *alone_records], strict=True):
         assert np.array_equal(one.granted, other.granted)
         np.testing.assert_allclose(one.noise_multiplier, other.noise_multiplier, rtol=1e-4)
 
 
-@ALL
+@SOME_FIRST
 def test_a_run_in_parts_is_the_run_in_one_piece_bit_for_bit(name):
     chex.assert_trees_all_equal(single(name, parts=(PART, PART, PART)), single(name))
 
@@ -506,7 +515,7 @@ def test_a_run_without_jit_is_the_run_with_it(name):
     with jax.disable_jit():
         current, _ = start(case.protector, ZERO, ROWS, here, noise)
         current, records, _ = advance(case.protector, current, ROWS, here, noise, PART)
-    _, jitted, _, jitted_records = single(name, parts=(PART,))
+    _, jitted, (_, jitted_records), _ = single(name, parts=(PART,))
     chex.assert_trees_all_close(current, jitted, rtol=2e-4, atol=2e-5)
     chex.assert_trees_all_close(records, jitted_records, rtol=2e-4)
 
@@ -524,16 +533,10 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "agd, gumbel",
-        "census",
-        "dpsgd, LSTM scheduler",
-        "control, fixed size",
-        "control, permutation epochs",
-        "objpert",
-        "amp",
-        "adassp",
-        "outpert",
+    ["agd, gumbel", "census", "control, permutation epochs", "adassp"]
+    + [
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("dpsgd, LSTM scheduler", "control, fixed size", "objpert", "amp", "outpert")
     ],
 )
 def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
@@ -541,14 +544,14 @@ def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name)
     here = setup_of(case)
     first, steps = plan_noise(case.protector, ZERO, N, D, here)
     begun, drawn = Entropy(1).draw(first, 1), Entropy(2).draw(steps, STEPS)
-    ends = []
+    jit_chunk, ends = jax.jit(advance, static_argnames="num_steps"), []
     for parts in ((STEPS,), (PART, PART, PART)):
         with jax.enable_x64(True):
             current, bought = jit_start(case.protector, ZERO, ROWS, here, Release(begun, [], first, ()))
             at, later = 0, []
             for part in parts:
                 noise = Release([], [bits[at : at + part] for bits in drawn], (), steps)
-                current, records, _ = jit_advance(case.protector, current, ROWS, here, noise, num_steps=part)
+                current, records, _ = jit_chunk(case.protector, current, ROWS, here, noise, num_steps=part)
                 later.append(records)
                 at += part
         ends.append(current)

@@ -30,9 +30,9 @@ def rows_in(rows) -> set:
 def test_no_run_is_scored_on_rows_that_it_read_and_every_row_has_its_turn():
     train, chosen = apart(*TABLE.cut_at(200))
     scored = set()
+    draw = jax.jit(lambda key: (train.draw_several(key, 4, 300, None), train.draw_scored(key, 4, 300, None)))
     for seed in range(40):
-        asked = jax.random.key(seed), 4, 300, None
-        read, fresh = train.draw_several(*asked), train.draw_scored(*asked)
+        read, fresh = draw(jax.random.key(seed))
         assert not rows_in(read) & rows_in(fresh)
         assert len(rows_in(fresh)) <= 200 // FOLDS < len(rows_in(read))
         scored |= rows_in(fresh)
@@ -59,14 +59,15 @@ def test_a_run_is_scored_where_it_is_told_to_be():
     config = MetaConfig("x", "noisygd", source="digits:3,5", num_features=None, fresh_rows=True, rows=64, tasks=8)
     train, _ = apart(*families(config.source))
     model = MODELS["logistic"]
-    batch = train.sample(jax.random.key(0), model, **config.task_arguments(None))
+    batch = jax.jit(lambda key: train.sample(key, model, **config.task_arguments(None)))(jax.random.key(0))
     protector = dataclasses.replace(starting_point(config), num_steps=5)
     rows, setups = ByMu("gdp").simulate(batch, model, capped=True)
     keys = jax.random.split(jax.random.key(1), 8)
-    found = evaluate(protector, jax.random.key(1), batch, model, ByMu("gdp"))["score"]
+    judge = jax.jit(lambda key, batch: evaluate(protector, key, batch, model, ByMu("gdp"))["score"])
+    found = judge(jax.random.key(1), batch)
     one = [jax.tree.map(lambda leaf: leaf[5], part) for part in (rows, batch.best_loss, setups, keys, batch.scored)]
-    on_read, _ = whole_run(protector, *one[:-1])
-    on_scored, _ = whole_run(protector, *one)
+    alone = jax.jit(lambda *task: whole_run(protector, *task)[0])
+    on_read, on_scored = alone(*one[:-1]), alone(*one)
     assert float(found[5]) == pytest.approx(float(on_scored), rel=1e-4)
     assert abs(float(on_read) - float(on_scored)) > 1e-3
     # What is left to gain is measured on those rows, too: nobody does better there.

@@ -36,11 +36,13 @@ def planned():
 
 def test_tasks_of_every_sampling_rate_have_budgets_of_their_own(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
-    config = dataclasses.replace(CONFIG, num_features=(3, 4, 5), sampling_rates=(0.1, 0.3, 0.1))
+    config = dataclasses.replace(CONFIG, num_features=(3, 4, 5, 3), sampling_rates=(0.1, 0.3, 0.1, 0.1))
     found = budgets_of_shapes(config, DPSGD)
-    assert [simulated.accountants.sampler.rate() for simulated in found] == [0.1, 0.3, 0.1]
-    assert found[0] is found[2]
-    plain = budgets_of_shapes(dataclasses.replace(CONFIG, num_features=(3, 4)), DPSGD)
+    assert list(found) == list(config.shapes[:3])  # the last is the first again
+    first, second, third = found.values()
+    assert [simulated.accountants.sampler.rate() for simulated in (first, second)] == [0.1, 0.3]
+    assert first is third
+    plain = list(budgets_of_shapes(dataclasses.replace(CONFIG, num_features=(3, 4)), DPSGD).values())
     assert plain[0] is plain[1]
     assert plain[0].accountants.sampler == DPSGD.sampler
 

@@ -86,6 +86,19 @@ def test_fixed_parameters_never_move(update):
     assert changed[".projector.log_learning_rate"]
 
 
+def test_a_shape_that_has_several_turns_is_compiled_once(family, monkeypatch):
+    compiled = []
+
+    def jit(function):
+        compiled.append(function.keywords["shape"].num_features)
+        return lambda state, step: function.keywords["shape"].num_features
+
+    monkeypatch.setattr(jax, "jit", jit)
+    update = gradient.compiled(dataclasses.replace(CONFIG, num_features=(3, 5, 3, 4)), family, short("control"))
+    assert [update(None, step) for step in range(6)] == [3, 5, 3, 4, 3, 5]
+    assert compiled == [3, 5, 4]
+
+
 def test_alternation_moves_one_group_at_a_time():
     config, start = dataclasses.replace(CONFIG, alternate=(1, 2)), short("control")
     ones = jax.tree.map(jnp.ones_like, start)
@@ -231,6 +244,7 @@ def test_segments_spend_an_even_share_each(batch):
     np.testing.assert_allclose([first, second], 1.0, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_multipliers_move_once_per_step_however_many_segments(family):
     config = dataclasses.replace(
         CONFIG,

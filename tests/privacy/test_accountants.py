@@ -1,6 +1,7 @@
 """Prices, caps and the float64 certificate."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -449,6 +450,14 @@ def test_the_paper_s_rule_costs_13_q_squared_rho_where_its_preconditions_hold():
         assert sampled_price(tight, "gaussian", 2 * least) < sampled_price(filter, "gaussian", 2 * least)
 
 
+@functools.partial(jax.jit, static_argnames="mechanism")
+def there_and_back(accountant, costs, mechanism):
+    noise = jax.vmap(lambda cost: accountant.noise_multiplier(cost, mechanism, sampled=True))(costs)
+    slope = jax.vmap(jax.grad(lambda cost: accountant.noise_multiplier(cost, mechanism, sampled=True)))
+    price = jax.vmap(lambda value: accountant.price(Event(mechanism, value), sampled=True))
+    return noise, price(noise), price(noise * (1 - 3e-4)), slope(costs)
+
+
 @pytest.mark.parametrize("combination", AMPLIFIED, ids=str)
 def test_noise_multiplier_inverts_the_sampled_price(combination):
     name, sampler, adjacency = combination
@@ -457,15 +466,8 @@ def test_noise_multiplier_inverts_the_sampled_price(combination):
         accountant = filter.accountant()
         costs = jnp.asarray(filter.limit * np.geomspace(1e-7, 1, 200), jnp.float32)
         for mechanism in ("gaussian", "laplace", "gumbel"):
-
-            @jax.jit
-            def there_and_back(accountant, costs, mechanism=mechanism):
-                noise = jax.vmap(lambda cost: accountant.noise_multiplier(cost, mechanism, sampled=True))(costs)
-                slope = jax.vmap(jax.grad(lambda cost: accountant.noise_multiplier(cost, mechanism, sampled=True)))
-                price = jax.vmap(lambda value: accountant.price(Event(mechanism, value), sampled=True))
-                return noise, price(noise), price(noise * (1 - 3e-4)), slope(costs)
-
-            noise, back, below, slope = (np.asarray(x, np.float64) for x in there_and_back(accountant, costs))
+            found = there_and_back(accountant, costs, mechanism)
+            noise, back, below, slope = (np.asarray(x, np.float64) for x in found)
             wanted = np.asarray(costs, np.float64)
             assert np.all(back <= wanted)
             assert np.all(below > wanted)  # the least noise that the cost pays for, within 3e-4

@@ -166,7 +166,7 @@ def test_an_envelope_beyond_the_budget_or_without_a_proof_is_refused():
         EnvelopeFilter("pld", Budget(0.8, 1e-15), SAMPLER, STEPS, QUERIES)
 
 
-@pytest.mark.parametrize("decay", [0.0, 1.5])
+@pytest.mark.parametrize("decay", [0.0, pytest.param(1.5, marks=pytest.mark.slow)])
 def test_a_rehearsed_schedule_uses_the_budget_up_and_beats_the_renyi_filter(decay):
     """Spending grows by exp(decay) from the first step to the last."""
     weights = np.exp(decay * np.arange(STEPS) / STEPS)

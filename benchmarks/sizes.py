@@ -1,0 +1,70 @@
+"""One protector from tables of 500 rows to tables of a million.
+
+    python benchmarks/sizes.py [--seeds 10] [--only 1000000]
+
+The noisy linear teacher of 50 features of `large_table.py`; budgets of delta 1e-8. For each size and epsilon: mean
+test accuracy of `universal` as deployed (its constants outside the range that its card names), and by how much it beats
+these constants and NoisyGD tuned on Adult on the same splits with the same noise, with standard errors over seeds.
+"""
+
+import argparse
+import platform
+import time
+
+import jax
+import numpy as np
+from large_table import NUM_FEATURES, table
+
+from l2p import Budget, Rows
+from l2p.methods import find_method
+from l2p.models import Logistic
+from l2p.simulate import simulate, split
+
+SIZES, EPSILONS, DELTA = (500, 5_000, 50_000, 1_000_000), (0.0125, 0.1, 0.8), 1e-8
+OURS, OTHERS = "universal", ("control-universal", "noisygd-tuned-logistic-adult")
+
+
+def scores(name: str, rows: Rows, num_rows: int, seeds: range) -> np.ndarray:
+    """Test accuracy f64[seeds, budgets] of a method."""
+    model, budgets = Logistic(), [Budget(epsilon, DELTA) for epsilon in EPSILONS]
+    found = np.zeros((len(seeds), len(budgets)))
+    method = find_method(name, budgets, "logistic", num_rows)
+    # One budget after the other: where the constants run, a protector has another structure.
+    for column, budget in enumerate(budgets):
+        ready = method.ready(budget, model, rows)
+        params = simulate([ready.protector], [ready.setup], rows, seeds).params[:, 0]
+        for seed in seeds:
+            test = split(rows, seed).test
+            right = (np.asarray(model.predict(params[seed], test.x)) == np.asarray(test.y)) * np.asarray(test.mask)
+            found[seed, column] = 100 * right.sum() / np.asarray(test.mask).sum()
+    return found
+
+
+def difference(gain: np.ndarray) -> str:
+    """Mean and standard error of paired differences; "same" where nothing differs."""
+    return f"{gain.mean():+.2f} ({gain.std(ddof=1) / len(gain) ** 0.5:.2f})" if gain.any() else "same"
+
+
+def main(num_seeds: int, sizes: tuple[int, ...]) -> None:
+    print(
+        f"{NUM_FEATURES} features, {num_seeds} seeds; jax {jax.__version__} on {jax.default_backend()}, Python "
+        f"{platform.python_version()}"
+    )
+    print(f"| rows | epsilon | {OURS} | over its constants | over noisygd:tuned |")
+    print("|---|---|---|---|---|")
+    for num_rows in sizes:
+        began = time.monotonic()
+        rows = table(num_rows * 5 // 4)  # a fifth is held out
+        ours, *others = (scores(name, rows, num_rows, range(num_seeds)) for name in (OURS, *OTHERS))
+        for column, epsilon in enumerate(EPSILONS):
+            over = " | ".join(difference(ours[:, column] - other[:, column]) for other in others)
+            print(f"| {num_rows:,} | {epsilon:g} | {ours[:, column].mean():.1f} | {over} |")
+        print(f"{num_rows:,} rows: {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--only", type=int, choices=SIZES)
+    arguments = parser.parse_args()
+    main(arguments.seeds, SIZES if arguments.only is None else (arguments.only,))
