@@ -43,7 +43,7 @@ def family() -> TaskFamily:
 
 @pytest.fixture(scope="module")
 def batch(family):
-    return family.sample(jax.random.key(0), MODEL, **CONFIG.task_arguments(5))
+    return jax.jit(lambda key: family.sample(key, MODEL, **CONFIG.task_arguments(5)))(jax.random.key(0))
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +101,9 @@ def test_a_shape_that_has_several_turns_is_compiled_once(family, monkeypatch):
 
 def test_alternation_moves_one_group_at_a_time():
     config, start = dataclasses.replace(CONFIG, alternate=(1, 2)), short("control")
-    ones = jax.tree.map(jnp.ones_like, start)
+    ones, adam_step = jax.tree.map(jnp.ones_like, start), jax.jit(gradient.adam_step, static_argnums=3)
     for step, group in ((0, "scheduler"), (1, "projector"), (2, "projector"), (3, "scheduler")):
-        after, _ = gradient.adam_step(gradient.init(start, CONFIG), ones, jnp.array(step), config)
+        after, _ = adam_step(gradient.init(start, CONFIG), ones, jnp.array(step), config)
         for path, changed in moved(start, after).items():
             fixed = path in (".centering.row_norm", ".centering.target_norm")
             mine = path.startswith((".scheduler", ".centering")) == (group == "scheduler")
