@@ -50,6 +50,7 @@ from l2p.result import answered
 from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
 from l2p.structure import decode, encode
 from l2p.task import Rows
+from tests.later import others_later
 
 D, N, STEPS, PART = 3, 96, 12, 4
 MODEL, KEY = Logistic(), jax.random.key(3)
@@ -300,10 +301,11 @@ KINDS = [
     "control, permutation epochs",
 ]
 SOME = pytest.mark.parametrize("name", KINDS)
-#: Every protector, those beside the kinds in .ci/full.
-SOME_FIRST = pytest.mark.parametrize(
-    "name", [name if name in KINDS else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
-)
+#: Kinds that differ most, for properties that cost most.
+FEW = ["noisygd", "agd, gumbel", "census", "paper", "dpsgd"]
+SOME_FIRST = pytest.mark.parametrize("name", others_later(KINDS, [*FEW, "adadp", "hyfree"]))
+FEW_FIRST = pytest.mark.parametrize("name", others_later(KINDS, FEW))
+FEW_OF_ALL_FIRST = pytest.mark.parametrize("name", others_later(CASES, [*FEW, "control, permutation epochs"]))
 SAMPLED = pytest.mark.parametrize(
     "name", [name for name, case in CASES.items() if case.protector.sampler != FullBatch()]
 )
@@ -366,8 +368,15 @@ def events(first, records):
     ("name", "accountant"),
     [(name, CASES[name].accountant) for name in CASES]
     + [("noisygd", other) for other in ("zcdp", "rdp", "ctcdp")]
-    + [("agd, exponential", other) for other in ("ctcdp",)]
-    + [("dpsgd", "ctcdp"), ("control, fixed size", "ctcdp"), ("control, permutation epochs", "zcdp")],
+    + others_later(
+        [
+            ("agd, exponential", "ctcdp"),
+            ("dpsgd", "ctcdp"),
+            ("control, fixed size", "ctcdp"),
+            ("control, permutation epochs", "zcdp"),
+        ],
+        [("dpsgd", "ctcdp")],
+    ),
 )
 def test_no_run_spends_more_than_its_budget_in_float64_under_any_accountant(name, accountant):
     _, ended, (first, records), _ = grid(name, accountant)
@@ -484,7 +493,7 @@ def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
 
 
 # ------------------------------------------------------------------------------------------------------------- replays
-@SOME
+@FEW_FIRST
 def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
     case = CASES[name]
     setups = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(setup_of(case, budget) for budget in BUDGETS))
@@ -503,12 +512,12 @@ def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
         np.testing.assert_allclose(one.noise_multiplier, other.noise_multiplier, rtol=1e-4)
 
 
-@SOME_FIRST
+@FEW_OF_ALL_FIRST
 def test_a_run_in_parts_is_the_run_in_one_piece_bit_for_bit(name):
     chex.assert_trees_all_equal(single(name, parts=(PART, PART, PART)), single(name))
 
 
-@pytest.mark.parametrize("name", ["noisygd", "dpsgd", "control, permutation epochs"])
+@pytest.mark.parametrize("name", others_later(["noisygd", "dpsgd", "control, permutation epochs"], ["noisygd"]))
 def test_a_run_without_jit_is_the_run_with_it(name):
     case = CASES[name]
     here, noise = setup_of(case), Simulation(jax.random.split(KEY, SEEDS)[0])
@@ -533,11 +542,20 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["agd, gumbel", "census", "control, permutation epochs", "adassp"]
-    + [
-        pytest.param(name, marks=pytest.mark.slow)
-        for name in ("dpsgd, LSTM scheduler", "control, fixed size", "objpert", "amp", "outpert")
-    ],
+    others_later(
+        [
+            "agd, gumbel",
+            "census",
+            "dpsgd, LSTM scheduler",
+            "control, fixed size",
+            "control, permutation epochs",
+            "objpert",
+            "amp",
+            "adassp",
+            "outpert",
+        ],
+        ["census", "control, permutation epochs", "adassp"],
+    ),
 )
 def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
     case = CASES[name]
@@ -847,7 +865,7 @@ def meta(name):
 SILENT = {"agd, gumbel": [".log_selection_share", ".log_loss_clip"], "hyfree": [".log_loss_clip", ".log_loss_ratio"]}
 
 
-@SOME
+@SOME_FIRST
 def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(name):
     protector, _, gradient, steps = meta(name)
     chex.assert_tree_all_finite(gradient)
@@ -861,7 +879,7 @@ def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(n
     assert silent == SILENT.get(name, [])
 
 
-@SOME
+@SOME_FIRST
 def test_meta_gradients_are_central_differences(name):
     """Along each leaf's own gradient, so that the slope is that gradient's norm.
 

@@ -48,6 +48,7 @@ def slopes(rows):
     return at
 
 
+@pytest.mark.slow
 def test_damping_changes_no_run_and_no_gentle_gradient(slopes):
     plain, clipped = (slopes(0.0, limit) for limit in (None, 3.0))
     np.testing.assert_allclose(plain[0], clipped[0], rtol=1e-6)

@@ -205,6 +205,7 @@ def test_observed_gradients_are_constants_to_a_meta_gradient(batch):
     assert jax.grad(lambda at: mean_loss(at, model, rows))(params).any()
 
 
+@pytest.mark.slow
 def test_stopping_the_inner_gradient_changes_what_is_learned(family, update):
     start = short("control")
     stopped = gradient.compiled(dataclasses.replace(CONFIG, inner_gradient=False), family, start)

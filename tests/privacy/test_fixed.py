@@ -14,6 +14,7 @@ from l2p.privacy import convert, fixed, published
 from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.renyi import Neighbours, divergence_up
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
+from tests.later import others_later
 
 DELTA = 1e-8
 RATE = 1000 / 30400
@@ -196,7 +197,7 @@ def test_pure_mechanisms_cost_no_more_than_basic_composition(mechanism, sampler)
 
 
 @pytest.mark.parametrize("name", ["gdp", "pld", "rdp_all_orders", "rdp_planned", "ctcdp", "tcdp", "moments"])
-@pytest.mark.parametrize("delta", [1e-12, 1e-5])
+@pytest.mark.parametrize("delta", others_later([1e-12, 1e-5], [1e-12]))
 def test_extreme_noise_gives_neither_overflow_nor_nan(name, delta):
     for noise in (0.05, 0.3, 1.0, 50.0, 1e4, 1e6):
         for sampler in (FULL, POISSON):

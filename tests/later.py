@@ -1,0 +1,15 @@
+"""What `pytest` leaves to .ci/full: cases that cost a compilation and differ little from those that it runs."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+
+def others_later(every: Iterable[Any], now: Collection[Any]) -> list[Any]:
+    """Values of a parameter, or tuples of several, those not among `now` marked slow."""
+    return [value if value in now else _marked(value) for value in every]
+
+
+def _marked(value: Any) -> Any:
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
