@@ -17,9 +17,9 @@ os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("L2P_NOTEBOOK_SEEDS", "2")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(), f"l2p-jax-{getpass.getuser()}")))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-# Tests compile far longer than they run, and do so sooner without LLVM's passes and in one piece. `l2p demo` in .ci/run
-# and the benchmarks compile as users do.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1")
+# Tests compile far longer than they run, and do so sooner with fewer of LLVM's passes and in one piece. `l2p demo` in
+# .ci/run and the benchmarks compile as users do.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_parallel_codegen_split_count=1")
 
 # pytest plugins may have imported jax before this file: tell it once more.
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])

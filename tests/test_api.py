@@ -424,6 +424,7 @@ def test_the_trace_states_for_every_query_how_likely_a_row_was_read(name, tmp_pa
     assert l2p.Card.from_json(tmp_path / "card.json") == card
 
 
+@pytest.mark.slow
 def test_a_run_on_batches_streams():
     rows = table()
     result = l2p.private_train(ArraySource(rows, 512), centred(Poisson(0.05), num_steps=6), BUDGET)
