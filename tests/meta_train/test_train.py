@@ -74,12 +74,16 @@ def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(whole):
 
 
 @pytest.mark.slow
-def test_a_training_that_only_did_harm_ships_what_it_started_from_and_says_so(tmp_path):
+def test_a_training_that_only_did_harm_ships_what_it_started_from(tmp_path):
     start = starting_point(CONFIG)
-    path = meta_train(dataclasses.replace(CONFIG, steps=2, learning_rate=30.0, gain_rounds=2), tmp_path)
-    shipped = checkpoint.load(path)
-    chex.assert_trees_all_equal(shipped.protector, start)
-    gains = shipped.card["held_out"]["gains"]
+    path = meta_train(dataclasses.replace(CONFIG, steps=2, learning_rate=30.0), tmp_path)
+    chex.assert_trees_all_equal(checkpoint.load(path).protector, start)
+
+
+@pytest.mark.slow
+def test_a_card_says_what_was_gained(tmp_path):
+    path = meta_train(dataclasses.replace(CONFIG, steps=1, learning_rate=0.0, gain_rounds=2), tmp_path)
+    gains = checkpoint.load(path).card["held_out"]["gains"]
     assert gains["mean"] == gains["standard_error"] == [0.0] * 8
 
 
