@@ -8,16 +8,19 @@ these constants and NoisyGD tuned on Adult on the same splits with the same nois
 """
 
 import argparse
+import math
 import platform
 import time
 
 import jax
 import numpy as np
 from large_table import NUM_FEATURES, table
+from ranges import difference
 
 from l2p import Budget, Rows
 from l2p.methods import find_method
 from l2p.models import Logistic
+from l2p.privacy.convert import gdp_mu
 from l2p.simulate import simulate, split
 
 SIZES, EPSILONS, DELTA = (500, 5_000, 50_000, 1_000_000), (0.0125, 0.1, 0.8), 1e-8
@@ -36,13 +39,8 @@ def scores(name: str, rows: Rows, num_rows: int, seeds: range) -> np.ndarray:
         for seed in seeds:
             test = split(rows, seed).test
             right = (np.asarray(model.predict(params[seed], test.x)) == np.asarray(test.y)) * np.asarray(test.mask)
-            found[seed, column] = 100 * right.sum() / np.asarray(test.mask).sum()
+            found[seed, column] = right.sum() / np.asarray(test.mask).sum()
     return found
-
-
-def difference(gain: np.ndarray) -> str:
-    """Mean and standard error of paired differences; "same" where nothing differs."""
-    return f"{gain.mean():+.2f} ({gain.std(ddof=1) / len(gain) ** 0.5:.2f})" if gain.any() else "same"
 
 
 def main(num_seeds: int, sizes: tuple[int, ...]) -> None:
@@ -50,15 +48,16 @@ def main(num_seeds: int, sizes: tuple[int, ...]) -> None:
         f"{NUM_FEATURES} features, {num_seeds} seeds; jax {jax.__version__} on {jax.default_backend()}, Python "
         f"{platform.python_version()}"
     )
-    print(f"| rows | epsilon | {OURS} | over its constants | over noisygd:tuned |")
-    print("|---|---|---|---|---|")
+    print(f"| rows | epsilon | log(mu N) | {OURS} | over its constants | over noisygd:tuned |")
+    print("|---|---|---|---|---|---|")
     for num_rows in sizes:
         began = time.monotonic()
         rows = table(num_rows * 5 // 4)  # a fifth is held out
         ours, *others = (scores(name, rows, num_rows, range(num_seeds)) for name in (OURS, *OTHERS))
         for column, epsilon in enumerate(EPSILONS):
-            over = " | ".join(difference(ours[:, column] - other[:, column]) for other in others)
-            print(f"| {num_rows:,} | {epsilon:g} | {ours[:, column].mean():.1f} | {over} |")
+            over = " | ".join(difference(ours[:, column], other[:, column]) for other in others)
+            signal, mean = math.log(gdp_mu(epsilon, DELTA) * num_rows), 100 * ours[:, column].mean()
+            print(f"| {num_rows:,} | {epsilon:g} | {signal:.1f} | {mean:.1f} | {over} |")
         print(f"{num_rows:,} rows: {time.monotonic() - began:.0f} s", flush=True)
 
 

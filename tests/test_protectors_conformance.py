@@ -304,7 +304,6 @@ SOME = pytest.mark.parametrize("name", KINDS)
 #: Kinds that differ most, for properties that cost most.
 FEW = ["noisygd", "agd, gumbel", "census", "paper", "dpsgd"]
 SOME_FIRST = pytest.mark.parametrize("name", others_later(KINDS, [*FEW, "adadp", "hyfree"]))
-FEW_FIRST = pytest.mark.parametrize("name", others_later(KINDS, FEW))
 FEW_OF_ALL_FIRST = pytest.mark.parametrize("name", others_later(CASES, [*FEW, "control, permutation epochs"]))
 SAMPLED = pytest.mark.parametrize(
     "name", [name for name, case in CASES.items() if case.protector.sampler != FullBatch()]
@@ -493,7 +492,7 @@ def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
 
 
 # ------------------------------------------------------------------------------------------------------------- replays
-@FEW_FIRST
+@FEW_OF_ALL_FIRST
 def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
     case = CASES[name]
     setups = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(setup_of(case, budget) for budget in BUDGETS))

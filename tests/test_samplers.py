@@ -27,7 +27,8 @@ N, STEPS, ASKS, RUNS = 40, 12, 2, 300
 MODEL, KEY = Logistic(), jax.random.key(11)
 RATE, SIZE = 0.15, 12
 POISSON, FIXED, EPOCHS = Poisson(RATE), FixedSize(SIZE, N), PermutationEpochs(SIZE, N)
-SAMPLERS = pytest.mark.parametrize("sampler", [POISSON, FIXED, EPOCHS], ids=lambda sampler: sampler.name)
+EVERY = [POISSON, FIXED, EPOCHS]
+SAMPLERS = pytest.mark.parametrize("sampler", EVERY, ids=lambda sampler: sampler.name)
 ZERO_OUT, REPLACE_ONE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 #: A test here fails by chance with this probability at most; its seeds are fixed, so it has passed or failed already.
 LEVEL = 1e-6
@@ -339,7 +340,7 @@ def test_a_release_adds_up_the_drawn_rows_and_no_padding(sampler, block):
     np.testing.assert_allclose(whole, naive_sums(np.arange(N)[None])[0], atol=1e-4)
 
 
-@pytest.mark.parametrize("sampler", others_later([POISSON, FIXED, EPOCHS], [FIXED]), ids=lambda sampler: sampler.name)
+@pytest.mark.parametrize("sampler", others_later(EVERY, [FIXED]), ids=lambda sampler: sampler.name)
 def test_a_simulation_adds_up_the_rows_that_it_drew(sampler):
     # The same key draws the same lines of any table of N rows: unit vectors tell which.
     seen = members_of(read(sampler)[0].state[1])
@@ -560,7 +561,7 @@ def test_a_centring_bought_in_init_is_that_of_the_whole_table_whatever_steps_rea
     np.testing.assert_allclose(maps[0], np.asarray(rows.x).mean(0), atol=1e-3)
 
 
-@pytest.mark.parametrize("sampler", others_later([POISSON, FIXED, EPOCHS], [POISSON]), ids=lambda sampler: sampler.name)
+@pytest.mark.parametrize("sampler", others_later(EVERY, [POISSON]), ids=lambda sampler: sampler.name)
 def test_a_streamed_release_is_the_release_in_memory_with_the_same_batches(sampler):
     protector = descent(sampler, FEW, centering=Centering(f32([-2.0]), f32(-1.2), f32(0.5), f32(1.5)))
     drawn = drawn_for(sampler, 3, noiseless=False, num_steps=FEW, protector=protector)
