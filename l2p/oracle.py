@@ -11,6 +11,8 @@ from jax.extend.core import get_opaque_trace_state
 
 from l2p import struct
 from l2p.errors import InputError
+from l2p.features import FeatureMap
+from l2p.fixed_point import Block, ExactSum, Lines, mapped, picked, raw_lines
 from l2p.models import Model
 from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger import Ledger
@@ -18,12 +20,7 @@ from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
 from l2p.privacy.prices import Accountant
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.queries.base import Query
-from l2p.task import Rows, RowSource, in_blocks, null_invalid
-
-#: Rows summed at a time when a release forms every contribution, so that memory stays flat in N.
-RELEASE_BLOCK = 4096
-#: The most numbers among them, where rows contribute long vectors: 32 MiB in float64.
-RELEASE_FLOATS = 2**22
+from l2p.task import Rows, RowSource, null_invalid
 
 #: Noise is a multiple of the bound on one row. Outside this range that product may vanish, or the sum overflow, in
 #: float32, and an answer would carry no noise: refused.
@@ -114,6 +111,9 @@ class Oracle:
     In `init` a query reads every row. In a step each query reads a batch of its own, drawn by the accountant's sampler,
     for amplification is proved query by query; the queries of a permutation epoch's step share their batch.
 
+    In a release sums are exact (`l2p.fixed_point`): rows in memory come as `lines` too, and rows that stream are
+    read through `view` here, since a source may map them in blocks of any size.
+
     Attributes:
       setup: the public facts.
       public: rows that cost nothing, or None.
@@ -134,6 +134,8 @@ class Oracle:
         public: Rows | None = None,
         sampled: bool = False,
         mechanisms: Sequence[str] | None = None,
+        lines: Lines | None = None,
+        view: FeatureMap | None = None,
     ):
         self.setup = setup
         self._mechanisms = mechanisms
@@ -145,6 +147,8 @@ class Oracle:
         self.refused = jnp.zeros((), bool)
         self.records: list[Record] = []
         self._rows = rows
+        self._lines = lines
+        self._view = view
         self._batch: Batch | None = None
         self._noise = noise
         self._trace_state = get_opaque_trace_state()
@@ -228,7 +232,7 @@ class Oracle:
         if not isinstance(self._noise, HostNoise):
             return query.release(self._aggregate(query, granted), self._noise, self.setup.adjacency)
         with jax.enable_x64(True):
-            aggregate, self._noise.grid = self._exact_aggregate(query, granted)
+            aggregate, self._noise.grid = self._exact_aggregate(query, granted), grid_of(query)
             answer = query.release(aggregate, self._noise, self.setup.adjacency)
             return answer.astype(jnp.int32 if jnp.issubdtype(answer.dtype, jnp.integer) else jnp.float32)
 
@@ -255,14 +259,18 @@ class Oracle:
             aggregate = _add(query, aggregate, block)
         return aggregate
 
-    def _exact_aggregate(self, query: Query, granted: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _exact_aggregate(self, query: Query, granted: jax.Array) -> ExactSum:
+        total = ExactSum.empty(query.empty().shape[0])
         if isinstance(self._rows, Rows):
-            return exact_sum(query, self._gather(self._rows))
-        total = jnp.zeros(query.empty().shape, jnp.float64)
+            assert self._lines is not None
+            lines = self._lines
+            if self.sampled:
+                batch = self._draw(self._rows.y.shape[0])
+                lines = picked(lines, batch.indices, batch.mask)
+            return add_lines(query, lines, total)
         for block in self._stream(query, granted):
-            # Every block's sum is a multiple of the grid, so adding them up is exact too.
-            total = total + _exact_sum(query, block)[0]
-        return total, grid_of(query)
+            total = _add_rows(query, block, self._view, total)
+        return total
 
     def _stream(self, query: Query, granted: jax.Array) -> Iterator[Rows]:
         """One pass over the source, or none for a refused query."""
@@ -304,37 +312,29 @@ def _add(query: Query, aggregate: jax.Array, rows: Rows) -> jax.Array:
     return query.add(aggregate, rows)
 
 
-def exact_sum(query: Query, rows: Rows) -> tuple[jax.Array, jax.Array]:
-    """The query's aggregate f64[k] without rounding error, and the grid f64[] it is a multiple of.
-
-    Floating-point sums may move by more than one row's bound when a row changes (Casacuberta et al. 2022). Here every
-    contribution is limited again in float64, shrunk by what rounding may add, and rounded to multiples of the grid;
-    sums of such multiples below 2^53 are exact, so the sensitivity holds to the last bit. Call under
-    `jax.enable_x64(True)`.
-    """
-    grid = grid_of(query)
-    size = query.empty().shape[0]
-    # Rounding moves a contribution by at most half a grid step per coordinate: sqrt(k) / 2 steps in L2 norm.
-    shrink = 1.0 - (0.5 * size**0.5 + 1.0) / GRID_STEPS
-
-    def add_block(total: jax.Array, block: Rows) -> tuple[jax.Array, None]:
-        limited = query.limit(query.contributions(block).astype(jnp.float64))
-        steps = jnp.rint(limited * shrink / grid)
-        return total + jnp.where(block.mask[:, None] > 0, steps, 0.0).sum(0), None
-
-    total, _ = jax.lax.scan(add_block, jnp.zeros(size, jnp.float64), in_blocks(rows, _release_block(size)))
-    return total * grid, grid
+def exact_sum(query: Query, rows: Rows, view: FeatureMap | None = None) -> ExactSum:
+    """The aggregate [k] that a release forms of rows read through a view; call under `jax.enable_x64(True)`."""
+    return add_rows(query, rows, view, ExactSum.empty(query.empty().shape[0]))
 
 
-_exact_sum = jax.jit(exact_sum)
+def add_rows(query: Query, rows: Rows, view: FeatureMap | None, total: ExactSum) -> ExactSum:
+    """The aggregate with rows added."""
+    lines = raw_lines(rows.x, rows.y, rows.mask)
+    return add_lines(query, lines if view is None else mapped(lines, view), total)
+
+
+_add_rows = jax.jit(add_rows)
+
+
+def add_lines(query: Query, lines: Lines, total: ExactSum) -> ExactSum:
+    """The aggregate with stacked blocks of rows added, one after the other."""
+
+    def add(total: ExactSum, block: Block) -> tuple[ExactSum, None]:
+        return total.plus(query.exact(lines.replace(block=block))), None  # type: ignore[attr-defined]
+
+    return jax.lax.scan(add, total, lines.block)[0]
 
 
 def grid_of(query: Query) -> jax.Array:
-    """The step f64[] of the public grid that a release rounds this query's contributions, or its answer, to."""
+    """The step f64[] of the public grid that a release rounds an answer to which is no sum."""
     return jnp.asarray(query.unit).astype(jnp.float64) / GRID_STEPS
-
-
-def _release_block(size: int) -> int:
-    """How many contributions of `size` numbers are formed at a time."""
-    fit = max(1, RELEASE_FLOATS // (64 * size)) * 64
-    return min(RELEASE_BLOCK, fit)

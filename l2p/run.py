@@ -8,6 +8,7 @@ protector computes the same whether it is meta-trained or deployed.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
+from l2p import fixed_point, struct
+from l2p.features import FeatureMap
 from l2p.oracle import Oracle, Record, Setup
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import BatchDraw, Draw, HostNoise, KeyNoise, Noise, PlannedNoise
@@ -96,7 +98,8 @@ def start(
     ledger = Ledger(jnp.zeros((), jnp.float32), jnp.asarray(setup.cap, jnp.float32))
     step = jnp.zeros((), jnp.int32)
     rows = null_invalid(rows) if isinstance(rows, Rows) else rows
-    oracle = Oracle(rows, setup, ledger, noise.init_noise(), step, public, mechanisms=protector.mechanisms)
+    lines = exact_lines(rows, noise)
+    oracle = Oracle(rows, setup, ledger, noise.init_noise(), step, public, mechanisms=protector.mechanisms, lines=lines)
     params, state = protector.init(params, oracle)
     oracle.close()
     return Run(params, state, oracle.ledger, step, ~oracle.refused), oracle.records
@@ -125,12 +128,13 @@ def advance(
         raise ValueError("observe reads a run from outside its guarantee, so it is for simulations only.")
     rows = null_invalid(rows)
     view = protector.view(run.state)
+    lines = exact_lines(rows, noise, view)
     rows = rows if view is None else mapped(rows, view)
     slices, noise_for = noise.per_step(run.step, num_steps)
 
     @jax.checkpoint
     def body(run: Run, piece: Any) -> tuple[Run, tuple[Records, Any]]:
-        run, records = take_step(protector, run, rows, setup, noise_for(piece), public)
+        run, records = take_step(protector, run, rows, setup, noise_for(piece), public, lines)
         seen = None if observe is None else observe(protector.finish(run.params, run.state, setup))
         return run, (records, seen)
 
@@ -138,14 +142,32 @@ def advance(
     return run, records, seen
 
 
+def exact_lines(
+    rows: Rows | RowSource, noise: Simulation | Release, view: FeatureMap | None = None
+) -> fixed_point.Lines | None:
+    """The rows in memory as a release sums them, read through a view; None for a simulation or a stream."""
+    if isinstance(noise, Simulation) or not isinstance(rows, Rows):
+        return None
+    with jax.enable_x64(True):
+        lines = fixed_point.raw_lines(rows.x, rows.y, rows.mask)
+        return lines if view is None else fixed_point.mapped(lines, view)
+
+
 def take_step(
-    protector: Protector, run: Run, rows: Rows | RowSource, setup: Setup, noise: Noise, public: Rows | None
+    protector: Protector,
+    run: Run,
+    rows: Rows | RowSource,
+    setup: Setup,
+    noise: Noise,
+    public: Rows | None,
+    lines: fixed_point.Lines | None = None,
+    view: FeatureMap | None = None,
 ) -> tuple[Run, Records]:
     """One step, the same for both drivers."""
     sampler, ledger = setup.accountant.sampler, run.ledger
     if isinstance(sampler, PermutationEpochs):
         ledger = ledger.open_batch(run.step % sampler.steps_per_charge == 0)
-    oracle = Oracle(rows, setup, ledger, noise, run.step, public, sampled=True, mechanisms=protector.mechanisms)
+    oracle = Oracle(rows, setup, ledger, noise, run.step, public, True, protector.mechanisms, lines, view)
     # Once refused, always refused: a dead run asks, is answered with zeros, and pays nothing.
     oracle.refused = ~run.alive
     params, state = protector.step(run.params, run.state, oracle)
@@ -176,12 +198,13 @@ def advance_streaming(
     It stops after the first refusal. Records have a leading axis of the steps tried, at least one.
     """
     view = protector.view(run.state)
-    source = source if view is None else Mapped(source, view)
+    if view is not None and isinstance(noise, Simulation):
+        source, view = Mapped(source, view), None
     slices, noise_for = noise.per_step(run.step, num_steps)
     taken: list[Records] = []
     for index in range(num_steps):
         piece = jax.tree.map(lambda leaf: leaf[index], slices)  # noqa: B023
-        run, records = take_step(protector, run, source, setup, noise_for(piece), public)
+        run, records = take_step(protector, run, source, setup, noise_for(piece), public, view=view)
         taken.append(records)
         if not run.alive:
             break
@@ -204,6 +227,9 @@ def run(
     return protector.finish(ended.params, ended.state, setup), ended, (first, later), seen
 
 
+Draws = tuple[Draw | BatchDraw, ...]
+
+
 def plan_noise(
     protector: Protector,
     params: jax.Array,
@@ -211,11 +237,20 @@ def plan_noise(
     num_features: int,
     setup: Setup,
     public: Rows | None = None,
-) -> tuple[tuple[Draw | BatchDraw, ...], tuple[Draw | BatchDraw, ...]]:
+) -> tuple[Draws, Draws]:
     """The draws that `init` and each step will ask for, found by tracing them on rows that are not there."""
+    leaves, tree = jax.tree.flatten((protector, params, setup, public))
+    shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+    return _planned(tree, shapes, num_rows, num_features)
+
+
+@functools.lru_cache(maxsize=64)
+def _planned(tree: Any, shapes: tuple[Any, ...], num_rows: int, num_features: int) -> tuple[Draws, Draws]:
+    # Draws depend on shapes and static fields alone, and tracing a protector takes as long as some releases.
     plans = PlannedNoise(), PlannedNoise()
 
-    def trace(params: jax.Array, setup: Setup) -> None:
+    def trace(*leaves: jax.Array) -> None:
+        protector, params, setup, public = jax.tree.unflatten(tree, leaves)
         rows = Rows(jnp.zeros((num_rows, num_features)), jnp.zeros(num_rows), jnp.zeros(num_rows))
         ledger, step = Ledger(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
         asked = protector.mechanisms
@@ -224,7 +259,7 @@ def plan_noise(
         rows = rows if view is None else mapped(rows, view)
         protector.step(moved, state, Oracle(rows, setup, ledger, plans[1], step, public, True, asked))
 
-    jax.eval_shape(trace, params, setup)
+    jax.eval_shape(trace, *shapes)
     return tuple(plans[0].draws), tuple(plans[1].draws)
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.features import FeatureMap
+from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, row_by_row
 from l2p.task import Rows, in_blocks
 
 #: Value of the constant column that carries the intercept. Half a unit keeps its share of a row's norm small,
@@ -139,6 +140,33 @@ class Model(abc.ABC):
         return self.scaled_gradient_sum(
             params, rows, features, lambda norms: jnp.minimum(1.0, clip_norm / jnp.maximum(norms, LEAST_NORM))
         )
+
+    # What a release sums up. A row's part in it depends on nothing but the row and public facts (`l2p.fixed_point`);
+    # as written here that takes one row at a time, and models that know a closed form do it block by block.
+
+    def exact_gradient_sum(self, params: jax.Array, lines: Lines, factor: Factor, bound: jax.Array) -> Whole:
+        """`scaled_gradient_sum` [p] over a block, each row's part of L2 norm at most `bound`: exact, under float64."""
+        unit = bound.astype(jnp.float64) * 2.0**-COEFFICIENT_BITS
+
+        def add(total: jax.Array, row: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+            x, y, counted = row
+            gradient = self.gradients(params, x[None, :], y[None]).astype(jnp.float64)
+            norm = jnp.sqrt(jnp.square(gradient).sum(-1))
+            part = coefficients(gradient, norm, factor(norm), jnp.full(1, bound, jnp.float64), unit)
+            return total + counted * part.steps[0], None
+
+        block = lines.block
+        rows = lines.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)
+        return Whole(jax.lax.scan(add, jnp.zeros(params.shape[0], jnp.float64), rows)[0], unit)
+
+    def exact_losses(self, candidates: jax.Array, lines: Lines) -> jax.Array:
+        """`losses` of a block's rows, rows first and under float64: f32[k, p] -> f64[n, k]."""
+        losses = row_by_row(lambda x, y: self.losses(candidates, x, y)[:, 0], lines)
+        return losses.astype(jnp.float64)
+
+    def exact_classes(self, params: jax.Array, lines: Lines) -> jax.Array:
+        """`classify` of a block's rows, under float64: f32[p] -> f[n]."""
+        return row_by_row(lambda x, _: self.classify(params, x)[0], lines)
 
 
 @jax.custom_jvp

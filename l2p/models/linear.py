@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.features import FeatureMap
+from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, joined
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model
 from l2p.task import Rows
 
@@ -22,11 +23,13 @@ class GeneralizedLinear(Model):
       lipschitz: supremum of |residual| over margins, for targets of its kinds; `math.inf` where there is none.
       smoothness: supremum of the curvature over margins; likewise.
       flat: whether the curvature vanishes at some margins, so that Newton's method alone may find no way down.
+      shortest: the least length of a line; in a release, shorter lines count as if they had this.
     """
 
     lipschitz: ClassVar[float]
     smoothness: ClassVar[float]
     flat: ClassVar[bool] = False
+    shortest: ClassVar[float] = INTERCEPT_COLUMN
 
     @abc.abstractmethod
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
@@ -76,8 +79,12 @@ class GeneralizedLinear(Model):
         # One size after the other: all at once would leave the cache, and takes a third longer for 21 of 40,000 rows.
         return jax.lax.map(lambda size: self.margin_loss(margin - size * change, y), sizes)
 
+    def classes(self, margins: jax.Array) -> jax.Array:
+        """Predicted classes as a function of the margins, elementwise."""
+        return (margins > 0).astype(jnp.float32)
+
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
-        return (self.margin(params, x) > 0).astype(jnp.float32)
+        return self.classes(self.margin(params, x))
 
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
         """In two passes over the table: a gradient is residual * (mapped row, intercept column), so that its norm is
@@ -88,6 +95,35 @@ class GeneralizedLinear(Model):
         residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
         weight = rows.mask * residual * factor(jnp.abs(residual) * jnp.sqrt(squares + INTERCEPT_COLUMN**2))
         return jnp.append(features.weighted_sum(rows.x, weight), weight.sum() * INTERCEPT_COLUMN)
+
+    def exact_lines(self, lines: Lines) -> tuple[Lines, float]:
+        """What params are multiplied with, but for the intercept's column, and the constant in that column."""
+        return lines, INTERCEPT_COLUMN
+
+    def exact_margins(self, params: jax.Array, lines: Lines) -> jax.Array:
+        """Margins of a block's rows, exact at rounded params: f32[p] -> f64[n], f32[k, p] -> f64[n, k]."""
+        return lines.dot(params[..., :-1].T, INTERCEPT_COLUMN * params[..., -1].astype(jnp.float64))
+
+    def exact_gradient_sum(self, params: jax.Array, lines: Lines, factor: Factor, bound: jax.Array) -> Whole:
+        residual = self.residual(self.exact_margins(params, lines), lines.y)
+        lines, constant = self.exact_lines(lines)
+        lengths = jnp.maximum(lines.lengths(constant), self.shortest)
+        bound = bound.astype(jnp.float64)
+        # A coefficient is at most bound / shortest.
+        unit = bound / self.shortest * 2.0**-COEFFICIENT_BITS
+        size = jnp.abs(residual)
+        weights = coefficients(residual, size, factor(size * lengths), bound / lengths, unit)
+        features = lines.weighted_sum(weights)
+        if not constant:
+            return joined(features)
+        intercept = lines.sum(weights)
+        return joined(features, Whole(intercept.steps, intercept.unit * constant))
+
+    def exact_losses(self, candidates: jax.Array, lines: Lines) -> jax.Array:
+        return self.margin_loss(self.exact_margins(candidates, lines), lines.y[:, None])
+
+    def exact_classes(self, params: jax.Array, lines: Lines) -> jax.Array:
+        return self.classes(self.exact_margins(params, lines))
 
     def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         weights = features.weights_for_raw(params[..., :-1])

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.features import FeatureMap
+from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, joined, numbers
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt
 from l2p.task import Rows
 
@@ -102,6 +103,35 @@ class Softmax(Model):
         total = features.weighted_sum(rows.x, weights).T
         return jnp.concatenate([total, INTERCEPT_COLUMN * weights.sum(0)[None, :]]).ravel()
 
+    def exact_margins(self, params: jax.Array, lines: Lines) -> jax.Array:
+        """Margins of a block's rows, exact at rounded params: f32[p] -> f64[n, K], f32[k, p] -> f64[n, k, K]."""
+        weights = jnp.moveaxis(self._matrix(params), -2, 0).astype(jnp.float64)  # [d + 1, ..., K]
+        flat = weights.reshape(weights.shape[0], -1)
+        margins = lines.dot(flat[:-1], INTERCEPT_COLUMN * flat[-1])
+        return margins.reshape(-1, *weights.shape[1:])
+
+    def exact_gradient_sum(self, params: jax.Array, lines: Lines, factor: Factor, bound: jax.Array) -> Whole:
+        one = jnp.asarray(2.0**-COEFFICIENT_BITS)
+        likely, total = _exponentials(self.exact_margins(params, lines))
+        residuals = numbers(likely / total - self._of(lines.y), one)  # whole numbers, so that their norm is exact
+        norms = jnp.sqrt(jnp.square(residuals.steps).sum(-1)) * one
+        lengths, bound = lines.lengths(INTERCEPT_COLUMN), bound.astype(jnp.float64)
+        # A coefficient is at most bound / INTERCEPT_COLUMN.
+        unit = bound / INTERCEPT_COLUMN * one
+        vectors = residuals.steps * one
+        weights = coefficients(vectors, norms, factor(norms * lengths), bound / lengths, unit)
+        intercepts = lines.sum(weights)
+        return joined(lines.weighted_sum(weights), Whole(intercepts.steps, intercepts.unit * INTERCEPT_COLUMN))
+
+    def exact_losses(self, candidates: jax.Array, lines: Lines) -> jax.Array:
+        margins = self.exact_margins(candidates, lines)
+        total = _exponentials(margins)[1][..., 0]
+        own = jnp.where(self._of(lines.y)[:, None, :], margins, 0.0).sum(-1)  # one of them is not 0
+        return jnp.log(total) + margins.max(-1) - own
+
+    def exact_classes(self, params: jax.Array, lines: Lines) -> jax.Array:
+        return jnp.argmax(self.exact_margins(params, lines), axis=-1).astype(jnp.float32)
+
     def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         weights = self._matrix(params)
         turned = features.weights_for_raw(weights[..., :-1, :], axis=-2)
@@ -123,3 +153,9 @@ class Softmax(Model):
         """`weights` f32[d, K] and `bias` f32[K] of the margins x . weights + bias; the largest says which class."""
         weights = params.reshape(-1, self.num_classes)
         return {"weights": weights[:-1], "bias": np.float32(INTERCEPT_COLUMN) * weights[-1]}
+
+
+def _exponentials(margins: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """exp(margin - largest margin) f64[..., K] in whole numbers of 2^-40, and their sum f64[..., 1], which is exact."""
+    whole = jnp.rint(jnp.exp(margins - margins.max(-1, keepdims=True)) * 2.0**40)
+    return whole * 2.0**-40, whole.sum(-1, keepdims=True) * 2.0**-40

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.features import FeatureMap
+from l2p.fixed_point import Lines
 from l2p.models.base import INTERCEPT_COLUMN, Factor, safe_sqrt
 from l2p.models.linear import GeneralizedLinear
 from l2p.task import Rows
@@ -44,11 +45,14 @@ class Square(GeneralizedLinear):
     def curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.ones(jnp.broadcast_shapes(margin.shape, y.shape), margin.dtype)
 
+    def classes(self, margins: jax.Array) -> jax.Array:
+        return (margins > 0.5).astype(jnp.float32)
+
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
         return self.margin(params, x)
 
     def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
-        return (self.margin(params, x) > 0.5).astype(jnp.float32)
+        return self.classes(self.margin(params, x))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Quadratic(Square):
     name: ClassVar[str] = "quadratic"
     kinds: ClassVar[tuple[str, ...]] = ("regression",)
     has_intercept: ClassVar[bool] = False
+    shortest: ClassVar[float] = 1.0 / 32.0
 
     def num_params(self, num_features: int) -> int:
         return num_features
@@ -92,6 +97,12 @@ class Quadratic(Square):
         residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
         weight = rows.mask * residual * factor(jnp.abs(residual) * safe_sqrt(squares))
         return lines.weighted_sum(rows.x, weight)
+
+    def exact_lines(self, lines: Lines) -> tuple[Lines, float]:
+        return lines.map(FeatureMap(jnp.full(lines.offset.shape, 0.5), jnp.full((), 2.0))), 0.0
+
+    def exact_margins(self, params: jax.Array, lines: Lines) -> jax.Array:
+        return self.exact_lines(lines)[0].dot(params.T, jnp.zeros(params.shape[:-1]))
 
     def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         return params * features.scale

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import struct
+from l2p.fixed_point import MARGIN, ExactSum, Whole, value_of
 from l2p.privacy.sampling import FixedSize, PermutationEpochs, Sampler
 
 #: Steps of the release grid per unit of a query's bound on one row's contribution.
@@ -42,9 +43,10 @@ class Noise(abc.ABC):
     def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
         """Standard noise f[shape] of `distribution` (gaussian, gumbel or exponential)."""
 
-    def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
+    def add(self, distribution: str, aggregate: jax.Array | ExactSum, scale: jax.Array) -> jax.Array:
         """aggregate f[k] + scale f[] * standard noise of `distribution`."""
-        return aggregate + scale * self.standard(distribution, aggregate.shape)
+        values = value_of(aggregate)
+        return values + scale * self.standard(distribution, values.shape)
 
     def on_grid(self, values: jax.Array) -> jax.Array:
         """The values f[k]; in a release, rounded to the public grid."""
@@ -144,7 +146,9 @@ class HostNoise(Noise):
             raise RuntimeError(f"{draw} was planned, but the step asked for {distribution} noise of {shape}.")
         return jax.lax.bitcast_convert_type(bits, jnp.float64).reshape(shape)
 
-    def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:
+    def add(self, distribution: str, aggregate: jax.Array | ExactSum, scale: jax.Array) -> jax.Array:
+        if distribution == "gaussian" and isinstance(aggregate, ExactSum):
+            return self._add_exactly(aggregate, scale)
         noised = super().add(distribution, aggregate, scale)
         if distribution != "gaussian":
             # A selection's proof is about the noised scores themselves, of which only the index leaves.
@@ -152,6 +156,15 @@ class HostNoise(Noise):
         doublings = jnp.ceil(jnp.log2(jnp.maximum(scale / (self.grid * GRID_STEPS), 1.0))).astype(jnp.int32)
         grid = jnp.ldexp(jnp.asarray(self.grid, noised.dtype), doublings)
         return jnp.rint(noised / grid) * grid
+
+    def _add_exactly(self, aggregate: ExactSum, scale: jax.Array) -> jax.Array:
+        # Whole steps of noise on a whole number of steps: what rounding a Gaussian mechanism's answer gives. All that
+        # follows the sum is post-processing, the rounding to 2^-20 of the noise included.
+        steps = scale.astype(jnp.float64) * (1.0 + MARGIN) / aggregate.unit
+        whole = Whole(jnp.rint(steps * self.standard("gaussian", steps.shape)), aggregate.unit)
+        noised = aggregate.plus(whole)
+        coarse = jnp.ldexp(1.0, jnp.maximum(jnp.ceil(jnp.log2(steps / GRID_STEPS)), 0.0).astype(jnp.int32))
+        return jnp.rint(noised.steps / coarse) * coarse * noised.unit
 
     def on_grid(self, values: jax.Array) -> jax.Array:
         return jnp.rint(values / self.grid) * self.grid

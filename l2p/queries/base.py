@@ -6,6 +6,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import Noise
 from l2p.task import Rows
@@ -14,8 +15,9 @@ from l2p.task import Rows
 class Query(abc.ABC):
     """A noised aggregate of rows. Concrete queries are `l2p.struct` dataclasses.
 
-    `contributions` then `limit` define it, readably; `add` may compute the same sum faster. One that is no sum defines
-    `add` alone, over all rows at once, or `answer`. Only what `answer` or `release` returns may leave the oracle.
+    `contributions` then `limit` define it, readably; `add` may compute the same sum faster, and `exact` is the sum that
+    a release forms. One that is no sum defines `add` alone, over all rows at once, or `answer`. Only what `answer` or
+    `release` returns may leave the oracle.
 
     Attributes:
       name: what the trace calls it.
@@ -37,7 +39,7 @@ class Query(abc.ABC):
 
     @property
     def unit(self) -> jax.Array:
-        """f32[], the public length of which the grid that a release rounds to is the 2^20th part."""
+        """f32[], the public length of which the grid that a solve is rounded to is the 2^20th part."""
         return self.bound
 
     def contributions(self, rows: Rows) -> jax.Array:
@@ -56,11 +58,32 @@ class Query(abc.ABC):
         """The aggregate f32[k] with a block of rows added."""
         return aggregate + rows.mask @ self.limit(self.contributions(rows))
 
+    def exact(self, lines: Lines) -> Whole:
+        """The sum [k] over a block in a release, where a row's part depends on that row and on public facts alone and
+        is at most (1 + `MARGIN`) `bound` long; to be called under float64.
+
+        As written here contributions are formed one row at a time. Queries in this package do it block by block.
+        """
+        bound = jnp.asarray(self.bound).astype(jnp.float64)
+        unit = bound * 2.0**-COEFFICIENT_BITS
+
+        def add(total: jax.Array, row: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+            x, y, counted = row
+            one = Rows(x[None, :], y[None], jnp.ones(1, jnp.float32))
+            limited = self.limit(self.contributions(one).astype(jnp.float64))
+            norm = jnp.sqrt(jnp.square(limited).sum(-1))
+            part = coefficients(limited, norm, jnp.ones_like(norm), bound[None], unit)
+            return total + counted * part.steps[0], None
+
+        block = lines.block
+        rows = lines.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)
+        return Whole(jax.lax.scan(add, jnp.zeros(self.empty().shape, jnp.float64), rows)[0], unit)
+
     def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> jax.Array:
         """The answer from all rows at once: how a query that is not additive is answered, in a release in float64."""
         return self.release(self.add(self.empty(), rows), noise, adjacency)
 
-    def release(self, aggregate: jax.Array, noise: Noise, adjacency: Adjacency) -> jax.Array:
+    def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
         """The answer: the aggregate with noise of scale noise_multiplier * bound * sensitivity_factor."""
         scale = self.noise_multiplier * self.bound * adjacency.sensitivity_factor
         return noise.add(self.mechanism, aggregate, scale)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
+from l2p.fixed_point import Lines, Whole
 from l2p.models import Model
 from l2p.queries.base import Query
 from l2p.task import Rows
@@ -33,6 +34,10 @@ class CorrectCount(Query):
 
     def contributions(self, rows: Rows) -> jax.Array:
         return (self.model.classify(self.params, rows.x) == rows.y).astype(jnp.float32)[:, None]
+
+    def exact(self, lines: Lines) -> Whole:
+        right = self.model.exact_classes(self.params, lines) == lines.y
+        return lines.sum(Whole(right.astype(jnp.float64)[:, None], jnp.ones((), jnp.float64)))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(1, jnp.float32)

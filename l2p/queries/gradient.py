@@ -8,7 +8,8 @@ import optax
 
 from l2p import struct
 from l2p.features import FeatureMap
-from l2p.models import Model
+from l2p.fixed_point import MARGIN, ExactSum, Lines, Whole, value_of
+from l2p.models import LEAST_NORM, Model
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise
 from l2p.queries.base import Query
@@ -48,13 +49,30 @@ class ClippedGradient(Query):
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         return aggregate + self.model.clipped_gradient_sum(self.params, rows, self.features, self.clip_norm)
 
+    def exact(self, lines: Lines) -> Whole:
+        def factor(norms: jax.Array) -> jax.Array:
+            return jnp.minimum(1.0, self.clip_norm / jnp.maximum(norms, LEAST_NORM))
+
+        return self.model.exact_gradient_sum(self.params, lines.map(self.features), factor, self.bound)
+
+
+#: How many bounds long a sum may be whose norm or eigenvalue is released; more rows than that fit into no table.
+MAX_BOUNDS = 2.0**30
+
+
+def rounding(size: int) -> float:
+    """What float64 and the grid may add, in bounds, to how far a row moves a function of a sum of this many numbers."""
+    return MARGIN + 2.0**-19 + (size + 4) * 2.0**-23
+
 
 @struct.dataclass
 class GradientNorm(Query):
     """L2 norm of the clipped gradient sum, with Gaussian noise: f32[1].
 
     The norm of a sum moves by at most one row's bound, so this direct query needs no batch size; Algorithm 2 of Hong
-    et al. (2021) asks for the square, whose sensitivity grows with the batch.
+    et al. (2021) asks for the square, whose sensitivity grows with the batch. A norm is not exact in float64, so it is
+    taken to be at most 2^30 bounds long, beyond any table: then it errs by (p + 4) 2^-54 of that at most, and by half a
+    step of the grid that it is rounded to.
 
     Attributes:
       gradient: the gradient query whose aggregate is measured; its own noise is not added.
@@ -68,7 +86,7 @@ class GradientNorm(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.gradient.clip_norm
+        return self.gradient.clip_norm * (1.0 + rounding(self.gradient.params.shape[0]))
 
     @property
     def clip_norm(self) -> jax.Array:
@@ -83,5 +101,9 @@ class GradientNorm(Query):
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         return self.gradient.add(aggregate, rows)
 
-    def release(self, aggregate: jax.Array, noise: Noise, adjacency: Adjacency) -> jax.Array:
-        return super().release(optax.safe_norm(aggregate, 1e-12)[None], noise, adjacency)
+    def exact(self, lines: Lines) -> Whole:
+        return self.gradient.exact(lines)
+
+    def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
+        norm = jnp.minimum(optax.safe_norm(value_of(aggregate), 1e-12), MAX_BOUNDS * self.clip_norm)
+        return super().release(noise.on_grid(norm[None]), noise, adjacency)

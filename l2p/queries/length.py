@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.features import FeatureMap
+from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, numbers
 from l2p.models.base import safe_sqrt
 from l2p.queries.base import Query
 from l2p.task import Rows
@@ -34,6 +35,11 @@ class LengthSum(Query):
 
     def contributions(self, rows: Rows) -> jax.Array:
         return safe_sqrt(self.features.squared_norms(rows.x))[:, None]
+
+    def exact(self, lines: Lines) -> Whole:
+        longest = self.longest.astype(jnp.float64)
+        lengths = jnp.minimum(lines.map(self.features).lengths(), longest)
+        return lines.sum(numbers(lengths[:, None], longest * 2.0**-COEFFICIENT_BITS))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(1, jnp.float32)

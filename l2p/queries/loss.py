@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
+from l2p.fixed_point import Lines, Whole
 from l2p.models import Model
 from l2p.queries.base import Query
-from l2p.queries.selection import clip_losses
+from l2p.queries.selection import clip_losses, exact_losses
 from l2p.task import Rows
 
 
@@ -46,6 +47,9 @@ class ClippedLoss(Query):
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         return aggregate + self.limit(self.model.losses(self.candidates, rows.x, rows.y)) @ rows.mask
+
+    def exact(self, lines: Lines) -> Whole:
+        return lines.sum(exact_losses(self.model.exact_losses(self.candidates, lines), self.clip_norm))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.candidates.shape[0], jnp.float32)

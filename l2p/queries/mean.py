@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
+from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients
 from l2p.queries.base import Query
 from l2p.task import Rows
 
@@ -32,6 +33,12 @@ class FeatureSum(Query):
 
     def contributions(self, rows: Rows) -> jax.Array:
         return rows.x
+
+    def exact(self, lines: Lines) -> Whole:
+        lengths = jnp.maximum(lines.lengths(), 2.0**-COEFFICIENT_BITS)
+        one = jnp.ones_like(lengths)
+        unit = jnp.asarray(2.0**-COEFFICIENT_BITS)
+        return lines.weighted_sum(coefficients(one, one, one, self.bound / lengths, unit))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_features, jnp.float32)

@@ -9,10 +9,12 @@ import numpy as np
 
 from l2p import struct
 from l2p.features import FeatureMap
+from l2p.fixed_point import COEFFICIENT_BITS, MARGIN, ExactSum, Lines, Whole, coefficients, joined, numbers, value_of
 from l2p.models import INTERCEPT_COLUMN
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise
 from l2p.queries.base import Query, limit_norm
+from l2p.queries.gradient import MAX_BOUNDS, rounding
 from l2p.queries.shrunk import shrunk
 from l2p.task import Rows
 
@@ -34,6 +36,25 @@ def unfolded(vector: jax.Array, size: int) -> jax.Array:
     weight = jnp.asarray(np.where(row == column, 1.0, math.sqrt(0.5)), vector.dtype)
     upper = jnp.zeros((size, size), vector.dtype).at[row, column].set(vector * weight)
     return upper + jnp.triu(upper, 1).T
+
+
+def exact_moment(lines: Lines, norm_bound: jax.Array, constant: float = 0.0) -> Whole:
+    """`folded` sum of z z' over a block's rows z with one more column of a constant, each shrunk to `norm_bound`.
+
+    Shrunk rows are rounded to whole units, so that their products are whole numbers; with a third of the margin each,
+    their products stay within it. Folding is part of the public units.
+    """
+    values = lines.values()
+    if constant:
+        values = jnp.column_stack([values, jnp.full(len(values), constant)])
+    size, norm_bound = values.shape[1], norm_bound.astype(jnp.float64)
+    unit = norm_bound * 2.0**-COEFFICIENT_BITS
+    longest = norm_bound * (1.0 + MARGIN / 3.0) - 0.5 * size**0.5 * unit
+    factor = jnp.minimum(1.0, longest / jnp.maximum(lines.lengths(constant), 1e-150))
+    short = numbers(values * factor[:, None], unit).steps * lines.block.counted.astype(jnp.float64)[:, None]
+    row, column = np.triu_indices(size)
+    weight = jnp.asarray(np.where(row == column, 1.0, math.sqrt(2.0)))
+    return Whole((short.T @ short)[row, column], jnp.square(unit) * weight)
 
 
 @struct.dataclass
@@ -71,6 +92,9 @@ class SecondMoment(Query):
         lines, _ = shrunk(rows, self.norm_bound)
         return aggregate + folded((lines.T * rows.mask[None, :]) @ lines)
 
+    def exact(self, lines: Lines) -> Whole:
+        return exact_moment(lines, self.norm_bound, INTERCEPT_COLUMN)
+
 
 @struct.dataclass
 class Covariance(Query):
@@ -106,12 +130,17 @@ class Covariance(Query):
         mapped = limit_norm(self.features.apply(rows.x), self.norm_bound)
         return aggregate + folded((mapped.T * rows.mask[None, :]) @ mapped)
 
+    def exact(self, lines: Lines) -> Whole:
+        return exact_moment(lines.map(self.features), self.norm_bound)
+
 
 @struct.dataclass
 class LeastEigenvalue(Query):
     """The least eigenvalue of a second moment, with Gaussian noise: f32[1].
 
-    An eigenvalue of a symmetric matrix moves by no more than the matrix does, in the norm of Frobenius (Weyl).
+    An eigenvalue of a symmetric matrix moves by no more than the matrix does, in the norm of Frobenius (Weyl), and
+    neither does that of a matrix shortened to a length. Shortened to 2^30 bounds, which no table's is, what float64 may
+    err by in an eigenvalue is a matter of bounds too (see `rounding`; eight times that of a norm is taken).
 
     Attributes:
       moment: whose aggregate is measured; its own noise is not added.
@@ -125,8 +154,7 @@ class LeastEigenvalue(Query):
 
     @property
     def bound(self) -> jax.Array:
-        # A float64 eigenvalue errs by some 2^-53 of the matrix, whose norm is at most N bounds: far less, below 2^30.
-        return self.moment.bound * (1.0 + 2.0**-20)
+        return self.moment.bound * (1.0 + 8.0 * rounding(self.moment.num_features + 1))
 
     def contributions(self, rows: Rows) -> jax.Array:
         return self.moment.contributions(rows)
@@ -140,9 +168,14 @@ class LeastEigenvalue(Query):
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         return self.moment.add(aggregate, rows)
 
-    def release(self, aggregate: jax.Array, noise: Noise, adjacency: Adjacency) -> jax.Array:
-        least = jnp.linalg.eigvalsh(unfolded(aggregate, self.moment.num_features + 1))[:1]
-        return super().release(least, noise, adjacency)
+    def exact(self, lines: Lines) -> Whole:
+        return self.moment.exact(lines)
+
+    def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
+        total = value_of(aggregate)
+        short = jnp.minimum(1.0, MAX_BOUNDS * self.moment.bound / jnp.maximum(jnp.linalg.norm(total), 1e-30))
+        least = jnp.linalg.eigvalsh(unfolded(total * short, self.moment.num_features + 1))[:1]
+        return super().release(noise.on_grid(least), noise, adjacency)
 
 
 @struct.dataclass
@@ -170,6 +203,13 @@ class CrossMoment(Query):
         # Shrunk as in the second moment, and not after the target has made them shorter.
         lines, targets = shrunk(rows, self.norm_bound)
         return targets[:, None] * lines
+
+    def exact(self, lines: Lines) -> Whole:
+        targets, lengths = jnp.clip(lines.y, 0.0, 1.0), lines.lengths(INTERCEPT_COLUMN)
+        largest, unit = self.bound.astype(jnp.float64) / lengths, jnp.asarray(2.0**-COEFFICIENT_BITS)
+        weights = coefficients(targets, targets, jnp.minimum(1.0, largest), largest, unit)
+        intercept = lines.sum(weights)
+        return joined(lines.weighted_sum(weights), Whole(intercept.steps, intercept.unit * INTERCEPT_COLUMN))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_features + 1, jnp.float32)

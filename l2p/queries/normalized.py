@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.features import FeatureMap
+from l2p.fixed_point import Lines, Whole
 from l2p.models import LEAST_NORM, Model
 from l2p.queries.base import Query
 from l2p.task import Rows
@@ -62,3 +63,6 @@ class NormalizedGradient(Query):
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         return aggregate + self.model.scaled_gradient_sum(self.params, rows, self.features, self._factor)
+
+    def exact(self, lines: Lines) -> Whole:
+        return self.model.exact_gradient_sum(self.params, lines.map(self.features), self._factor, self.bound)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.errors import InputError
+from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, numbers, value_of
 from l2p.models import Model
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import Noise
@@ -21,6 +22,12 @@ SELECTION_NOISE = ("gumbel", "exponential")
 def clip_losses(losses: jax.Array, clip_norm: jax.Array) -> jax.Array:
     """Losses of any shape clipped to [0, clip_norm]; NaN counts as clip_norm."""
     return jnp.clip(jnp.where(jnp.isnan(losses), clip_norm, losses), 0.0, clip_norm)
+
+
+def exact_losses(losses: jax.Array, clip_norm: jax.Array) -> Whole:
+    """`clip_losses` in whole units, at most clip_norm each: f64[n, k] -> [n, k]."""
+    clip_norm = clip_norm.astype(jnp.float64)
+    return numbers(clip_losses(losses, clip_norm), clip_norm * 2.0**-COEFFICIENT_BITS)
 
 
 class Selection(Query):
@@ -47,6 +54,10 @@ class Selection(Query):
     @abc.abstractmethod
     def losses(self, rows: Rows) -> jax.Array:
         """Every candidate's loss on every row: f32[k, n]."""
+
+    @abc.abstractmethod
+    def exact_losses(self, lines: Lines) -> jax.Array:
+        """The same on a block's rows, f64[n, k]: a row's losses depend on that row alone."""
 
     def event(self) -> Event:
         """What choosing once costs; `InputError` for noise that no theorem about selections covers."""
@@ -75,9 +86,12 @@ class Selection(Query):
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_candidates, jnp.float32)
 
-    def release(self, aggregate: jax.Array, noise: Noise, adjacency: Adjacency) -> jax.Array:
+    def exact(self, lines: Lines) -> Whole:
+        return lines.sum(exact_losses(self.exact_losses(lines), self.clip_norm))
+
+    def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
         # The noise enters with a minus sign: lower the score of a candidate at random, then take the minimum.
-        return jnp.argmax(super().release(-aggregate, noise, adjacency)).astype(jnp.int32)
+        return jnp.argmax(super().release(-value_of(aggregate), noise, adjacency)).astype(jnp.int32)
 
 
 @struct.dataclass
@@ -103,6 +117,9 @@ class NoisyMinimum(Selection):
 
     def losses(self, rows: Rows) -> jax.Array:
         return self.model.losses(self.candidates, rows.x, rows.y)
+
+    def exact_losses(self, lines: Lines) -> jax.Array:
+        return self.model.exact_losses(self.candidates, lines)
 
 
 @struct.dataclass
@@ -137,3 +154,6 @@ class NoisyLineSearch(Selection):
 
     def losses(self, rows: Rows) -> jax.Array:
         return self.model.losses_along(self.params, self.direction, self.sizes, rows.x, rows.y)
+
+    def exact_losses(self, lines: Lines) -> jax.Array:
+        return self.model.exact_losses(self.params[None, :] - self.sizes[:, None] * self.direction[None, :], lines)
