@@ -75,7 +75,9 @@ def loss_by_rounding(rows: Rows) -> float:
 
 
 def main() -> None:
-    about = f"jax {jax.__version__} on {jax.default_backend()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    about = (
+        f"jax {jax.__version__} on {jax.default_backend()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
     print(f"a release beside its simulation, warm, medians of {REPETITIONS}; {about}")
     for shape in SHAPES:
         rows = table(*shape)

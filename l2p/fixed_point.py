@@ -229,9 +229,7 @@ def mapped(lines: Lines, features: FeatureMap) -> Lines:
     return public.replace(block=blocks)  # type: ignore[attr-defined]
 
 
-def coefficients(
-    vectors: jax.Array, norms: jax.Array, factor: jax.Array, largest: jax.Array, unit: jax.Array
-) -> Whole:
+def coefficients(vectors: jax.Array, norms: jax.Array, factor: jax.Array, largest: jax.Array, unit: jax.Array) -> Whole:
     """Every row's vector times its factor in whole units, of L2 norm at most (1 + MARGIN) `largest`.
 
     Rounding to the nearest unit lengthens a vector of m numbers by at most sqrt(m) / 2 units. Where they and what float64

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 from scipy import integrate, special, stats
 
-from l2p import oracle
 from l2p.errors import InputError
 from l2p.features import Basis, FeatureMap
+from l2p.fixed_point import MARGIN, ExactSum, Whole
 from l2p.models import INTERCEPT_COLUMN, Logistic
 from l2p.oracle import exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, convert
-from l2p.privacy.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise, Noise
+from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise, Noise
 from l2p.privacy.prices import FIXED_SCHEDULES
 from l2p.protectors.agd import NUM_CANDIDATES
 from l2p.queries import (
@@ -228,14 +228,17 @@ _exact = jax.jit(exact_sum)
 
 
 def exact(query, rows):
-    """The aggregate that a release forms, in whole grid steps, and the grid."""
+    """The aggregate that a release forms, in whole units i64[..., k], and the units f64[..., k]."""
     with jax.enable_x64(True):
-        total, grid = _exact(query, rows)
-    total, grid = np.asarray(total), float(grid)
-    assert total.dtype == np.float64
-    steps = total / grid
-    assert np.array_equal(steps, np.rint(steps))  # on the grid: whole numbers, and exact ones below 2^53
-    return steps.astype(np.int64), grid
+        return in_units(_exact(query, rows))
+
+
+def in_units(total):
+    high, low = np.asarray(total.high), np.asarray(total.low)
+    assert high.dtype == low.dtype == np.float64
+    assert np.array_equal(high, np.rint(high))
+    assert np.array_equal(low, np.rint(low))
+    return high.astype(np.int64) * 2**32 + low.astype(np.int64), np.asarray(total.unit)
 
 
 @ADDITIVE
@@ -245,9 +248,9 @@ def test_clean_value_is_that_of_naive_float64_loops(query):
     fast = aggregate(query, rows)
     np.testing.assert_allclose(fast, total, atol=2e-6 * N, rtol=0)
     np.testing.assert_allclose(query.release(fast, NoNoise(), Adjacency.ZERO_OUT), answer, atol=2e-6 * N, rtol=0)
-    steps, grid = exact(query, rows)
-    # Each row is shrunk and rounded: a few steps of the grid, and float32 contributions.
-    np.testing.assert_allclose(steps * grid, total, atol=N * (4 * grid + 1e-6), rtol=0)
+    steps, unit = exact(query, rows)
+    # Features are rounded to 2^-21, coefficients to a few parts in 2^20 of the bound.
+    np.testing.assert_allclose(steps * unit, total, atol=N * 4e-6, rtol=0)
 
 
 @ADDITIVE
@@ -340,6 +343,7 @@ def stacked_exact():
 def check_sensitivity(query, differences, bound, adjacency, rounding=0.0):
     """Differences [tables, k] from the first table, under the norm that the query's noise is scaled to."""
     limit = bound * adjacency.sensitivity_factor
+    assert differences.dtype == np.float64
     one_sign = np.all((differences >= -rounding).all(1) | (differences <= rounding).all(1))
     if isinstance(query, Selection):
         # Selections need more than a bound per score: one sign (monotone), or a range of twice the bound.
@@ -368,15 +372,17 @@ def test_no_neighbour_moves_the_float32_sum_by_more_than_the_bound(query, adjace
 
 @ADJACENCIES
 @ADDITIVE
-def test_no_neighbour_moves_the_exact_sum_by_more_than_the_bound_to_the_last_bit(query, adjacency, monkeypatch):
-    monkeypatch.setattr(oracle, "RELEASE_BLOCK", 4)
+def test_no_neighbour_moves_the_exact_sum_by_more_than_the_bound_and_its_margin(query, adjacency):
     with jax.enable_x64(True):
-        totals, grids = stacked_exact()(query, neighbours(adjacency))
-    steps = np.asarray(totals) / np.asarray(grids)[:, None]
-    assert np.array_equal(steps, np.rint(steps))
-    differences = (steps[1:] - steps[0]).astype(np.int64).astype(object)  # Python integers: no rounding at all
-    worst = check_sensitivity(query, differences.astype(np.int64), int(GRID_STEPS), adjacency)
-    assert worst > 0.9 * GRID_STEPS
+        steps, unit = in_units(stacked_exact()(query, neighbours(adjacency)))
+    assert (unit == unit[0]).all()  # public, and so the same for all neighbours
+    bound = float(query.bound)
+    # Losses are never above their bound, in whole units; sums have the margin that their noise is widened by.
+    selects = isinstance(query, Selection)
+    worst = check_sensitivity(
+        query, (steps[1:] - steps[0]) * unit[0], bound * (1 if selects else 1 + MARGIN), adjacency
+    )
+    assert worst > 0.9 * bound
 
 
 @ADDITIVE
@@ -385,22 +391,22 @@ def test_every_exact_contribution_is_within_the_bound_for_random_rows(query):
     x = random.normal(size=(400, D)) * np.exp(random.uniform(-8, 8, (400, 1)))
     rows = Rows(f32(x), f32(np.ones(400)), f32(np.ones(400)))
     with jax.enable_x64(True):
-        single = jax.jit(jax.vmap(exact_sum, (None, 0)))
-        totals, grids = single(query, jax.tree.map(lambda leaf: leaf[:, None], rows))
-        steps = (np.asarray(totals) / np.asarray(grids)[:, None]).astype(np.int64)
+        steps, unit = in_units(stacked_exact()(query, jax.tree.map(lambda leaf: leaf[:, None], rows)))
     if isinstance(query, Selection):
         assert steps.min() >= 0
-        assert 0.999 * GRID_STEPS < steps.max() <= GRID_STEPS
+        assert 0.999 * 2**20 < steps.max() <= 2**20
     else:
-        squares = (steps * steps).sum(1)
-        assert 0.999 * GRID_STEPS**2 < squares.max() <= GRID_STEPS**2
+        lengths = np.sqrt(np.square(steps * unit).sum(1))
+        # Rows in [0, 1] have no gradients beside which the stability constant is nothing.
+        reached = 0.9 if isinstance(query, NormalizedGradient) else 0.999
+        assert reached * float(query.bound) < lengths.max() <= float(query.bound) * (1 + MARGIN)
 
 
 def test_the_eigenvalue_that_is_released_moves_no_more_than_its_matrix():
     query = QUERIES["least eigenvalue"]
     for adjacency in Adjacency:
         with jax.enable_x64(True):
-            totals, _ = stacked_exact()(query, neighbours(adjacency))
+            totals = stacked_exact()(query, neighbours(adjacency)).value
             least = np.array([float(query.release(total, NoNoise(), adjacency)[0]) for total in totals])
         moved = np.abs(least - least[0]).max()
         # No more where a row is replaced: x x' - y y' stretches nothing by more than the longer of the two.
@@ -417,12 +423,12 @@ def test_the_norm_that_is_released_moves_no_more_than_its_gradient():
 
 
 @pytest.mark.parametrize("kind", ["gradient", "feature sum", "minimum, gumbel"])
-def test_exact_sum_is_the_same_integer_in_any_order_and_any_blocks(kind, monkeypatch):
+def test_exact_sum_is_the_same_integer_in_any_order_and_any_parts(kind):
     query = QUERIES[kind]
     random = np.random.default_rng(3)
     count = 301
     rows = Rows(f32(random.random((count, D))), f32(random.random(count) < 0.5), f32(random.random(count) < 0.9))
-    whole, grid = exact(query, rows)
+    whole, _ = exact(query, rows)
     for _ in range(5):
         order = random.permutation(count)
         steps, _ = exact(query, jax.tree.map(lambda leaf, order=order: leaf[order], rows))
@@ -430,12 +436,6 @@ def test_exact_sum_is_the_same_integer_in_any_order_and_any_blocks(kind, monkeyp
         cut = int(random.integers(count))
         parts = [rows.replace(mask=rows.mask * f32(side)) for side in (np.arange(count) < cut, np.arange(count) >= cut)]
         assert np.array_equal(sum(exact(query, part)[0] for part in parts), whole)
-    # A block size that is a multiple of the vector width, as the shipped one is.
-    assert oracle.RELEASE_BLOCK % 64 == 0
-    monkeypatch.setattr(oracle, "RELEASE_BLOCK", 64)
-    with jax.enable_x64(True):
-        total, _ = jax.jit(lambda query, rows: exact_sum(query, rows))(query, rows)
-    assert np.array_equal(np.asarray(total) / grid, whole)
 
 
 def test_a_large_stability_constant_makes_it_the_plain_gradient_sum():
@@ -536,6 +536,30 @@ def test_host_noise_is_what_the_host_drew_bit_for_bit():
     assert np.array_equal(given, drawn)
     assert 2.0**-23 < np.abs(added - drawn).max() <= 2.0**-21
     assert np.any(drawn != drawn.astype(np.float32))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_noise_on_an_exact_sum_has_the_scale_asked_for_and_hides_low_bits(scale):
+    unit, high = 2.0**-40, 2.0**20  # a sum of 2^52 units, as many blocks of rows may have
+    with jax.enable_x64(True):
+        total = ExactSum(*(jnp.full(DRAWS, value, jnp.float64) for value in (high, 1.0, unit)))
+        noise = host_noise("gaussian", DRAWS, 0.0)
+        added = np.asarray(noise.add("gaussian", total, jnp.float32(scale)))
+    check_scale(added - (high * 2.0**32 + 1.0) * unit, scale, "gaussian")
+    coarse = unit * 2.0 ** max(0, math.ceil(math.log2(scale / unit) - 20 + 1e-9))
+    assert np.array_equal(added / coarse, np.rint(added / coarse))
+    assert coarse == unit or coarse > scale * 2.0**-21
+
+
+def test_exact_sums_of_any_number_of_blocks_lose_no_unit():
+    most = 2.0**53
+    with jax.enable_x64(True):
+        total = ExactSum.empty(2)
+        plus = jax.jit(lambda total, steps: total.plus(Whole(steps, jnp.ones(()))))
+        for sign in (1, 1, 1, -1, 1, 1):
+            total = plus(total, jnp.array([sign * most, sign * (most - 1)]))
+        steps, _ = in_units(total)
+    assert steps.tolist() == [4 * 2**53, 4 * (2**53 - 1)]
 
 
 def test_noise_calls_are_independent_of_each_other_and_of_the_key():
