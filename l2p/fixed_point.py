@@ -8,8 +8,8 @@ a compiler chooses how to add by the shape of the table. Here every operation is
 - products and sums of whole numbers that stay below 2^53, so that float64 holds every partial result exactly;
 - functions of public values only.
 
-Rows have `line_bits` bits (21 up to 512 features), coefficients 20, and the 2,048 lines of a block take 11 more. Sums of
-blocks are kept in two parts of 32 bits and more, so that no table is too long. docs/accounting.md has the proof.
+Rows have `line_bits` bits (21 up to 512 features), coefficients 20, and the 2,048 lines of a block take 11 more. Sums
+of blocks are kept in two parts of 32 bits and more, so that no table is too long. docs/accounting.md has the proof.
 
 All functions are to be called under `jax.enable_x64(True)`, but for `Block.of`, which can be.
 """
@@ -207,7 +207,7 @@ def raw_lines(x: jax.Array, y: jax.Array, mask: jax.Array) -> Lines:
 
 
 def picked(lines: Lines, indices: jax.Array, mask: jax.Array) -> Lines:
-    """The lines f[b, n, ...] of these indices i32[m], in stacked blocks of their own; those of mask f32[m] 0 are null."""
+    """The lines of these indices i32[m] in stacked blocks of their own; null rows where mask f32[m] is 0."""
     short = -len(indices) % BLOCK
     indices, mask = jnp.pad(indices, (0, short)), jnp.pad(mask, (0, short))
     blocks = len(indices) // BLOCK
@@ -232,8 +232,8 @@ def mapped(lines: Lines, features: FeatureMap) -> Lines:
 def coefficients(vectors: jax.Array, norms: jax.Array, factor: jax.Array, largest: jax.Array, unit: jax.Array) -> Whole:
     """Every row's vector times its factor in whole units, of L2 norm at most (1 + MARGIN) `largest`.
 
-    Rounding to the nearest unit lengthens a vector of m numbers by at most sqrt(m) / 2 units. Where they and what float64
-    may have lost in the norms exceed the margin, the vector is shortened before.
+    Rounding to the nearest unit lengthens a vector of m numbers by at most sqrt(m) / 2 units. Where that and what
+    float64 may have lost in the norms exceed the margin, the vector is shortened before.
 
     Args:
       vectors: f64[n] or f64[n, m].

@@ -243,7 +243,7 @@ def test_a_row_adds_the_same_with_any_number_of_features(size):
         assert np.array_equal(total(query, rows), total(query, tuple(leaf[:-1] for leaf in rows)) + part)
 
 
-# --------------------------------------------------------------------------------- against exact arithmetic, by fractions
+# ---------------------------------------------------------------------------- against exact arithmetic, by fractions
 def exact_dot(steps, shift, unit, weights, constant):
     """The sum that `Lines.dot` promises: of weights rounded to whole units, in fractions."""
     bits = 52 - (line_bits(len(weights)) + 1) - math.ceil(math.log2(len(weights)))
@@ -307,7 +307,7 @@ def test_a_hinge_turns_where_exact_arithmetic_says():
         assert np.sign(part[1]) == expected[place]
 
 
-# ------------------------------------------------------------------------------------------------ planted bugs are caught
+# --------------------------------------------------------------------------------------------- planted bugs are caught
 def cancelling(count=2, size=16):
     """Losses of candidates of scale 1e9 whose margins are 0 on rows that are equal in every feature."""
     params = np.random.default_rng(0).normal(size=(count, size + 1))
@@ -378,17 +378,18 @@ def test_a_kink_met_by_rounded_margins_is_caught():
     assert not np.array_equal(hinge_signs(rounded, y), expected)
 
 
-def test_a_block_that_follows_the_table_is_caught(monkeypatch):
-    x, y, mask = table(100)
-    monkeypatch.setattr(fixed_point, "BLOCK", 128)
-    with pytest.raises(AssertionError):
-        jax.jit(lambda *rows: raw_lines(*rows))  # not what was compiled before
+def test_blocks_have_one_size_whatever_the_table_s_and_one_that_follows_it_is_caught(monkeypatch):
+    def shape(count):
         with jax.enable_x64(True):
-            lines = raw_lines(jnp.asarray(x), jnp.asarray(y), jnp.asarray(mask))
-        assert lines.block.y.shape == (1, BLOCK)
+            return raw_lines(*(jnp.asarray(leaf) for leaf in table(count))).block.y.shape
+
+    assert [shape(count) for count in (1, 100, 2048, 2049)] == [(1, 2048), (1, 2048), (1, 2048), (2, 2048)]
+    assert BLOCK == 2048
+    monkeypatch.setattr(fixed_point, "BLOCK", 128)  # as min(BLOCK, lines) would have it
+    assert shape(100) != (1, BLOCK)
 
 
-# ------------------------------------------------------------------------------------------------------- from end to end
+# ------------------------------------------------------------------------------------------------- from end to end
 @struct.dataclass
 class Ask(Protector):
     """Asks one query, and releases its answer."""

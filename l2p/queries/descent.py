@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
+from l2p.fixed_point import ExactSum, value_of
 from l2p.models import GeneralizedLinear
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import GRID_STEPS, Noise
@@ -95,6 +96,6 @@ class Descent(Query):
 
         return jax.lax.scan(step, self.start.astype(table.dtype), length=self.num_iterations)[0]
 
-    def release(self, aggregate: jax.Array, noise: Noise, adjacency: Adjacency) -> jax.Array:
+    def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
         # On the grid before and after, so that noise on the grid moves between the same points on every table.
-        return super().release(noise.on_grid(aggregate), noise, adjacency)
+        return super().release(noise.on_grid(value_of(aggregate)), noise, adjacency)

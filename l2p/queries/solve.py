@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from l2p import struct
+from l2p.fixed_point import ExactSum, value_of
 from l2p.models import GeneralizedLinear, Hinge, HuberSVM, Model
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise
@@ -102,5 +103,5 @@ class Minimizer(Query):
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         return minimise(self.model, self.start, rows)
 
-    def release(self, aggregate: jax.Array, noise: Noise, adjacency: Adjacency) -> jax.Array:
-        return aggregate
+    def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
+        return value_of(aggregate)

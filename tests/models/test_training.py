@@ -93,11 +93,11 @@ def test_no_row_moves_a_sum_by_more_than_the_bound_in_float32_or_in_whole_units(
     found = np.asarray(sums(query, tables), np.float64)
     with jax.enable_x64(True):
         exact = exact_sums(query, tables)
-        unit = np.asarray(exact.unit)
+        units = np.asarray(exact.unit)
     # Whole units of few rows, without their fraction: differences of these are exact.
     steps = np.asarray(exact.high) * 2.0**32 + np.asarray(exact.low)
     margin = 0.0 if kind == "minimum" else MARGIN
-    for values, unit, tolerance in ((found, 1.0, 3e-5), (steps, unit[0], margin)):
+    for values, unit, tolerance in ((found, 1.0, 3e-5), (steps, units[0], margin)):
         assert np.isfinite(values).all()
         values = values.reshape(6, -1, values.shape[-1])
         moved = (values[:, 1:] - values[:, :1]) * unit  # what the row adds to the table without it
