@@ -172,6 +172,27 @@ def test_what_changes_nothing_is_allowed(book, statement):
     assert facts(book.path) == before
 
 
+def test_who_reads_sees_one_state_of_the_file_whatever_others_write_meanwhile(book, monkeypatch):
+    """Where a reader sees entries from before a change and links from after it, it takes that for a broken chain."""
+    before, said, listing = book.entries(), [], book_file._listing
+
+    def reserve():
+        with pytest.raises(InputError, match="database is locked") as caught:
+            book.reserve(Cost(0.01, 1e-9), "meanwhile")
+        said.append(caught.value)
+
+    def traced(connection):
+        connection.set_trace_callback(lambda statement: reserve() if "FROM chain" in statement else None)
+        return listing(connection)
+
+    monkeypatch.setattr(book_file, "_PATIENCE", 0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(book_file, "_listing", lambda connection: (patch.undo(), traced(connection))[1])
+        assert book.entries() == before
+    assert len(said) == 1
+    book.reserve(Cost(0.01, 1e-9), "afterwards")
+
+
 def assert_noticed(book, *phrases):
     """Opening it, and a book that was open before, both refuse; the file stays as it is."""
     content = book.path.read_bytes()
