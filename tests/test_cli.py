@@ -3,8 +3,11 @@
 import csv
 import dataclasses
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -17,8 +20,10 @@ from safetensors.numpy import load_file
 
 from l2p import api, checkpoint
 from l2p.cli import COMMANDS, main
+from l2p.errors import InputError
 from l2p.models import NAMES
 from l2p.privacy import Adjacency
+from l2p.privacy.book import Book
 from l2p.privacy.card import Card
 from l2p.privacy.prices import FIXED_SCHEDULES
 from l2p.privacy.sampling import FullBatch
@@ -393,6 +398,57 @@ def shown(path, capsys):
     return json.loads(capsys.readouterr().out)
 
 
+def assert_says_what_stays(said, run, path):
+    amount = run["reserved"]["amount"]
+    assert said.startswith(f"Interrupted. The reservation of mu^2 {amount!r} for this run ({run['id']}) stays in the")
+    assert f"ledger of ward and counts as spent: l2p ledger show {path} lists it" in said
+    assert "l2p ledger release may give it back only if no query was answered" in said
+
+
+def test_ctrl_c_says_that_the_reservation_stays_and_how_to_look_at_it(options, tmp_path, capsys):
+    path = tmp_path / "ward.book"
+    assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
+    # What follows the reservation waits, so that the signal cannot come too late.
+    code = "import sys, time; from l2p import api; from l2p.cli import main; api._train = lambda *_: time.sleep(600); "
+    words = ["apply", "--ledger", str(path), *(word for pair in options.items() for word in pair)]
+    code += f"sys.exit(main({words!r}))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        while not (runs := Book.open(path).entries()):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, out, len(runs)) == (130, "", 1)
+    (run,) = shown(path, capsys)["runs"]
+    assert run["state"] == "reserved"
+    *before, said = err.splitlines()  # XLA may have said something of its cache before
+    assert not any("Traceback" in line or "Interrupted" in line for line in before)
+    assert_says_what_stays(said, run, path)
+
+
+def test_a_command_without_a_reservation_is_interrupted_in_a_word(options, capsys, monkeypatch):
+    monkeypatch.setattr(api, "_train", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert apply(options) == 130
+    assert capsys.readouterr() == ("", "Interrupted.\n")
+
+
+def test_bad_input_that_is_found_after_a_reservation_does_not_count_as_nothing_spent(
+    options, tmp_path, capsys, monkeypatch
+):
+    path = tmp_path / "ward.book"
+    assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(api, "_train", lambda *_: (_ for _ in ()).throw(InputError("the source ended early.")))
+    assert apply(options | {"--ledger": str(path)}) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("the source ended early. The reservation of mu^2")
+
+
 def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, capsys, monkeypatch):
     path = str(tmp_path / "ward.book")
     create = ["ledger", "create", path, "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]
@@ -422,11 +478,13 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
     assert shown(path, capsys) == facts
 
     with monkeypatch.context() as patch:
-        patch.setattr(api, "_train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            apply(second | {"--out": str(tmp_path / "e")})
+        patch.setattr(api, "_train", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        assert apply(second | {"--out": str(tmp_path / "e")}) == 143
+    (said,) = capsys.readouterr().err.splitlines()
     killed = shown(path, capsys)["runs"][1]
     assert killed["state"] == "reserved"
+    assert_says_what_stays(said, killed, path)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     release = ["ledger", "release", path, killed["id"], "--reason", "stopped before its first query"]
     assert "--no-query-was-answered" in refused(main, release)
     assert main([*release, "--no-query-was-answered"]) == 0

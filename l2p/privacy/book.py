@@ -121,22 +121,23 @@ class Book:
         (name, epsilon, delta, adjacency, unit, *limit, created), _ = book_file.load(path)
         return cls(path, name, Budget(epsilon, delta, adjacency), unit, Cost(*limit), created)
 
-    def reserve(self, cost: Cost, what: str) -> str:
+    def reserve(self, cost: Cost, what: str, reservation: str | None = None) -> str:
         """Set budget aside for one run before it reads a row; on disk when this returns the reservation's id.
 
         The cost is the most that the run may spend, and counts as spent from now on, whatever happens to the process,
         until `settle` or `release`. `what` describes the run in one line: its protector, epsilon and delta.
+        `reservation` is an id that `new_id` gave, for callers that have to know it before it is on disk.
         An `InputError` says that the cost does not fit into what is left, or that the file cannot be used.
         """
         cost, what = _numbers(cost), _line("the description of a run", what)
         if not all(0 <= number < math.inf for number in cost) or not any(cost):
             raise InputError(f"{cost} cannot be counted; reserve finite numbers, none below 0 and one above it.")
-        reservation, now = secrets.token_hex(6), _now()
+        reservation, now = reservation or new_id(), _now()
         with book_file.change(self.path) as connection:
             _, rows = book_file.read(connection, self.path)
             if max(total([cost, *(_entry(row).counted for row in rows)], self.limit)) > 0:
                 raise InputError(
-                    f"{self.name} has {self._say(self.left())} left and this run asks for {self._say(cost)}, so it "
+                    f"{self.name} has {self.say(self.left())} left and this run asks for {self.say(cost)}, so it "
                     f"must not start; ask for less, or see what other runs hold with l2p ledger show {self.path}."
                 )
             entry = Entry(reservation, what, "reserved", cost, cost, os.getpid(), platform.node(), now, now, "")
@@ -167,12 +168,12 @@ class Book:
             raise RuntimeError(str(error)) from error  # an InputError would claim that nothing was spent
         if not within:
             raise RuntimeError(
-                f"run {reservation} spent {self._say(cost)}, beyond the {self._say(entry.reserved)} that it reserved "
+                f"run {reservation} spent {self.say(cost)}, beyond the {self.say(entry.reserved)} that it reserved "
                 "and now counts as; withhold its result and report this as a bug."
             )
         if entry.state == "released" and any(cost):
             raise RuntimeError(
-                f"run {reservation} was released ({entry.reason}) but has spent {self._say(cost)}, which counts again; "
+                f"run {reservation} was released ({entry.reason}) but has spent {self.say(cost)}, which counts again; "
                 f"see with l2p ledger show {self.path} whether the guarantee of {self.name} still holds."
             )
 
@@ -212,9 +213,15 @@ class Book:
                 return entry
         raise InputError(f"no run {reservation!r} is in the ledger; l2p ledger show {self.path} lists them.")
 
-    def _say(self, cost: Cost) -> str:
+    def say(self, cost: Cost) -> str:
+        """A cost in words."""
         delta = f" and delta {cost.delta!r}" if self.unit == "basic" or cost.delta else ""
         return f"{AMOUNTS[self.unit]} {cost.amount!r}{delta}"
+
+
+def new_id() -> str:
+    """An id for a reservation."""
+    return secrets.token_hex(6)
 
 
 def total(costs: Iterable[Cost], minus: Cost = Cost(0.0)) -> Cost:  # noqa: B008  (immutable)
