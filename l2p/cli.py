@@ -7,13 +7,14 @@ Ctrl-C or SIGTERM, with a line on standard error that says what stays reserved; 
 import contextlib
 import dataclasses
 import io
+import os
 import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import tyro
 
@@ -65,6 +66,7 @@ DESCRIPTION = """Learned private optimizers: meta-trained on public tasks, run o
 
 Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent; 130 and 143 interrupted by Ctrl-C or SIGTERM;
 1 anything else."""
+_INTERRUPTED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 COMMANDS: dict[str, Callable[..., Any]] = {
     "apply": Apply,
     "protectors": Protectors,
@@ -76,6 +78,17 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": Demo,
     "meta-train": MetaTrain,
 }
+
+
+def run_process() -> NoReturn:
+    """The process `l2p`: `main`, and its exit code."""
+    code = main()
+    if code in _INTERRUPTED:
+        # JAX may still compute in threads of its own, which Python's usual end of a process crashes.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(args: Sequence[str] | None = None) -> int:
