@@ -1,5 +1,6 @@
 """Private training in one call: check everything, run, certify, and say what is guaranteed."""
 
+import dataclasses
 import datetime
 import functools
 import math
@@ -57,7 +58,7 @@ _advance = jax.jit(advance, static_argnames="num_steps")
 
 def private_train(
     data: Rows | RowSource | Task,
-    protector: Protector | str | Path,
+    protector: Protector | Resolved | str | Path,
     budget: Budget,
     *,
     model: str = "logistic",
@@ -71,7 +72,8 @@ def private_train(
 
     Args:
       data: the private rows, a source that streams them, or a task whose public rows the protector may read freely.
-      protector: a protector, or what `l2p apply --protector` takes: a method, a checkpoint's name or its file.
+      protector: a protector, alone or with what is known of it, or what `l2p apply --protector` takes: a method, a
+        checkpoint's name or its file.
       budget: what may be spent, and on which adjacency.
       model: name of the model, as `l2p.models.find_model` takes it: `softmax:10` has ten classes by declaration,
         for they are never read off labels.
@@ -123,7 +125,7 @@ class PlannedRun(NamedTuple):
 
 def plan_run(
     data: Rows | RowSource | Task,
-    protector: Protector | str | Path,
+    protector: Protector | Resolved | str | Path,
     budget: Budget,
     *,
     model: str = "logistic",
@@ -230,7 +232,7 @@ def load(name: str | Path, budget: Budget | None = None, model: str = "logistic"
 
 
 def check(
-    protector: Protector | str | Path,
+    protector: Protector | Resolved | str | Path,
     budget: Budget,
     model: str,
     accountant: str | None = None,
@@ -243,6 +245,9 @@ def check(
     """
     if isinstance(protector, (str, Path)):
         resolved = lookup.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
+    elif isinstance(protector, Resolved):
+        described = lookup.describe(protector.protector, protector.name, model, accountant or protector.accountant)
+        resolved = dataclasses.replace(protector, accountant=described.accountant)
     else:
         resolved = lookup.describe(protector, type(protector).__name__, model, accountant)
     resolved.filter(budget)

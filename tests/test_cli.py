@@ -498,6 +498,30 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
     assert killed["id"] in capsys.readouterr().out
 
 
+def test_a_method_tuned_on_the_private_rows_is_reserved_as_a_whole(options, refused, tmp_path, capsys, monkeypatch):
+    sums, wholes = str(tmp_path / "sums.book"), str(tmp_path / "wholes.book")
+    for path, unit in ((sums, "gdp"), (wholes, "basic")):
+        create = ["ledger", "create", path, "--name", "ward", "--epsilon", "3", "--delta", "1e-5", "--unit", unit]
+        assert main(create) == 0
+    capsys.readouterr()
+    tuned = options | {"--protector": "noisygd:private", "--ledger": wholes}
+    assert "unit rdp or basic" in refused(apply, tuned | {"--ledger": sums, "--out": str(tmp_path / "a")})
+    assert "leave it out" in refused(apply, tuned | {"--accountant": "gdp", "--out": str(tmp_path / "b")})
+    assert "one order only" in refused(apply, tuned | {"--protector": "dpsgd:private", "--out": str(tmp_path / "c")})
+    assert "has no labels" in refused(apply, tuned | {"--model": "square", "--out": str(tmp_path / "e")})
+    assert shown(wholes, capsys)["runs"] == []
+    monkeypatch.setattr("l2p.privacy.selection.NegativeBinomial.draw", lambda *_: 2)
+    assert apply(tuned) == 0
+    (run,) = shown(wholes, capsys)["runs"]
+    assert (run["state"], run["reserved"], run["counted"]) == ("settled", *[{"amount": 2.0, "delta": 1e-6}] * 2)
+    card = Card.from_json(Path(options["--out"], "card.json"))
+    assert (card.protector["name"], card.composition["reservation"]) == ("noisygd:private", run["id"])
+    assert "Papernot & Steinke 2022, Theorem 2" in card.theorem
+    assert main(["account", "--card", str(Path(options["--out"], "card.json")), "--verify"]) == 0
+    capsys.readouterr()
+    assert "must not start" in refused(apply, tuned | {"--out": str(tmp_path / "d")})
+
+
 @pytest.mark.parametrize(
     ("args", "phrase"),
     [
