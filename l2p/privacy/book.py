@@ -1,7 +1,8 @@
 """What all runs on one data set have spent together: a file, kept between runs and shared by processes.
 
 One file holds one data set, whose name people declare. Keep one file only: a copy, or a backup put back, has forgotten
-what was spent since, and runs that obey it void the guarantee.
+what was spent since, and runs that obey it void the guarantee. Nothing can detect that; other changes to the file are
+refused or noticed (`l2p.privacy.book_file`).
 """
 
 import dataclasses
