@@ -67,6 +67,7 @@ _SCHEMA = (
 )
 # Of the listing of version 1, which l2p 0.1.0 made: no chain, and REPLACE could delete entries.
 _FIRST_LISTING = "b8e1eca7dfd403745b0674593ebc95d12997f09695b6a363661627a71e15e959"
+_JSON = json.JSONEncoder(default=repr)
 
 Row = tuple[Any, ...]
 
@@ -161,11 +162,13 @@ def _lay(connection: sqlite3.Connection, terms: Row) -> None:
 def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
     if _digest(_listing(connection)) != _FIRST_LISTING:
         raise _changed(path, "its schema is not that of l2p 0.1.0")
-    (terms,) = connection.execute("SELECT * FROM book").fetchall()
+    books = connection.execute("SELECT * FROM book").fetchall()
+    if len(books) != 1:
+        raise _changed(path, f"it has {len(books)} sets of terms")
     rows = connection.execute("SELECT * FROM entry ORDER BY rowid").fetchall()
     connection.execute("DROP TABLE entry")
     connection.execute("DROP TABLE book")
-    _lay(connection, terms)
+    _lay(connection, books[0])
     for row in rows:
         append(connection, row)
 
@@ -179,7 +182,7 @@ def _link(connection: sqlite3.Connection, number: int, previous: str | None, row
 
 def _content(row: Sequence[Any]) -> str:
     """A row exactly: floats as their shortest repr, and what is of no type that l2p writes as something else."""
-    return json.dumps(list(row), default=repr)
+    return _JSON.encode(row)
 
 
 def _hash(previous: str | None, content: str) -> str:

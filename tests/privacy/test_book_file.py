@@ -429,12 +429,21 @@ def test_processes_that_open_an_old_ledger_at_once_upgrade_it_once(old):
     assert book.spent().amount == pytest.approx(0.0285 + 4 * 0.0005, rel=1e-15)
 
 
-def test_an_old_ledger_that_lost_a_trigger_is_not_upgraded(old):
+@pytest.mark.parametrize(
+    ("statement", "phrase"),
+    [
+        ("DROP TRIGGER entry_is_kept", "its schema is not that of l2p 0.1.0"),
+        (f"INSERT INTO book {TERMS}", "it has 2 sets of terms"),
+        ("DELETE FROM book", "it has 0 sets of terms"),
+    ],
+)
+def test_an_old_ledger_that_is_seen_to_be_changed_is_not_upgraded(old, statement, phrase):
     with shell(old) as connection:
-        connection.execute("DROP TRIGGER entry_is_kept")
+        connection.execute(statement)
     content = old.read_bytes()
-    with pytest.raises(InputError, match=r"was changed by something other than l2p .*is not that of l2p 0\.1\.0"):
+    with pytest.raises(InputError, match=CHANGED) as caught:
         Book.open(old)
+    assert phrase in str(caught.value)
     assert old.read_bytes() == content
 
 
