@@ -1,8 +1,6 @@
 """`python -m l2p`."""
 
-import sys
-
-from l2p.cli import main
+from l2p.cli import run_process
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_process()

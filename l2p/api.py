@@ -1,10 +1,12 @@
 """Private training in one call: check everything, run, certify, and say what is guaranteed."""
 
+import dataclasses
 import datetime
 import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +25,7 @@ from l2p.privacy.card.events import encode_events
 from l2p.privacy.envelope import EnvelopeFilter
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Entropy
-from l2p.privacy.reservation import Reservation
+from l2p.privacy.reservation import Reservation, held
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.rehearsal import set_up
@@ -56,7 +58,7 @@ _advance = jax.jit(advance, static_argnames="num_steps")
 
 def private_train(
     data: Rows | RowSource | Task,
-    protector: Protector | str | Path,
+    protector: Protector | Resolved | str | Path,
     budget: Budget,
     *,
     model: str = "logistic",
@@ -70,7 +72,8 @@ def private_train(
 
     Args:
       data: the private rows, a source that streams them, or a task whose public rows the protector may read freely.
-      protector: a protector, or what `l2p apply --protector` takes: a method, a checkpoint's name or its file.
+      protector: a protector, alone or with what is known of it, or what `l2p apply --protector` takes: a method, a
+        checkpoint's name or its file.
       budget: what may be spent, and on which adjacency.
       model: name of the model, as `l2p.models.find_model` takes it: `softmax:10` has ten classes by declaration,
         for they are never read off labels.
@@ -87,11 +90,51 @@ def private_train(
       InputError: anything does not fit, before budget is spent.
       RuntimeError: the float64 check after the run contradicts the filter, or its result is not finite. Nothing is
         then released, and what was spent stays spent.
+      Whatever else ends a run with a ledger before it has settled, such as KeyboardInterrupt, passes on, with a note on
+        the reservation that stays there.
 
     >>> rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
     >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
     True
     """
+    planned = plan_run(
+        data, protector, budget, model=model, key=key, accountant=accountant, params=params, num_rows=num_rows
+    )
+    if ledger is None:
+        return _execute(planned, key, None)
+    book = open_ledger(ledger, planned.num_rows, key)
+    with held(book) as id:
+        return _execute(planned, key, _reserve(book, planned, id))
+
+
+class PlannedRun(NamedTuple):
+    """A run that passed every check, before anything is reserved and a row read."""
+
+    task: Task
+    budget: Budget
+    resolved: Resolved
+    filter: Filter
+    setup: Setup
+    params: jax.Array
+    noise: Callable[[int], Simulation | Release]
+    what: Model
+    num_rows: int
+    num_features: int
+    warnings: list[str]
+
+
+def plan_run(
+    data: Rows | RowSource | Task,
+    protector: Protector | Resolved | str | Path,
+    budget: Budget,
+    *,
+    model: str = "logistic",
+    key: jax.Array | None = None,
+    accountant: str | None = None,
+    params: jax.Array | None = None,
+    num_rows: int | None = None,
+) -> PlannedRun:
+    """What `private_train` would run with these arguments; `InputError` if anything does not fit."""
     task = data if isinstance(data, Task) else Task(private=data)
     lines = _num_lines(task.private)
     if key is None and num_rows is None and budget.adjacency is Adjacency.ADD_REMOVE:
@@ -117,7 +160,12 @@ def private_train(
     filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices by it
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
     noise = _noise(resolved.protector, params, (lines, num_features), task.public, setup, key)
-    reservation = None if ledger is None else _reserve(ledger, filter, resolved, num_rows, key)
+    return PlannedRun(task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings)
+
+
+def _execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation | None) -> Result:
+    """Read the rows, settle, and say what is guaranteed."""
+    task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings = planned
     run, trace = _train(resolved.protector, params, task, setup, noise, key is None)
     adaptive = bool(resolved.protector.adaptive_noise)
     answers = answered(trace)
@@ -184,7 +232,7 @@ def load(name: str | Path, budget: Budget | None = None, model: str = "logistic"
 
 
 def check(
-    protector: Protector | str | Path,
+    protector: Protector | Resolved | str | Path,
     budget: Budget,
     model: str,
     accountant: str | None = None,
@@ -197,15 +245,17 @@ def check(
     """
     if isinstance(protector, (str, Path)):
         resolved = lookup.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
+    elif isinstance(protector, Resolved):
+        described = lookup.describe(protector.protector, protector.name, model, accountant or protector.accountant)
+        resolved = dataclasses.replace(protector, accountant=described.accountant)
     else:
         resolved = lookup.describe(protector, type(protector).__name__, model, accountant)
     resolved.filter(budget)
     return resolved
 
 
-def _reserve(
-    ledger: Book | str | Path, filter: Filter, resolved: Resolved, num_rows: int, key: jax.Array | None
-) -> Reservation:
+def open_ledger(ledger: Book | str | Path, num_rows: int, key: jax.Array | None) -> Book:
+    """The ledger for runs on `num_rows` rows; `InputError` if it is broken, says nothing of them, or they simulate."""
     if key is not None:
         raise InputError(
             "a simulation's noise is known to whoever has its key, so a ledger cannot count it as private; leave out "
@@ -213,8 +263,12 @@ def _reserve(
         )
     book = ledger if isinstance(ledger, Book) else Book.open(ledger)
     book.budget.check_rows(num_rows)
-    what = f"{resolved.name}, {filter.budget}, accountant {filter.name}"
-    return Reservation.make(book, filter, resolved.protector.mechanisms, what)
+    return book
+
+
+def _reserve(book: Book, planned: PlannedRun, id: str) -> Reservation:
+    what = f"{planned.resolved.name}, {planned.filter.budget}, accountant {planned.filter.name}"
+    return Reservation.make(book, planned.filter, planned.resolved.protector.mechanisms, what, id)
 
 
 def _starting_point(model: Model, num_features: int, params: jax.Array | None) -> jax.Array:

@@ -1,16 +1,20 @@
 """The command line: `l2p COMMAND`. Commands import JAX only when they run, so that help comes at once.
 
-Exit codes: 0 done; 2 bad input, said in one sentence on standard error, with nothing spent; 1 anything else.
+Exit codes: 0 done; 2 bad input, said in one sentence on standard error, with nothing spent; 130 and 143 interrupted by
+Ctrl-C or SIGTERM, with a line on standard error that says what stays reserved; 1 anything else.
 """
 
 import contextlib
 import dataclasses
 import io
+import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import tyro
 
@@ -60,7 +64,9 @@ class MetaTrain:
 
 DESCRIPTION = """Learned private optimizers: meta-trained on public tasks, run on private data within a budget.
 
-Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent; 1 anything else."""
+Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent; 130 and 143 interrupted by Ctrl-C or SIGTERM;
+1 anything else."""
+_INTERRUPTED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 COMMANDS: dict[str, Callable[..., Any]] = {
     "apply": Apply,
     "protectors": Protectors,
@@ -72,6 +78,17 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": Demo,
     "meta-train": MetaTrain,
 }
+
+
+def run_process() -> NoReturn:
+    """The process `l2p`: `main`, and its exit code."""
+    code = main()
+    if code in _INTERRUPTED:
+        # JAX may still compute in threads of its own, which Python's usual end of a process crashes.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -93,14 +110,44 @@ def main(args: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _refused(error)
     try:
-        return command.run()
+        with _terminated_like_interrupted():
+            return command.run()
     except InputError as error:
         return _refused(error)
+    except KeyboardInterrupt as interrupt:
+        print("Interrupted.", *_notes(interrupt), file=sys.stderr)
+        return 128 + (signal.SIGTERM if isinstance(interrupt, _Terminated) else signal.SIGINT)
 
 
 def _refused(error: InputError) -> int:
-    print(error, file=sys.stderr)
-    return 2
+    notes = _notes(error)
+    print(error, *notes, file=sys.stderr)
+    return 1 if notes else 2  # of a run that had begun: something may be spent
+
+
+def _notes(error: BaseException) -> list[str]:
+    return getattr(error, "__notes__", [])
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM."""
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM unwinds a command as Ctrl-C does, so that it can say what it leaves behind."""
+
+    def stop(*_: object) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():  # where Python handles no signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _sentence(box: str) -> str:

@@ -200,11 +200,8 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
     adjacency = cast(Adjacency, config.adjacency)
     budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
     budgets[0].check_rows(train_size(rows))
-    if _kind(config) == "regression" and any(PRIVATE in split_name(name)[1] for name in config.methods):
-        raise InputError(
-            f"METHOD{PRIVATE} chooses by the share of rows whose label is predicted, and a regression has no labels; "
-            "leave it out."
-        )
+    if any(PRIVATE in split_name(name)[1] for name in config.methods):
+        private_choice.check_kind(_kind(config))
     model, num_rows = str(_model(config)), train_size(rows)
     asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (config.data,)}
     variants = frozenset().union(*(split_name(name)[1] for name in config.methods))

@@ -1,12 +1,14 @@
-"""Settings chosen on the private rows and paid for, for METHOD:private: `l2p.private_tuning` simulated, cell by cell.
+"""Settings chosen on the private rows and paid for: METHOD:private, released or simulated for a comparison.
 
-A cell trains a random number of times, each time with settings drawn at random and noise of its own, and keeps the run
-of the best private score (Papernot & Steinke 2022; Liu & Talwar 2019).
+A release is `l2p.private_tuning`; a comparison simulates it, cell by cell. A cell trains a random number of times, each
+time with settings drawn at random and noise of its own, and keeps the run of the best private score (Papernot &
+Steinke 2022; Liu & Talwar 2019).
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,18 +16,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.api import check
+from l2p.compare_config import PRIVATE
+from l2p.errors import InputError
 from l2p.hindsight import CANDIDATES, SPREADS
 from l2p.lookup import Resolved, resolve
 from l2p.models import Model
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter
+from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
-from l2p.private_tuning import Score, base_accountant, base_budget, simulated_randomness
+from l2p.private_tuning import Score, base_accountant, base_budget, num_lines, private_tuning, simulated_randomness
 from l2p.protector import Protector
+from l2p.result import Result
 from l2p.simulate import simulate
-from l2p.task import Rows
+from l2p.task import Rows, RowSource, Task
 from l2p.tunable import around
 
 #: The number of runs, K.
@@ -62,8 +68,7 @@ class Choice:
         Raises:
           InputError: no theorem covers such runs, or the model has no score.
         """
-        keys = jax.random.split(jax.random.key(0), CANDIDATES - 1)
-        candidates = (protector, *(around(protector, SPREADS[0], key) for key in keys))
+        candidates = _candidates(protector)
         shares = _shares(budget)
         targets = base_budget(shares[0], accountant, budget), base_budget(shares[1], "gdp", budget)
         protector.sampler.check(budget.adjacency, num_rows)
@@ -147,6 +152,66 @@ def base_run(name: str, budget: Budget, model: str, **asked: Any) -> Resolved:
     protector = resolve(name, base_budget(share, "gdp", budget), model, **asked).protector
     accountant = base_accountant(name, protector)
     return resolve(name, base_budget(share, accountant, budget), model, accountant, **asked)
+
+
+def release(
+    data: Rows | RowSource | Task,
+    name: str,
+    budget: Budget,
+    *,
+    model: str = "logistic",
+    key: jax.Array | None = None,
+    accountant: str | None = None,
+    num_rows: int | None = None,
+    ledger: Book | str | Path | None = None,
+) -> Result:
+    """METHOD:private on rows of one's own: the best of several runs within `budget`, and their place in the ledger.
+
+    Args:
+      data, model, key, num_rows: as in `private_train`.
+      name: METHOD:private.
+      accountant: None; runs are held by the one that their method needs.
+      ledger: as in `private_tuning`.
+
+    Raises:
+      InputError: anything does not fit, before budget is spent.
+    """
+    base = released(name, budget, model, accountant, num_lines(data) if num_rows is None else num_rows)
+    candidates = [dataclasses.replace(base, protector=protector) for protector in _candidates(base.protector)]
+    options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}
+    result = private_tuning(data, candidates, budget, repetitions=LAW, score_share=SCORE_SHARE, **options).result
+    assert result is not None  # `LAW` draws one run at least
+    return result
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind of target that runs have no score for."""
+    if kind == "regression":
+        raise InputError(
+            f"METHOD{PRIVATE} chooses by the share of rows whose label is predicted, and a regression has no labels; "
+            "leave it out."
+        )
+
+
+def released(
+    name: str, budget: Budget, model: str, accountant: str | None = None, num_rows: int | None = None
+) -> Resolved:
+    """What a release of METHOD:private runs several times, under that name; `InputError` if no theorem covers that."""
+    if accountant is not None:
+        raise InputError(
+            f"accountant {accountant!r} was asked for, but {name} holds its runs by the one that choosing among them "
+            "needs; leave it out."
+        )
+    base = base_run(name.removesuffix(PRIVATE), budget, model, num_rows=num_rows)
+    check(base, base_budget(_shares(budget)[0], base.accountant, budget), model)
+    check(Score(), base_budget(_shares(budget)[1], "gdp", budget), model, "gdp")
+    # A control in place of its networks would be the same for all candidates.
+    return dataclasses.replace(base, name=name, control=None)
+
+
+def _candidates(protector: Protector) -> tuple[Protector, ...]:
+    keys = jax.random.split(jax.random.key(0), CANDIDATES - 1)
+    return protector, *(around(protector, SPREADS[0], key) for key in keys)
 
 
 def _shares(budget: Budget) -> tuple[float, float]:

@@ -5,27 +5,36 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from l2p import struct
-from l2p.api import check, private_train
+from l2p.api import check, open_ledger, plan_run, private_train
 from l2p.errors import InputError
+from l2p.lookup import Resolved
 from l2p.models import MODELS, NAMES, find_model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy import convert
 from l2p.privacy.accountants import Filter, default_accountant
+from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
-from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho
+from l2p.privacy.card import Card
+from l2p.privacy.reservation import cost_of_best, count, held
+from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
 from l2p.protector import Protector
 from l2p.protectors.schedulers import SLACK
 from l2p.queries import CorrectCount
+from l2p.result import Result
 from l2p.task import Rows, RowSource, Task
 
 #: A base run's budget is a number, rho; as a target it is written at this delta, whatever that of the total.
 _BASE_DELTA = 1e-12
+#: What `private_train` takes as a protector.
+Candidate = Protector | Resolved | str | Path
+#: A candidate, and the accountant and the target that hold one run of it to its share.
+BaseRun = tuple[Candidate, str, Budget]
 #: Accountants whose cap on a base run holds at every order, as the theorems about selection ask.
 _ACCOUNTANTS = ("gdp", "zcdp")
 
@@ -64,6 +73,7 @@ class Tuned:
       base_rho: the zCDP budget of each run, score included.
       private_release: False when the noise came from a key that somebody may know.
       statement: the guarantee as a sentence.
+      result: the best run with its trace and a card that states this guarantee; None if there was no run.
     """
 
     params: jax.Array
@@ -73,11 +83,12 @@ class Tuned:
     base_rho: float
     private_release: bool
     statement: str
+    result: Result | None
 
 
 def private_tuning(
     data: Rows | RowSource | Task,
-    candidates: Sequence[Protector | str | Path],
+    candidates: Sequence[Candidate],
     budget: Budget,
     *,
     repetitions: Repetitions | None = None,
@@ -85,6 +96,7 @@ def private_tuning(
     model: str = "logistic",
     key: jax.Array | None = None,
     num_rows: int | None = None,
+    ledger: Book | str | Path | None = None,
 ) -> Tuned:
     """Train a random number of times, each time by a candidate drawn at random, and release the best run only.
 
@@ -96,6 +108,8 @@ def private_tuning(
       budget: what all of it may spend together.
       repetitions: the law of the number of runs; default a logarithmic one with 10 on average.
       score_share: share of a run's budget that pays for its score.
+      ledger: as in `private_train`, in unit rdp or basic; all runs together are reserved there before the first reads a
+        row, and count in full after the last, however many they were.
 
     Raises:
       InputError: a candidate does not fit, or no base run is private enough; before budget is spent.
@@ -107,7 +121,8 @@ def private_tuning(
     (True, 0.0102)
     """
     rows = data.private if isinstance(data, Task) else data
-    budget.check_rows((rows.num_rows if isinstance(rows, RowSource) else len(rows.y)) if num_rows is None else num_rows)
+    stated = num_lines(data) if num_rows is None else num_rows
+    budget.check_rows(stated)
     law = NegativeBinomial.with_mean(10.0) if repetitions is None else repetitions
     if not candidates or not 0 < score_share < 1:
         raise InputError(
@@ -116,40 +131,90 @@ def private_tuning(
         )
     rho = base_rho(law, budget.epsilon, budget.delta)
     runs = [_base_run(candidate, budget, rho * (1 - score_share), model, num_rows) for candidate in candidates]
-    scoring = base_budget(rho * score_share, "gdp", budget)
-    check(Score(), scoring, model, "gdp", num_rows)
-
+    scoring = Score(), "gdp", base_budget(rho * score_share, "gdp", budget)
     common = {"model": model, "num_rows": num_rows}
-    best: tuple[float, int | None, jax.Array | None] = (-math.inf, None, None)
-    uniform, choose, keys = _randomness(key)
-    for index in range(law.draw(uniform)):
-        candidate = choose(len(candidates))
-        train_key, score_key = keys(index)
-        protector, accountant, target = runs[candidate]
-        params = private_train(data, protector, target, key=train_key, accountant=accountant, **common).params
-        score = private_train(data, Score(), scoring, key=score_key, accountant="gdp", params=params, **common).params
-        if float(score[0]) > best[0]:
-            best = float(score[0]), candidate, params
-    score, candidate, params = best
-    if params is None:
-        params = find_model(model).init(rows.num_features if isinstance(rows, RowSource) else rows.x.shape[1])
+    for protector, accountant, target in [*runs, scoring]:  # before anything is reserved, whatever does not fit
+        plan_run(data, protector, target, key=key, accountant=accountant, **common)
     statement = (
         f"{budget}, by {law.theorem}: {law}, each run {rho:.4g}-zCDP with its score; the number of runs, and all runs "
         "but the best, are withheld."
     )
-    found = None if candidate is None else score
-    return Tuned(params, candidate, found, budget, rho, key is None, statement)
+    composition, unsettled = None, []
+    if ledger is None:
+        score, candidate, result = _best(data, runs, scoring, law, key, common)
+    else:
+        book = open_ledger(ledger, stated, key)
+        with held(book) as id:
+            before, cost = book.spent(), cost_of_best(book, budget, law, rho)
+            book.reserve(cost, f"the best of {law.mean:g} runs on average, {budget}", id)
+            score, candidate, result = _best(data, runs, scoring, law, key, common)
+            composition, unsettled = count(book, id, cost, cost, before)
+    if result is None:
+        params = find_model(model).init(rows.num_features if isinstance(rows, RowSource) else rows.x.shape[1])
+        return Tuned(params, None, None, budget, rho, key is None, statement, None)
+    card = _card(result.card, budget, total_epsilon(law, rho, budget.delta), statement)
+    card = dataclasses.replace(card, composition=composition, warnings=[*card.warnings, *unsettled])
+    result = dataclasses.replace(result, card=card)
+    return Tuned(result.params, candidate, score, budget, rho, key is None, statement, result)
 
 
-def _base_run(
-    candidate: Protector | str | Path, budget: Budget, rho: float, model: str, num_rows: int | None
-) -> tuple[Protector | str | Path, str, Budget]:
+def num_lines(data: Rows | RowSource | Task) -> int:
+    """How many rows `data` holds, null rows included."""
+    rows = data.private if isinstance(data, Task) else data
+    return rows.num_rows if isinstance(rows, RowSource) else len(rows.y)
+
+
+def _best(
+    data: Rows | RowSource | Task,
+    runs: Sequence[BaseRun],
+    scoring: BaseRun,
+    law: Repetitions,
+    key: jax.Array | None,
+    common: dict[str, Any],
+) -> tuple[float, int | None, Result | None]:
+    """Draw, run and score: the best run's score, candidate and result."""
+    best: tuple[float, int | None, Result | None] = (-math.inf, None, None)
+    uniform, choose, keys = _randomness(key)
+    for index in range(law.draw(uniform)):
+        candidate = choose(len(runs))
+        train_key, score_key = keys(index)
+        protector, accountant, target = runs[candidate]
+        result = private_train(data, protector, target, key=train_key, accountant=accountant, **common)
+        protector, accountant, target = scoring
+        scored = private_train(
+            data, protector, target, key=score_key, accountant=accountant, params=result.params, **common
+        )
+        if float(scored.params[0]) > best[0]:
+            best = float(scored.params[0]), candidate, result
+    return best
+
+
+def _card(card: Card, budget: Budget, epsilon: float, statement: str) -> Card:
+    """The card of a run that was released as the best of several, from its own; `epsilon` is that of the choice."""
+    return dataclasses.replace(
+        card,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        epsilon_certified=min(epsilon, budget.epsilon),
+        theorem=f"{statement} What holds a run to its share: {card.theorem}",
+        not_private=[
+            *card.not_private,
+            "How many runs there were, which running time tells. The choice among candidates that were named "
+            "beforehand is paid for, and no other choice.",
+        ],
+        warnings=[
+            *card.warnings,
+            "Events, steps and noise are those of the run that was released, without its score: they come to its share "
+            "and not to the guarantee, which covers the runs that are withheld, too.",
+        ],
+    )
+
+
+def _base_run(candidate: Candidate, budget: Budget, rho: float, model: str, num_rows: int | None) -> BaseRun:
     """A candidate with the accountant and the target that hold it to `rho`-zCDP; `InputError` if nothing does."""
-    protector = check(candidate, base_budget(rho, "gdp", budget), model, None, num_rows).protector
-    accountant = base_accountant(str(candidate), protector)
-    target = base_budget(rho, accountant, budget)
-    check(candidate, target, model, accountant, num_rows)
-    return candidate, accountant, target
+    resolved = check(candidate, base_budget(rho, "gdp", budget), model, None, num_rows)
+    accountant = base_accountant(resolved.name, resolved.protector)
+    return candidate, accountant, base_budget(rho, accountant, budget)
 
 
 def base_accountant(name: str, protector: Protector) -> str:

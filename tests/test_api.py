@@ -533,14 +533,45 @@ def test_a_run_that_crashes_counts_in_full(tmp_path, monkeypatch):
     book = book_at(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(api, "_train", lambda *_: (_ for _ in ()).throw(MemoryError("out of memory")))
-        with pytest.raises(MemoryError):
+        with pytest.raises(MemoryError) as caught:
             l2p.private_train(table(), "noisygd", BUDGET, ledger=book)
     (entry,) = book.entries()
+    (note,) = caught.value.__notes__
+    assert f"({entry.id}) stays in the ledger of ward and counts as spent: l2p ledger show {book.path} lists it" in note
     assert (entry.state, entry.counted) == ("reserved", entry.reserved)
     with pytest.raises(InputError, match="must not start"):
         l2p.private_train(Unread(), "noisygd", Budget(3.0, 1e-6), ledger=book)
     book.release(entry.id, "the machine had no memory, before its first query")
     assert l2p.private_train(table(), "noisygd", BUDGET, ledger=book).card.composition["spent_before"] == 0.0
+
+
+def test_an_interrupt_passes_on_with_a_note_on_what_stays_reserved_and_only_on_that(tmp_path, monkeypatch):
+    book, interrupt = book_at(tmp_path), KeyboardInterrupt
+    reserve, settle = Book.reserve, Book.settle
+    noted = {}
+    for name, method, change in (
+        ("before it is reserved", "reserve", lambda *_: (_ for _ in ()).throw(interrupt)),
+        ("once it is reserved", "reserve", lambda *args: (reserve(*args), (_ for _ in ()).throw(interrupt))),
+        ("before it is settled", "settle", lambda *_: (_ for _ in ()).throw(interrupt)),
+        ("once it is settled", "settle", lambda *args: (settle(*args), (_ for _ in ()).throw(interrupt))),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(Book, method, change)
+            with pytest.raises(interrupt) as caught:
+                l2p.private_train(table(), "noisygd", Budget(0.5, 1e-6), ledger=book)
+        noted[name] = [
+            entry.id in note for note in getattr(caught.value, "__notes__", []) for entry in book.entries()[-1:]
+        ]
+    assert noted == {
+        "before it is reserved": [],
+        "once it is reserved": [True],
+        "before it is settled": [True],
+        "once it is settled": [],
+    }
+    assert [entry.state for entry in book.entries()] == ["reserved", "reserved", "settled"]
+    with pytest.raises(InputError, match="must not start") as caught:
+        l2p.private_train(Unread(), "noisygd", Budget(4.0, 1e-6), ledger=book)
+    assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_result_that_is_withheld_counts_in_full(tmp_path, monkeypatch):

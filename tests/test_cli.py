@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import json
+import os
+import signal
 import subprocess
 import sys
 import types
@@ -17,6 +19,7 @@ from safetensors.numpy import load_file
 
 from l2p import api, checkpoint
 from l2p.cli import COMMANDS, main
+from l2p.errors import InputError
 from l2p.models import NAMES
 from l2p.privacy import Adjacency
 from l2p.privacy.card import Card
@@ -393,6 +396,63 @@ def shown(path, capsys):
     return json.loads(capsys.readouterr().out)
 
 
+def assert_says_what_stays(said, run, path):
+    amount = run["reserved"]["amount"]
+    assert said.startswith(f"Interrupted. The reservation of mu^2 {amount!r} for this run ({run['id']}) stays in the")
+    assert f"ledger of ward and counts as spent: l2p ledger show {path} lists it" in said
+    assert "l2p ledger release may give it back only if no query was answered" in said
+
+
+def test_ctrl_c_says_that_the_reservation_stays_and_how_to_look_at_it(options, tmp_path, capsys):
+    path = tmp_path / "ward.book"
+    assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
+    # What follows the reservation has no end, so that the signal cannot come too late; JAX computes all the while, in
+    # threads that Python would wait for or crash on.
+    code = """
+import time, jax
+from l2p import api, cli
+spin = jax.jit(lambda x: jax.lax.fori_loop(0, 10**9, lambda _, y: y @ y, x))
+api._train = lambda *_: (spin(jax.numpy.eye(200)), print("computing", flush=True), time.sleep(600))
+cli.run_process()
+"""
+    words = ["apply", "--ledger", str(path), *(word for pair in options.items() for word in pair)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "computing\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, out) == (130, "")
+    (run,) = shown(path, capsys)["runs"]
+    assert run["state"] == "reserved"
+    *before, said = err.splitlines()  # XLA may have said something of its cache before
+    assert not any("Traceback" in line or "Interrupted" in line for line in before)
+    assert_says_what_stays(said, run, path)
+
+
+def test_a_command_without_a_reservation_is_interrupted_in_a_word(options, capsys, monkeypatch):
+    monkeypatch.setattr(api, "_train", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert apply(options) == 130
+    assert capsys.readouterr() == ("", "Interrupted.\n")
+
+
+def test_bad_input_that_is_found_after_a_reservation_does_not_count_as_nothing_spent(
+    options, tmp_path, capsys, monkeypatch
+):
+    path = tmp_path / "ward.book"
+    assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(api, "_train", lambda *_: (_ for _ in ()).throw(InputError("the source ended early.")))
+    assert apply(options | {"--ledger": str(path)}) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("the source ended early. The reservation of mu^2")
+
+
 def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, capsys, monkeypatch):
     path = str(tmp_path / "ward.book")
     create = ["ledger", "create", path, "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]
@@ -422,11 +482,13 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
     assert shown(path, capsys) == facts
 
     with monkeypatch.context() as patch:
-        patch.setattr(api, "_train", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            apply(second | {"--out": str(tmp_path / "e")})
+        patch.setattr(api, "_train", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        assert apply(second | {"--out": str(tmp_path / "e")}) == 143
+    (said,) = capsys.readouterr().err.splitlines()
     killed = shown(path, capsys)["runs"][1]
     assert killed["state"] == "reserved"
+    assert_says_what_stays(said, killed, path)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     release = ["ledger", "release", path, killed["id"], "--reason", "stopped before its first query"]
     assert "--no-query-was-answered" in refused(main, release)
     assert main([*release, "--no-query-was-answered"]) == 0
@@ -434,6 +496,30 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
     assert "is released" in refused(main, [*release, "--no-query-was-answered"])
     assert main(["ledger", "show", path]) == 0
     assert killed["id"] in capsys.readouterr().out
+
+
+def test_a_method_tuned_on_the_private_rows_is_reserved_as_a_whole(options, refused, tmp_path, capsys, monkeypatch):
+    sums, wholes = str(tmp_path / "sums.book"), str(tmp_path / "wholes.book")
+    for path, unit in ((sums, "gdp"), (wholes, "basic")):
+        create = ["ledger", "create", path, "--name", "ward", "--epsilon", "3", "--delta", "1e-5", "--unit", unit]
+        assert main(create) == 0
+    capsys.readouterr()
+    tuned = options | {"--protector": "noisygd:private", "--ledger": wholes}
+    assert "unit rdp or basic" in refused(apply, tuned | {"--ledger": sums, "--out": str(tmp_path / "a")})
+    assert "leave it out" in refused(apply, tuned | {"--accountant": "gdp", "--out": str(tmp_path / "b")})
+    assert "one order only" in refused(apply, tuned | {"--protector": "dpsgd:private", "--out": str(tmp_path / "c")})
+    assert "has no labels" in refused(apply, tuned | {"--model": "square", "--out": str(tmp_path / "e")})
+    assert shown(wholes, capsys)["runs"] == []
+    monkeypatch.setattr("l2p.privacy.selection.NegativeBinomial.draw", lambda *_: 2)
+    assert apply(tuned) == 0
+    (run,) = shown(wholes, capsys)["runs"]
+    assert (run["state"], run["reserved"], run["counted"]) == ("settled", *[{"amount": 2.0, "delta": 1e-6}] * 2)
+    card = Card.from_json(Path(options["--out"], "card.json"))
+    assert (card.protector["name"], card.composition["reservation"]) == ("noisygd:private", run["id"])
+    assert "Papernot & Steinke 2022, Theorem 2" in card.theorem
+    assert main(["account", "--card", str(Path(options["--out"], "card.json")), "--verify"]) == 0
+    capsys.readouterr()
+    assert "must not start" in refused(apply, tuned | {"--out": str(tmp_path / "d")})
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
-"""METHOD:private in comparisons: what each run may spend, which runs there are, which is kept, and what is refused."""
+"""METHOD:private, compared and released: what a run may spend, which there are, which is kept, and what is refused."""
 
 import dataclasses
 import math
 import re
+from types import SimpleNamespace
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -245,3 +247,46 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(config, changes, wo
     with pytest.raises(InputError, match=words):
         compare(dataclasses.replace(config, **changes))
     assert list(config.out.iterdir()) == []
+
+
+# ------------------------------------------------------------------------------------------------------------ releases
+@pytest.mark.parametrize(
+    "name",
+    [
+        "noisygd:private",
+        "agd:private",
+        "noisygd:tuned:private",
+        pytest.param("universal:private", marks=pytest.mark.slow),
+    ],
+)
+def test_a_release_chooses_among_what_a_comparison_simulates(rows, monkeypatch, name):
+    asked = {}
+
+    def tuning(data, candidates, budget, **options):
+        asked.update(options, data=data, candidates=candidates, budget=budget)
+        return SimpleNamespace(result="the best run")
+
+    monkeypatch.setattr(module, "private_tuning", tuning)
+    assert module.release(rows, name, BUDGET, ledger="a ledger", num_rows=NUM_ROWS) == "the best run"
+    method = find_method(name, [BUDGET], "logistic", NUM_ROWS)
+    expected = Choice.make(method.protectors[BUDGET], method.accountant, BUDGET, MODEL, NUM_ROWS).candidates
+    assert len(asked["candidates"]) == len(expected) == 12
+    for one, other in zip(asked["candidates"], expected, strict=True):
+        chex.assert_trees_all_equal(one.protector, other)
+        assert (one.name, one.sha256, one.range, one.control) == (name, method.sha256, method.range, None)
+    assert (asked["repetitions"], asked["score_share"], asked["ledger"]) == (LAW, SCORE_SHARE, "a ledger")
+    assert (asked["data"], asked["budget"], asked["key"]) == (rows, BUDGET, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("dpsgd:private", {}, "candidate dpsgd reads its rows by Poisson sampling .* one order only"),
+        ("objpert:private", {}, "cannot price"),
+        ("nosuch:private", {}, "'nosuch' is unknown"),
+        ("noisygd:private", {"accountant": "rdp"}, "holds its runs by the one that choosing among them needs"),
+    ],
+)
+def test_a_release_that_no_theorem_covers_is_refused(name, options, words):
+    with pytest.raises(InputError, match=words):
+        module.released(name, BUDGET, **{"model": "logistic"} | options)

@@ -1,6 +1,7 @@
 """Private tuning: what each run may spend, which run is released, and what is refused."""
 
 import dataclasses
+import functools
 import math
 from types import SimpleNamespace
 
@@ -9,15 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p import private_train
 from l2p import private_tuning as module
 from l2p.errors import InputError
 from l2p.privacy import Adjacency, Budget, Filter, Poisson
+from l2p.privacy.book import Book, Cost
+from l2p.privacy.card import Card
+from l2p.privacy.reservation import limit_of
 from l2p.privacy.selection import NegativeBinomial, PoissonRuns, total_epsilon
 from l2p.private_tuning import private_tuning
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import log_constant
 from l2p.protectors.projectors import Optax
-from l2p.task import Rows
+from l2p.task import ArraySource, Rows
 
 BUDGET = Budget(2.0, 1e-6)
 LAW = NegativeBinomial.with_mean(6.0)
@@ -34,6 +39,11 @@ def table(count=600):
 ROWS = table()
 
 
+@functools.cache
+def a_result():
+    return private_train(ROWS, "noisygd", BUDGET, key=jax.random.key(0))
+
+
 @pytest.fixture
 def recorded(monkeypatch):
     """`private_train` replaced: what each run was asked to do, and a score that is its number of the run, backwards."""
@@ -42,12 +52,15 @@ def recorded(monkeypatch):
     def pretend(data, protector, budget, *, key, accountant, params=None, **_):
         asked.append(SimpleNamespace(protector=protector, budget=budget, accountant=accountant, key=key, params=params))
         number = float(len(asked))
-        return SimpleNamespace(
-            params=jnp.array([-number]) if isinstance(protector, module.Score) else jnp.full(3, number)
-        )
+        params = jnp.array([-number]) if isinstance(protector, module.Score) else jnp.full(3, number)
+        return dataclasses.replace(a_result(), params=params)
 
     monkeypatch.setattr(module, "private_train", pretend)
     return asked
+
+
+def card_of(tuned):
+    return tuned.result.card.to_json()
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
@@ -76,12 +89,12 @@ def test_the_best_score_is_released_and_nothing_tells_how_many_runs_there_were(r
     assert tuned.score == -2.0  # the first run's: later ones were worse
     assert np.array_equal(tuned.params, np.ones(3))
     assert ["noisygd", "auto_clip"][tuned.candidate] == recorded[0].protector
-    fields = "params candidate score budget base_rho private_release statement"
+    fields = "params candidate score budget base_rho private_release statement result"
     assert " ".join(field.name for field in dataclasses.fields(tuned)) == fields
-    shown = tuned.base_rho, tuned.statement
+    shown = tuned.base_rho, tuned.statement, card_of(tuned)
     longer = private_tuning(ROWS, ["noisygd", "auto_clip"], BUDGET, repetitions=LAW, key=jax.random.key(5))
     assert len(recorded) // 2 != 2 * runs
-    assert (longer.base_rho, longer.statement) == shown
+    assert (longer.base_rho, longer.statement, card_of(longer)) == shown
     assert len({np.asarray(jax.random.key_data(run.key)).tobytes() for run in recorded[: 2 * runs]}) == 2 * runs
 
 
@@ -104,7 +117,7 @@ def test_without_a_run_the_public_start_is_released(recorded, monkeypatch):
     monkeypatch.setattr(PoissonRuns, "draw", lambda self, uniform: 0)
     tuned = private_tuning(ROWS, [GOOD], BUDGET, repetitions=PoissonRuns(2.0), key=jax.random.key(0))
     assert np.array_equal(tuned.params, np.zeros(3))
-    assert (tuned.candidate, tuned.score, recorded) == (None, None, [])
+    assert (tuned.candidate, tuned.score, tuned.result, recorded) == (None, None, None, [])
 
 
 def test_it_finds_the_candidate_that_learns():
@@ -126,6 +139,108 @@ def test_a_release_takes_its_noise_and_its_choices_from_the_operating_system():
     assert np.isfinite(tuned.params).all()
     assert "Theorem 2" in tuned.statement
     assert str(BUDGET) in tuned.statement
+
+
+def test_the_card_of_the_best_run_states_the_guarantee_of_the_choice(tmp_path):
+    tuned = private_tuning(ROWS, [GOOD], BUDGET, repetitions=NegativeBinomial(1.0, 0.7))
+    tuned.result.save(tmp_path, ["a", "b"], {"a": (0, 1), "b": (0, 1)}, None, "y")
+    card = Card.from_json(tmp_path / "card.json")
+    assert card == tuned.result.card
+    assert np.array_equal(tuned.result.params, tuned.params)
+    law = NegativeBinomial(1.0, 0.7)
+    assert card.budget == BUDGET
+    assert card.epsilon_certified == total_epsilon(law, tuned.base_rho, BUDGET.delta) <= BUDGET.epsilon
+    assert card.theorem.startswith(tuned.statement)
+    # Its own queries come to what is its share, and so to less than the card certifies.
+    spent = Filter("gdp", BUDGET).spent(card.answered()) / 2
+    assert 0.89 * tuned.base_rho < spent <= 0.9 * tuned.base_rho
+    assert card.filter().certify(card.answered(), card.adaptive_noise) < card.epsilon_certified
+    assert any("not to the guarantee" in warning for warning in card.warnings)
+
+
+# ------------------------------------------------------------------------------------------------------------- ledgers
+def book_in(folder, unit):
+    budget = Budget(6.0, 1e-5)
+    return Book.create(folder / f"{unit}.book", "ward", budget, unit, limit_of(unit, budget))
+
+
+@pytest.mark.parametrize("unit", ["rdp", "basic"])
+def test_all_runs_are_reserved_before_the_first_and_count_in_full_after_the_last(recorded, tmp_path, monkeypatch, unit):
+    book, pretend, seen = book_in(tmp_path, unit), module.private_train, []
+
+    def watched(*args, **options):
+        assert "ledger" not in options
+        seen.append([entry.state for entry in book.entries()])
+        return pretend(*args, **options)
+
+    monkeypatch.setattr(module, "private_train", watched)
+    monkeypatch.setattr(NegativeBinomial, "draw", lambda self, uniform: 3)
+    tuned = private_tuning(ROWS, ["noisygd", "auto_clip"], BUDGET, repetitions=LAW, ledger=book.path)
+    assert seen == [["reserved"]] * 6
+    (entry,) = book.entries()
+    cost = (
+        Cost(2.0, 1e-6) if unit == "basic" else Cost(LAW.divergence(tuned.base_rho, Filter("rdp", book.budget).order))
+    )
+    assert (entry.state, entry.reserved, entry.counted) == ("settled", cost, cost)
+    assert (entry.what, tuned.result.card.composition) == (
+        f"the best of 6 runs on average, {BUDGET}",
+        {
+            "data_set": "ward",
+            "unit": tuned.result.card.composition["unit"],
+            "reservation": entry.id,
+            "spent_before": 0.0,
+            "counted": cost.amount,
+            "limit": book.limit.amount,
+        },
+    )
+    # Few or many runs cost the same, for the theorem is about all that might have been drawn.
+    monkeypatch.setattr(NegativeBinomial, "draw", lambda self, uniform: 1)
+    private_tuning(ROWS, ["noisygd"], BUDGET, repetitions=LAW, ledger=book)
+    assert book.entries()[1].counted == cost
+
+
+def test_runs_that_are_interrupted_stay_reserved_and_say_so(recorded, tmp_path, monkeypatch):
+    book, pretend = book_in(tmp_path, "basic"), module.private_train
+
+    def interrupted(*args, **options):
+        if len(recorded) == 1:
+            raise KeyboardInterrupt
+        return pretend(*args, **options)
+
+    monkeypatch.setattr(module, "private_train", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        private_tuning(ROWS, ["noisygd"], BUDGET, repetitions=LAW, ledger=book)
+    (entry,) = book.entries()
+    assert (entry.state, entry.counted) == ("reserved", Cost(2.0, 1e-6))
+    (note,) = caught.value.__notes__
+    assert f"epsilon 2.0 and delta 1e-06 for this run ({entry.id}) stays" in note
+
+
+@pytest.mark.parametrize(
+    ("unit", "changes", "words"),
+    [
+        ("gdp", {}, r"adds up mu\^2, which bounds no single run chosen among several.* unit rdp or basic"),
+        ("zcdp", {}, "adds up rho, which bounds no single run"),
+        ("basic", {"budget": Budget(7.0, 1e-6)}, "so it must not start"),
+        ("rdp", {"budget": Budget(7.0, 1e-6)}, "so it must not start"),
+        ("basic", {"budget": Budget(2.0, 1e-6, Adjacency.REPLACE_ONE)}, "counts zero_out neighbours"),
+        ("basic", {"key": jax.random.key(0)}, "a ledger cannot count it as private"),
+        ("basic", {"candidates": ["noisygd", "dpsgd"]}, "one order only"),
+        (
+            "basic",
+            {"candidates": ["noisygd", "outpert"], "data": ArraySource(jax.tree.map(np.asarray, ROWS), 100)},
+            "solves on all rows at once",
+        ),
+        ("basic", {"data": dataclasses.replace(ROWS, mask=0.5 * ROWS.mask)}, "mask"),
+        ("basic", {"ledger": "nowhere.book"}, "there is no ledger"),
+    ],
+)
+def test_what_a_ledger_cannot_count_is_refused_before_any_run(recorded, tmp_path, unit, changes, words):
+    book = book_in(tmp_path, unit)
+    arguments = {"data": ROWS, "candidates": ["noisygd"], "budget": BUDGET, "ledger": book} | changes
+    with pytest.raises(InputError, match=words):
+        private_tuning(**arguments, repetitions=LAW)
+    assert (recorded, book.entries()) == ([], [])
 
 
 @pytest.mark.parametrize(

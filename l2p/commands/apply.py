@@ -20,7 +20,8 @@ class Apply:
 
     protector: str
     """A method's or checkpoint's name (see `l2p protectors`), or a checkpoint's file; `minibatch@0.02` for batches of
-    another rate than its own."""
+    another rate than its own; METHOD:private for the best of 10 runs on average, with settings that are chosen on the
+    private rows and paid for."""
     data: Path
     """The private table, .csv or .parquet."""
     target: str
@@ -48,7 +49,8 @@ class Apply:
     seed: int | None = None
     """Fixes the noise, so that the run is not a private release; for experiments."""
     ledger: Path | None = None
-    """What all runs on this data set have spent together (see `l2p ledger create`); the run is reserved there."""
+    """What all runs on this data set have spent together (see `l2p ledger create`); the run is reserved there. For
+    METHOD:private it must be in unit rdp or basic."""
     test: Path | None = None
     """A table to score the model on, outside the guarantee."""
     on_invalid: Literal["refuse", "null"] = "refuse"
@@ -62,7 +64,8 @@ class Apply:
         _claim(self.out)
         import jax  # only now: the checks above should answer at once
 
-        from l2p import api
+        from l2p import api, private_choice
+        from l2p.compare_config import PRIVATE
         from l2p.data import prepare, read_bounds, read_table
         from l2p.data.table import Kind, check_classes
         from l2p.models import find_model
@@ -73,7 +76,11 @@ class Apply:
         model = find_model(self.model, len(self.classes) if self.classes else None)
         kind = cast(Kind, model.kind(self.classes))
         check_classes(self.classes, kind)
-        api.check(self.protector, budget, str(model), self.accountant)
+        check, train = api.check, api.private_train
+        if self.protector.endswith(PRIVATE):
+            check, train = private_choice.released, private_choice.release
+            private_choice.check_kind(kind)
+        check(self.protector, budget, str(model), self.accountant)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(f"seed is {self.seed}, but a JAX key holds 32 bits of it; choose one from 0 to 2^32 - 1.")
         key = None if self.seed is None else jax.random.key(self.seed)
@@ -87,7 +94,7 @@ class Apply:
             test = prepare(given, self.target, bounds, self.classes, self.on_invalid, columns, kind)
             if not test.mask.any():
                 raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
-        result = api.private_train(
+        result = train(
             rows,
             self.protector,
             budget,

@@ -17,7 +17,8 @@ class Create:
     """Declare a data set and what all runs on it may spend together."""
 
     file: tyro.conf.Positional[Path]
-    """The ledger to write; must be new. Keep it where every run finds it, and never restore an older copy."""
+    """The ledger to write; must be new. Keep it where every run finds it and only those who run l2p may write. Never
+    restore an older copy: it has forgotten what was spent since, and nothing can detect that."""
     name: str
     """What people call the data set."""
     epsilon: float
@@ -116,7 +117,10 @@ class Release:
 
 @dataclasses.dataclass(frozen=True)
 class Ledger:
-    """Keep what all runs on one data set have spent together: create, show or release."""
+    """Keep what all runs on one data set have spent together: create, show or release.
+
+    A ledger that was changed by anything but l2p is refused. An older copy put back, or a file that was written anew by
+    somebody who knows its format, cannot be told from a sound one."""
 
     action: tyro.conf.OmitSubcommandPrefixes[
         tyro.conf.OmitArgPrefixes[

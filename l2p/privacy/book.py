@@ -1,22 +1,24 @@
 """What all runs on one data set have spent together: a file, kept between runs and shared by processes.
 
 One file holds one data set, whose name people declare. Keep one file only: a copy, or a backup put back, has forgotten
-what was spent since, and runs that obey it void the guarantee.
+what was spent since, and runs that obey it void the guarantee. Nothing can detect that; other changes to the file are
+refused or noticed (`l2p.privacy.book_file`).
 """
 
-import contextlib
 import dataclasses
 import datetime
 import math
 import os
 import platform
 import secrets
-import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from sqlite3 import Connection
 from typing import NamedTuple
 
 from l2p.errors import InputError
+from l2p.privacy import book_file
+from l2p.privacy.book_file import Row
 from l2p.privacy.budget import Budget
 
 #: What an amount is in each unit. The first three sum over all queries of all runs (privacy filters, so noise may
@@ -24,32 +26,6 @@ from l2p.privacy.budget import Budget
 #: (Rogers, Roth, Ullman & Vadhan 2016).
 AMOUNTS = {"gdp": "mu^2", "zcdp": "rho", "rdp": "Renyi divergence at the planned order", "basic": "epsilon"}
 UNITS = tuple(AMOUNTS)
-
-_PATIENCE = 30.0  # seconds to wait for other processes, each of which holds the file for milliseconds
-_APPLICATION, _VERSION = 1278365762, 1  # as in the schema; "L2PB" in ASCII
-# The constraints keep a mistake, here or in a SQLite shell, from handing budget back: nothing is deleted, nothing
-# settled changes, nothing counts as other than its state allows. 9e999 is infinity; SQLite stores NaN as NULL.
-_SCHEMA = """
-PRAGMA application_id = 1278365762;
-PRAGMA user_version = 1;
-CREATE TABLE book (name TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL, adjacency TEXT NOT NULL,
-    unit TEXT NOT NULL, limit_amount REAL NOT NULL, limit_delta REAL NOT NULL, created TEXT NOT NULL);
-CREATE TABLE entry (
-    id TEXT NOT NULL UNIQUE, what TEXT NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('reserved', 'settled', 'released')),
-    reserved_amount REAL NOT NULL CHECK (reserved_amount >= 0 AND reserved_amount < 9e999),
-    reserved_delta REAL NOT NULL CHECK (reserved_delta >= 0 AND reserved_delta < 9e999),
-    counted_amount REAL NOT NULL CHECK (counted_amount BETWEEN 0 AND reserved_amount),
-    counted_delta REAL NOT NULL CHECK (counted_delta BETWEEN 0 AND reserved_delta),
-    process INTEGER NOT NULL, host TEXT NOT NULL, created TEXT NOT NULL, changed TEXT NOT NULL, reason TEXT NOT NULL,
-    CHECK (state != 'reserved' OR (counted_amount = reserved_amount AND counted_delta = reserved_delta)),
-    CHECK (state != 'released' OR (counted_amount = 0 AND counted_delta = 0 AND reason != '')));
-CREATE TRIGGER book_is_fixed BEFORE UPDATE ON book BEGIN SELECT RAISE(ABORT, 'a ledger keeps its terms'); END;
-CREATE TRIGGER entry_is_kept BEFORE DELETE ON entry BEGIN SELECT RAISE(ABORT, 'entries are kept'); END;
-CREATE TRIGGER entry_moves_on BEFORE UPDATE ON entry WHEN old.state = 'settled' OR new.state IN ('reserved', old.state)
-    OR (new.id, new.reserved_amount, new.reserved_delta) != (old.id, old.reserved_amount, old.reserved_delta)
-    BEGIN SELECT RAISE(ABORT, 'entries only settle or are released'); END;
-"""
 
 
 class Cost(NamedTuple):
@@ -107,7 +83,7 @@ class Book:
         `limit` is what `budget` comes to in `unit`, rounded down; its delta is 0 unless the unit is "basic".
         An `InputError` says that the file exists or cannot be written, or that the terms make no sense.
         """
-        path, limit = Path(path).resolve(), Cost(*map(float, limit))
+        path, limit = Path(path).resolve(), _numbers(limit)
         if unit not in UNITS:
             raise InputError(f"unit {unit!r} is unknown, so costs would not add up; choose one of {', '.join(UNITS)}.")
         if not 0 < limit.amount < math.inf or not 0 <= limit.delta < 1 or (limit.delta > 0 and unit != "basic"):
@@ -120,9 +96,7 @@ class Book:
             raise InputError(f"there is no folder {path.parent} to hold a ledger; make it, or name another.")
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
-            with _connection(part, "rwc") as connection:
-                connection.executescript(_SCHEMA)
-                connection.execute("INSERT INTO book VALUES (?, ?, ?, ?, ?, ?, ?, ?)", terms)
+            book_file.create(part, terms)
             os.link(part, path)  # unlike a rename, it never replaces a file
         except FileExistsError:
             raise InputError(
@@ -136,37 +110,39 @@ class Book:
 
     @classmethod
     def open(cls, path: str | Path) -> "Book":
-        """The book in a file that `create` wrote; `InputError` if there is none, or one of a newer format."""
+        """The book in a file that `create` wrote, brought up to date if an older l2p did.
+
+        Raises:
+          InputError: there is none, a newer l2p made it, or something other than l2p changed it.
+        """
         path = Path(path).resolve()
         if not path.is_file():
             raise InputError(f"there is no ledger {path} to say what was spent; create it with l2p ledger create.")
-        with _connection(path) as connection:
-            if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
-                raise InputError(f"{path} is not a ledger, so it cannot say what was spent; name one of l2p's.")
-            if connection.execute("PRAGMA user_version").fetchone()[0] > _VERSION:
-                raise InputError(f"a newer l2p made the ledger {path}, and this one might miscount; upgrade l2p.")
-            name, epsilon, delta, adjacency, unit, *limit, created = connection.execute("SELECT * FROM book").fetchone()
+        book_file.upgrade(path)
+        (name, epsilon, delta, adjacency, unit, *limit, created), _ = book_file.load(path)
         return cls(path, name, Budget(epsilon, delta, adjacency), unit, Cost(*limit), created)
 
-    def reserve(self, cost: Cost, what: str) -> str:
+    def reserve(self, cost: Cost, what: str, reservation: str | None = None) -> str:
         """Set budget aside for one run before it reads a row; on disk when this returns the reservation's id.
 
         The cost is the most that the run may spend, and counts as spent from now on, whatever happens to the process,
         until `settle` or `release`. `what` describes the run in one line: its protector, epsilon and delta.
+        `reservation` is an id that `new_id` gave, for callers that have to know it before it is on disk.
         An `InputError` says that the cost does not fit into what is left, or that the file cannot be used.
         """
-        cost, what = Cost(*map(float, cost)), _line("the description of a run", what)
+        cost, what = _numbers(cost), _line("the description of a run", what)
         if not all(0 <= number < math.inf for number in cost) or not any(cost):
             raise InputError(f"{cost} cannot be counted; reserve finite numbers, none below 0 and one above it.")
-        reservation, now = secrets.token_hex(6), _now()
-        with _change(self.path) as connection:
-            if max(total([cost, *(entry.counted for entry in _entries(connection))], self.limit)) > 0:
+        reservation, now = reservation or new_id(), _now()
+        with book_file.change(self.path) as connection:
+            _, rows = book_file.read(connection, self.path)
+            if max(total([cost, *(_entry(row).counted for row in rows)], self.limit)) > 0:
                 raise InputError(
-                    f"{self.name} has {self._say(self.left())} left and this run asks for {self._say(cost)}, so it "
+                    f"{self.name} has {self.say(self.left())} left and this run asks for {self.say(cost)}, so it "
                     f"must not start; ask for less, or see what other runs hold with l2p ledger show {self.path}."
                 )
-            row = reservation, what, "reserved", *cost, *cost, os.getpid(), platform.node(), now, now, ""
-            connection.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            entry = Entry(reservation, what, "reserved", cost, cost, os.getpid(), platform.node(), now, now, "")
+            book_file.append(connection, _row(entry))
         return reservation
 
     def settle(self, reservation: str, cost: Cost) -> None:
@@ -179,27 +155,26 @@ class Book:
           RuntimeError: a bug in the caller, or the file cannot be used. A cost beyond the reservation is recorded as
             the reservation in full; a run that was released counts again, even beyond the limit.
         """
-        cost = Cost(*map(float, cost))
+        cost = _numbers(cost)
         try:
-            with _change(self.path) as connection:
+            with book_file.change(self.path) as connection:
                 entry = self._find(connection, reservation)
                 if entry.state == "settled":
                     raise InputError(f"run {reservation} has settled, and what it counts as is final; settle it once.")
                 within = all(0 <= spent <= most for spent, most in zip(cost, entry.reserved, strict=True))
-                connection.execute(
-                    "UPDATE entry SET state='settled', counted_amount=?, counted_delta=?, changed=? WHERE id=?",
-                    (*(cost if within else entry.reserved), _now(), reservation),
-                )
+                counted = cost if within else entry.reserved
+                settled = entry._replace(state="settled", counted=counted, changed=_now())
+                book_file.append(connection, _row(settled))
         except InputError as error:
             raise RuntimeError(str(error)) from error  # an InputError would claim that nothing was spent
         if not within:
             raise RuntimeError(
-                f"run {reservation} spent {self._say(cost)}, beyond the {self._say(entry.reserved)} that it reserved "
+                f"run {reservation} spent {self.say(cost)}, beyond the {self.say(entry.reserved)} that it reserved "
                 "and now counts as; withhold its result and report this as a bug."
             )
         if entry.state == "released" and any(cost):
             raise RuntimeError(
-                f"run {reservation} was released ({entry.reason}) but has spent {self._say(cost)}, which counts again; "
+                f"run {reservation} was released ({entry.reason}) but has spent {self.say(cost)}, which counts again; "
                 f"see with l2p ledger show {self.path} whether the guarantee of {self.name} still holds."
             )
 
@@ -211,19 +186,17 @@ class Book:
         An `InputError` says that the run is unknown, settled or released, or that the file cannot be used.
         """
         reason = _line("the reason of a release", reason)
-        with _change(self.path) as connection:
+        with book_file.change(self.path) as connection:
             entry = self._find(connection, reservation)
             if entry.state != "reserved":
                 raise InputError(f"run {reservation} is {entry.state}, so it holds nothing to be released; leave it.")
-            connection.execute(
-                "UPDATE entry SET state='released', counted_amount=0, counted_delta=0, changed=?, reason=? WHERE id=?",
-                (_now(), reason, reservation),
-            )
+            released = entry._replace(state="released", counted=Cost(0.0), changed=_now(), reason=reason)
+            book_file.append(connection, _row(released))
 
     def entries(self) -> list[Entry]:
         """Every run there ever was, in order of reservation."""
-        with _connection(self.path) as connection:
-            return _entries(connection)
+        _, rows = book_file.load(self.path)
+        return [_entry(row) for row in rows]
 
     def spent(self) -> Cost:
         """What settled and reserved runs come to, rounded up."""
@@ -234,15 +207,22 @@ class Book:
         excess = total((entry.counted for entry in self.entries()), minus=self.limit)
         return Cost(*(max(0.0, -number) for number in excess))
 
-    def _find(self, connection: sqlite3.Connection, reservation: str) -> Entry:
-        for entry in _entries(connection):
+    def _find(self, connection: Connection, reservation: str) -> Entry:
+        _, rows = book_file.read(connection, self.path)
+        for entry in map(_entry, rows):
             if entry.id == reservation:
                 return entry
         raise InputError(f"no run {reservation!r} is in the ledger; l2p ledger show {self.path} lists them.")
 
-    def _say(self, cost: Cost) -> str:
+    def say(self, cost: Cost) -> str:
+        """A cost in words."""
         delta = f" and delta {cost.delta!r}" if self.unit == "basic" or cost.delta else ""
         return f"{AMOUNTS[self.unit]} {cost.amount!r}{delta}"
+
+
+def new_id() -> str:
+    """An id for a reservation."""
+    return secrets.token_hex(6)
 
 
 def total(costs: Iterable[Cost], minus: Cost = Cost(0.0)) -> Cost:  # noqa: B008  (immutable)
@@ -259,9 +239,17 @@ def _sum_up(numbers: tuple[float, ...]) -> float:
     return nearest if math.fsum((-nearest, *numbers)) <= 0 else math.nextafter(nearest, math.inf)
 
 
-def _entries(connection: sqlite3.Connection) -> list[Entry]:
-    rows = connection.execute("SELECT * FROM entry ORDER BY rowid")
-    return [Entry(run, what, state, Cost(a, b), Cost(c, d), *rest) for run, what, state, a, b, c, d, *rest in rows]
+def _numbers(cost: Cost) -> Cost:
+    return Cost(*(float(number) + 0.0 for number in cost))  # SQLite stores -0.0 as 0.0
+
+
+def _entry(row: Row) -> Entry:
+    run, what, state, *numbers = row[:7]
+    return Entry(run, what, state, Cost(*numbers[:2]), Cost(*numbers[2:]), *row[7:])
+
+
+def _row(entry: Entry) -> Row:
+    return *entry[:3], *entry.reserved, *entry.counted, *entry[5:]
 
 
 def _line(what: str, text: str) -> str:
@@ -272,31 +260,3 @@ def _line(what: str, text: str) -> str:
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-@contextlib.contextmanager
-def _connection(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-    """A connection that commits each statement; what SQLite refuses becomes a sentence."""
-    try:
-        uri = f"{path.as_uri()}?mode={mode}"
-        with contextlib.closing(sqlite3.connect(uri, timeout=_PATIENCE, isolation_level=None, uri=True)) as connection:
-            # The journal is SQLite's default, a file deleted on commit: a log (WAL) does not work on network file
-            # systems, and one commit per run needs no speed. EXTRA is FULL that also syncs the folder after deleting
-            # the journal: else a power cut could bring it back and undo a reservation whose run has read data.
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("PRAGMA fullfsync = ON")  # macOS: plain fsync leaves data in the drive's cache
-            yield connection
-    except sqlite3.DatabaseError as error:
-        raise InputError(
-            f"the ledger {path} cannot be used ({error}), and no run may start without it; check the file, its folder "
-            f"and, if it is locked, who has held it for {_PATIENCE:g} seconds."
-        ) from error
-
-
-@contextlib.contextmanager
-def _change(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection whose changes are one transaction, alone in the file; an exception undoes them."""
-    with _connection(path) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        yield connection
-        connection.execute("COMMIT")

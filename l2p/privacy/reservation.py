@@ -4,17 +4,19 @@ A ledger adds up every query of every run in one unit, so it is one filter over 
 between: a finished run counts what its answered queries cost, adaptive or not.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from l2p.errors import InputError
 from l2p.privacy.accountants import Filter
-from l2p.privacy.book import AMOUNTS, Book, Cost
+from l2p.privacy.book import AMOUNTS, Book, Cost, new_id
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
+from l2p.privacy.selection import Repetitions
 
 # Of the conversion between two units.
 _UP = 1 + 1e-12
@@ -29,6 +31,42 @@ def limit_of(unit: str, budget: Budget) -> Cost:
     Cost(amount=1.0, delta=1e-06)
     """
     return Cost(budget.epsilon, budget.delta) if unit == "basic" else Cost(Filter(unit, budget).limit)
+
+
+@contextlib.contextmanager
+def held(book: Book) -> Iterator[str]:
+    """The id of a reservation to make inside; an exception that leaves while it is not settled has a note that says so.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     book = Book.create(f"{folder}/ward.book", "ward", Budget(1, 1e-6), "basic", Cost(1.0, 1e-6))
+    ...     try:
+    ...         with held(book) as id:
+    ...             run = book.reserve(Cost(0.5, 1e-7), "a run", id)
+    ...             raise KeyboardInterrupt
+    ...     except KeyboardInterrupt as interrupt:
+    ...         print(interrupt.__notes__[0].partition(":")[0])  # doctest: +ELLIPSIS
+    The reservation of epsilon 0.5 and delta 1e-07 for this run (...) stays in the ledger of ward and counts as spent
+    """
+    id = new_id()
+    try:
+        yield id
+    except BaseException as error:
+        for note in _notes(book, id):
+            error.add_note(note)
+        raise
+
+
+def _notes(book: Book, id: str) -> list[str]:
+    try:
+        costs = [book.say(entry.reserved) for entry in book.entries() if (entry.id, entry.state) == (id, "reserved")]
+    except InputError as error:
+        return [f"Whether the reservation {id} of this run stays in the ledger of {book.name} cannot be told: {error}"]
+    return [
+        f"The reservation of {cost} for this run ({id}) stays in the ledger of {book.name} and counts as spent: l2p "
+        f"ledger show {book.path} lists it, and l2p ledger release may give it back only if no query was answered."
+        for cost in costs
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,19 +88,17 @@ class Reservation:
     spent_before: Cost
 
     @classmethod
-    def make(cls, book: Book, filter: Filter, mechanisms: Iterable[str], what: str) -> "Reservation":
-        """Reserve the most that a run can cost, before it reads a row.
+    def make(
+        cls, book: Book, filter: Filter, mechanisms: Iterable[str], what: str, id: str | None = None
+    ) -> "Reservation":
+        """Reserve the most that a run can cost, before it reads a row; under the `id` that `held` gave.
 
         Raises:
           InputError: the ledger counts other neighbours, cannot price this run, or has too little left.
         """
-        if book.budget.adjacency is not filter.budget.adjacency:
-            raise InputError(
-                f"the ledger of {book.name} counts {book.budget.adjacency} neighbours, but this run is planned for "
-                f"{filter.budget.adjacency}, and the two do not add up; choose the ledger's adjacency."
-            )
+        _check_adjacency(book, filter.budget)
         before, cost = book.spent(), most_cost(book, filter, mechanisms)
-        return cls(book, book.reserve(cost, what), filter, cost, before)
+        return cls(book, book.reserve(cost, what, id), filter, cost, before)
 
     def settle(self, answered: Sequence[Answered], epsilon: float, adaptive: bool) -> tuple[dict[str, Any], list[str]]:
         """Count a finished run, and say so: the card's `composition`, and warnings.
@@ -73,7 +109,7 @@ class Reservation:
           adaptive: whether its noise or its end depended on earlier answers; then what was spent is no guarantee by
             itself, and only a ledger that adds up queries gives back what was not spent.
         """
-        counted, warnings = self.cost, []
+        counted = self.cost
         if self.book.unit != "basic":
             spent = _pricer(self.book, self.filter).spent(answered)
             if not spent <= self.cost.amount * _ROUNDING:
@@ -84,20 +120,26 @@ class Reservation:
             counted = Cost(min(spent, self.cost.amount))
         elif not adaptive:
             counted = Cost(min(epsilon, self.cost.amount), self.cost.delta)
-        try:
-            self.book.settle(self.id, counted)
-        except RuntimeError as error:
-            counted = self.cost
-            warnings.append(f"The ledger could not be settled ({error}); it says what this run counts as there.")
-        composition = {
-            "data_set": self.book.name,
-            "unit": f"{self.book.unit}: {AMOUNTS[self.book.unit]}",
-            "reservation": self.id,
-            "spent_before": self.spent_before.amount,
-            "counted": counted.amount,
-            "limit": self.book.limit.amount,
-        }
-        return composition, warnings
+        return count(self.book, self.id, counted, self.cost, self.spent_before)
+
+
+def count(book: Book, id: str, counted: Cost, reserved: Cost, spent_before: Cost) -> tuple[dict[str, Any], list[str]]:
+    """Settle a reservation: the card's `composition`, and warnings."""
+    warnings = []
+    try:
+        book.settle(id, counted)
+    except RuntimeError as error:
+        counted = reserved
+        warnings.append(f"The ledger could not be settled ({error}); it says what this run counts as there.")
+    composition = {
+        "data_set": book.name,
+        "unit": f"{book.unit}: {AMOUNTS[book.unit]}",
+        "reservation": id,
+        "spent_before": spent_before.amount,
+        "counted": counted.amount,
+        "limit": book.limit.amount,
+    }
+    return composition, warnings
 
 
 def most_cost(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
@@ -125,6 +167,36 @@ def most_cost(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
         )
     ratios = [pricer.prices(name, np.ones(()), False) / filter.coefficients[name] for name in mechanisms]
     return Cost(float(max(ratios)) * filter.limit * _UP)
+
+
+def cost_of_best(book: Book, budget: Budget, law: Repetitions, rho: float) -> Cost:
+    """What the best of a random number of runs costs in the ledger's unit, where each is `rho`-zCDP, score included.
+
+    It is about all runs that might have been drawn, so nothing of it comes back, however few were.
+
+    Args:
+      budget: what the best run is certified for as a whole.
+
+    Raises:
+      InputError: the ledger counts other neighbours, or in a unit that bounds no such choice.
+    """
+    _check_adjacency(book, budget)
+    if book.unit == "basic":
+        return Cost(budget.epsilon, budget.delta)
+    if book.unit == "rdp":
+        return Cost(law.divergence(rho, Filter("rdp", book.budget).order))
+    raise InputError(
+        f"the ledger of {book.name} adds up {AMOUNTS[book.unit]}, which bounds no single run chosen among several, "
+        "only a Renyi divergence or an epsilon and delta do; keep a ledger with unit rdp or basic."
+    )
+
+
+def _check_adjacency(book: Book, budget: Budget) -> None:
+    if book.budget.adjacency is not budget.adjacency:
+        raise InputError(
+            f"the ledger of {book.name} counts {book.budget.adjacency} neighbours, but this run is planned for "
+            f"{budget.adjacency}, and the two do not add up; choose the ledger's adjacency."
+        )
 
 
 def _pricer(book: Book, filter: Filter) -> Filter:

@@ -22,8 +22,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from l2p.commands.ledger import Create, Release, Show
 from l2p.errors import InputError
-from l2p.privacy import Adjacency, Budget, convert
-from l2p.privacy import book as module
+from l2p.privacy import Adjacency, Budget, book_file, convert
 from l2p.privacy.book import UNITS, Book, Cost, total
 from l2p.privacy.reservation import limit_of
 
@@ -241,7 +240,7 @@ def test_another_database_is_refused(tmp_path):
 
 
 def test_a_newer_format_is_refused(book):
-    sql(book, "PRAGMA user_version = 2")
+    sql(book, "PRAGMA user_version = 3")
     with sentence("a newer l2p"):
         Book.open(book.path)
 
@@ -266,7 +265,7 @@ def test_a_read_only_file_can_be_read(book):
 
 def test_a_locked_file_is_given_up_with_a_sentence(book, monkeypatch):
     run = book.reserve(Cost(0.5), "run")
-    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+    monkeypatch.setattr(book_file, "_PATIENCE", 0.05)
     with contextlib.closing(sqlite3.connect(book.path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with sentence("database is locked", "0.05 seconds"):

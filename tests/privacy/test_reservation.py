@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from l2p.errors import InputError
 from l2p.privacy import Adjacency, Answered, Budget, Filter, FixedSize, FullBatch, PermutationEpochs, Poisson
 from l2p.privacy.book import Book, Cost
-from l2p.privacy.reservation import Reservation, limit_of, most_cost
+from l2p.privacy.reservation import Reservation, held, limit_of, most_cost
 
 LEDGER = Budget(2.0, 1e-6)
 RUNS = [Budget(2.0, 1e-6), Budget(0.5, 1e-8), Budget(0.02, 1e-4), Budget(8.0, 1e-10)]
@@ -219,3 +219,13 @@ def test_runs_compose_better_in_a_gdp_ledger_than_their_epsilons_add_up(tmp_path
         Reservation.make(basic, run, ["gaussian"], "a run").settle([], 0.5, adaptive=True)
     with pytest.raises(InputError, match="so it must not start"):
         Reservation.make(basic, run, ["gaussian"], "a fifth run")
+
+
+def test_who_cannot_look_at_the_ledger_does_not_claim_to_know_what_stays(tmp_path):
+    book = new_ledger(tmp_path, "gdp")
+    with pytest.raises(MemoryError) as caught, held(book) as id:  # noqa: PT012
+        book.reserve(Cost(0.01), "a run", id)
+        book.path.unlink()
+        raise MemoryError
+    (note,) = caught.value.__notes__
+    assert note.startswith(f"Whether the reservation {id} of this run stays in the ledger of ward cannot be told: the")
