@@ -10,7 +10,7 @@ from typing import ClassVar
 import jax
 import numpy as np
 
-from l2p import struct
+from l2p import intake, struct
 from l2p.api import check, private_train
 from l2p.errors import InputError
 from l2p.models import MODELS, NAMES, find_model
@@ -106,8 +106,9 @@ def private_tuning(
     >>> tuned.candidate in (0, 1), round(tuned.base_rho, 4)
     (True, 0.0102)
     """
-    rows = data.private if isinstance(data, Task) else data
-    budget.check_rows((rows.num_rows if isinstance(rows, RowSource) else len(rows.y)) if num_rows is None else num_rows)
+    lines, num_features = intake.shape_of(data.private if isinstance(data, Task) else data)
+    num_rows = intake.number_of_rows(lines, num_rows, budget)
+    budget.check_rows(num_rows)
     law = NegativeBinomial.with_mean(10.0) if repetitions is None else repetitions
     if not candidates or not 0 < score_share < 1:
         raise InputError(
@@ -132,7 +133,7 @@ def private_tuning(
             best = float(score[0]), candidate, params
     score, candidate, params = best
     if params is None:
-        params = find_model(model).init(rows.num_features if isinstance(rows, RowSource) else rows.x.shape[1])
+        params = find_model(model).init(num_features)
     statement = (
         f"{budget}, by {law.theorem}: {law}, each run {rho:.4g}-zCDP with its score; the number of runs, and all runs "
         "but the best, are withheld."
