@@ -174,8 +174,11 @@ def read_bounds(path: str | Path) -> dict[str, tuple[float, float]]:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"the bounds {path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):  # whose messages tell a byte or a length of what may be the table itself
+        raise InputError(f"the bounds {path} cannot be read ({error.strerror}); check the path") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InputError(f"the bounds {path} cannot be read as JSON: {error.msg} in {where}") from None
+    except (ValueError, RecursionError):  # of bytes that are no text, which it would quote
         raise InputError(f"the bounds {path} cannot be read as JSON: write {{column: [low, high]}}") from None
     if not isinstance(content, dict):
         raise InputError(f"the bounds {path} must be a JSON object {{column: [low, high]}}")

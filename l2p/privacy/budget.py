@@ -62,8 +62,8 @@ class Budget:
         """
         if num_rows < 1:
             raise InputError(
-                "the table has less than one row, so there is nothing to learn from or to protect; check the source "
-                "and its filters."
+                "there is nothing to learn from, nor to protect, in a table without rows; check the source and its "
+                "filters, or the number of rows that was declared."
             )
         if self.delta * num_rows >= 1:
             # Where neighbours differ in N, a caller may have read it off the table.
