@@ -16,7 +16,7 @@ WORD, NUMBER, COUNT, N = "canary-7f3a", 73190.625, 1013, 1000
 PATTERNS = {
     "the word": re.compile("7f3a", re.IGNORECASE),
     "the number": re.compile(r"73,?190"),
-    "the count": re.compile(r"(?<![\w.])1[,_ ]?013(?![\w.])"),
+    "the count": re.compile(r"(?<![\w.])(1[,_ ]?013|811)(?![\w.])"),  # or four fifths, which `compare` trains on
 }
 HEADER = "age,dose,readmit"
 #: What another library might say of it.

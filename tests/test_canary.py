@@ -86,7 +86,7 @@ def refused(args, left):
 
 
 # ---------------------------------------------------------------------------------------------------- the command line
-def test_good_runs_say_nothing_private(given, left):
+def test_good_runs_say_nothing_private(given, left, capfd):
     ledger, table = left / "ward.book", given(GOOD)
     left.mkdir()
     create = ["ledger", "create", str(ledger), "--name", "ward", "--epsilon", "9", "--delta", "1e-5"]
@@ -105,6 +105,7 @@ def test_good_runs_say_nothing_private(given, left):
     for args in runs:
         code, text = observed(lambda args=args: main(args), left)
         assert (code, leaks(text)) == (0, []), args
+    assert leaks("".join(capfd.readouterr())) == []  # of XLA itself, below Python's streams
     assert {"metrics.json", "card.html", "model.safetensors"} <= {path.name for path in left.rglob("*")}
 
 

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p import api, struct
-from l2p.data import Table, read_table
+from l2p import api, saved, struct
+from l2p.data import Table, prepare, read_table
 from l2p.data import table as table_module
 from l2p.errors import InputError, RowsError
+from l2p.models import Logistic
 from l2p.privacy import Adjacency, Budget
 from l2p.private_tuning import private_tuning
 from l2p.protector import Protector
@@ -108,6 +109,21 @@ def test_cells_that_make_null_rows_are_not_told(cell):
         assert result.card.num_rows == N, text
         assert text.strip() == ""
         assert leaks(repr(result)) == []
+
+
+@pytest.mark.parametrize(
+    "values", [np.full((COUNT, 2), WORD), np.full((COUNT, 2), WORD, object), np.full(COUNT, NUMBER)]
+)
+def test_a_table_made_in_python_is_not_quoted(values):
+    error, text = observed(lambda: prepare(Table(("age", "readmit"), values), "readmit", {"age": (0, 120)}))
+    assert isinstance(error, InputError)
+    assert leaks(text) == []
+    model = saved.SavedModel(
+        Logistic(), jnp.zeros(3), ("age", "readmit"), {"age": (0, 1), "readmit": (0, 1)}, (0, 1), "y"
+    )
+    error, text = observed(lambda: model.predict(Table(("age", "readmit"), values)))
+    assert isinstance(error, RowsError)
+    assert leaks(text) == []
 
 
 REFUSED = {

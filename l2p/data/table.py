@@ -243,6 +243,8 @@ def prepare(
 
     if on_invalid not in ("refuse", "null"):
         raise InputError(f"on_invalid must be 'refuse' or 'null', not {on_invalid!r}")
+    if table.values.shape[1:] != (len(table.columns),) or table.values.dtype.kind not in "fiub":
+        raise InputError("the table's values must be an array of real numbers with as many columns as it has names")
     declared = tuple(dict.fromkeys((target, *(features or ()), *bounds)))
     if said := what_is_missing(table.columns, declared):
         raise InputError(f"the table {said}")
