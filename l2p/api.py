@@ -1,5 +1,6 @@
 """Private training in one call: check everything, run, certify, and say what is guaranteed."""
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -12,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import lookup
-from l2p.errors import InputError
+from l2p import intake, lookup
+from l2p.errors import InputError, withheld
 from l2p.lookup import Resolved
 from l2p.models import Model, find_model
 from l2p.oracle import Setup
@@ -83,13 +84,14 @@ def private_train(
       params: f32[p], the public starting point; default the model's own.
       ledger: what all runs on this data set have spent together (`l2p ledger create`), or its file; this run's most is
         reserved there before it reads a row, and settled after it.
-      num_rows: N, public by declaration; default the number of lines of `data`, null rows included. A release under
-        add_remove has to be told.
+      num_rows: N, public by declaration; default the number of lines of `data`, null rows included. Under add_remove
+        it has to be told.
 
     Raises:
       InputError: anything does not fit, before budget is spent.
       RuntimeError: the float64 check after the run contradicts the filter, or its result is not finite. Nothing is
-        then released, and what was spent stays spent.
+        then released, and what was spent stays spent. Also for any error while a release or a source has rows at
+        hand; what it says is withheld then, as it may quote them.
       Whatever else ends a run with a ledger before it has settled, such as KeyboardInterrupt, passes on, with a note on
         the reservation that stays there.
 
@@ -136,21 +138,16 @@ def plan_run(
 ) -> PlannedRun:
     """What `private_train` would run with these arguments; `InputError` if anything does not fit."""
     task = data if isinstance(data, Task) else Task(private=data)
-    lines = _num_lines(task.private)
-    if key is None and num_rows is None and budget.adjacency is Adjacency.ADD_REMOVE:
-        raise InputError(
-            "neighbours under add_remove differ in how many rows they have, so N must not be read off the table; pass "
-            "num_rows, known from elsewhere or rounded, or choose zero_out, where N is public."
-        )
-    num_rows = lines if num_rows is None else int(num_rows)
+    lines, num_features = intake.shape_of(task.private)
+    num_rows = intake.number_of_rows(lines, num_rows, budget)
     resolved = check(protector, budget, model, accountant, num_rows)
     budget.check_rows(num_rows)
-    what, num_features = find_model(model), _num_features(task.private)
+    what = find_model(model)
     if not resolved.protector.additive:
-        _check_whole(resolved.name, task.private, num_rows)
+        intake.check_whole(resolved.name, task.private, num_rows)
     params = _starting_point(what, num_features, params)
     if key is None:
-        _check_mask(task.private)
+        intake.check_mask(task.private)
     elif not isinstance(key, jax.Array):
         raise InputError(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
@@ -159,7 +156,11 @@ def plan_run(
     resolved, filter, setup, warnings = set_up(resolved, budget, what, num_features, num_rows, task.public)
     filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices by it
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
-    noise = _noise(resolved.protector, params, (lines, num_features), task.public, setup, key)
+    # It traces N rows, so that an error in a protector shows shapes that are public.
+    noise = _noise(resolved.protector, params, (num_rows, num_features), task.public, setup, key)
+    if lines != num_rows:
+        with withheld("planning the noise"):
+            noise = _noise(resolved.protector, params, (lines, num_features), task.public, setup, key)
     return PlannedRun(task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings)
 
 
@@ -280,43 +281,6 @@ def _starting_point(model: Model, num_features: int, params: jax.Array | None) -
     return jnp.asarray(params, jnp.float32)
 
 
-def _num_features(rows: Rows | RowSource) -> int:
-    if isinstance(rows, RowSource):
-        return rows.num_features
-    if rows.x.ndim != 2 or rows.y.shape != rows.x.shape[:1] or rows.mask.shape != rows.x.shape[:1]:
-        shapes = ", ".join(
-            f"{name} {list(leaf.shape)}" for name, leaf in zip("xym", jax.tree.leaves(rows), strict=True)
-        )
-        raise InputError(f"rows have shapes {shapes} for features, labels and mask; they must be [n, d], [n] and [n].")
-    return rows.x.shape[1]
-
-
-def _num_lines(rows: Rows | RowSource) -> int:
-    return rows.num_rows if isinstance(rows, RowSource) else rows.y.shape[0]
-
-
-def _check_mask(rows: Rows | RowSource) -> None:
-    # A stream is not read through beforehand; a release counts any of its rows once at most (`exact_sum`).
-    if isinstance(rows, Rows) and not np.isin(np.asarray(rows.mask), (0.0, 1.0)).all():
-        raise InputError(
-            "the mask holds values other than 0 and 1, and a row that counts for more than one breaks the guarantee; "
-            "weights are for simulations, so pass 0 for null rows and 1 for others."
-        )
-
-
-def _check_whole(name: str, rows: Rows | RowSource, num_rows: int) -> None:
-    if isinstance(rows, RowSource):
-        raise InputError(
-            f"protector {name!r} solves on all rows at once, but these stream, a block at a time; load them into "
-            "memory, or choose a method that goes step by step."
-        )
-    if len(rows.y) > num_rows:
-        raise InputError(
-            f"the table has {len(rows.y)} lines where N is declared as {num_rows}, and the sensitivity of a solve is "
-            f"proved for at most N; leave out num_rows, or declare {len(rows.y)}."
-        )
-
-
 def _train(
     protector: Protector,
     params: jax.Array,
@@ -327,11 +291,12 @@ def _train(
 ) -> tuple[Run, list[TraceRow]]:
     """Start and advance until the budget or the steps end: the final run and what was granted."""
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
-    with np.errstate(over="ignore"):  # a value too large for float32 makes a null row, and a warning would tell
-        rows = single(task.private) if isinstance(task.private, Rows) else task.private
-    public = single(task.public)
+    guard = withheld("training") if releases else contextlib.nullcontext()
+    # A value too large for float32 makes a null row, and a warning would tell.
     # A release adds and rounds in float64; `start` and `advance` keep everything else in float32.
-    with jax.enable_x64(releases):
+    with guard, np.errstate(over="ignore"), jax.enable_x64(releases):
+        rows = single(task.private) if isinstance(task.private, Rows) else intake.Checked(task.private)
+        public = single(task.public)
         begin = _start if isinstance(rows, Rows) else start
         run, first = begin(protector, params, rows, setup, noise(0), public)
         chunks = []

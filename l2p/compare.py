@@ -1,5 +1,6 @@
 """Methods x budgets x seeds on one data set, scored outside any guarantee: what `l2p compare` runs."""
 
+import contextlib
 import dataclasses
 import hashlib
 import math
@@ -16,7 +17,7 @@ import numpy as np
 from l2p import cells, data, private_choice, results
 from l2p.auxiliary import Auxiliary, public_geometry, public_solution
 from l2p.compare_config import PRETRAINED, PRIVATE, PROJECTED, CompareConfig, split_name
-from l2p.errors import InputError
+from l2p.errors import InputError, withheld
 from l2p.lookup import overlaps
 from l2p.methods import Method, Ready, find_method
 from l2p.models import Model, find_model, plain_name
@@ -38,17 +39,19 @@ def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: S
     """
     from l2p.summary import report
 
-    if folders is not None:
-        rows = gather(config, folders)
-        report(rows, config, cells.missing_sentence(config, map(results.cell, rows)))
-    elif shard is not None:
-        rows = compare(config, shard)
-        print(
-            f"{len(rows)} of {len(cells.wanted(config))} cells are shard {shard[0]}/{shard[1]}, and lie in "
-            f"{config.out}; once all shards have run, the same command with --merge makes tables of them."
-        )
-    else:
-        report(compare(config), config)
+    # The rows of a file may be private, whatever is said of the results.
+    with withheld("comparing methods on a file") if _is_file(config) else contextlib.nullcontext():
+        if folders is not None:
+            rows = gather(config, folders)
+            report(rows, config, cells.missing_sentence(config, map(results.cell, rows)))
+        elif shard is not None:
+            rows = compare(config, shard)
+            print(
+                f"{len(rows)} of {len(cells.wanted(config))} cells are shard {shard[0]}/{shard[1]}, and lie in "
+                f"{config.out}; once all shards have run, the same command with --merge makes tables of them."
+            )
+        else:
+            report(compare(config), config)
 
 
 def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list[results.Row]:
@@ -165,7 +168,8 @@ def load_rows(config: CompareConfig) -> Rows:
             raise InputError(f"{config.data} is a file, so its target column and the file of its bounds must be named.")
         bounds = data.read_bounds(config.bounds)
         kind = cast(data.Kind, _model(config).kind(config.classes))
-        return data.prepare(data.read_table(config.data), config.target, bounds, config.classes, kind=kind)
+        table = data.read_table(config.data, {config.target, *bounds})
+        return data.prepare(table, config.target, bounds, config.classes, kind=kind)
     dataset, kinds = data.load(config.data), _model(config).kinds
     if dataset.kind not in kinds:
         raise InputError(

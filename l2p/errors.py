@@ -1,9 +1,49 @@
-"""The one error that users are meant to read."""
+"""Errors: the one that users are meant to read, and how all others are kept from quoting private rows."""
+
+import contextlib
+import traceback
+from collections.abc import Iterator
 
 
 class InputError(ValueError):
     """Bad input, refused before private data is read and before budget is spent.
 
     The message is one sentence that says what was wrong, why it matters and what to do.
-    It never contains a value read off a private row. The command line prints it and exits with 2.
+    It never contains a value read off a private row, nor how many rows there are where that is private.
+    The command line prints it and exits with 2.
     """
+
+
+class RowsError(RuntimeError):
+    """Something failed where private rows were at hand, said without quoting them."""
+
+
+@contextlib.contextmanager
+def withheld(doing: str) -> Iterator[None]:
+    """Replace every error but `InputError` by one that quotes nothing, for code that handles private rows.
+
+    Errors of other libraries quote what they failed on: a cell that is not a number, or a shape or a size in bytes,
+    which tell how many rows there are. Only the type of the error and the line of code that raised it are passed on.
+
+    Args:
+      doing: what the code does, to follow "while".
+
+    Raises:
+      RowsError: in place of any other `Exception`.
+
+    >>> with withheld("reading numbers"):
+    ...     float("Smith")
+    Traceback (most recent call last):
+    l2p.errors.RowsError: ValueError ... while reading numbers; its message is withheld, ...
+    """
+    try:
+        yield
+    except (InputError, RowsError):
+        raise
+    except Exception as error:
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        raise RowsError(
+            f"{type(error).__name__} at {frame.f_code.co_filename}:{line} while {doing}; its message is withheld, "
+            "because it may quote private rows or tell how many there are. Report this line, or find the error with "
+            "rows that are not private."
+        ) from None

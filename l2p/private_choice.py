@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p import intake
 from l2p.api import check
 from l2p.compare_config import PRIVATE
 from l2p.errors import InputError
@@ -27,7 +28,7 @@ from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
-from l2p.private_tuning import Score, base_accountant, base_budget, num_lines, private_tuning, simulated_randomness
+from l2p.private_tuning import Score, base_accountant, base_budget, private_tuning, simulated_randomness
 from l2p.protector import Protector
 from l2p.result import Result
 from l2p.simulate import simulate
@@ -176,7 +177,9 @@ def release(
     Raises:
       InputError: anything does not fit, before budget is spent.
     """
-    base = released(name, budget, model, accountant, num_lines(data) if num_rows is None else num_rows)
+    lines, _ = intake.shape_of(data.private if isinstance(data, Task) else data)
+    num_rows = intake.number_of_rows(lines, num_rows, budget)
+    base = released(name, budget, model, accountant, num_rows)
     candidates = [dataclasses.replace(base, protector=protector) for protector in _candidates(base.protector)]
     options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}
     result = private_tuning(data, candidates, budget, repetitions=LAW, score_share=SCORE_SHARE, **options).result

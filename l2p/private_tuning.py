@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from l2p import struct
+from l2p import intake, struct
 from l2p.api import check, open_ledger, plan_run, private_train
 from l2p.errors import InputError
 from l2p.lookup import Resolved
@@ -120,9 +120,9 @@ def private_tuning(
     >>> tuned.candidate in (0, 1), round(tuned.base_rho, 4)
     (True, 0.0102)
     """
-    rows = data.private if isinstance(data, Task) else data
-    stated = num_lines(data) if num_rows is None else num_rows
-    budget.check_rows(stated)
+    lines, num_features = intake.shape_of(data.private if isinstance(data, Task) else data)
+    num_rows = intake.number_of_rows(lines, num_rows, budget)
+    budget.check_rows(num_rows)
     law = NegativeBinomial.with_mean(10.0) if repetitions is None else repetitions
     if not candidates or not 0 < score_share < 1:
         raise InputError(
@@ -143,25 +143,19 @@ def private_tuning(
     if ledger is None:
         score, candidate, result = _best(data, runs, scoring, law, key, common)
     else:
-        book = open_ledger(ledger, stated, key)
+        book = open_ledger(ledger, num_rows, key)
         with held(book) as id:
             before, cost = book.spent(), cost_of_best(book, budget, law, rho)
             book.reserve(cost, f"the best of {law.mean:g} runs on average, {budget}", id)
             score, candidate, result = _best(data, runs, scoring, law, key, common)
             composition, unsettled = count(book, id, cost, cost, before)
     if result is None:
-        params = find_model(model).init(rows.num_features if isinstance(rows, RowSource) else rows.x.shape[1])
+        params = find_model(model).init(num_features)
         return Tuned(params, None, None, budget, rho, key is None, statement, None)
     card = _card(result.card, budget, total_epsilon(law, rho, budget.delta), statement)
     card = dataclasses.replace(card, composition=composition, warnings=[*card.warnings, *unsettled])
     result = dataclasses.replace(result, card=card)
     return Tuned(result.params, candidate, score, budget, rho, key is None, statement, result)
-
-
-def num_lines(data: Rows | RowSource | Task) -> int:
-    """How many rows `data` holds, null rows included."""
-    rows = data.private if isinstance(data, Task) else data
-    return rows.num_rows if isinstance(rows, RowSource) else len(rows.y)
 
 
 def _best(

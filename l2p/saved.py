@@ -10,7 +10,7 @@ import numpy as np
 import safetensors
 
 from l2p.data.table import Table, scale
-from l2p.errors import InputError
+from l2p.errors import InputError, withheld
 from l2p.models import Model, find_model
 
 
@@ -34,6 +34,7 @@ class SavedModel:
     classes: tuple[float, ...]
     target: str
 
+    @withheld("predicting")
     def predict(self, table: Table) -> np.ndarray:
         """Labels, or values in the target's own units: f64[n]; NaN where a feature is not finite.
 

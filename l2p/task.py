@@ -26,6 +26,10 @@ class Rows:
     y: jax.Array
     mask: jax.Array
 
+    def __repr__(self) -> str:
+        # Errors and tracebacks print it, and must not show rows, nor how many there are.
+        return "Rows(not shown)"
+
 
 class RowSource(abc.ABC):
     """Rows that are read block by block, once per query, because they do not fit on the device or in memory.

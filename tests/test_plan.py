@@ -222,7 +222,7 @@ def test_protectors_for_other_models_are_left_out(folder):
 @pytest.mark.parametrize(
     ("change", "phrase"),
     [
-        ({"rows": 0}, "0 rows"),
+        ({"rows": 0}, "without rows"),
         ({"features": 0}, "features is 0"),
         ({"rows": 2_000_000}, "not below 1/N"),
         ({"delta": 0.1}, "not below 1/N"),

@@ -67,7 +67,8 @@ def card_of(tuned):
 @pytest.mark.parametrize("names", [["noisygd", "auto_clip"], ["agd"]])
 def test_a_run_and_its_score_stay_within_a_base_budget_whose_total_is_within_the_budget(recorded, names, adjacency):
     budget = dataclasses.replace(BUDGET, adjacency=adjacency)
-    tuned = private_tuning(ROWS, names, budget, repetitions=LAW, score_share=0.2, key=jax.random.key(1))
+    arguments = {"repetitions": LAW, "score_share": 0.2, "key": jax.random.key(1), "num_rows": len(ROWS.y)}
+    tuned = private_tuning(ROWS, names, budget, **arguments)
     assert total_epsilon(LAW, tuned.base_rho, budget.delta) <= budget.epsilon
     for train, score in zip(recorded[::2], recorded[1::2], strict=True):
         assert score.protector == module.Score()

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from l2p.errors import InputError
+from l2p.errors import InputError, withheld
 
 if TYPE_CHECKING:
     from l2p.result import Result
@@ -85,12 +85,13 @@ class Apply:
             raise InputError(f"seed is {self.seed}, but a JAX key holds 32 bits of it; choose one from 0 to 2^32 - 1.")
         key = None if self.seed is None else jax.random.key(self.seed)
 
-        table = read_table(self.data)
+        declared = {self.target, *bounds}
+        table = read_table(self.data, declared)
         rows = prepare(table, self.target, bounds, self.classes, self.on_invalid, kind=kind)
         columns = [column for column in table.columns if column != self.target]
         test = None
         if self.test is not None:
-            given = read_table(self.test)
+            given = read_table(self.test, declared)
             test = prepare(given, self.target, bounds, self.classes, self.on_invalid, columns, kind)
             if not test.mask.any():
                 raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
@@ -138,6 +139,7 @@ def _save(result: "Result", folder: Path, *about: Any) -> Path:
     return folder
 
 
+@withheld("scoring the rows of --test")
 def _score(result: "Result", rows: "Rows", kind: str) -> dict[str, object]:
     """Accuracy or squared error, and unregularised mean loss, on rows outside the guarantee; null rows do not count."""
     import jax
@@ -150,6 +152,5 @@ def _score(result: "Result", rows: "Rows", kind: str) -> dict[str, object]:
     return {
         "test_mse" if kind == "regression" else "test_accuracy": float(score(result.params, model, rows, kind)),
         "test_loss": float(mean_loss(result.params, model, rows)),
-        "num_rows": int(rows.mask.sum()),
         "outside_guarantee": True,
     }

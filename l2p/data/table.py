@@ -1,7 +1,7 @@
 """A user's private table: read it, and scale it by declared bounds.
 
-What is public here: the file's name, its columns, the bounds and the classes. No message quotes a cell, counts cells
-or says which row was at fault, and causes that quote one are cut off from the exceptions raised.
+What is public here: the file's name, and what is declared: bounds, the target's name and classes. No message quotes a
+cell, counts cells or says which row was at fault; `l2p.data.header` says when one may show a column's name.
 """
 
 import csv
@@ -10,13 +10,14 @@ import io
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from l2p.errors import InputError
+from l2p.data.header import called, is_header, listed, what_is_missing
+from l2p.errors import InputError, withheld
 
 if TYPE_CHECKING:
     from l2p.task import Rows
@@ -41,20 +42,31 @@ class Table:
     columns: tuple[str, ...]
     values: np.ndarray
 
+    def __repr__(self) -> str:
+        # Tracebacks that show variables print it, and a file without a header has a row in `columns`.
+        return f"Table({len(self.columns)} columns, not shown)"
 
-def read_table(path: str | Path) -> Table:
+
+@withheld("reading a table")
+def read_table(path: str | Path, declared: Collection[str] = ()) -> Table:
     """A table from a `.csv` file with a header row, or from a `.parquet` file.
 
+    Args:
+      path: the file.
+      declared: names that are public, the target's and those with bounds; without, a refusal numbers columns from 1.
+
     Raises:
-      InputError: the file is missing, unreadable, empty or of another kind; it has no rows; a column has no name,
-        shares it or holds something that is not a number; or Parquet support is not installed.
+      InputError: the file is missing, unreadable, empty or of another kind; it has no rows; a declared column is
+        missing; a column has no name, shares it or holds something that is not a number; or Parquet support is not
+        installed.
+      RowsError: anything else, such as a lack of memory.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "ward.csv"
     >>> _ = path.write_text("age,readmit\\n61,1\\n,0\\n")
-    >>> read_table(path)
-    Table(columns=('age', 'readmit'), values=array([[61.,  1.],
-           [nan,  0.]]))
+    >>> table = read_table(path)
+    >>> table.columns, table.values.tolist()
+    (('age', 'readmit'), [[61.0, 1.0], [nan, 0.0]])
     """
     path = Path(path)
     read = {".csv": _read_csv, ".parquet": _read_parquet}.get(path.suffix.lower())
@@ -62,20 +74,21 @@ def read_table(path: str | Path) -> Table:
         raise InputError(f"there is no file {path}, so there is nothing to read; check the path.")
     if read is None:
         raise InputError(f"the table {path} is no .csv or .parquet file, which is all that is read; convert it.")
-    table = read(path)
+    table = read(path, declared)
     if len(table.values) == 0:
         raise InputError(f"the table {path} has no rows to learn from; check the file and its filters.")
     return table
 
 
-def _read_csv(path: Path) -> Table:
+def _read_csv(path: Path, declared: Collection[str]) -> Table:
     try:
         # The header is one line: a stray quote must not draw private rows into a name.
         header, _, body = path.read_text(encoding="utf-8-sig").partition("\n")
         columns = _distinct([cell.strip() for cell in next(csv.reader([header], skipinitialspace=True), [])], path)
         if any(_is_number(column) for column in columns):
             raise InputError(f"the first line of {path} holds numbers: it must name the columns, not be a private row")
-        return Table(columns, _read_body(body, path, columns))
+        _check_declared(columns, declared, path)
+        return Table(columns, _read_body(body, path, columns, declared))
     except (OSError, UnicodeDecodeError, csv.Error):
         raise InputError(f"the table {path} cannot be read as comma-separated text in UTF-8") from None
 
@@ -84,10 +97,17 @@ def _distinct(columns: Sequence[str], path: Path) -> tuple[str, ...]:
     if not columns:
         raise InputError(f"the table {path} is empty: it must name its columns")
     if "" in columns:
-        raise InputError(f"a column of {path} has no name (an index column?): name it or leave it out")
-    if repeated := [column for column in columns if columns.count(column) > 1]:
-        raise InputError(f"column {repeated[0]!r} appears more than once in {path}: rename one")
+        place = columns.index("") + 1
+        raise InputError(f"column {place} of {path} has no name (an index column?): name it or leave it out")
+    for place, column in enumerate(columns, 1):
+        if (first := columns.index(column) + 1) < place:
+            raise InputError(f"columns {first} and {place} of {path} have the same name: rename one")
     return tuple(columns)
+
+
+def _check_declared(columns: Sequence[str], declared: Collection[str], path: Path) -> None:
+    if said := what_is_missing(columns, declared):
+        raise InputError(f"the table {path} {said}")
 
 
 def _is_number(cell: str) -> bool:
@@ -98,7 +118,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _read_body(body: str, path: Path, columns: tuple[str, ...]) -> np.ndarray:
+def _read_body(body: str, path: Path, columns: tuple[str, ...], declared: Collection[str]) -> np.ndarray:
     if not body.strip():
         return np.empty((0, len(columns)))
     try:
@@ -112,15 +132,15 @@ def _read_body(body: str, path: Path, columns: tuple[str, ...]) -> np.ndarray:
     if any(len(row) != len(columns) for row in rows):
         raise InputError(f"the table {path} has a row with more or fewer cells than the header has names")
     values = np.empty((len(rows), len(columns)))
-    for j, column in enumerate(columns):
+    for j in range(len(columns)):
         try:
             values[:, j] = [float(row[j]) if row[j].strip() else math.nan for row in rows]
         except ValueError:
-            raise InputError(f"column {column!r} {_NOT_NUMBERS}") from None
+            raise InputError(f"{called(j, columns, declared)} of {path} {_NOT_NUMBERS}") from None
     return values
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path, declared: Collection[str]) -> Table:
     try:
         import pyarrow as pa
         import pyarrow.parquet
@@ -131,10 +151,11 @@ def _read_parquet(path: Path) -> Table:
     except (pa.ArrowException, OSError):
         raise InputError(f"the table {path} cannot be read as Parquet") from None
     columns = _distinct(content.column_names, path)
+    _check_declared(columns, declared, path)
     is_kind = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    for field in content.schema:
+    for j, field in enumerate(content.schema):
         if not any(test(field.type) for test in is_kind):
-            raise InputError(f"column {field.name!r} {_NOT_NUMBERS}")
+            raise InputError(f"{called(j, columns, declared)} of {path} {_NOT_NUMBERS}")
     return Table(columns, np.column_stack([column.cast(pa.float64(), safe=False) for column in content.columns]))
 
 
@@ -152,8 +173,13 @@ def read_bounds(path: str | Path) -> dict[str, tuple[float, float]]:
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"the bounds {path} cannot be read as JSON: {error}") from error
+    except OSError as error:
+        raise InputError(f"the bounds {path} cannot be read ({error.strerror}); check the path") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InputError(f"the bounds {path} cannot be read as JSON: {error.msg} in {where}") from None
+    except (ValueError, RecursionError):  # of bytes that are no text, which it would quote
+        raise InputError(f"the bounds {path} cannot be read as JSON: write {{column: [low, high]}}") from None
     if not isinstance(content, dict):
         raise InputError(f"the bounds {path} must be a JSON object {{column: [low, high]}}")
     return {column: _interval(column, pair) for column, pair in content.items()}
@@ -181,6 +207,7 @@ def scale(values: np.ndarray, bounds: Sequence[tuple[float, float]]) -> np.ndarr
     return ((np.clip(values, low, high) - low) / (high - low)).astype(np.float32)
 
 
+@withheld("preparing a table")
 def prepare(
     table: Table,
     target: str,
@@ -205,6 +232,7 @@ def prepare(
     Raises:
       InputError: unknown target or feature, bounds that are missing, malformed or of no column, classes that are
         missing or do not fit, or an invalid row under "refuse".
+      RowsError: anything else, such as a table whose values are not numbers.
 
     >>> table = Table(("age", "readmit"), np.array([[30.0, 1.0], [150.0, -1.0]]))
     >>> rows = prepare(table, "readmit", {"age": (0, 120)})
@@ -215,14 +243,19 @@ def prepare(
 
     if on_invalid not in ("refuse", "null"):
         raise InputError(f"on_invalid must be 'refuse' or 'null', not {on_invalid!r}")
+    if table.values.shape[1:] != (len(table.columns),) or table.values.dtype.kind not in "fiub":
+        raise InputError("the table's values must be an array of real numbers with as many columns as it has names")
+    declared = tuple(dict.fromkeys((target, *(features or ()), *bounds)))
+    if said := what_is_missing(table.columns, declared):
+        raise InputError(f"the table {said}")
     features = _features(table, target, features)
-    limits = _limits(table, features, bounds)
+    limits = _limits(features, bounds, is_header(table.columns, declared))
     raw = table.values[:, [table.columns.index(name) for name in features]]
     finite = np.isfinite(raw)
     column = table.values[:, table.columns.index(target)]
     check_classes(classes, kind)
     if kind == "regression":
-        (limit,) = _limits(table, (target,), bounds)
+        (limit,) = _limits((target,), bounds, shown=True)
         y, valid = scale(column[:, None], [limit])[:, 0], np.isfinite(column)
         sound, complaint = bool(valid.all()), f"target {target!r} has empty, NaN or infinite cells: {_REMEDY}"
     else:
@@ -275,19 +308,15 @@ def _labels(column: np.ndarray, classes: Sequence[float] | None) -> tuple[np.nda
 
 def _features(table: Table, target: str, features: Sequence[str] | None) -> tuple[str, ...]:
     chosen = tuple(name for name in table.columns if name != target) if features is None else tuple(features)
-    for name in (target, *chosen):
-        if name not in table.columns:
-            raise InputError(f"the table has no column {name!r}: its columns are {', '.join(table.columns)}")
     if not chosen or target in chosen or len(set(chosen)) != len(chosen):
         raise InputError(f"features must be distinct columns other than the target {target!r}, at least one")
     return chosen
 
 
-def _limits(table: Table, features: Sequence[str], bounds: Bounds) -> list[tuple[float, float]]:
-    for name in bounds:
-        if name not in table.columns:
-            raise InputError(f"bounds name {name!r}, which is no column: the columns are {', '.join(table.columns)}")
-    if missing := ", ".join(repr(name) for name in features if name not in bounds):
+def _limits(features: Sequence[str], bounds: Bounds, shown: bool) -> list[tuple[float, float]]:
+    """Bounds of the features, or a refusal, in which `shown` names are shown."""
+    if missing := [name for name in features if name not in bounds]:
+        which = f"column {listed(missing)}" if shown else f"{len(missing)} columns"
         why = "read off private rows they leak; declare [low, high] from public knowledge"
-        raise InputError(f"bounds are missing for column {missing}: {why}")
+        raise InputError(f"bounds are missing for {which}: {why}")
     return [_interval(name, bounds[name]) for name in features]

@@ -62,13 +62,16 @@ class Budget:
         """
         if num_rows < 1:
             raise InputError(
-                f"the table has {num_rows} rows, but there is nothing to learn from or to protect below 1; "
-                "check the source and its filters."
+                "there is nothing to learn from, nor to protect, in a table without rows; check the source and its "
+                "filters, or the number of rows that was declared."
             )
         if self.delta * num_rows >= 1:
+            # Where neighbours differ in N, a caller may have read it off the table.
+            private = self.adjacency is Adjacency.ADD_REMOVE
+            for_n, most = ("", "it") if private else (f" for N={num_rows}", f"{1 / num_rows:.1e}")
             raise InputError(
-                f"delta={self.delta!r} is not below 1/N for N={num_rows}, and a mechanism that publishes one row "
-                f"picked at random would meet such a guarantee; choose delta well below {1 / num_rows:.1e}."
+                f"delta={self.delta!r} is not below 1/N{for_n}, and a mechanism that publishes one row picked at "
+                f"random would meet such a guarantee; choose delta well below {most}."
             )
 
     def __str__(self) -> str:

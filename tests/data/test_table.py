@@ -56,8 +56,8 @@ def test_empty_cells_are_nan(csv_file):
 
 
 MALFORMED = [("", "empty"), ("\n1,2\n", "empty"), ("a,b\n", "no rows"), ("a,b\n\n\n", "no rows")]
-MALFORMED += [("a,b,a\n1,2,3\n", "column 'a' appears more than once"), (",a\n0,1\n", "no name")]
-MALFORMED += [(f"61,{SECRET}\n62,1\n", "holds numbers"), (f'a,"b\n3,"4"\n5,{SECRET}\n', "column 'b'")]
+MALFORMED += [("a,b,a\n1,2,3\n", "columns 1 and 3 "), ("a,,b\n0,1,2\n", "column 2 "), (",a\n0,1\n", "no name")]
+MALFORMED += [(f"61,{SECRET}\n62,1\n", "holds numbers"), (f'a,"b\n3,"4"\n5,{SECRET}\n', "column 2 ")]
 MALFORMED += [(f"a,b\n{rows}\n", "more or fewer cells") for rows in ("1,2\n3", "1,2,3\n4,5,6")]
 
 
@@ -67,9 +67,36 @@ def test_a_malformed_csv_file_is_refused(csv_file, text, reason):
 
 
 @pytest.mark.parametrize("gap", ["2", ""])
-def test_a_text_cell_names_the_column_only(csv_file, gap):
-    message = refusal(read_table, csv_file(f"age,dose,status\n1,2,3\n4,{gap},{SECRET}\n7,8,9\n"))
-    assert message == "column 'status' holds something that is not a number: encode it as numbers first"
+def test_a_text_cell_names_the_column_only_and_that_only_in_what_is_a_header(csv_file, gap):
+    path = csv_file(f"age,dose,status\n1,2,3\n4,{gap},{SECRET}\n7,8,9\n")
+    complaint = f"of {path} holds something that is not a number: encode it as numbers first"
+    assert refusal(read_table, path) == f"column 3 {complaint}"
+    assert refusal(read_table, path, {"age"}) == f"column 3 {complaint}"
+    assert refusal(read_table, path, {"age", "dose"}) == f"column 'status' {complaint}"
+
+
+NAMES = ["class", "age", "dose"]
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("age,dose,Class", "has no column 'class'; did you mean 'Class'?"),
+        ("age,dose,klass", "has no column 'class'; did you mean 'klass'?"),
+        ("age,dose,weight", "has no column 'class'; compare it with the header line"),
+        (f"age,{SECRET},class,x", "has no column 'dose'; compare it with the header line"),
+        # A name that is nearly declared, in a line that may be a row.
+        (f"age,{SECRET},klass", "has no column 'class', 'dose', as declared; check that its first line names the"),
+        (f"{SECRET},b,c", "has no column 'class', 'age', 'dose', as declared; check that its first line names the"),
+        (f"{SECRET};age;dose;class", "has no column 'class', 'age', 'dose', as declared; check that its first line"),
+    ],
+)
+def test_a_name_is_suggested_only_where_all_declared_names_but_one_are_there(csv_file, header, said):
+    path = csv_file(header + "\n1,2,3,4\n")
+    assert f"the table {path} {said}" in refusal(read_table, path, NAMES)
+    columns = tuple(header.split(","))
+    nowhere = Table(columns, np.zeros((1, len(columns))))
+    assert f"the table {said}" in refusal(prepare, nowhere, "class", BOUNDS)
 
 
 def test_unreadable_files_are_refused(csv_file, tmp_path):
@@ -116,9 +143,11 @@ def test_a_malformed_parquet_file_is_refused(tmp_path):
     path.write_bytes(b"not parquet")
     assert "cannot be read as Parquet" in refusal(read_table, path)
     pq.write_table(pa.table({"age": [1], "status": [SECRET]}), path)
-    assert "column 'status'" in refusal(read_table, path)
+    assert "column 2 " in refusal(read_table, path)
+    assert "column 'status'" in refusal(read_table, path, ["age", "status"])
+    assert "has no column 'dose'" in refusal(read_table, path, ["age", "dose"])
     pq.write_table(pa.table([[1], [2]], names=["age", "age"]), path)
-    assert "column 'age' appears more than once" in refusal(read_table, path)
+    assert "columns 1 and 2 " in refusal(read_table, path)
     pq.write_table(pa.table({"age": pa.array([], pa.int64())}), path)
     assert "no rows" in refusal(read_table, path)
 
@@ -217,14 +246,18 @@ def test_missing_and_surplus_bounds_are_refused():
     message = refusal(prepare, table(), "label", {"dose": (0, 1)})
     why = "read off private rows they leak; declare [low, high] from public knowledge"
     assert message == f"bounds are missing for column 'age': {why}"
-    message = refusal(prepare, table(), "label", BOUNDS | {"agee": (0, 1)})
-    assert "'agee', which is no column: the columns are age, dose, label" in message
+    assert "no column 'agee'" in refusal(prepare, table(), "label", BOUNDS | {"agee": (0, 1)})
+    # One declared name proves no header, so the others are counted only.
+    assert refusal(prepare, table(), "label", {}) == f"bounds are missing for 2 columns: {why}"
+    wide = Table((*"abcdefgh", "label"), np.zeros((1, 9)))
+    message = refusal(prepare, wide, "label", {"a": (0, 1)})
+    assert message == f"bounds are missing for column 'b', 'c', 'd', 'e', 'f' and 2 more: {why}"
     # Bounds of the target are what a regression declares.
     prepare(table(), "label", BOUNDS | {"label": (0, 1)})
 
 
-def test_an_unknown_target_is_refused_with_the_columns():
-    assert "no column 'lable': its columns are age, dose, label" in refusal(prepare, table(), "lable", BOUNDS)
+def test_an_unknown_target_is_refused():
+    assert "no column 'lable'; did you mean 'label'?" in refusal(prepare, table(), "lable", BOUNDS)
     assert "at least one" in refusal(prepare, Table(("label",), np.zeros((2, 1))), "label", {})
 
 

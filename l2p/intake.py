@@ -1,0 +1,118 @@
+"""Private rows as a caller hands them over: checked to fit together, without a word about what they hold.
+
+Nor about how many there are, where a neighbour would have another number: messages here name no size of an array.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.errors import InputError, RowsError, withheld
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Adjacency
+from l2p.task import ArraySource, Rows, RowSource
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked(RowSource):
+    """A source whose blocks are checked as they come, and whose own errors quote nothing."""
+
+    source: RowSource
+
+    @property
+    def num_rows(self) -> int:  # type: ignore[override]
+        return self.source.num_rows
+
+    @property
+    def num_features(self) -> int:  # type: ignore[override]
+        return self.source.num_features
+
+    def blocks(self) -> Iterator[Rows]:
+        with withheld("reading a block of rows"):
+            for block in self.source.blocks():
+                if said := _complaint(block):  # too late for an InputError, which says that nothing is spent
+                    raise RowsError(f"a block of the source does not fit: {said}")
+                yield block
+
+
+def shape_of(rows: Rows | RowSource) -> tuple[int, int]:
+    """How many lines and features there are, once rows in memory are found to fit together and to be numbers.
+
+    Raises:
+      InputError: they are not, or these are no rows.
+    """
+    if not isinstance(rows, (Rows, RowSource)):
+        raise InputError(
+            f"rows came as {type(rows).__name__}, which does not say what are features and what are labels; pass "
+            "l2p.Rows(x, y, mask), or a source that yields them."
+        )
+    whole = rows.rows if isinstance(rows, ArraySource) else rows
+    if isinstance(whole, RowSource):
+        return whole.num_rows, whole.num_features
+    if said := _complaint(whole):
+        raise InputError(f"the rows do not fit: {said}")
+    return whole.x.shape[0], whole.x.shape[1]
+
+
+def _complaint(rows: Rows) -> str | None:
+    parts = {"x": rows.x, "y": rows.y, "mask": rows.mask}
+    for name, part in parts.items():
+        if not hasattr(part, "shape"):
+            return f"{name} is of type {type(part).__name__}, and only arrays can be computed with; pass arrays."
+        if not _is_real(part):
+            return f"{name} holds something other than real numbers, which no model takes; encode it as numbers first."
+    axes = [len(part.shape) for part in parts.values()]
+    if axes != [2, 1, 1]:
+        return f"x, y and mask have {axes[0]}, {axes[1]} and {axes[2]} axes, but must be [n, d], [n] and [n]."
+    if len({part.shape[0] for part in parts.values()}) > 1:
+        return "x, y and mask differ in how many rows they have, but must be [n, d], [n] and [n] with one n."
+    return None
+
+
+def _is_real(array: Any) -> bool:
+    dtype = getattr(array, "dtype", None)
+    dtype = dtype if isinstance(dtype, np.dtype) else np.asarray(array).dtype  # a DataFrame has one per column
+    return any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_))
+
+
+def number_of_rows(lines: int, declared: int | None, budget: Budget) -> int:
+    """N: what is declared, else the number of lines, where all neighbours have as many.
+
+    Raises:
+      InputError: neighbours differ in it, and nothing is declared.
+    """
+    if declared is not None:
+        return int(declared)
+    if budget.adjacency is Adjacency.ADD_REMOVE:
+        raise InputError(
+            "neighbours under add_remove differ in how many rows they have, so N must not be read off the table; pass "
+            "num_rows, known from elsewhere or rounded, or choose zero_out, where N is public."
+        )
+    return lines
+
+
+def check_mask(rows: Rows | RowSource) -> None:
+    """Refuse weights, which are for simulations."""
+    # A stream is not read through beforehand; a release counts any of its rows once at most (`exact_sum`).
+    if isinstance(rows, Rows) and not np.isin(np.asarray(rows.mask), (0.0, 1.0)).all():
+        raise InputError(
+            "the mask holds values other than 0 and 1, and a row that counts for more than one breaks the guarantee; "
+            "weights are for simulations, so pass 0 for null rows and 1 for others."
+        )
+
+
+def check_whole(name: str, rows: Rows | RowSource, num_rows: int) -> None:
+    """Refuse rows that protector `name`, which solves on all of them at once, cannot take."""
+    if isinstance(rows, RowSource):
+        raise InputError(
+            f"protector {name!r} solves on all rows at once, but these stream, a block at a time; load them into "
+            "memory, or choose a method that goes step by step."
+        )
+    if len(rows.y) > num_rows:
+        raise InputError(
+            f"the table has more lines than N, declared as {num_rows}, and the sensitivity of a solve is proved for at "
+            "most N; declare a larger N, or, under zero_out and replace_one, leave it out."
+        )
