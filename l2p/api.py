@@ -45,7 +45,7 @@ from l2p.task import Rows, RowSource, Task
 #: Steps between two looks at whether a run is still alive; also how much noise is drawn at a time.
 CHUNK = 256
 
-_RELEASED = "128 bits from the operating system, expanded by Philox (a statistical, not a cryptographic generator)."
+_RELEASED = "a key of 256 bits from the operating system, expanded by ChaCha20, a cryptographic generator."
 _SIMULATED = "a JAX key given by the user; anybody who knows it can subtract the noise."
 _FLOATS = {True: "float64 noise, added to sums that lie on a public grid", False: "float32 noise and sums"}
 

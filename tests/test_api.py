@@ -88,7 +88,9 @@ def test_a_release_learns_as_a_simulation_does(name):
     assert accuracy(released, fresh) == pytest.approx(accuracy(simulated, fresh), abs=0.1)
     assert min(accuracy(released, fresh), accuracy(simulated, fresh)) > 0.8
     assert released.card.private_release
+    assert "256 bits from the operating system, expanded by ChaCha20" in released.card.to_text().replace("\n", " ")
     assert not simulated.card.private_release
+    assert "ChaCha20" not in simulated.card.randomness
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
