@@ -65,6 +65,7 @@ def private_train(
     params: jax.Array | None = None,
     num_rows: int | None = None,
     ledger: Book | str | Path | None = None,
+    kind: str | None = None,
 ) -> Result:
     """Train on private rows within `budget`.
 
@@ -82,6 +83,8 @@ def private_train(
         reserved there before it reads a row, and settled after it.
       num_rows: N, public by declaration; default the number of lines of `data`, null rows included. A release under
         add_remove has to be told.
+      kind: what the target is, for a model that learns several; public by declaration. "binary" makes `square` a
+        classifier of labels 0 and 1; default the model's own, which for `square` is a number.
 
     Raises:
       InputError: anything does not fit, before budget is spent.
@@ -103,6 +106,7 @@ def private_train(
     resolved = check(protector, budget, model, accountant, num_rows)
     budget.check_rows(num_rows)
     what, num_features = find_model(model), _num_features(task.private)
+    kind = what.known_kind(kind)
     if not resolved.protector.additive:
         _check_whole(resolved.name, task.private, num_rows)
     params = _starting_point(what, num_features, params)
@@ -113,7 +117,7 @@ def private_train(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
         )
 
-    resolved, filter, setup, warnings = set_up(resolved, budget, what, num_features, num_rows, task.public)
+    resolved, filter, setup, warnings = set_up(resolved, budget, what, num_features, num_rows, task.public, kind)
     filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices by it
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
     noise = _noise(resolved.protector, params, (lines, num_features), task.public, setup, key)

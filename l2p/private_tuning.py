@@ -119,7 +119,8 @@ def private_tuning(
     scoring = base_budget(rho * score_share, "gdp", budget)
     check(Score(), scoring, model, "gdp", num_rows)
 
-    common = {"model": model, "num_rows": num_rows}
+    learned = find_model(model)
+    common = {"model": model, "num_rows": num_rows, "kind": learned.kind(learned.labels)}
     best: tuple[float, int | None, jax.Array | None] = (-math.inf, None, None)
     uniform, choose, keys = _randomness(key)
     for index in range(law.draw(uniform)):
@@ -132,7 +133,7 @@ def private_tuning(
             best = float(score[0]), candidate, params
     score, candidate, params = best
     if params is None:
-        params = find_model(model).init(rows.num_features if isinstance(rows, RowSource) else rows.x.shape[1])
+        params = learned.init(rows.num_features if isinstance(rows, RowSource) else rows.x.shape[1])
     statement = (
         f"{budget}, by {law.theorem}: {law}, each run {rho:.4g}-zCDP with its score; the number of runs, and all runs "
         "but the best, are withheld."

@@ -269,6 +269,7 @@ def test_a_signal_outside_the_trained_range_is_a_warning(tmp_path):
         ({"num_rows": 10**7}, "below 1/N"),
         ({"params": np.zeros(3, np.float32)}, "params have shape"),
         ({"key": 0}, "needs a JAX key"),
+        ({"model": "square", "kind": "multiclass"}, "model square learns a regression or binary target"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_rows_are_read(options, phrase):

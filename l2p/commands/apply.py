@@ -96,6 +96,7 @@ class Apply:
             accountant=self.accountant,
             num_rows=self.rows,
             ledger=self.ledger,
+            kind=kind,
         )
         out = _save(result, self.out, columns, bounds, self.classes, self.target)
         if test is not None:

@@ -147,18 +147,20 @@ class LeastEigenvalue(Query):
 
 @struct.dataclass
 class CrossMoment(Query):
-    """Sum of y x over rows x with their intercept column, each shrunk to `norm_bound`, and targets y in [0, 1], with
-    Gaussian noise.
+    """Sum of y x over rows x with their intercept column, each shrunk to `norm_bound`, and targets y, with Gaussian
+    noise. Targets are clipped to [0, 1]; `signed`, they are then read as 2 y - 1. |y| is at most 1 either way.
 
     Attributes:
       num_features: d (static).
       norm_bound: f32[], L2 bound on a row with its intercept column.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
+      signed: whether targets 0 and 1 are two classes, read as -1 and 1 (static).
     """
 
     num_features: int = struct.field(pytree_node=False)
     norm_bound: jax.Array
     noise_multiplier: jax.Array
+    signed: bool = struct.field(pytree_node=False, default=False)
     name: ClassVar[str] = "cross_moment"
     mechanism: ClassVar[str] = "gaussian"
 
@@ -169,7 +171,7 @@ class CrossMoment(Query):
     def contributions(self, rows: Rows) -> jax.Array:
         # Shrunk as in the second moment, and not after the target has made them shorter.
         lines, targets = shrunk(rows, self.norm_bound)
-        return targets[:, None] * lines
+        return (2.0 * targets - 1.0 if self.signed else targets)[:, None] * lines
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_features + 1, jnp.float32)
