@@ -48,7 +48,7 @@ from l2p.task import Rows, RowSource, Task
 #: Steps between two looks at whether a run is still alive; also how much noise is drawn at a time.
 CHUNK = 256
 
-_RELEASED = "128 bits from the operating system, expanded by Philox (a statistical, not a cryptographic generator)."
+_RELEASED = "a key of 256 bits from the operating system, expanded by ChaCha20, a cryptographic generator."
 _SIMULATED = "a JAX key given by the user; anybody who knows it can subtract the noise."
 _FLOATS = {True: "float64 noise, added to sums that lie on a public grid", False: "float32 noise and sums"}
 
@@ -68,6 +68,7 @@ def private_train(
     params: jax.Array | None = None,
     num_rows: int | None = None,
     ledger: Book | str | Path | None = None,
+    kind: str | None = None,
 ) -> Result:
     """Train on private rows within `budget`.
 
@@ -86,6 +87,8 @@ def private_train(
         reserved there before it reads a row, and settled after it.
       num_rows: N, public by declaration; default the number of lines of `data`, null rows included. Under add_remove
         it has to be told.
+      kind: what the target is, for a model that learns several; public by declaration. "binary" makes `square` a
+        classifier of labels 0 and 1; default the model's own, which for `square` is a number.
 
     Raises:
       InputError: anything does not fit, before budget is spent.
@@ -100,7 +103,15 @@ def private_train(
     True
     """
     planned = plan_run(
-        data, protector, budget, model=model, key=key, accountant=accountant, params=params, num_rows=num_rows
+        data,
+        protector,
+        budget,
+        model=model,
+        key=key,
+        accountant=accountant,
+        params=params,
+        num_rows=num_rows,
+        kind=kind,
     )
     if ledger is None:
         return _execute(planned, key, None)
@@ -135,6 +146,7 @@ def plan_run(
     accountant: str | None = None,
     params: jax.Array | None = None,
     num_rows: int | None = None,
+    kind: str | None = None,
 ) -> PlannedRun:
     """What `private_train` would run with these arguments; `InputError` if anything does not fit."""
     task = data if isinstance(data, Task) else Task(private=data)
@@ -143,6 +155,7 @@ def plan_run(
     resolved = check(protector, budget, model, accountant, num_rows)
     budget.check_rows(num_rows)
     what = find_model(model)
+    kind = what.known_kind(kind)
     if not resolved.protector.additive:
         intake.check_whole(resolved.name, task.private, num_rows)
     params = _starting_point(what, num_features, params)
@@ -153,7 +166,7 @@ def plan_run(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
         )
 
-    resolved, filter, setup, warnings = set_up(resolved, budget, what, num_features, num_rows, task.public)
+    resolved, filter, setup, warnings = set_up(resolved, budget, what, num_features, num_rows, task.public, kind)
     filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices by it
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
     # It traces N rows, so that an error in a protector shows shapes that are public.

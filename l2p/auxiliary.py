@@ -78,8 +78,8 @@ def public_solution(model: Model, rows: Rows) -> np.ndarray | str:
     return np.asarray(_run(protector, model.init(rows.x.shape[1]), rows, setup, jax.random.key(0))[0])
 
 
-def unlimited(model: Model, budget: Budget, num_rows: int) -> Setup:
+def unlimited(model: Model, budget: Budget, num_rows: int, kind: str | None = None) -> Setup:
     """The setup of a run without privacy, whose ledger grants everything."""
     priced = Filter(default_accountant(("none",)), budget).accountant()
-    setup = Setup.create(model, budget.adjacency, priced, num_rows)
+    setup = Setup.create(model, budget.adjacency, priced, num_rows, kind)
     return dataclasses.replace(setup, cap=jnp.array(jnp.inf))

@@ -249,7 +249,7 @@ def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray]
     for method in resolve_methods(dataclasses.replace(config, epsilon=(epsilon,)), rows):
         if method.is_private and not method.by_choice:
             (budget,) = method.protectors
-            ready = method.ready(budget, model, rows)
+            ready = method.ready(budget, model, rows, _kind(config))
             start = method.starting_point(model, rows.x.shape[1])
             seeds = range(config.seeds)
             outcome = simulate([ready.protector], [ready.setup], rows, seeds, observe=mean_loss, start=start)
@@ -266,7 +266,7 @@ def _run(
     begun, ready, done = time.perf_counter(), {}, []
     for budget in budgets:
         try:
-            ready[budget] = method.ready(budget, model, rows)
+            ready[budget] = method.ready(budget, model, rows, kind)
         except InputError as error:
             done += [_row(config, method, budget, seed, {}, str(error)) for seed in seeds]
     for group in _alike(ready):

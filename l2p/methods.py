@@ -84,25 +84,27 @@ class Method:
             )
         return params if self.start is None else self.start
 
-    def ready(self, budget: Budget, model: Model, rows: Rows) -> Ready:
-        """What runs at `budget` on splits of `rows`; `InputError` if it cannot be set up or no theorem covers it."""
+    def ready(self, budget: Budget, model: Model, rows: Rows, kind: str | None = None) -> Ready:
+        """What runs at `budget` on splits of `rows`, whose target is of `kind`; `InputError` if it cannot be set up or
+        no theorem covers it."""
         protector = self.protectors[budget]
         if isinstance(protector, str):
             raise InputError(protector)
         start = self.starting_point(model, rows.x.shape[1])
         if not self.is_private:
-            return Ready(protector, unlimited(model, budget, train_size(rows)))
+            return Ready(protector, unlimited(model, budget, train_size(rows), kind))
         if self.by_choice:
             return self._chosen(protector, budget, model, rows)
-        found = self._bounded(protector, budget, model, rows)
+        found = self._bounded(protector, budget, model, rows, kind)
         if self.in_hindsight:
             protector = hindsight.search(found.protector, found.setup, rows, start)
-            found = dataclasses.replace(self, control=None)._bounded(protector, budget, model, rows)
+            found = dataclasses.replace(self, control=None)._bounded(protector, budget, model, rows, kind)
         return found
 
-    def _bounded(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> Ready:
+    def _bounded(self, protector: Protector, budget: Budget, model: Model, rows: Rows, kind: str | None) -> Ready:
         asked = Resolved(self.name, protector, self.accountant, range=self.range, control=self.control)
-        resolved, filter, setup, warnings = set_up(asked, budget, model, rows.x.shape[1], train_size(rows))
+        num_features, num_rows = rows.x.shape[1], train_size(rows)
+        resolved, filter, setup, warnings = set_up(asked, budget, model, num_features, num_rows, kind=kind)
         return Ready(resolved.protector, setup, filter, " ".join(warnings))
 
     def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> Ready:

@@ -34,6 +34,7 @@ class Setup:
     Attributes:
       model: the model (static).
       adjacency: which tables are neighbours (static).
+      kind: what the target is, one of `model.kinds`: declared, never read off labels (static).
       accountant: prices, the sampler they belong to, and the budget, in the accountant's own unit.
       num_rows: f32[], N, public by declaration.
       cap: f32[], where the ledger refuses: the accountant's budget, or infinity when meta-training measures what a
@@ -42,16 +43,20 @@ class Setup:
 
     model: Model = struct.field(pytree_node=False)
     adjacency: Adjacency = struct.field(pytree_node=False)
+    kind: str = struct.field(pytree_node=False)
     accountant: Accountant
     num_rows: jax.Array
     cap: jax.Array
 
     @classmethod
-    def create(cls, model: Model, adjacency: Adjacency, accountant: Accountant, num_rows) -> "Setup":
-        """A setup whose ledger stops at the accountant's budget.
+    def create(
+        cls, model: Model, adjacency: Adjacency, accountant: Accountant, num_rows, kind: str | None = None
+    ) -> "Setup":
+        """A setup whose ledger stops at the accountant's budget; `kind` None is the target that the model is for.
 
         Raises:
-          InputError: the accountant's prices of sampled queries are for other neighbours.
+          InputError: the accountant's prices of sampled queries are for other neighbours, or the model is not trained
+            on targets of that kind.
         """
         accountant.sampler.check(adjacency)
         if accountant.neighbours is not accountant.sampler.neighbours(adjacency):
@@ -59,7 +64,9 @@ class Setup:
                 f"accountant {accountant.name!r} was planned for other neighbours than {adjacency}, so its prices of "
                 f"{accountant.sampler} would be wrong; plan it with a budget of this adjacency."
             )
-        return cls(model, adjacency, accountant, jnp.asarray(num_rows, jnp.float32), accountant.budget)
+        return cls(
+            model, adjacency, model.known_kind(kind), accountant, jnp.asarray(num_rows, jnp.float32), accountant.budget
+        )
 
     @property
     def batch_rows(self) -> jax.Array:

@@ -78,7 +78,8 @@ class Choice:
         training = Resolved("", protector, accountant).filter(targets[0])
         scoring = check(Score(), targets[1], str(model), "gdp", num_rows).filter(targets[1])
         training_setup, scoring_setup = (
-            Setup.create(model, budget.adjacency, filter.accountant(), num_rows) for filter in (training, scoring)
+            Setup.create(model, budget.adjacency, filter.accountant(), num_rows, model.kind(model.labels))
+            for filter in (training, scoring)
         )
         return cls(budget, candidates, training, scoring, (training_setup, scoring_setup))
 
@@ -165,6 +166,7 @@ def release(
     accountant: str | None = None,
     num_rows: int | None = None,
     ledger: Book | str | Path | None = None,
+    kind: str | None = None,
 ) -> Result:
     """METHOD:private on rows of one's own: the best of several runs within `budget`, and their place in the ledger.
 
@@ -173,10 +175,13 @@ def release(
       name: METHOD:private.
       accountant: None; runs are held by the one that their method needs.
       ledger: as in `private_tuning`.
+      kind: of the target, as in `private_train`; runs are scored by labels, so it is never "regression".
 
     Raises:
       InputError: anything does not fit, before budget is spent.
     """
+    if kind is not None:
+        check_kind(kind)
     lines, _ = intake.shape_of(data.private if isinstance(data, Task) else data)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
     base = released(name, budget, model, accountant, num_rows)

@@ -132,7 +132,8 @@ def private_tuning(
     rho = base_rho(law, budget.epsilon, budget.delta)
     runs = [_base_run(candidate, budget, rho * (1 - score_share), model, num_rows) for candidate in candidates]
     scoring = Score(), "gdp", base_budget(rho * score_share, "gdp", budget)
-    common = {"model": model, "num_rows": num_rows}
+    learned = find_model(model)
+    common = {"model": model, "num_rows": num_rows, "kind": learned.kind(learned.labels)}
     for protector, accountant, target in [*runs, scoring]:  # before anything is reserved, whatever does not fit
         plan_run(data, protector, target, key=key, accountant=accountant, **common)
     statement = (

@@ -23,7 +23,13 @@ from l2p.task import Rows
 
 
 def set_up(
-    resolved: Resolved, budget: Budget, model: Model, num_features: int, num_rows: int, public: Rows | None = None
+    resolved: Resolved,
+    budget: Budget,
+    model: Model,
+    num_features: int,
+    num_rows: int,
+    public: Rows | None = None,
+    kind: str | None = None,
 ) -> tuple[Resolved, Filter, Setup, list[str]]:
     """The protector that runs, its filter, the public facts, and what there is to say of its range.
 
@@ -31,11 +37,11 @@ def set_up(
     sources, its control stands in for it.
 
     Raises:
-      InputError: as for `filter_for`, or the sampler draws from a table of another size.
+      InputError: as for `filter_for` and `Setup.create`, or the sampler draws from a table of another size.
     """
-    filter = filter_for(resolved, budget, model, num_features, num_rows, public)
+    filter = filter_for(resolved, budget, model, num_features, num_rows, public, kind)
     filter.sampler.check(budget.adjacency, num_rows)
-    setup = Setup.create(model, budget.adjacency, filter.accountant(), num_rows)
+    setup = Setup.create(model, budget.adjacency, filter.accountant(), num_rows, kind)
     warnings = range_warnings(resolved.range, setup, num_features)
     level = resolved.control is not None and resolved.control.is_level(float(setup.log_signal))
     control = stand_in(resolved) if warnings or level else None
@@ -47,12 +53,18 @@ def set_up(
         else f"At this budget {control.name} runs: the networks of {resolved.name} gained nothing over it on held-out "
         "tasks, or lost to it on those of one source."
     )
-    resolved, filter, setup, warnings = set_up(control, budget, model, num_features, num_rows, public)
+    resolved, filter, setup, warnings = set_up(control, budget, model, num_features, num_rows, public, kind)
     return resolved, filter, setup, [said, *warnings]
 
 
 def filter_for(
-    resolved: Resolved, budget: Budget, model: Model, num_features: int, num_rows: int, public: Rows | None = None
+    resolved: Resolved,
+    budget: Budget,
+    model: Model,
+    num_features: int,
+    num_rows: int,
+    public: Rows | None = None,
+    kind: str | None = None,
 ) -> Filter:
     """What stops the runs of a protector within `budget`; for accountants of fixed noise, with the envelope of theirs.
 
@@ -66,7 +78,7 @@ def filter_for(
     num_lines = getattr(filter.sampler, "num_rows", 1)
 
     def rehearse(accountant: Accountant) -> list[Answered]:
-        setup = Setup.create(model, budget.adjacency, accountant, num_rows)
+        setup = Setup.create(model, budget.adjacency, accountant, num_rows, kind)
         first, later = _asked(resolved.protector, model.init(num_features), (num_lines, num_features), setup, public)
         return answered(trace_rows(first, [later]))
 

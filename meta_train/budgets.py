@@ -28,6 +28,7 @@ from l2p.protector import Protector
 from l2p.task import Rows
 from meta_train.config import BY_MU, MetaConfig, Shape
 from meta_train.family import TaskBatch
+from meta_train.sources import kind_of
 
 #: Budgets planned over a range of log(mu N); a task gets the one nearest to its own, at most half a spacing off.
 PLANNED = 33
@@ -46,9 +47,11 @@ class ByMu:
 
     Attributes:
       accountant: one of `BY_MU` (static).
+      kind: what targets the tasks have; None for what the model is for (static).
     """
 
     accountant: str = struct.field(pytree_node=False)
+    kind: str | None = struct.field(pytree_node=False, default=None)
 
     def simulate(self, batch: TaskBatch, model: Model, capped: bool) -> tuple[Rows, Setup]:
         """The batch's rows, and one public setup per task, stacked. Without a cap the ledger only measures."""
@@ -56,7 +59,7 @@ class ByMu:
 
         def setup(log_signal: jax.Array) -> Setup:
             planned = accountant_for_mu(self.accountant, jnp.exp(log_signal) / num_rows)
-            return _capped(Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows), capped)
+            return _capped(Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows, self.kind), capped)
 
         return batch.rows, jax.vmap(setup)(batch.log_signal)
 
@@ -103,12 +106,14 @@ class Planned:
       log_signal: f32[G], log(mu N / sensitivity_factor) of each.
       num_rows: N, of the simulated table (static).
       adjacency: which tables are neighbours (static).
+      kind: as for `ByMu` (static).
     """
 
     accountants: Accountant
     log_signal: jax.Array
     num_rows: int = struct.field(pytree_node=False)
     adjacency: Adjacency = struct.field(pytree_node=False)
+    kind: str | None = struct.field(pytree_node=False, default=None)
 
     def simulate(self, batch: TaskBatch, model: Model, capped: bool) -> tuple[Rows, Setup]:
         """The batch's rows, weighted, and one public setup per task, stacked, at the budget nearest to its own."""
@@ -117,7 +122,7 @@ class Planned:
         weight = self.num_rows / batch.rows.x.shape[1]
 
         def setup(accountant: Accountant) -> Setup:
-            return _capped(Setup.create(model, self.adjacency, accountant, self.num_rows), capped)
+            return _capped(Setup.create(model, self.adjacency, accountant, self.num_rows, self.kind), capped)
 
         return dataclasses.replace(batch.rows, mask=batch.rows.mask * weight), jax.vmap(setup)(accountants)
 
@@ -132,7 +137,7 @@ def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[floa
       InputError: the accountant has no theorem for the protector's sampler, or prices none of its queries.
     """
     if config.accountant in BY_MU and isinstance(protector.sampler, FullBatch):
-        return ByMu(config.accountant)
+        return ByMu(config.accountant, kind_of(config.source))
     low, high = log_signal or config.log_signal
     adjacency = adjacency_for(protector.sampler)
     least, most = (epsilon_for(config, protector, signal) for signal in (low, high))
@@ -148,7 +153,7 @@ def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[floa
         accountants = jax.jit(jax.vmap(Tabled.of))(accountants)
     size = config.simulated_rows / adjacency.sensitivity_factor
     signals = jnp.stack([jnp.log(accountant.mu * size) for accountant in planned])
-    return Planned(accountants, signals, config.simulated_rows, adjacency)
+    return Planned(accountants, signals, config.simulated_rows, adjacency, kind_of(config.source))
 
 
 def budgets_of_shapes(config: MetaConfig, protector: Protector) -> dict[Shape, Budgets]:

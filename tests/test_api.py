@@ -88,7 +88,9 @@ def test_a_release_learns_as_a_simulation_does(name):
     assert accuracy(released, fresh) == pytest.approx(accuracy(simulated, fresh), abs=0.1)
     assert min(accuracy(released, fresh), accuracy(simulated, fresh)) > 0.8
     assert released.card.private_release
+    assert "256 bits from the operating system, expanded by ChaCha20" in released.card.to_text().replace("\n", " ")
     assert not simulated.card.private_release
+    assert "ChaCha20" not in simulated.card.randomness
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
@@ -267,6 +269,7 @@ def test_a_signal_outside_the_trained_range_is_a_warning(tmp_path):
         ({"num_rows": 10**7}, "below 1/N"),
         ({"params": np.zeros(3, np.float32)}, "params have shape"),
         ({"key": 0}, "needs a JAX key"),
+        ({"model": "square", "kind": "multiclass"}, "model square learns a regression or binary target"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_rows_are_read(options, phrase):

@@ -79,7 +79,6 @@ class Apply:
         check, train = api.check, api.private_train
         if self.protector.endswith(PRIVATE):
             check, train = private_choice.released, private_choice.release
-            private_choice.check_kind(kind)
         check(self.protector, budget, str(model), self.accountant)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(f"seed is {self.seed}, but a JAX key holds 32 bits of it; choose one from 0 to 2^32 - 1.")
@@ -104,6 +103,7 @@ class Apply:
             accountant=self.accountant,
             num_rows=self.rows,
             ledger=self.ledger,
+            kind=kind,
         )
         out = _save(result, self.out, columns, bounds, self.classes, self.target)
         if test is not None:

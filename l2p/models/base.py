@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, row_by_row
 from l2p.task import Rows, in_blocks
@@ -60,6 +61,19 @@ class Model(abc.ABC):
         if classes is not None and "regression" in self.kinds:
             return self.kinds[-1]
         return self.kinds[0]
+
+    def known_kind(self, kind: str | None) -> str:
+        """`kind` itself, or for None the model's own.
+
+        Raises:
+          InputError: it is not trained on such targets.
+        """
+        if kind is not None and kind not in self.kinds:
+            raise InputError(
+                f"kind is {kind!r}, but model {self} learns a {' or '.join(self.kinds)} target; name one of these, or "
+                "choose another model."
+            )
+        return kind or self.kinds[0]
 
     @abc.abstractmethod
     def num_params(self, num_features: int) -> int:

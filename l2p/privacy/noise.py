@@ -1,19 +1,22 @@
 """Where noise and random batches come from: JAX keys for simulation, the operating system for a release.
 
 A simulation may be reproduced from its key, so it protects nobody, and float32 Gaussian noise never leaves
-[-5.42, 5.22] standard deviations. A release therefore adds float64 noise drawn from the operating system's entropy
-to a sum that lies on a public grid, and rounds the result back to that grid.
+[-5.42, 5.22] standard deviations. A release therefore adds float64 noise, from a cryptographic generator that the
+operating system gives a key to, to a sum that lies on a public grid, and rounds the result back to that grid.
 """
 
 import abc
 import dataclasses
 import math
+import os
 import secrets
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from randomgen import ChaCha
 
 from l2p import struct
 from l2p.fixed_point import MARGIN, ExactSum, Whole, value_of
@@ -21,6 +24,9 @@ from l2p.privacy.sampling import FixedSize, PermutationEpochs, Sampler
 
 #: Steps of the release grid per unit of a query's bound on one row's contribution.
 GRID_STEPS = 2.0**20
+
+#: Bytes of a release's key, and rounds of ChaCha: those of RFC 8439.
+KEY_BYTES, ROUNDS = 32, 20
 
 
 @struct.dataclass
@@ -179,18 +185,42 @@ class HostNoise(Noise):
 class Entropy:
     """Float64 standard noise and random batches for one release, in the order of its steps.
 
+    All of it is computed from one ChaCha20 keystream, so that nobody without the key can tell other values from those
+    that they have seen. Two copies would draw the same noise, and the difference of two answers would have none: an
+    `Entropy` can be neither copied nor pickled, and draws in no process but the one that made it.
+
     Args:
-      seed: None draws the generator's key, 128 bits, from the operating system. A number makes the noise
-        reproducible, and whatever it protects is not a private release.
+      seed: None draws the key, 256 bits, from the operating system. A number from 0 to 2^256 - 1 is the key, which
+        makes the noise reproducible, and whatever it protects is not a private release.
     """
 
     def __init__(self, seed: int | None = None):
         self.is_private = seed is None
-        self._generator = np.random.Generator(np.random.Philox(secrets.randbits(128) if seed is None else seed))
+        key = int.from_bytes(secrets.token_bytes(KEY_BYTES), "little") if seed is None else seed
+        bits: Any = ChaCha(key=key, rounds=ROUNDS)  # its stubs do not say that it is a BitGenerator
+        self._generator = np.random.Generator(bits)
         self._epoch: np.ndarray = np.zeros(0, np.int32)
+        self._process = os.getpid()
+
+    def __reduce__(self) -> NoReturn:
+        # `copy.copy`, `copy.deepcopy` and `pickle` all come through here.
+        raise TypeError(
+            "an Entropy cannot be copied or pickled, because the copy would draw the same noise again and the "
+            "difference of two answers would have none; make a new Entropy() where the copy was to be used."
+        )
 
     def draw(self, plan: Sequence[Draw | BatchDraw], num_steps: int) -> list[np.ndarray]:
-        """For each draw, bit patterns u32[num_steps, size, 2] or lines of the table i32[num_steps, capacity]."""
+        """For each draw, bit patterns u32[num_steps, size, 2] or lines of the table i32[num_steps, capacity].
+
+        Raises:
+          RuntimeError: in a process that was forked from the one that made this object.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "this Entropy was made before the process was forked, so parent and child would draw the same noise "
+                "and the difference of two answers would have none; make a new Entropy() after the fork, in each "
+                "process."
+            )
         return [
             self._noise(draw, num_steps) if isinstance(draw, Draw) else self._batches(draw, num_steps) for draw in plan
         ]

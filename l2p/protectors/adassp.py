@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.conditioning import value
 from l2p.errors import InputError
-from l2p.models import Model
+from l2p.models import INTERCEPT_COLUMN, Model
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
 from l2p.protectors.hand_designed import Problem, log_constant
@@ -21,7 +21,9 @@ class AdaSSP(Protector):
 
     As Wang (2018), with three equal shares of mu^2 where the paper has three of epsilon and delta, and with
     symmetric noise that is as strong off the diagonal as the norm of Frobenius asks for, 1 / sqrt(2) of the paper's.
-    Its params are fitted to shrunk rows, see `l2p.queries.shrunk`. Both arrays are polynomials in log(mu N), f32[k].
+    Its params are fitted to shrunk rows, see `l2p.queries.shrunk`. A prediction for a shrunk row is smaller than that
+    for the raw one, by a factor that differs between rows, and has the same sign. So two classes are fitted as -1 and 1
+    and told apart by the sign. Both arrays are polynomials in log(mu N), f32[k].
 
     Attributes:
       log_norm_bound: f32[k], log of the norm that rows, with their intercept column, are shrunk to.
@@ -52,17 +54,25 @@ class AdaSSP(Protector):
         moment = SecondMoment(size - 1, norm_bound, multiplier)
         least = oracle.ask(LeastEigenvalue(moment, multiplier))[0]
         second = unfolded(oracle.ask(moment), size)
-        cross = oracle.ask(CrossMoment(size - 1, norm_bound, multiplier))
+        is_binary = setup.kind == "binary"
+        cross = oracle.ask(CrossMoment(size - 1, norm_bound, multiplier, is_binary))
         noise_std = multiplier * moment.bound * setup.adjacency.sensitivity_factor
         log_inverse = -value(self.log_failure, setup.log_signal)
         # The eigenvalue is hardly ever below `surely`, nor the noise on the matrix above `most`.
         surely = jnp.maximum(least - noise_std * jnp.sqrt(2.0 * log_inverse), 0.0)
         most = noise_std * jnp.sqrt(size * (jnp.log(2.0 * size**2) + log_inverse))
         ridge = jnp.maximum(most - surely, 0.0)
-        return jnp.linalg.solve(second + ridge * jnp.eye(size), cross), state
+        solution = jnp.linalg.solve(second + ridge * jnp.eye(size), cross)
+        return predicting_labels(solution) if is_binary else solution, state
 
     def finish(self, params: jax.Array, state: tuple, setup: Setup) -> jax.Array:
         return params
+
+
+def predicting_labels(params: jax.Array) -> jax.Array:
+    """Params f32[p] that predict labels y, 0 and 1, from those that predict 2 y - 1: the sign of the one's prediction
+    is the side of 1/2 that the other's lies on, which is where least squares tell two classes apart."""
+    return (0.5 * params).at[-1].add(0.5 / INTERCEPT_COLUMN)
 
 
 def adassp(problem: Problem) -> AdaSSP:

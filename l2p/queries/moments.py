@@ -180,18 +180,20 @@ class LeastEigenvalue(Query):
 
 @struct.dataclass
 class CrossMoment(Query):
-    """Sum of y x over rows x with their intercept column, each shrunk to `norm_bound`, and targets y in [0, 1], with
-    Gaussian noise.
+    """Sum of y x over rows x with their intercept column, each shrunk to `norm_bound`, and targets y, with Gaussian
+    noise. Targets are clipped to [0, 1]; `signed`, they are then read as 2 y - 1. |y| is at most 1 either way.
 
     Attributes:
       num_features: d (static).
       norm_bound: f32[], L2 bound on a row with its intercept column.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
+      signed: whether targets 0 and 1 are two classes, read as -1 and 1 (static).
     """
 
     num_features: int = struct.field(pytree_node=False)
     norm_bound: jax.Array
     noise_multiplier: jax.Array
+    signed: bool = struct.field(pytree_node=False, default=False)
     name: ClassVar[str] = "cross_moment"
     mechanism: ClassVar[str] = "gaussian"
 
@@ -202,12 +204,13 @@ class CrossMoment(Query):
     def contributions(self, rows: Rows) -> jax.Array:
         # Shrunk as in the second moment, and not after the target has made them shorter.
         lines, targets = shrunk(rows, self.norm_bound)
-        return targets[:, None] * lines
+        return (2.0 * targets - 1.0 if self.signed else targets)[:, None] * lines
 
     def exact(self, lines: Lines) -> Whole:
         targets, lengths = jnp.clip(lines.y, 0.0, 1.0), lines.lengths(INTERCEPT_COLUMN)
+        targets = 2.0 * targets - 1.0 if self.signed else targets
         largest, unit = self.bound.astype(jnp.float64) / lengths, jnp.asarray(2.0**-COEFFICIENT_BITS)
-        weights = coefficients(targets, targets, jnp.minimum(1.0, largest), largest, unit)
+        weights = coefficients(targets, jnp.abs(targets), jnp.minimum(1.0, largest), largest, unit)
         intercept = lines.sum(weights)
         return joined(lines.weighted_sum(weights), Whole(intercept.steps, intercept.unit * INTERCEPT_COLUMN))
 

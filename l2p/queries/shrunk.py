@@ -13,8 +13,9 @@ def shrunk(rows: Rows, norm_bound: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     A generalized linear model's gradient on such a row is at most lipschitz * norm_bound long, and its Hessian at most
     smoothness * norm_bound^2, whatever the row held. Scaling a row by a positive factor keeps the sign of its margin,
-    so params fitted to shrunk rows classify raw ones as they do the shrunk; but what was minimised is the loss on the
-    shrunk rows, and a regression fitted to them predicts smaller targets for them than for the raw ones.
+    so params fitted to shrunk rows classify raw ones as they do the shrunk, where the sign is what tells two classes
+    apart (least squares have to be fitted to -1 and 1 for that); but what was minimised is the loss on the shrunk rows,
+    and a regression fitted to them predicts smaller targets for them than for the raw ones.
 
     Args:
       rows: of n rows and d features.

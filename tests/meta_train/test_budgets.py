@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from l2p.errors import InputError
-from l2p.models import Logistic
+from l2p.models import Logistic, Square
 from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency, Event
@@ -48,9 +48,16 @@ def test_tasks_of_every_sampling_rate_have_budgets_of_their_own(monkeypatch):
 
 
 def test_only_mu_n_matters_where_it_does():
-    assert budgets_for(dataclasses.replace(CONFIG, accountant="zcdp"), HAND_DESIGNED["agd"](Budget(1.0, 1e-8))) == ByMu(
-        "zcdp"
-    )
+    agd = HAND_DESIGNED["agd"](Budget(1.0, 1e-8))
+    assert budgets_for(dataclasses.replace(CONFIG, accountant="zcdp"), agd) == ByMu("zcdp", "binary")
+
+
+def test_simulated_runs_know_what_kind_of_target_a_source_has(monkeypatch):
+    monkeypatch.setattr(budgets, "PLANNED", 3)
+    square = dataclasses.replace(CONFIG, model="square")
+    for protector in (HAND_DESIGNED["noisygd"](Budget(1.0, 1e-6)), DPSGD):
+        _, setups = budgets_for(square, protector).simulate(BATCH, Square(), capped=True)
+        assert setups.kind == "binary" != Square().kind()
 
 
 def test_tasks_get_the_signal_they_drew_to_half_a_spacing_and_rows_that_make_up_the_table(planned):

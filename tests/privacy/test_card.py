@@ -59,7 +59,7 @@ FIELDS = {
     "steps": 3,
     "max_steps": 50,
     "stop_reason": "budget",
-    "randomness": "128 bits from the operating system",
+    "randomness": "a key of 256 bits from the operating system",
     "seed_policy": SEED_POLICY[True],
     "float_mode": "float64 noise and sums on a public grid",
     "not_private": ["The bounds."],

@@ -99,6 +99,7 @@ QUERIES = {
     "row_length": LengthSum(TURNED, f32(0.9), f32(NOISE)),
     "least eigenvalue": LeastEigenvalue(SecondMoment(D, f32(0.9), f32(NOISE)), f32(NOISE)),
     "cross moment": CrossMoment(D, f32(0.9), f32(NOISE)),
+    "cross moment, two classes": CrossMoment(D, f32(0.9), f32(NOISE), signed=True),
     "minimum, gumbel": minimum("gumbel"),
     "minimum, exponential": minimum("exponential"),
     "line search, gumbel": line_search("gumbel"),
@@ -162,19 +163,20 @@ def naive_losses(query, rows):
     return totals
 
 
-def naive_moments(norm_bound, rows):
-    """The second moment and the cross moment of shrunk rows."""
+def naive_moments(norm_bound, rows, signed=False):
+    """The second moment and the cross moment of shrunk rows, with targets as they are or 0 and 1 read as -1 and 1."""
     second, cross = np.zeros((D + 1, D + 1)), np.zeros(D + 1)
     for x, y, mask in zip(*as_float64(rows), strict=True):
         line = clipped(np.append(x, INTERCEPT_COLUMN), float(norm_bound))
-        second, cross = second + mask * np.outer(line, line), cross + mask * y * line
+        target = 2 * y - 1 if signed else y
+        second, cross = second + mask * np.outer(line, line), cross + mask * target * line
     return second, cross
 
 
 def naive(query, rows):
     """(aggregate, answer without noise)"""
     if isinstance(query, CrossMoment):
-        cross = naive_moments(query.norm_bound, rows)[1]
+        cross = naive_moments(query.norm_bound, rows, query.signed)[1]
         return cross, cross
     if isinstance(query, (SecondMoment, LeastEigenvalue)):
         moment = query if isinstance(query, SecondMoment) else query.moment

@@ -1,0 +1,117 @@
+"""Where the noise of a release comes from: a cryptographic generator, keyed by the operating system, never twice."""
+
+import copy
+import os
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from l2p.privacy import noise
+from l2p.privacy.noise import BatchDraw, Draw, Entropy
+from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
+
+#: One draw of each kind that a release makes.
+PLAN = [
+    Draw("gaussian", 4),
+    Draw("gumbel", 4),
+    Draw("exponential", 4),
+    BatchDraw(Poisson(0.3), 20),
+    BatchDraw(FixedSize(5, 20), 20),
+    BatchDraw(PermutationEpochs(5, 20), 20),
+]
+
+#: RFC 8439, appendix A.1, test vectors 1 and 2: blocks 0 and 1 of ChaCha20's keystream for the key of 32 zero bytes
+#: and the nonce of zeros. The other key's blocks are OpenSSL 4.0.3's, through `cryptography` 50.0.2.
+KEYSTREAMS = {
+    bytes(32): "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
+    "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
+    "9f07e7be5551387a98ba977c732d080dcb0f29a048e3656912c6533e32ee7aed"
+    "29b721769ce64e43d57133b074d839d531ed1f28510afb45ace10a1f4b794d6f",
+    bytes(range(32)): "39fd2b7dd9c5196a8dbd0377b8dc4a498a35d86fbcde6accb2cc7d4cd8ea2492"
+    "2b23cce7a26023ab3f0eef693ac87f64258235eab1f7a32dc22762a0485b410c"
+    "18b84231ade6a6d113615c61af434e27f8b1f3f5e1ad5b5cecf8fc122a35755c"
+    "7208086dd1ee3c5d9d815824640e003c9ba0f65ede5d59ce0d2a4a7f31955acd",
+}
+
+
+@pytest.mark.parametrize("key", KEYSTREAMS, ids=["RFC 8439", "OpenSSL"])
+@pytest.mark.parametrize("simd", [True, False])
+def test_a_release_draws_from_the_published_keystream_of_256_bits_of_the_operating_system(key, simd, monkeypatch):
+    asked = []
+    monkeypatch.setattr(noise.secrets, "token_bytes", lambda size: asked.append(size) or key)
+    bits = Entropy()._generator.bit_generator
+    assert asked == [32]
+    assert bits.state["state"]["rounds"] == 20
+    bits.use_simd = simd and bits.use_simd
+    assert np.asarray(bits.random_raw(16), "<u8").tobytes().hex() == KEYSTREAMS[key]
+
+
+def test_everything_a_release_draws_comes_from_that_stream(monkeypatch):
+    """Draws of every kind consume words of it, and Gumbel noise is one logarithm of another of them."""
+    monkeypatch.setattr(noise.secrets, "token_bytes", lambda size: bytes(range(size)))
+    entropy = Entropy()
+    words = entropy._generator.bit_generator
+    for draw in PLAN:
+        before = int(words.state["state"]["ctr"][0])
+        drawn = entropy.draw([draw], 2)
+        assert int(words.state["state"]["ctr"][0]) > before
+        assert not np.array_equal(drawn[0][0], drawn[0][1])
+    uniforms = (np.frombuffer(bytes.fromhex(KEYSTREAMS[bytes(range(32))]), "<u8") >> 11) / 2.0**53
+    (bits,) = Entropy().draw([Draw("gumbel", 16)], 1)
+    np.testing.assert_allclose(bits.view(np.float64)[0, :, 0], -np.log(-np.log1p(-uniforms)))
+
+
+@pytest.mark.parametrize("distribution", ["gaussian", "gumbel", "exponential"])
+def test_noise_has_its_distribution_and_no_memory(distribution):
+    (bits,) = Entropy(1).draw([Draw(distribution, 200_000)], 1)
+    values = bits.view(np.float64)[0, :, 0]
+    law = {"gaussian": stats.norm, "gumbel": stats.gumbel_r, "exponential": stats.expon}[distribution]
+    assert stats.kstest(values, law.cdf).pvalue > 1e-6
+    assert stats.kstest(1.01 * values + 0.01, law.cdf).pvalue < 1e-6
+    assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 5 / len(values) ** 0.5
+
+
+def test_a_seed_reproduces_every_draw_and_another_one_none():
+    one, again, other = (Entropy(seed).draw(PLAN, 3) for seed in (5, 5, 6))
+    assert all(np.array_equal(left, right) for left, right in zip(one, again, strict=True))
+    assert not any(np.array_equal(left, right) for left, right in zip(one, other, strict=True))
+    with pytest.raises(ValueError, match=re.escape("[0,2**256)")):
+        Entropy(2**256)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_fork_refuses_to_draw_where_its_parent_goes_on(seed):
+    entropy = Entropy(seed)
+    entropy.draw(PLAN, 1)
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX's, about threads: the child uses none
+        child = os.fork()
+    if child == 0:
+        try:
+            entropy.draw(PLAN, 1)
+            said = "it drew"
+        except RuntimeError as error:
+            said = f"{error} {len(Entropy().draw(PLAN, 1))}"
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    assert re.search(
+        r"before the process was forked.*make a new Entropy\(\) after the fork, in each process\. 6$", said
+    )
+    entropy.draw(PLAN, 1)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps], ids=lambda call: call.__name__)
+@pytest.mark.parametrize("seed", [None, 3])
+def test_no_copy_is_made(duplicate, seed):
+    with pytest.raises(TypeError, match=r"would draw the same noise again.*make a new Entropy\(\)"):
+        duplicate(Entropy(seed))
