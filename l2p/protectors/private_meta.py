@@ -26,7 +26,7 @@ from l2p.protector import Protector
 from l2p.protectors.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.schedulers import noise_for_share
-from l2p.queries.base import Query, limit_norm
+from l2p.queries.base import Query, limit_norm, positive, within
 from l2p.run import Simulation, advance, start
 from l2p.simulate import mean_loss
 from l2p.task import Rows, in_blocks
@@ -65,11 +65,11 @@ class MetaDescent(Query):
     Attributes:
       protector: whose settings are learned; full batch.
       setup: of the runs that are simulated on blocks: the public facts of the main run, with what will be left for it.
-      clip_norm: f32[], L2 bound on a block's meta-gradient.
-      learning_rate: f32[], of Adam.
+      clip_norm: f32[], L2 bound on a block's meta-gradient; above 0.
+      learning_rate: f32[], of Adam, which follows noised answers: any.
       noise_multiplier: f32[], noise standard deviation over the sensitivity, of all outer steps together.
-      num_outer: K (static).
-      num_blocks: how many tasks the table is cut into (static).
+      num_outer: K (static); at least 1.
+      num_blocks: how many tasks the table is cut into (static); at least 1.
     """
 
     protector: Protector
@@ -85,7 +85,9 @@ class MetaDescent(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return 2.0 * self.clip_norm
+        if min(self.num_outer, self.num_blocks) < 1:
+            raise ValueError(f"{self.num_outer} outer steps over {self.num_blocks} blocks learn nothing; take one.")
+        return within(2.0 * self.clip_norm, positive(self.clip_norm))
 
     def empty(self) -> jax.Array:
         return jnp.zeros_like(to_vector(self.protector))

@@ -11,7 +11,7 @@ from l2p.features import FeatureMap
 from l2p.models import Model
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise
-from l2p.queries.base import Query
+from l2p.queries.base import Query, positive, within
 from l2p.task import Rows
 
 
@@ -23,7 +23,7 @@ class ClippedGradient(Query):
       model: the model (static).
       params: f32[p], parameters for mapped rows; released or public.
       features: the map that rows are read through.
-      clip_norm: f32[], L2 bound on one row's gradient.
+      clip_norm: f32[], L2 bound on one row's gradient; above 0.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -37,7 +37,7 @@ class ClippedGradient(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.clip_norm
+        return within(self.clip_norm, positive(self.clip_norm))
 
     def contributions(self, rows: Rows) -> jax.Array:
         return self.model.gradients(self.params, self.features.apply(rows.x), rows.y)
@@ -68,7 +68,7 @@ class GradientNorm(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.gradient.clip_norm
+        return self.gradient.bound
 
     @property
     def clip_norm(self) -> jax.Array:

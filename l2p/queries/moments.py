@@ -12,7 +12,7 @@ from l2p.features import FeatureMap
 from l2p.models import INTERCEPT_COLUMN
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise
-from l2p.queries.base import Query, limit_norm
+from l2p.queries.base import Query, limit_norm, positive, within
 from l2p.queries.shrunk import shrunk
 from l2p.task import Rows
 
@@ -45,7 +45,7 @@ class SecondMoment(Query):
 
     Attributes:
       num_features: d (static).
-      norm_bound: f32[], L2 bound on a row with its intercept column.
+      norm_bound: f32[], L2 bound on a row with its intercept column; above 0.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -57,7 +57,7 @@ class SecondMoment(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return jnp.square(self.norm_bound)
+        return within(jnp.square(self.norm_bound), positive(self.norm_bound))
 
     def contributions(self, rows: Rows) -> jax.Array:
         lines = jnp.column_stack([rows.x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
@@ -80,7 +80,7 @@ class Covariance(Query):
 
     Attributes:
       features: the map that rows are read through.
-      norm_bound: f32[], L2 bound on a mapped row.
+      norm_bound: f32[], L2 bound on a mapped row; above 0.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -92,7 +92,7 @@ class Covariance(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return jnp.square(self.norm_bound)
+        return within(jnp.square(self.norm_bound), positive(self.norm_bound))
 
     def contributions(self, rows: Rows) -> jax.Array:
         mapped = self.features.apply(rows.x)
@@ -152,7 +152,7 @@ class CrossMoment(Query):
 
     Attributes:
       num_features: d (static).
-      norm_bound: f32[], L2 bound on a row with its intercept column.
+      norm_bound: f32[], L2 bound on a row with its intercept column; above 0.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -164,7 +164,7 @@ class CrossMoment(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.norm_bound
+        return within(self.norm_bound, positive(self.norm_bound))
 
     def contributions(self, rows: Rows) -> jax.Array:
         # Shrunk as in the second moment, and not after the target has made them shorter.
