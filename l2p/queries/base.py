@@ -43,6 +43,11 @@ class Query(abc.ABC):
         """f32[], the most one row may contribute (L2 norm, or per entry for selections); NaN where none is proved."""
 
     @property
+    def most_rows(self) -> jax.Array:
+        """f32[], how many lines a table may have for `bound` to hold; of a sum, any number."""
+        return jnp.array(jnp.inf)
+
+    @property
     def unit(self) -> jax.Array:
         """f32[], the public length of which the grid that a release rounds to is the 2^20th part."""
         return self.bound

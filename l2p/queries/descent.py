@@ -92,6 +92,11 @@ class Descent(Query):
             jnp.isfinite(self.start).all(),
         )
 
+    @property
+    def most_rows(self) -> jax.Array:
+        # Of more rows this divisor makes no mean, and a step of 2 / beta would be too long.
+        return self.num_rows
+
     def empty(self) -> jax.Array:
         return jnp.zeros_like(self.start)
 

@@ -71,6 +71,10 @@ class PerturbedMinimum(Query):
         )
 
     @property
+    def most_rows(self) -> jax.Array:
+        return self.num_rows
+
+    @property
     def unit(self) -> jax.Array:
         # What one row can move the minimiser by, at the least.
         most = self.num_rows * self.smoothness + self.calibrate(Adjacency.ZERO_OUT).convexity
@@ -146,6 +150,10 @@ class ApproximateMinimum(Query):
             (self.output_share > 0) & (self.output_share < 1),
             (self.tolerance >= 0) & (self.tolerance < jnp.inf),
         )
+
+    @property
+    def most_rows(self) -> jax.Array:
+        return self.minimum.most_rows  # rounding of as many rows is hidden
 
     @property
     def unit(self) -> jax.Array:

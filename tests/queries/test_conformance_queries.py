@@ -955,6 +955,15 @@ def test_a_field_outside_the_range_of_its_proof_has_no_bound_and_is_refused_at_n
     assert (bool(granted), float(spent), float(answer)) == (False, 0.0, 0.0)
 
 
+@pytest.mark.parametrize("query", [descent, perturbed, approximate], ids=lambda query: query.name)
+def test_a_solve_is_refused_for_a_table_of_more_rows_than_its_proof_divides_by(door, query):
+    for count, allowed in ((N, True), (N - 1, False)):
+        one = query.minimum if query is approximate else query
+        asked = one.replace(num_rows=f32(count))
+        granted, spent, _ = door(query.replace(minimum=asked) if query is approximate else asked)
+        assert (bool(granted), float(spent) > 0) == (allowed, allowed)
+
+
 @pytest.mark.parametrize("noise", [0.0, -1.0, *NOTHING])
 @pytest.mark.parametrize("query", [query for query, _ in RANGES], ids=lambda query: type(query).__name__)
 def test_noise_that_is_none_is_refused_at_no_charge(door, query, noise):
