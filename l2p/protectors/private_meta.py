@@ -23,6 +23,7 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import GRID_STEPS, HostNoise, Noise
 from l2p.privacy.sampling import FullBatch
 from l2p.protector import Protector
+from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.schedulers import noise_for_share
@@ -155,17 +156,25 @@ class PrivateMeta(Protector):
     """
 
     inner: Protector
-    logit_share: jax.Array
-    log_clip_norm: jax.Array
-    log_learning_rate: jax.Array
-    num_outer: int = struct.field(pytree_node=False, default=10)
-    num_blocks: int = struct.field(pytree_node=False, default=256)
+    logit_share: Polynomial
+    log_clip_norm: Polynomial
+    log_learning_rate: Polynomial
+    num_outer: Count = struct.field(pytree_node=False, default=10)
+    num_blocks: Count = struct.field(pytree_node=False, default=256)
     models = NAMES
     additive = False
 
     @property
     def num_steps(self) -> int:  # type: ignore[override]
         return self.inner.num_steps
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(dict.fromkeys((MetaDescent.mechanism, *self.inner.mechanisms)))
+
+    def misfit(self) -> str | None:
+        """Why its parts do not go together; None where they do."""
+        return "learns the settings of what learns settings" if isinstance(self.inner, PrivateMeta) else None
 
     def check(self, model: Model) -> None:
         if not isinstance(self.inner.sampler, FullBatch):
