@@ -8,19 +8,25 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 
+from l2p import checkpoint_card
 from l2p.errors import InputError
+from l2p.json_fields import strict, violation
 from l2p.privacy.card import versions
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.structure import decode, encode
 
 SUFFIX = ".safetensors"
+#: A protector of this many bytes would be hundreds of times the largest that ships; a larger file is not read.
+MOST_BYTES = 2**27
+#: The number formats of a checkpoint's arrays, as safetensors calls them.
+_FLOATS = ("F32", "F64")
 #: Ends the name of a method whose fields were tuned on public data.
 TUNED = ":tuned"
 _HERE = Path(__file__).resolve().parent
@@ -53,6 +59,9 @@ def save(protector: Protector, path: str | Path, card: Mapping[str, Any]) -> Non
       card: must hold `sources`; `name` defaults to the file's, `models` to the protector's, and `versions` and
         `created` to those of now; `structure` is filled in.
 
+    Raises:
+      InputError: a field holds what `load` would refuse.
+
     >>> import tempfile
     >>> from l2p.privacy.budget import Budget
     >>> from l2p.protectors import HAND_DESIGNED
@@ -70,8 +79,12 @@ def save(protector: Protector, path: str | Path, card: Mapping[str, Any]) -> Non
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     full = {**defaults, **card, "structure": encode(protector, arrays)}
-    if not _is_card(full):
-        raise ValueError("a checkpoint's card needs `name`, and `models` and `sources` as lists of names.")
+    if broken := violation(full, checkpoint_card.SCHEMA):
+        raise ValueError(f"a checkpoint's card needs `name`, `models`, `sources` and so on: {': '.join(broken)}.")
+    try:
+        decode(full["structure"], arrays)
+    except InputError as error:
+        raise InputError(f"the protector cannot be saved, for {error}; mend the field.") from error
     payload = safetensors.numpy.save(arrays, {"card": json.dumps(full, allow_nan=False)})
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_bytes(payload)
@@ -96,9 +109,11 @@ def load(name: str | Path) -> Checkpoint:
             f"protector {str(name)!r} is unknown{meant}; choose one of {', '.join([*known, *suffixed])}, or pass a "
             "checkpoint's file."
         )
-    card = read_card(path)
+    card, arrays = read_card(path), _arrays(path)
     try:
-        protector = decode(card["structure"], safetensors.numpy.load_file(path))
+        protector = decode(card["structure"], arrays)
+        if isinstance(protector, Protector) and (unknown := arrays.keys() - _paths(protector)):
+            raise InputError(f"it holds the array {min(unknown)[:60]!r}, of which its card says nothing")
     except InputError as error:
         raise InputError(
             f"the checkpoint {path} cannot be rebuilt, for {error}; fetch it again or update l2p."
@@ -108,6 +123,27 @@ def load(name: str | Path) -> Checkpoint:
     content = path.read_bytes()
     header = int.from_bytes(content[:8], "little")
     return Checkpoint(protector, card, _sha256(content), _sha256(content[8 + header :]))
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of the file at `path`, whose header can be read."""
+    with safetensors.safe_open(path, framework="numpy") as file:
+        for name in file.keys():  # noqa: SIM118 - the file is no mapping
+            kind = file.get_slice(name).get_dtype()
+            if kind not in _FLOATS or len(file.get_slice(name).get_shape()) > 2:
+                raise InputError(
+                    f"the checkpoint {path} cannot be rebuilt, for its array {name[:60]!r} holds {kind} in "
+                    f"{len(file.get_slice(name).get_shape())} dimensions, where up to two of {' or '.join(_FLOATS)} "
+                    "belong; fetch it again or update l2p."
+                )
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def _paths(protector: Any) -> set[str]:
+    """Where `encode` puts the arrays of a protector."""
+    arrays: dict[str, np.ndarray] = {}
+    encode(protector, arrays)
+    return set(arrays)
 
 
 def _sha256(content: bytes) -> str:
@@ -135,28 +171,18 @@ def names() -> list[str]:
 def read_card(path: Path) -> dict[str, Any]:
     """The card of the checkpoint at `path`, without reading its arrays."""
     try:
+        if path.exists() and not path.is_file():
+            raise OSError("it is no file")
+        if path.stat().st_size > MOST_BYTES:
+            raise OSError(f"it is larger than {MOST_BYTES >> 20} MiB, and no protector is")
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError(f"the checkpoint {path} cannot be read ({error}); pass a {SUFFIX} file.") from error
     try:
-        card = json.loads(metadata.get("card", "null"))
-    except ValueError:
-        card = None
-    if not _is_card(card) or "structure" not in card:
+        card = strict(metadata.get("card", "null"))
+    except ValueError as error:
         raise InputError(
-            f"{path} is not an l2p checkpoint, for it carries no protector's card; pass one that l2p wrote."
-        )
-    return card
-
-
-def _is_card(card: Any) -> TypeGuard[dict[str, Any]]:
-    def is_names(value: Any) -> bool:
-        return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-    return (
-        isinstance(card, dict)
-        and isinstance(card.get("name"), str)
-        and is_names(card.get("models"))
-        and is_names(card.get("sources"))
-    )
+            f"{path} is not an l2p checkpoint, for its card is no JSON ({error}); pass one that l2p wrote."
+        ) from error
+    return checkpoint_card.check(card, path)

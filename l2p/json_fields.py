@@ -1,6 +1,7 @@
-"""Fields of a JSON file, checked by the types that a dataclass gives them."""
+"""JSON from files that anybody may have written, and its fields checked: by a dataclass's types, or by a schema."""
 
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -8,6 +9,54 @@ from pathlib import Path
 from typing import Any
 
 from l2p.errors import InputError
+
+
+def strict(text: str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+      ValueError: it is none, or one that Python and others may read differently: with a number that is not finite, a
+        name that stands twice in an object, or deep nesting.
+
+    >>> strict('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ValueError: the name 'a' stands twice in one object
+    """
+    try:
+        return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_once)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def violation(content: Any, schema: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The field of a JSON value that breaks a schema, as a dotted path, and how; None if none does."""
+    from jsonschema import Draft202012Validator  # imported late: help texts should come at once
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft202012Validator(schema).iter_errors(content))
+    return None if error is None else (".".join(map(_short, error.absolute_path)), _short(error.message))
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is not a JSON number")
+    return number
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {_short(twice)!r} stands twice in one object")
+    return found
+
+
+def _short(text: object) -> str:
+    """On one line, and without its middle where it is long: messages quote what the file holds, and end in the rule."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= 160 else f"{line[:70]} ... {line[-70:]}"
 
 
 def checked(given: Mapping[str, Any], kinds: Mapping[str, Any], path: Path) -> dict[str, Any]:

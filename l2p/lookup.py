@@ -143,7 +143,8 @@ def resolve(
 
 def _at_rate(found: Resolved, name: str, sampling_rate: float) -> Resolved:
     """A protector on batches of another rate than it ships with."""
-    if "sampling_rate" not in (found.range or {}):
+    draws = any(field.name == "sampler" for field in dataclasses.fields(cast(Any, found.protector)))
+    if not draws or "sampling_rate" not in (found.range or {}):
         raise InputError(
             f"protector {found.name!r} was made for batches as it draws them, and its settings are for these; leave "
             f"out what follows @ in {name!r}, or choose a protector with a range of sampling rates on its card."

@@ -199,6 +199,7 @@ class Oracle:
         valid = jnp.isfinite(event.noise_multiplier) & (event.noise_multiplier >= 0) & ~self.refused
         if event.mechanism != "none":
             valid &= (query.bound >= LEAST_BOUND) & (query.bound <= MOST_BOUND)  # false for NaN
+            valid &= query.most_rows >= self._num_lines
         # Below, a multiplier of 1 stands in for an invalid one, so that no gradient meets its NaN.
         priced = dataclasses.replace(event, noise_multiplier=jnp.where(valid, event.noise_multiplier, 1.0))
         step = None if self._starts else self.step
@@ -221,6 +222,10 @@ class Oracle:
             )
         )
         return answer
+
+    @property
+    def _num_lines(self) -> int:
+        return self._rows.y.shape[0] if isinstance(self._rows, Rows) else self._rows.num_rows
 
     def noise_multiplier(self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian") -> jax.Array:
         """f32[], the least noise that a query asked here may have for `cost`, in the accountant's unit."""

@@ -1,8 +1,10 @@
 """A trained model read back from `model.safetensors`: predictions in the table's own labels and units."""
 
 import dataclasses
-import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,23 @@ import safetensors
 
 from l2p.data.table import Table, scale
 from l2p.errors import InputError, withheld
+from l2p.json_fields import strict, violation
 from l2p.models import Model, find_model
+
+_TEXTS = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+#: What the file says of its params.
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "columns": _TEXTS,
+        "bounds": {
+            "type": "object",
+            "additionalProperties": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+        },
+        "classes": {"type": "array", "items": {"type": "number"}},
+        "target": {"type": "string"},
+    },
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,7 +79,7 @@ def load(path: str | Path) -> SavedModel:
     """The model in a file, or in the folder that holds `model.safetensors`.
 
     Raises:
-      InputError: there is none, or it is none of ours.
+      InputError: there is none, it is none of ours, or it contradicts itself.
 
     >>> import tempfile, jax, l2p
     >>> rows = l2p.Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
@@ -75,15 +93,34 @@ def load(path: str | Path) -> SavedModel:
     path = path / "model.safetensors" if path.is_dir() else path
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            about, params = file.metadata() or {}, jnp.asarray(file.get_tensor("params"))
-        parts = {name: json.loads(about[name]) for name in ("columns", "bounds", "classes", "target")}
+            about, stored = file.metadata() or {}, file.get_slice("params")
+            kind, shape = stored.get_dtype(), stored.get_shape()
+            params = jnp.asarray(file.get_tensor("params")) if (kind, len(shape)) == ("F32", 1) else None
+        model = find_model(about["model"])
+        parts = {name: strict(about[name]) for name in SCHEMA["properties"]}
+        if wrong := violation(parts, SCHEMA) or _contradiction(model, parts):
+            raise ValueError(f"in {wrong[0] or 'it as a whole'}, {wrong[1]}")
+        if params is None or shape != [model.num_params(len(parts["columns"]))] or not jnp.isfinite(params).all():
+            raise ValueError(f"its params are {kind} numbers of shape {shape}, which {model} on its columns has not")
     except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
         raise InputError(f"{path} is not a model that l2p saved ({error}); name the folder of a result.") from error
     return SavedModel(
-        find_model(about["model"]),
+        model,
         params,
         tuple(parts["columns"]),
         {column: (low, high) for column, (low, high) in parts["bounds"].items()},
         tuple(parts["classes"]),
         parts["target"],
     )
+
+
+def _contradiction(model: Model, parts: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Which part does not fit the others and why; None where all do."""
+    scaled = parts["columns"] if parts["classes"] else [*parts["columns"], parts["target"]]
+    for name in scaled:
+        low, high = parts["bounds"].get(name, (math.nan, math.nan))
+        if not low < high:
+            return "bounds", f"{name[:40]!r} has no lower and upper bound"
+    if parts["classes"] and len(parts["classes"]) != len(model.labels):
+        return "classes", f"{len(parts['classes'])} labels stand for the {len(model.labels)} classes of {model}"
+    return None

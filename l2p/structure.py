@@ -11,6 +11,10 @@ import numpy as np
 from l2p.errors import InputError
 from l2p.privacy.sampling import Sampler, from_json
 from l2p.protectors import CLASSES
+from l2p.protectors.fields import kinds, misfit
+
+#: Parts of a protector within parts, and networks within those: six deep in what ships.
+MOST_DEPTH = 16
 
 
 def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
@@ -49,30 +53,50 @@ def decode(node: Any, arrays: Mapping[str, np.ndarray], path: str = "") -> Any:
     """The inverse of `encode`.
 
     Raises:
-      InputError: an array is missing or has another shape, a class is unknown, or a node is none of ours; the message
-        names the path.
+      InputError: an array is missing or has another shape, a class is unknown, a field holds what its type rules out,
+        or a node is none of ours; the message names the path.
     """
+    return jax.tree.map(jnp.asarray, _decoded(node, arrays, path))
+
+
+def _decoded(node: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:
+    """The same with arrays of NumPy, which are quicker to check."""
+    if path.count(".") > MOST_DEPTH:
+        raise InputError(f"it goes {MOST_DEPTH} parts deep at {path[:60]!r}, where no protector does")
     match node:
         case None:
             return None
         case {"array": list(shape)}:
             return _array(arrays, path, shape)
         case {"dict": dict(items)}:
-            return {key: decode(item, arrays, _join(path, key)) for key, item in items.items()}
+            return {key: _decoded(item, arrays, _join(path, key)) for key, item in items.items()}
         case {"tuple": list(items)}:
-            return tuple(decode(item, arrays, _join(path, index)) for index, item in enumerate(items))
+            return tuple(_decoded(item, arrays, _join(path, index)) for index, item in enumerate(items))
         case {"class": str(name), "fields": dict(fields), "static": dict(static)}:
             if name not in CLASSES:
                 raise InputError(f"it names the class {name!r}, which this version of l2p does not know")
-            arguments = {key: decode(item, arrays, _join(path, key)) for key, item in fields.items()}
+            arguments = {key: _decoded(item, arrays, _join(path, key)) for key, item in fields.items()}
             # JSON has no tuples, and static fields must be hashable.
             arguments |= {key: _static(item) for key, item in static.items()}
-            try:
-                return CLASSES[name](**arguments)
-            except TypeError as error:
-                raise InputError(f"it has other fields at {path or '(root)'!r} than class {name!r} takes") from error
+            return _made(CLASSES[name], arguments, path)
         case _:
             raise InputError(f"it describes nothing known at {path or '(root)'!r}")
+
+
+def _made(cls: type, arguments: Mapping[str, Any], path: str) -> Any:
+    """A part of a protector from its fields, each checked by its type, and then all of them together."""
+    try:
+        part = cls(**arguments)
+    except TypeError as error:
+        raise InputError(f"it has other fields at {path or '(root)'!r} than class {cls.__name__!r} takes") from error
+    sizes: dict[str, int] = {}
+    for field, kind in kinds(cls).items():
+        if reason := misfit(getattr(part, field), kind, sizes):
+            joint = "" if reason.startswith("'s") else " "
+            raise InputError(f"its {_join(path, field)}{joint}{reason}")
+    if reason := part.misfit() if hasattr(part, "misfit") else None:
+        raise InputError(f"its {path or 'protector'} {reason}")
+    return part
 
 
 def _static(item: Any) -> Any:
@@ -81,12 +105,16 @@ def _static(item: Any) -> Any:
     return tuple(item) if isinstance(item, list) else item
 
 
-def _array(arrays: Mapping[str, np.ndarray], path: str, shape: list[int]) -> jax.Array:
+def _array(arrays: Mapping[str, np.ndarray], path: str, shape: list[int]) -> np.ndarray:
     if path not in arrays:
         raise InputError(f"it lacks the array {path!r}")
-    if list(arrays[path].shape) != shape:
-        raise InputError(f"its array {path!r} has shape {list(arrays[path].shape)} where its card says {shape}")
-    return jnp.asarray(arrays[path])
+    array = arrays[path]
+    if list(array.shape) != shape:
+        raise InputError(f"its array {path!r} has shape {list(array.shape)} where its card says {str(shape)[:60]}")
+    if array.dtype not in (np.float32, np.float64):
+        raise InputError(f"its array {path!r} holds {array.dtype} where float32 belongs")
+    with np.errstate(over="ignore"):  # what overflows is refused, by the rule of its field
+        return array.astype(np.float32)
 
 
 def _join(path: str, key: str | int) -> str:

@@ -1,5 +1,6 @@
 """The protectors in checkpoints/: what their cards say, and what they do on data they have never seen."""
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -63,14 +64,20 @@ def test_tuned_settings_have_the_name_that_they_are_looked_up_by(name):
     assert name == tuned_name(card["config"]["protector"], model, source)
 
 
+@functools.cache
+def shipped():
+    """The card of every checkpoint by its SHA-256."""
+    found = map(checkpoint.load, checkpoint.names())
+    return {one.sha256: one.card for one in found}
+
+
 @pytest.mark.parametrize("inputs", sorted(RESULTS.glob("*/inputs.json")), ids=lambda path: path.parent.name)
 def test_results_are_of_shipped_protectors_that_never_saw_the_data(inputs):
     told = json.loads(inputs.read_text())
-    shipped = {checkpoint.load(name).sha256: checkpoint.load(name).card for name in checkpoint.names()}
     for method, sha256 in told["protectors"].items():
         if sha256 is not None:
-            assert sha256 in shipped, f"{method} in {inputs} is of another file than the one that ships; run it again"
-            assert not any(overlaps(source, (told["data"],)) for source in shipped[sha256]["sources"]), method
+            assert sha256 in shipped(), f"{method} in {inputs} is of another file than the one that ships; run it again"
+            assert not any(overlaps(source, (told["data"],)) for source in shipped()[sha256]["sources"]), method
 
 
 def test_the_paper_protector_spends_its_ctcdp_budget_within_one_percent_without_a_cap():

@@ -33,6 +33,8 @@ MODELS: dict[str, Model] = {
 }
 #: Every name; of `softmax`, the number of classes must be told.
 NAMES: tuple[str, ...] = (*MODELS, Softmax.name)
+#: That a softmax may be declared to have: names come from files, too.
+MOST_CLASSES = 2**16
 
 
 def find_model(name: str, num_classes: int | None = None) -> Model:
@@ -56,10 +58,10 @@ def find_model(name: str, num_classes: int | None = None) -> Model:
             f"model {name!r} has {given} classes, but {num_classes} are declared; leave out one of the two numbers."
         )
     count = int(given) if given else num_classes
-    if count is None or count < 2:
+    if count is None or not 2 <= count <= MOST_CLASSES:
         raise InputError(
-            "model 'softmax' must know how many classes there are, at least 2, before it meets a label; declare them "
-            "(--classes 0 1 2), or name it softmax:3."
+            f"model 'softmax' must know how many classes there are, from 2 to {MOST_CLASSES}, before it meets a label; "
+            "declare them (--classes 0 1 2), or name it softmax:3."
         )
     return Softmax(count)
 
@@ -74,7 +76,7 @@ def plain_name(name: str) -> str:
     'softmax'
     """
     plain, colon, given = name.partition(":")
-    if plain not in NAMES or (colon and (plain != Softmax.name or not given.isdecimal())):
+    if plain not in NAMES or (colon and (plain != Softmax.name or not given.isdecimal() or len(given) > 9)):
         known = ", ".join([*MODELS, "softmax:K for K classes"])
         raise InputError(f"model {name!r} is unknown; choose one of {known}.")
     return plain

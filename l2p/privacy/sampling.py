@@ -6,6 +6,7 @@ A sampler acts on the queries of steps; side queries in `Protector.init` always 
 import abc
 import dataclasses
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, ClassVar
 
 from scipy.stats import binom
@@ -188,7 +189,8 @@ class PermutationEpochs(Sampler):
 
 
 def _check_sizes(batch_size: int, num_rows: int) -> None:
-    if not 1 <= batch_size < num_rows or batch_size != int(batch_size) or num_rows != int(num_rows):
+    whole = all(isinstance(size, Integral) and not isinstance(size, bool) for size in (batch_size, num_rows))
+    if not whole or not 1 <= batch_size < num_rows:
         raise InputError(
             f"batches of {batch_size!r} rows out of {num_rows!r} are no subsets; choose a batch size from 1 to below "
             "the number of rows, or read every row with full batches."
@@ -206,7 +208,7 @@ def from_json(description: Mapping[str, Any]) -> Sampler:
     """
     numbers = dict(description)
     name = numbers.pop("name", None)
-    if name not in SAMPLERS:
+    if not isinstance(name, str) or name not in SAMPLERS:
         raise InputError(f"sampler {name!r} is unknown; choose one of {', '.join(SAMPLERS)}.")
     try:
         return SAMPLERS[name](**numbers)

@@ -13,6 +13,7 @@ from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
+from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedGradient
@@ -52,10 +53,10 @@ class AdaDP(Protector):
       sampler: which rows a gradient is summed over (static).
     """
 
-    log_clip_norm: jax.Array
-    log_learning_rate: jax.Array
-    log_tolerance: jax.Array
-    num_steps: int = struct.field(pytree_node=False, default=50)
+    log_clip_norm: Polynomial
+    log_learning_rate: Polynomial
+    log_tolerance: Polynomial
+    num_steps: Count = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     models = NAMES
     adaptive_noise = False

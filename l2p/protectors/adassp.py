@@ -9,6 +9,7 @@ from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Model
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
+from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_norm_bound
@@ -30,9 +31,9 @@ class AdaSSP(Protector):
       log_failure: f32[k], log of the probability rho with which the noise may be larger than the ridge allows for.
     """
 
-    log_norm_bound: jax.Array
-    log_failure: jax.Array
-    num_steps: int = struct.field(pytree_node=False, default=1)
+    log_norm_bound: Polynomial
+    log_failure: Polynomial
+    num_steps: Count = struct.field(pytree_node=False, default=1)
     models = ("square",)
     adaptive_noise = False
 

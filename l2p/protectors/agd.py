@@ -5,6 +5,7 @@ Its three nested loops are one flat step here: buy or top up the gradient, choos
 
 import dataclasses
 import math
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from l2p.oracle import Oracle, Setup
 from l2p.privacy.accountants import Filter
 from l2p.privacy.sampling import FullBatch
 from l2p.protector import Protector
+from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.queries import ClippedGradient, NoisyLineSearch
 
@@ -65,15 +67,15 @@ class AGD(Protector):
       num_steps: the most steps ever taken (static); the budget usually ends the run before.
     """
 
-    log_gradient_share: jax.Array
-    log_selection_share: jax.Array
-    log_increase: jax.Array
-    log_gradient_clip: jax.Array
-    log_loss_clip: jax.Array
-    log_max_step: jax.Array
-    log_regularization: jax.Array
-    selection: str = struct.field(pytree_node=False, default="exponential")
-    num_steps: int = struct.field(pytree_node=False, default=1024)
+    log_gradient_share: Polynomial
+    log_selection_share: Polynomial
+    log_increase: Polynomial
+    log_gradient_clip: Polynomial
+    log_loss_clip: Polynomial
+    log_max_step: Polynomial
+    log_regularization: Polynomial
+    selection: Literal["exponential", "gumbel"] = struct.field(pytree_node=False, default="exponential")
+    num_steps: Count = struct.field(pytree_node=False, default=1024)
     models = NAMES
 
     @property

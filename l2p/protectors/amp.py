@@ -8,6 +8,7 @@ from l2p.conditioning import value
 from l2p.models import Model
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
+from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.objpert import ObjectivePerturbation, objpert
 from l2p.protectors.smooth import check_norm_bound, check_smooth
@@ -26,9 +27,9 @@ class ApproximateMinima(Protector):
     """
 
     minimum: ObjectivePerturbation
-    logit_output_share: jax.Array
-    log_tolerance: jax.Array
-    num_steps: int = struct.field(pytree_node=False, default=1)
+    logit_output_share: Polynomial
+    log_tolerance: Polynomial
+    num_steps: Count = struct.field(pytree_node=False, default=1)
     models = ("logistic", "svm")
     mechanisms = ("objective",)
     adaptive_noise = False

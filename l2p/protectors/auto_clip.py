@@ -7,6 +7,7 @@ from l2p import struct
 from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.oracle import Setup
+from l2p.protectors.fields import Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.projectors import Optax
 from l2p.protectors.schedulers import Decaying, Plan
@@ -22,7 +23,7 @@ class AutoClip(Stepwise):
       log_stability: f32[k], log of the stability constant, as a polynomial in log(mu N).
     """
 
-    log_stability: jax.Array = struct.field(kw_only=True)
+    log_stability: Polynomial = struct.field(kw_only=True)
 
     def query(self, params: jax.Array, features: FeatureMap, plan: Plan, setup: Setup) -> Query:
         stability = jnp.exp(value(self.log_stability, setup.log_signal))

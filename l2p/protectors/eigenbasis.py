@@ -9,6 +9,7 @@ from l2p import struct
 from l2p.conditioning import value
 from l2p.features import Basis, FeatureMap
 from l2p.oracle import Oracle
+from l2p.protectors.fields import Polynomial, Positive, Scalar
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import Covariance
 from l2p.queries.moments import unfolded
@@ -42,11 +43,11 @@ class Eigenbasis:
       log_least_ratio: f32[], log of the least mu N / d at which a basis is bought; None buys one always.
     """
 
-    logit_share: jax.Array
-    log_power: jax.Array
-    log_ridge: jax.Array
-    row_norm: jax.Array
-    log_least_ratio: jax.Array | None = None
+    logit_share: Polynomial
+    log_power: Polynomial
+    log_ridge: Polynomial
+    row_norm: Positive
+    log_least_ratio: Scalar | None = None
     #: Not tuned by gradients: see above; and public choices.
     fixed: ClassVar[tuple[str, ...]] = ("logit_share", "row_norm", "log_least_ratio")
 

@@ -1,6 +1,6 @@
 """The run in the principal directions of public rows like the private ones: known beforehand, and free."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from l2p.conditioning import value
 from l2p.errors import InputError
 from l2p.features import Basis, FeatureMap
 from l2p.oracle import Setup
+from l2p.protectors.fields import Numbers, Polynomial
 
 #: Mean length that rows are brought to, as where their geometry is bought (`Centering`, `RowLength`).
 TARGET_NORM = 2.5
@@ -35,11 +36,11 @@ class PublicGeometry:
       log_ridge: f32[j], log of the ridge over the largest variance, likewise.
     """
 
-    center: jax.Array
-    directions: jax.Array
-    variances: jax.Array
-    log_power: jax.Array
-    log_ridge: jax.Array
+    center: Annotated[jax.Array, Numbers(("d",))]
+    directions: Annotated[jax.Array, Numbers(("d", "k"))]
+    variances: Annotated[jax.Array, Numbers(("k",), positive=True)]
+    log_power: Polynomial
+    log_ridge: Polynomial
     #: Facts about public rows.
     fixed: ClassVar[tuple[str, ...]] = ("center", "directions", "variances")
 

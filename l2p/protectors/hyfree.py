@@ -1,6 +1,7 @@
 """HyFreeDP (Liu and Bu, ICLR 2025): automatic clipping, and a learning rate from privately probed losses."""
 
 import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
+from l2p.protectors.fields import MOST_UNROLLED, Between, Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedLoss, NormalizedGradient
@@ -64,14 +66,14 @@ class HyFree(Protector):
       sampler: which rows a query reads (static).
     """
 
-    logit_probe_share: jax.Array
-    log_learning_rate: jax.Array
-    log_loss_clip: jax.Array
-    log_loss_ratio: jax.Array
-    log_stability: jax.Array
-    logit_momentum: jax.Array
-    interval: int = struct.field(pytree_node=False, default=5)
-    num_steps: int = struct.field(pytree_node=False, default=10)
+    logit_probe_share: Polynomial
+    log_learning_rate: Polynomial
+    log_loss_clip: Polynomial
+    log_loss_ratio: Polynomial
+    log_stability: Polynomial
+    logit_momentum: Polynomial
+    interval: Annotated[int, Between(MOST_UNROLLED)] = struct.field(pytree_node=False, default=5)
+    num_steps: Count = struct.field(pytree_node=False, default=10)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     models = NAMES
     adaptive_noise = False

@@ -1,6 +1,6 @@
 """The learned pair of Hong et al. (AAAI 2021): coordinate-wise two-layer LSTMs for scheduler and projector."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +8,15 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.conditioning import standardize
 from l2p.oracle import Oracle, Setup
-from l2p.protectors.networks import apply_lstm, init_lstm, lstm_carry
+from l2p.protectors.fields import Scalar
+from l2p.protectors.networks import LikeLSTM, apply_lstm, init_lstm, lstm_carry
 from l2p.protectors.projectors import Projector
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler, noise_for_share
 
 NUM_UNITS = 20
 #: log(|g|) is divided by this before it enters the projector (Andrychowicz et al. 2016, appendix A).
 LOG_MAGNITUDE_SCALE = 10.0
+LSTM = Annotated[dict, LikeLSTM(3, NUM_UNITS, 1)]
 
 
 @struct.dataclass
@@ -30,8 +32,8 @@ class LSTMScheduler(Scheduler):
       log_clip_norm: f32[], C_g, fixed in the paper.
     """
 
-    network: dict
-    log_clip_norm: jax.Array
+    network: LSTM
+    log_clip_norm: Scalar
 
     @classmethod
     def create(cls, key: jax.Array, clip_norm: float) -> "LSTMScheduler":
@@ -69,8 +71,8 @@ class LSTMProjector(Projector):
       log_step: f32[], log of the scale of its output.
     """
 
-    network: dict
-    log_step: jax.Array
+    network: LSTM
+    log_step: Scalar
 
     @classmethod
     def create(cls, key: jax.Array, step: float = 0.1) -> "LSTMProjector":

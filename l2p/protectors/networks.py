@@ -1,11 +1,16 @@
 """Networks inside learned protectors: parameters are plain dictionaries, so that they checkpoint and vmap freely."""
 
+import dataclasses
+import functools
 import itertools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
+
+from l2p.protectors.fields import ARRAYS, Numbers, Sizes
 
 
 def init_mlp(key: jax.Array, sizes: tuple[int, ...]) -> dict:
@@ -35,6 +40,39 @@ def apply_known(params: dict, facts: jax.Array) -> jax.Array:
     return apply_mlp(params, facts[..., : params["layer0"]["w"].shape[0]])
 
 
+@dataclasses.dataclass(frozen=True)
+class Layers:
+    """The rule of a field that holds a network for `apply_known`: at most so many inputs, and just so many outputs."""
+
+    most_inputs: int
+    outputs: int
+
+    def __call__(self, value: dict, sizes: Sizes) -> str | None:
+        del sizes
+        names = [f"layer{index}" for index in range(len(value))]
+        if not names or set(value) != set(names):
+            return f"has layers {', '.join(map(repr, value)) or 'none'} where layer0, layer1 and so on belong"
+        width: dict[str, int] = {}
+        for name, following in itertools.pairwise([*names, "out"]):
+            shapes = {"w": Numbers((name, following)), "b": Numbers((following,))}
+            if reason := _misfit(value[name], shapes, width):
+                return f"'s {name}{reason}"
+        if width[names[0]] > self.most_inputs or width["out"] != self.outputs:
+            wanted = f"at most {self.most_inputs} and {self.outputs}"
+            return f"takes {width[names[0]]} inputs to {width['out']} outputs where {wanted} belong"
+        return None
+
+
+def _misfit(layer: Any, shapes: dict[str, Numbers], sizes: Sizes) -> str | None:
+    """Why a layer is not one of these arrays; None where it is."""
+    if not isinstance(layer, dict) or layer.keys() != shapes.keys():
+        return f" is no layer of {' and '.join(shapes)}"
+    if odd := [name for name in shapes if not isinstance(layer[name], ARRAYS)]:
+        return f".{odd[0]} is no array"
+    reasons = ((name, shape(layer[name], sizes)) for name, shape in shapes.items())
+    return next((f".{name} {reason}" for name, reason in reasons if reason), None)
+
+
 class StackedLSTM(nnx.Module):
     """Two LSTM layers and a linear head (Andrychowicz et al. 2016), applied to each line of its input alike."""
 
@@ -53,6 +91,35 @@ def init_lstm(key: jax.Array, num_inputs: int, num_units: int, num_outputs: int)
     """Parameters of a `StackedLSTM` as a plain dictionary; its head starts at zero."""
     module = StackedLSTM(num_inputs, num_units, num_outputs, nnx.Rngs(key))
     return nnx.to_pure_dict(nnx.state(module, nnx.Param))
+
+
+@dataclasses.dataclass(frozen=True)
+class LikeLSTM:
+    """The rule of a field that holds parameters as `init_lstm` makes them for these sizes."""
+
+    num_inputs: int
+    num_units: int
+    num_outputs: int
+
+    def __call__(self, value: dict, sizes: Sizes) -> str | None:
+        del sizes
+        known, found = (dict(map(_shape_at, jax.tree.leaves_with_path(tree))) for tree in (self._like, value))
+        if known.keys() != found.keys():
+            return "has other arrays than a network of two LSTM layers and a head"
+        if odd := [name for name in known if known[name] != found[name]]:
+            return f"'s {odd[0]} has shape {found[odd[0]]} where {known[odd[0]]} belongs"
+        finite = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(value))
+        return None if finite else "holds a number that is not finite"
+
+    @functools.cached_property
+    def _like(self) -> Any:
+        make = functools.partial(init_lstm, jax.random.key(0), self.num_inputs, self.num_units, self.num_outputs)
+        return jax.eval_shape(make)
+
+
+def _shape_at(item: tuple[Any, Any]) -> tuple[str, list[int]]:
+    path, leaf = item
+    return jax.tree_util.keystr(path, simple=True, separator="."), list(jnp.shape(leaf))
 
 
 def lstm_carry(num_lines: int, num_units: int) -> Any:

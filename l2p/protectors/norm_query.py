@@ -7,6 +7,7 @@ from l2p import struct
 from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle
+from l2p.protectors.fields import Polynomial, Scalar
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import ClippedGradient, GradientNorm
 
@@ -26,8 +27,8 @@ class NormQuery:
       log_clip_norm: f32[], log of the clipping norm of a row's gradient.
     """
 
-    logit_share: jax.Array
-    log_clip_norm: jax.Array
+    logit_share: Polynomial
+    log_clip_norm: Scalar
 
     def __call__(self, params: jax.Array, features: FeatureMap, oracle: Oracle, num_steps: int) -> jax.Array:
         """The noised norm f32[] of the mean clipped gradient at params f32[p]; no less than zero."""

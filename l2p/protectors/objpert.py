@@ -9,6 +9,7 @@ from l2p.models import GeneralizedLinear, Model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.prices import BasicAccountant
 from l2p.protector import Protector
+from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.smooth import check_norm_bound, check_smooth
 from l2p.queries.perturbed import PerturbedMinimum
@@ -28,11 +29,11 @@ class ObjectivePerturbation(Protector):
       published: calibrated as in the paper, where that share is a half (static).
     """
 
-    log_norm_bound: jax.Array
-    log_ridge: jax.Array
-    logit_share: jax.Array
+    log_norm_bound: Polynomial
+    log_ridge: Polynomial
+    logit_share: Polynomial
     published: bool = struct.field(pytree_node=False, default=False)
-    num_steps: int = struct.field(pytree_node=False, default=1)
+    num_steps: Count = struct.field(pytree_node=False, default=1)
     models = ("logistic", "svm")
     mechanisms = ("objective",)
     adaptive_noise = False

@@ -11,6 +11,7 @@ from l2p.errors import InputError
 from l2p.models import GeneralizedLinear, Model
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
+from l2p.protectors.fields import Count, Polynomial, Positive
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_norm_bound, check_smooth
@@ -33,12 +34,12 @@ class OutputPerturbation(Protector):
       num_iterations: T (static).
     """
 
-    log_norm_bound: jax.Array
-    log_ridge: jax.Array
-    logit_step: jax.Array
-    noise_multiplier: jax.Array | None = None
-    num_iterations: int = struct.field(pytree_node=False, default=50)
-    num_steps: int = struct.field(pytree_node=False, default=1)
+    log_norm_bound: Polynomial
+    log_ridge: Polynomial
+    logit_step: Polynomial
+    noise_multiplier: Positive | None = None
+    num_iterations: Count = struct.field(pytree_node=False, default=50)
+    num_steps: Count = struct.field(pytree_node=False, default=1)
     models = ("logistic", "svm")
     adaptive_noise = False
     additive = False

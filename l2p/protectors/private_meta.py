@@ -23,10 +23,11 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import GRID_STEPS, HostNoise, Noise
 from l2p.privacy.sampling import FullBatch
 from l2p.protector import Protector
+from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.schedulers import noise_for_share
-from l2p.queries.base import Query, limit_norm
+from l2p.queries.base import Query, limit_norm, positive, within
 from l2p.run import Simulation, advance, start
 from l2p.simulate import mean_loss
 from l2p.task import Rows, in_blocks
@@ -65,11 +66,11 @@ class MetaDescent(Query):
     Attributes:
       protector: whose settings are learned; full batch.
       setup: of the runs that are simulated on blocks: the public facts of the main run, with what will be left for it.
-      clip_norm: f32[], L2 bound on a block's meta-gradient.
-      learning_rate: f32[], of Adam.
+      clip_norm: f32[], L2 bound on a block's meta-gradient; above 0.
+      learning_rate: f32[], of Adam, which follows noised answers: any.
       noise_multiplier: f32[], noise standard deviation over the sensitivity, of all outer steps together.
-      num_outer: K (static).
-      num_blocks: how many tasks the table is cut into (static).
+      num_outer: K (static); at least 1.
+      num_blocks: how many tasks the table is cut into (static); at least 1.
     """
 
     protector: Protector
@@ -85,7 +86,9 @@ class MetaDescent(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return 2.0 * self.clip_norm
+        if min(self.num_outer, self.num_blocks) < 1:
+            raise ValueError(f"{self.num_outer} outer steps over {self.num_blocks} blocks learn nothing; take one.")
+        return within(2.0 * self.clip_norm, positive(self.clip_norm))
 
     def empty(self) -> jax.Array:
         return jnp.zeros_like(to_vector(self.protector))
@@ -153,17 +156,25 @@ class PrivateMeta(Protector):
     """
 
     inner: Protector
-    logit_share: jax.Array
-    log_clip_norm: jax.Array
-    log_learning_rate: jax.Array
-    num_outer: int = struct.field(pytree_node=False, default=10)
-    num_blocks: int = struct.field(pytree_node=False, default=256)
+    logit_share: Polynomial
+    log_clip_norm: Polynomial
+    log_learning_rate: Polynomial
+    num_outer: Count = struct.field(pytree_node=False, default=10)
+    num_blocks: Count = struct.field(pytree_node=False, default=256)
     models = NAMES
     additive = False
 
     @property
     def num_steps(self) -> int:  # type: ignore[override]
         return self.inner.num_steps
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(dict.fromkeys((MetaDescent.mechanism, *self.inner.mechanisms)))
+
+    def misfit(self) -> str | None:
+        """Why its parts do not go together; None where they do."""
+        return "learns the settings of what learns settings" if isinstance(self.inner, PrivateMeta) else None
 
     def check(self, model: Model) -> None:
         if not isinstance(self.inner.sampler, FullBatch):

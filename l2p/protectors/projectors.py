@@ -3,16 +3,22 @@
 import abc
 import dataclasses
 import math
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Annotated, Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from numpy.polynomial.polynomial import polyval
+from scipy.special import expit
 
 from l2p import struct
 from l2p.conditioning import standardize, standardize_rate, standardize_size, value
+from l2p.errors import InputError
 from l2p.oracle import Setup
-from l2p.protectors.networks import apply_known
+from l2p.protectors.fields import Coefficients, Line, Polynomial
+from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.schedulers import Observation
 
 
@@ -30,31 +36,66 @@ class Projector(abc.ABC):
         """The update f32[p] (to be added to params) and the next state."""
 
 
+_RATE, _DECAY, _ADDED = (0.0, math.inf), (0.0, 1.0), (0.0, math.inf)
+_ADAM = {"learning_rate": _RATE, "b1": _DECAY, "b2": _DECAY, "eps": _ADDED}
+#: The optax optimizers that may be named, with the numbers that each takes: at least the first, and below the second.
+OPTIMIZERS: dict[str, dict[str, tuple[float, float]]] = {
+    "sgd": {"learning_rate": _RATE, "momentum": _DECAY},
+    "adam": _ADAM,
+    "adamw": _ADAM | {"weight_decay": _ADDED},
+    "nadam": _ADAM,
+    "rmsprop": {"learning_rate": _RATE, "decay": _DECAY, "eps": _ADDED, "momentum": _DECAY},
+    "adagrad": {"learning_rate": _RATE, "initial_accumulator_value": _ADDED, "eps": _ADDED},
+}
+
+
 @struct.dataclass
 class Optax(Projector):
-    """Any optax optimizer by name.
+    """An optax optimizer by name.
 
     Attributes:
-      optimizer: name of an optax factory (static), such as "sgd" or "adam".
+      optimizer: one of `OPTIMIZERS` (static).
       hyperparameters: its keyword arguments, each f32[k], a polynomial in log(mu N). `learning_rate` and others in
         `log_scale` are given as logarithms, `momentum` and others in `logit_scale` as logits, so that tuning by
         gradients cannot leave their range.
     """
 
     optimizer: str = struct.field(pytree_node=False)
-    hyperparameters: dict[str, jax.Array]
+    hyperparameters: dict[str, Polynomial]
     log_scale: tuple[str, ...] = struct.field(pytree_node=False, default=("learning_rate",))
     logit_scale: tuple[str, ...] = struct.field(pytree_node=False, default=("momentum",))
 
-    def _transformation(self, setup: Setup) -> optax.GradientTransformation:
-        arguments = {}
+    def misfit(self) -> str | None:
+        """Why optax would not take it, or where a number leaves its range at some budget; None if all is well."""
+        if self.optimizer not in OPTIMIZERS:
+            return f"names the optimizer {self.optimizer[:40]!r}, which is none of {', '.join(OPTIMIZERS)}"
+        ranges = OPTIMIZERS[self.optimizer]
+        if odd := [name for name in self.hyperparameters if name not in ranges]:
+            return f"has a number {odd[0][:40]!r}, but {self.optimizer} takes {', '.join(ranges)}"
+        if "learning_rate" not in self.hyperparameters:
+            return "lacks a learning_rate"
         for name, coefficients in self.hyperparameters.items():
-            plain = value(coefficients, setup.log_signal)
-            if name in self.log_scale:
-                plain = jnp.exp(plain)
-            elif name in self.logit_scale:
-                plain = jax.nn.sigmoid(plain)
-            arguments[name] = plain
+            # At 33 budgets; what `value` computes, without compiling it.
+            numbers = polyval(np.linspace(-2.0, 2.0, 33), np.asarray(coefficients, np.float64))
+            plain = self._plain(name, numbers, np.exp, expit).astype(np.float32)
+            low, high = ranges[name]
+            if not ((plain >= low) & (plain < high)).all():
+                return f"has a {name} outside [{low:g}, {high:g}) at some budget"
+        return None
+
+    def _plain(self, name: str, numbers: Any, exp: Callable, sigmoid: Callable) -> Any:
+        """Numbers of this name as optax takes them."""
+        if name in self.log_scale:
+            return exp(numbers)
+        return sigmoid(numbers) if name in self.logit_scale else numbers
+
+    def _transformation(self, setup: Setup) -> optax.GradientTransformation:
+        if self.optimizer not in OPTIMIZERS:
+            raise InputError(f"a projector {self.misfit()}; name one of these, or write a projector.")
+        arguments = {
+            name: self._plain(name, value(coefficients, setup.log_signal), jnp.exp, jax.nn.sigmoid)
+            for name, coefficients in self.hyperparameters.items()
+        }
         return getattr(optax, self.optimizer)(**arguments)
 
     def init(self, params: jax.Array, setup: Setup) -> Any:
@@ -101,10 +142,10 @@ class MixProjector(Projector):
       coordinate_network: network with up to `COORDINATE_INPUTS` inputs and 6 outputs, or None.
     """
 
-    log_learning_rate: jax.Array
-    mix: jax.Array
-    tensor_network: dict | None = None
-    coordinate_network: dict | None = None
+    log_learning_rate: Line
+    mix: Annotated[jax.Array, Coefficients((len(MEMORY),))]
+    tensor_network: Annotated[dict, Layers(TENSOR_INPUTS, 1 + len(MEMORY))] | None = None
+    coordinate_network: Annotated[dict, Layers(COORDINATE_INPUTS, 1 + len(MEMORY))] | None = None
 
     def init(self, params: jax.Array, setup: Setup) -> Averages:
         zeros = jnp.zeros((len(MEMORY), params.shape[0]), jnp.float32)

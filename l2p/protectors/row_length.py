@@ -9,6 +9,7 @@ from l2p import struct
 from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle
+from l2p.protectors.fields import Polynomial, Positive
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import LengthSum
 
@@ -29,8 +30,8 @@ class RowLength:
       target_norm: f32[], mean length that mapped rows are brought to, and the most that one counts for.
     """
 
-    logit_share: jax.Array
-    target_norm: jax.Array
+    logit_share: Polynomial
+    target_norm: Positive
     #: A public choice of scale, never tuned.
     fixed: ClassVar[tuple[str, ...]] = ("target_norm",)
 

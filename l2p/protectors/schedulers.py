@@ -4,7 +4,7 @@ All but the paper's emit a share of what is left, so they cannot overspend by co
 """
 
 import abc
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.oracle import Oracle
-from l2p.protectors.networks import apply_known
+from l2p.protectors.fields import Line, Polynomial
+from l2p.protectors.networks import Layers, apply_known
 
 #: Held back when the last step takes all that is left: float32 rounding must not refuse it.
 SLACK = 1e-5
@@ -84,8 +85,8 @@ class Decaying(Scheduler):
       rate: f32[k], spending grows by exp(rate) from the first step to the last.
     """
 
-    log_clip_norm: jax.Array
-    rate: jax.Array
+    log_clip_norm: Polynomial
+    rate: Polynomial
     adaptive: ClassVar[bool] = False
 
     def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
@@ -110,9 +111,9 @@ class ShareScheduler(Scheduler):
       network: parameters of a network with 2 to 4 inputs, those facts in their order, and 2 outputs; or None.
     """
 
-    share: jax.Array
-    log_clip_norm: jax.Array
-    network: dict | None = None
+    share: Line
+    log_clip_norm: Line
+    network: Annotated[dict, Layers(4, 2)] | None = None
     adaptive: ClassVar[bool] = False
 
     def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:

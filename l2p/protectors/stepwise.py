@@ -14,6 +14,7 @@ from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors.eigenbasis import Eigenbasis
+from l2p.protectors.fields import Count, Polynomial, Positive, Scalar
 from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.projectors import Projector
@@ -43,11 +44,11 @@ class Centering:
       log_level_spread: f32[], likewise for how far that average lies from zero; None for zero in its place.
     """
 
-    logit_share: jax.Array
-    log_spread: jax.Array
-    row_norm: jax.Array
-    target_norm: jax.Array
-    log_level_spread: jax.Array | None = None
+    logit_share: Polynomial
+    log_spread: Scalar
+    row_norm: Positive
+    target_norm: Positive
+    log_level_spread: Scalar | None = None
     #: Public choices of how rows are clipped and scaled, never tuned.
     fixed: ClassVar[tuple[str, ...]] = ("row_norm", "target_norm")
 
@@ -111,18 +112,25 @@ class Stepwise(Protector):
     scheduler: Scheduler
     projector: Projector
     centering: Centering | None = None
-    averaging: jax.Array | None = None
+    averaging: Polynomial | None = None
     eigenbasis: Eigenbasis | None = None
     norm_query: NormQuery | None = None
     row_length: RowLength | None = None
     geometry: PublicGeometry | None = None
-    num_steps: int = struct.field(pytree_node=False, default=50)
+    num_steps: Count = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     models = NAMES
 
     @property
     def adaptive_noise(self) -> bool:  # type: ignore[override]
         return self.scheduler.adaptive
+
+    def misfit(self) -> str | None:
+        """Why its parts do not go together; None where they do."""
+        replaced = [name for name in ("centering", "row_length", "eigenbasis") if getattr(self, name) is not None]
+        if self.geometry is None or not replaced:
+            return None
+        return f"has {replaced[0]} beside geometry, which stands in its place"
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         model = oracle.setup.model

@@ -1,6 +1,7 @@
 """What a query is: a noised sum of bounded per-row contributions, with a price."""
 
 import abc
+import functools
 from typing import ClassVar
 
 import jax
@@ -19,6 +20,12 @@ class Query(abc.ABC):
     a release forms. One that is no sum defines `add` alone, over all rows at once, or `answer`. Only what `answer` or
     `release` returns may leave the oracle.
 
+    A bound is proved for a range of each field, which the class names. Outside it `bound` is NaN (`within`), and the
+    oracle refuses the query before it charges. Fields that only say what a row contributes, such as params, candidates
+    or a feature map, have no range: a contribution is limited whatever it is, and one that is not finite counts as a
+    constant, so a row that comes or goes still moves the sum by at most the bound. Noise multipliers have none either:
+    no accountant grants one that is not finite and above 0.
+
     Attributes:
       name: what the trace calls it.
       mechanism: noise distribution, one of `l2p.privacy.events.MECHANISMS`.
@@ -35,7 +42,12 @@ class Query(abc.ABC):
     @property
     @abc.abstractmethod
     def bound(self) -> jax.Array:
-        """f32[], the most one row may contribute (L2 norm, or per entry for selections)."""
+        """f32[], the most one row may contribute (L2 norm, or per entry for selections); NaN where none is proved."""
+
+    @property
+    def most_rows(self) -> jax.Array:
+        """f32[], how many lines a table may have for `bound` to hold; of a sum, any number."""
+        return jnp.array(jnp.inf)
 
     @property
     def unit(self) -> jax.Array:
@@ -91,6 +103,20 @@ class Query(abc.ABC):
     def event(self) -> Event:
         """What answering once costs."""
         return Event(self.mechanism, jnp.asarray(self.noise_multiplier))
+
+
+def positive(value: jax.Array) -> jax.Array:
+    """Whether f32[] is above 0 and finite; False for NaN."""
+    return (value > 0) & (value < jnp.inf)
+
+
+def within(bound: jax.Array, *conditions: jax.Array) -> jax.Array:
+    """`bound` f32[] where every condition bool[] on the fields of its query holds, else NaN, which the oracle refuses.
+
+    >>> print(within(jnp.float32(2.0), jnp.array(True)), within(jnp.float32(2.0), jnp.array(True), jnp.array(False)))
+    2.0 nan
+    """
+    return jnp.where(functools.reduce(jnp.logical_and, conditions), bound, jnp.nan)
 
 
 def limit_norm(contributions: jax.Array, bound: jax.Array) -> jax.Array:

@@ -10,7 +10,7 @@ from l2p.fixed_point import ExactSum, value_of
 from l2p.models import GeneralizedLinear
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import GRID_STEPS, Noise
-from l2p.queries.base import Query
+from l2p.queries.base import Query, positive, within
 from l2p.queries.shrunk import shrunk
 from l2p.task import Rows
 
@@ -31,13 +31,13 @@ class Descent(Query):
 
     Attributes:
       model: with finite lipschitz and smoothness (static).
-      start: f32[p], public.
-      norm_bound: f32[], that rows are shrunk to.
-      ridge: f32[], at least 0.
-      step_size: f32[], eta in multiples of 1 / beta, in [0, 2].
-      num_rows: f32[], N, public.
+      start: f32[p], public; finite.
+      norm_bound: f32[], that rows are shrunk to; above 0.
+      ridge: f32[], at least 0: a negative one drives two runs apart, faster in every step.
+      step_size: f32[], eta in multiples of 1 / beta, above 0 and at most 2.
+      num_rows: f32[], N, public; at least 1.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
-      num_iterations: T (static).
+      num_iterations: T (static); at least 1.
     """
 
     model: GeneralizedLinear = struct.field(pytree_node=False)
@@ -70,6 +70,8 @@ class Descent(Query):
         reach = T + ||start|| / (eta L), where L eta / N is counted. The result is rounded to the grid, by half a step
         of bound / GRID_STEPS in each coordinate.
         """
+        if self.num_iterations < 1:
+            raise ValueError(f"descent by {self.num_iterations} steps arrives nowhere; take at least one.")
         stretch = jnp.maximum(1.0 - self.ridge * self._eta, self._multiple - 1.0)
         stretch = jnp.clip(stretch + _PER_ROUND, 0.0, 1.0)
         rounds = jax.lax.fori_loop(
@@ -80,7 +82,21 @@ class Descent(Query):
         reach = self.num_iterations + jnp.abs(self.start).sum() / move
         drift = 2.0**-50 * self.num_rows * (self.num_rows + size * reach)
         grid = 2.0 * size**0.5 / GRID_STEPS
-        return move / self.num_rows * rounds * (1.0 + 2.0 * _ROUNDING + _PER_ROUND * self.num_iterations + grid + drift)
+        moved = move / self.num_rows * rounds
+        return within(
+            moved * (1.0 + 2.0 * _ROUNDING + _PER_ROUND * self.num_iterations + grid + drift),
+            positive(self.model.lipschitz * self.norm_bound),
+            positive(self.model.smoothness * self.norm_bound),
+            (self.ridge >= 0) & (self.ridge < jnp.inf),
+            (self.step_size > 0) & (self.step_size <= 2),
+            (self.num_rows >= 1) & (self.num_rows < jnp.inf),
+            jnp.isfinite(self.start).all(),
+        )
+
+    @property
+    def most_rows(self) -> jax.Array:
+        # Of more rows this divisor makes no mean, and a step of 2 / beta would be too long.
+        return self.num_rows
 
     def empty(self) -> jax.Array:
         return jnp.zeros_like(self.start)

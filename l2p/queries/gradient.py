@@ -12,7 +12,7 @@ from l2p.fixed_point import MARGIN, ExactSum, Lines, Whole, value_of
 from l2p.models import LEAST_NORM, Model
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise
-from l2p.queries.base import Query
+from l2p.queries.base import Query, positive, within
 from l2p.task import Rows
 
 
@@ -24,7 +24,7 @@ class ClippedGradient(Query):
       model: the model (static).
       params: f32[p], parameters for mapped rows; released or public.
       features: the map that rows are read through.
-      clip_norm: f32[], L2 bound on one row's gradient.
+      clip_norm: f32[], L2 bound on one row's gradient; above 0.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -38,7 +38,7 @@ class ClippedGradient(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.clip_norm
+        return within(self.clip_norm, positive(self.clip_norm))
 
     def contributions(self, rows: Rows) -> jax.Array:
         return self.model.gradients(self.params, self.features.apply(rows.x), rows.y)
@@ -86,7 +86,7 @@ class GradientNorm(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.gradient.clip_norm * (1.0 + rounding(self.gradient.params.shape[0]))
+        return self.gradient.bound * (1.0 + rounding(self.gradient.params.shape[0]))
 
     @property
     def clip_norm(self) -> jax.Array:

@@ -9,7 +9,7 @@ from l2p import struct
 from l2p.features import FeatureMap
 from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, numbers
 from l2p.models.base import safe_sqrt
-from l2p.queries.base import Query
+from l2p.queries.base import Query, positive, within
 from l2p.task import Rows
 
 
@@ -19,7 +19,7 @@ class LengthSum(Query):
 
     Attributes:
       features: the map that rows are read through.
-      longest: f32[], bound on one row's length.
+      longest: f32[], bound on one row's length; above 0.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -31,7 +31,7 @@ class LengthSum(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.longest
+        return within(self.longest, positive(self.longest))
 
     def contributions(self, rows: Rows) -> jax.Array:
         return safe_sqrt(self.features.squared_norms(rows.x))[:, None]

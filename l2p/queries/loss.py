@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.fixed_point import Lines, Whole
 from l2p.models import Model
-from l2p.queries.base import Query
+from l2p.queries.base import Query, positive, within
 from l2p.queries.selection import clip_losses, exact_losses
 from l2p.task import Rows
 
@@ -23,7 +23,7 @@ class ClippedLoss(Query):
     Attributes:
       model: the model (static).
       candidates: f32[k, p], parameters for raw rows; released or public.
-      clip_norm: f32[], largest loss of one row; losses that are no number count as this much.
+      clip_norm: f32[], largest loss of one row, above 0; losses that are no number count as this much.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -36,7 +36,7 @@ class ClippedLoss(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.clip_norm * self.candidates.shape[0] ** 0.5
+        return within(self.clip_norm * self.candidates.shape[0] ** 0.5, positive(self.clip_norm))
 
     def contributions(self, rows: Rows) -> jax.Array:
         return self.model.losses(self.candidates, rows.x, rows.y).T

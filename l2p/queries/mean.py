@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients
-from l2p.queries.base import Query
+from l2p.queries.base import Query, positive, within
 from l2p.task import Rows
 
 
@@ -17,7 +17,7 @@ class FeatureSum(Query):
 
     Attributes:
       num_features: d (static).
-      clip_norm: f32[], L2 bound on one row's features.
+      clip_norm: f32[], L2 bound on one row's features; above 0.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -29,7 +29,7 @@ class FeatureSum(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.clip_norm
+        return within(self.clip_norm, positive(self.clip_norm))
 
     def contributions(self, rows: Rows) -> jax.Array:
         return rows.x

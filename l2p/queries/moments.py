@@ -13,7 +13,7 @@ from l2p.fixed_point import COEFFICIENT_BITS, MARGIN, ExactSum, Lines, Whole, co
 from l2p.models import INTERCEPT_COLUMN
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise
-from l2p.queries.base import Query, limit_norm
+from l2p.queries.base import Query, limit_norm, positive, within
 from l2p.queries.gradient import MAX_BOUNDS, rounding
 from l2p.queries.shrunk import shrunk
 from l2p.task import Rows
@@ -66,7 +66,7 @@ class SecondMoment(Query):
 
     Attributes:
       num_features: d (static).
-      norm_bound: f32[], L2 bound on a row with its intercept column.
+      norm_bound: f32[], L2 bound on a row with its intercept column; above 0.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -78,7 +78,7 @@ class SecondMoment(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return jnp.square(self.norm_bound)
+        return within(jnp.square(self.norm_bound), positive(self.norm_bound))
 
     def contributions(self, rows: Rows) -> jax.Array:
         lines = jnp.column_stack([rows.x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
@@ -104,7 +104,7 @@ class Covariance(Query):
 
     Attributes:
       features: the map that rows are read through.
-      norm_bound: f32[], L2 bound on a mapped row.
+      norm_bound: f32[], L2 bound on a mapped row; above 0.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -116,7 +116,7 @@ class Covariance(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return jnp.square(self.norm_bound)
+        return within(jnp.square(self.norm_bound), positive(self.norm_bound))
 
     def contributions(self, rows: Rows) -> jax.Array:
         mapped = self.features.apply(rows.x)
@@ -185,7 +185,7 @@ class CrossMoment(Query):
 
     Attributes:
       num_features: d (static).
-      norm_bound: f32[], L2 bound on a row with its intercept column.
+      norm_bound: f32[], L2 bound on a row with its intercept column; above 0.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
       signed: whether targets 0 and 1 are two classes, read as -1 and 1 (static).
     """
@@ -199,7 +199,7 @@ class CrossMoment(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.norm_bound
+        return within(self.norm_bound, positive(self.norm_bound))
 
     def contributions(self, rows: Rows) -> jax.Array:
         # Shrunk as in the second moment, and not after the target has made them shorter.

@@ -9,7 +9,7 @@ from l2p import struct
 from l2p.features import FeatureMap
 from l2p.fixed_point import Lines, Whole
 from l2p.models import LEAST_NORM, Model
-from l2p.queries.base import Query
+from l2p.queries.base import Query, positive, within
 from l2p.task import Rows
 
 
@@ -25,9 +25,9 @@ class NormalizedGradient(Query):
       model: the model (static).
       params: f32[p], parameters for mapped rows; released or public.
       features: the map that rows are read through.
-      clip_norm: f32[], the length that long gradients are brought to.
-      stability: f32[], at least 0; the length at which a gradient keeps half its say. Negative ones bound nothing, so
-        that the oracle refuses them.
+      clip_norm: f32[], the length that long gradients are brought to; above 0.
+      stability: f32[], at least 0; the length at which a gradient keeps half its say. A
+        negative one would make short gradients long without bound.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -42,7 +42,7 @@ class NormalizedGradient(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return jnp.where(self.stability >= 0, self.clip_norm, jnp.nan)  # NaN for a NaN as well
+        return within(self.clip_norm, positive(self.clip_norm), self.stability >= 0)
 
     def contributions(self, rows: Rows) -> jax.Array:
         return self.model.gradients(self.params, self.features.apply(rows.x), rows.y)

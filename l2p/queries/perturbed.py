@@ -11,7 +11,7 @@ from l2p.privacy import objective
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import Noise
 from l2p.privacy.objective import Calibration
-from l2p.queries.base import Query
+from l2p.queries.base import Query, positive, within
 from l2p.queries.newton import Objective, minimize
 from l2p.queries.shrunk import shrunk
 from l2p.task import Rows
@@ -33,12 +33,13 @@ class PerturbedMinimum(Query):
 
     Attributes:
       model: with finite lipschitz and smoothness (static).
-      start: f32[p], public; where the search starts, which the answer does not depend on.
-      norm_bound: f32[], that rows are shrunk to.
+      start: f32[p], public, finite; where the search starts, which the answer does not depend on.
+      norm_bound: f32[], that rows are shrunk to; above 0.
       ridge: f32[], weight of ||params||^2 / 2 beside the mean loss, at least 0; N times it counts towards Delta.
-      num_rows: f32[], N, public.
-      share: f32[], of epsilon for the Jacobians, in (0, 1); unused as published, where it is a half.
-      log_delta: f32[], natural logarithm of delta.
+      num_rows: f32[], N, public; at least 1.
+      share: f32[], of epsilon for the Jacobians, in (0, 1): below, Delta would be negative, and above, nothing would be
+        left for the noise. As published it is a half, whatever is said here.
+      log_delta: f32[], natural logarithm of delta; below 0, and finite.
       noise_multiplier: f32[], 1 / epsilon.
       published: calibrated as published (static).
     """
@@ -58,7 +59,20 @@ class PerturbedMinimum(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.model.lipschitz * self.norm_bound
+        return within(
+            self.model.lipschitz * self.norm_bound,
+            positive(self.model.lipschitz * self.norm_bound),
+            positive(self.smoothness),
+            (self.ridge >= 0) & (self.ridge < jnp.inf),
+            (self.num_rows >= 1) & (self.num_rows < jnp.inf),
+            (self.share > 0) & (self.share < 1),
+            (self.log_delta < 0) & (self.log_delta > -jnp.inf),
+            jnp.isfinite(self.start).all(),
+        )
+
+    @property
+    def most_rows(self) -> jax.Array:
+        return self.num_rows
 
     @property
     def unit(self) -> jax.Array:
@@ -117,7 +131,7 @@ class ApproximateMinimum(Query):
     Attributes:
       minimum: the objective, with `log_delta` that of both together; its own noise multiplier is not used.
       output_share: f32[], of epsilon and of delta, for the output's noise, in (0, 1).
-      tolerance: f32[], how long the gradient may be, of the noise in the objective.
+      tolerance: f32[], how long the gradient may be, of the noise in the objective; at least 0.
       noise_multiplier: f32[], 1 / epsilon, of both together.
     """
 
@@ -131,7 +145,15 @@ class ApproximateMinimum(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.minimum.bound
+        return within(
+            self.minimum.bound,
+            (self.output_share > 0) & (self.output_share < 1),
+            (self.tolerance >= 0) & (self.tolerance < jnp.inf),
+        )
+
+    @property
+    def most_rows(self) -> jax.Array:
+        return self.minimum.most_rows  # rounding of as many rows is hidden
 
     @property
     def unit(self) -> jax.Array:

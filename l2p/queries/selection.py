@@ -12,7 +12,7 @@ from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, numbers, v
 from l2p.models import Model
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import Noise
-from l2p.queries.base import Query
+from l2p.queries.base import Query, positive, within
 from l2p.task import Rows
 
 #: Noise whose price for selections is proved.
@@ -39,7 +39,7 @@ class Selection(Query):
     noise is epsilon-DP (Lee and Kifer 2018, with the sign of the noise right: it must lower scores), epsilon^2/2-zCDP.
 
     Attributes:
-      clip_norm: f32[], largest loss of one row; non-finite losses count as this much.
+      clip_norm: f32[], largest loss of one row, above 0; losses that are no number count as this much.
       noise_multiplier: f32[], 1 / epsilon.
       mechanism: "gumbel" or "exponential" (static): the one kind of query whose noise may be chosen.
     """
@@ -70,7 +70,7 @@ class Selection(Query):
 
     @property
     def bound(self) -> jax.Array:
-        return self.clip_norm
+        return within(self.clip_norm, positive(self.clip_norm))
 
     def contributions(self, rows: Rows) -> jax.Array:
         return self.losses(rows).T

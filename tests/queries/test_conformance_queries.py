@@ -1,8 +1,11 @@
 """Every query against one table of properties: its value, its sensitivity, its noise and its price."""
 
+import dataclasses
 import functools
+import inspect
 import itertools
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,18 +19,22 @@ from scipy import integrate, special, stats
 from l2p.errors import InputError
 from l2p.features import Basis, FeatureMap
 from l2p.fixed_point import MARGIN, ExactSum, Whole
-from l2p.models import INTERCEPT_COLUMN, Logistic
-from l2p.oracle import exact_sum
-from l2p.privacy import Adjacency, Budget, Filter, FullBatch, convert
+from l2p.models import INTERCEPT_COLUMN, Hinge, HuberSVM, Logistic, Square
+from l2p.oracle import Oracle, Setup, exact_sum
+from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Ledger, convert
 from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise, Noise
 from l2p.privacy.prices import FIXED_SCHEDULES
+from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.agd import NUM_CANDIDATES
+from l2p.protectors.private_meta import MetaDescent
 from l2p.queries import (
+    ApproximateMinimum,
     ClippedGradient,
     ClippedLoss,
     CorrectCount,
     Covariance,
     CrossMoment,
+    Descent,
     FeatureSum,
     GradientNorm,
     LeastEigenvalue,
@@ -36,6 +43,8 @@ from l2p.queries import (
     NoisyLineSearch,
     NoisyMinimum,
     NormalizedGradient,
+    PerturbedMinimum,
+    Query,
     SecondMoment,
 )
 from l2p.queries.selection import Selection
@@ -453,11 +462,6 @@ def test_without_a_stability_constant_every_row_has_the_same_say():
     np.testing.assert_allclose(lengths, CLIP, rtol=1e-5)
 
 
-@pytest.mark.parametrize("stability", [-0.01, -np.inf, np.nan])
-def test_a_stability_constant_that_bounds_nothing_has_no_bound(stability):
-    assert np.isnan(float(normalized(stability).bound))  # which the oracle refuses
-
-
 def test_float32_sums_depend_on_the_order_so_the_exact_test_has_teeth():
     random = np.random.default_rng(3)
     rows = Rows(f32(random.random((301, D))), f32(random.random(301) < 0.5), f32(np.ones(301)))
@@ -821,3 +825,202 @@ def test_identity_map_changes_nothing():
 
 def test_selection_candidates_are_twenty_and_staying_put():
     assert NUM_CANDIDATES + 1 == 21  # the table size above is the one that AGD asks about
+
+
+# ---------------------------------------------------------------------------------------------------- ranges of fields
+class Refused(NamedTuple):
+    """Values of a field for which nothing is proved."""
+
+    values: tuple
+
+
+class Raises(NamedTuple):
+    """Values of a static field, and what tracing a run with them raises."""
+
+    values: tuple
+    error: type[Exception] | tuple[type[Exception], ...] = (TypeError, ValueError)
+
+
+class Harmless(NamedTuple):
+    """Values of a field that only says what a row contributes: the bound holds all the same."""
+
+    values: tuple = ()
+
+
+def maps(base):
+    """Feature maps with a number that is none."""
+    parts = [{"center": base.center.at[0].set(bad)} for bad in (np.nan, np.inf)]
+    parts += [{"scale": f32(bad)} for bad in (np.nan, np.inf, -3.0, 0.0)]
+    if base.basis is not None:
+        parts += [{"basis": base.basis.replace(forward=base.basis.forward.at[0].set(bad))} for bad in (np.nan, np.inf)]
+    return Harmless(tuple(base.replace(**part) for part in parts))
+
+
+BASIC = Filter("basic", BUDGET).accountant()
+NOTHING = (np.nan, np.inf, -np.inf)
+POSITIVE = Refused((0.0, -CLIP, *NOTHING))
+NOT_NEGATIVE = Refused((-1e-3, *NOTHING))
+SHARE = Refused((0.0, 1.0, -0.2, 1.2, *NOTHING))
+ROWS_N = Refused((0.0, 0.5, -3.0, *NOTHING))
+PUBLIC_POINT = Refused(tuple(f32(PARAMS).at[1].set(bad) for bad in NOTHING))
+#: No gradient that is bounded, no curvature that is, and a bend that is none.
+SMOOTH = Refused((Square(), Hinge(), HuberSVM(-0.1)))
+POINT = Harmless(tuple(f32(PARAMS).at[1].set(bad) for bad in (*NOTHING, 3e38)))
+POINTS = Harmless(tuple(f32(LINE).at[1, 1].set(bad) for bad in NOTHING))
+COUNT = Raises((-1, 0, 2.5))
+WIDTH = Raises((-1, 0, 1, D + 1, 2.5))
+KIND = Raises(("laplace", "gaussian"), InputError)
+
+descent = Descent(MODEL, f32(PARAMS), f32(CLIP), f32(0.1), f32(1.0), f32(N), f32(NOISE))
+perturbed = PerturbedMinimum(
+    MODEL, f32(PARAMS), f32(CLIP), f32(0.1), f32(N), f32(0.4), BASIC.log_delta, BASIC.least * (1 + 1e-6)
+)
+approximate = ApproximateMinimum(perturbed, f32(0.1), f32(1e-3), perturbed.noise_multiplier)
+
+#: Of every query, every field but `noise_multiplier`.
+RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
+    (gradient(), {"clip_norm": POSITIVE, "params": POINT, "features": maps(MAP), "model": Harmless()}),
+    (normalized(0.01), {
+        "clip_norm": POSITIVE, "stability": Refused((-1e-3, np.nan, -np.inf)), "params": POINT, "features": maps(MAP),
+        "model": Harmless(),
+    }),
+    (QUERIES["gradient norm"], {"gradient": Refused(tuple(map(gradient, POSITIVE.values)))}),
+    (QUERIES["feature sum"], {"clip_norm": POSITIVE, "num_features": WIDTH}),
+    (QUERIES["correct count"], {"params": POINT, "model": Harmless()}),
+    (losses(), {"clip_norm": POSITIVE, "candidates": POINTS, "model": Harmless()}),
+    (QUERIES["second moment"], {"norm_bound": POSITIVE, "num_features": WIDTH}),
+    (QUERIES["covariance"], {"norm_bound": POSITIVE, "features": maps(TURNED)}),
+    (QUERIES["row_length"], {"longest": POSITIVE, "features": maps(TURNED)}),
+    (QUERIES["least eigenvalue"], {
+        "moment": Refused(tuple(SecondMoment(D, f32(bad), f32(NOISE)) for bad in POSITIVE.values)),
+    }),
+    (QUERIES["cross moment"], {"norm_bound": POSITIVE, "num_features": WIDTH}),
+    (minimum("gumbel", LINE), {
+        "clip_norm": POSITIVE, "candidates": POINTS, "mechanism": KIND, "model": Harmless(),
+    }),
+    (line_search("gumbel"), {
+        "clip_norm": POSITIVE, "params": POINT, "direction": POINT, "mechanism": KIND, "model": Harmless(),
+        "sizes": Harmless(tuple(f32([bad, 0.0, 0.2, 0.4]) for bad in NOTHING)),
+    }),
+    (descent, {
+        "model": SMOOTH, "start": PUBLIC_POINT, "norm_bound": POSITIVE, "ridge": NOT_NEGATIVE, "num_rows": ROWS_N,
+        "step_size": Refused((0.0, -1.0, 2.0 + 1e-6, *NOTHING)), "num_iterations": COUNT,
+    }),
+    (perturbed, {
+        "model": SMOOTH, "start": PUBLIC_POINT, "norm_bound": POSITIVE, "ridge": NOT_NEGATIVE, "num_rows": ROWS_N,
+        "share": SHARE, "log_delta": Refused((0.0, 0.1, *NOTHING)), "published": Harmless(),
+    }),
+    (approximate, {
+        "minimum": Refused((perturbed.replace(share=f32(1.5)), perturbed.replace(ridge=f32(-1.0)))),
+        "output_share": SHARE, "tolerance": NOT_NEGATIVE,
+    }),
+    (MetaDescent(HAND_DESIGNED["noisygd"](BUDGET), None, f32(CLIP), f32(0.1), f32(NOISE), 2, 3), {
+        # Simulated runs on blocks, whatever they are, end in gradients that are clipped.
+        "protector": Harmless(), "setup": Harmless(), "learning_rate": Harmless(), "clip_norm": POSITIVE,
+        "num_outer": COUNT, "num_blocks": COUNT,
+    }),
+    # Nothing finite pays for it.
+    (Minimizer(MODEL, f32(PARAMS), f32(NOISE)), {"model": Harmless(), "start": Harmless()}),
+]  # fmt: skip
+
+
+def rows_of(kind):
+    """(query, field, value) of every row of the table of this kind."""
+    found = [
+        pytest.param(query, field, value, id=f"{type(query).__name__}-{field}-{index}")
+        for query, fields in RANGES
+        for field, row in fields.items()
+        if isinstance(row, kind)
+        for index, value in enumerate(row.values)
+    ]
+    assert found
+    return found
+
+
+def moved(query, field, value):
+    return query.replace(**{field: f32(value) if isinstance(value, float) else value})
+
+
+@jax.jit
+def answered_at_all(query):
+    """Whether the oracle grants it, what it charges, and the answer: 1 wherever one is given."""
+    name = {"objective": "basic", "gaussian": "gdp"}.get(query.event().mechanism, "rdp")
+    setup = Setup.create(MODEL, BUDGET.adjacency, Filter(name, BUDGET).accountant(), N)
+    ledger = Ledger(f32(0), f32(1e6))  # room for all that has a price
+    asked = Oracle(table(pad=0), setup, ledger, KeyNoise(jax.random.key(0)), jnp.zeros((), int))
+    answer = asked.ask(query)
+    return asked.records[0].granted, asked.ledger.spent, answer
+
+
+@pytest.fixture
+def door(monkeypatch):
+    """The oracle without what is behind it: what a query reads is tested elsewhere."""
+    monkeypatch.setattr(Oracle, "_answer", lambda self, query, granted: jnp.ones(()))
+    return answered_at_all
+
+
+def test_every_field_of_every_query_has_its_row():
+    def descendants(cls):
+        return {cls}.union(*map(descendants, cls.__subclasses__()))
+
+    shipped = {cls for cls in descendants(Query) if cls.__module__.startswith("l2p.") and not inspect.isabstract(cls)}
+    assert {type(query) for query, _ in RANGES} == shipped
+    for query, fields in RANGES:
+        named = {field.name for field in dataclasses.fields(query)}
+        assert fields.keys() | {"noise_multiplier"} == named, type(query)
+
+
+@pytest.mark.parametrize(("query", "field", "value"), rows_of(Refused))
+def test_a_field_outside_the_range_of_its_proof_has_no_bound_and_is_refused_at_no_charge(door, query, field, value):
+    granted, spent, answer = door(query)
+    assert (bool(granted), float(answer)) == (True, 1.0)
+    assert float(spent) > 0
+    bad = moved(query, field, value)
+    assert math.isnan(float(bad.bound))
+    granted, spent, answer = door(bad)
+    assert (bool(granted), float(spent), float(answer)) == (False, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("query", [descent, perturbed, approximate], ids=lambda query: query.name)
+def test_a_solve_is_refused_for_a_table_of_more_rows_than_its_proof_divides_by(door, query):
+    for count, allowed in ((N, True), (N - 1, False)):
+        one = query.minimum if query is approximate else query
+        asked = one.replace(num_rows=f32(count))
+        granted, spent, _ = door(query.replace(minimum=asked) if query is approximate else asked)
+        assert (bool(granted), float(spent) > 0) == (allowed, allowed)
+
+
+@pytest.mark.parametrize("noise", [0.0, -1.0, *NOTHING])
+@pytest.mark.parametrize("query", [query for query, _ in RANGES], ids=lambda query: type(query).__name__)
+def test_noise_that_is_none_is_refused_at_no_charge(door, query, noise):
+    granted, spent, _ = door(query.replace(noise_multiplier=f32(noise)))
+    assert (bool(granted), float(spent)) == (False, 0.0)
+
+
+@pytest.mark.parametrize(("query", "field", "value"), rows_of(Raises))
+def test_a_static_field_that_means_nothing_raises_before_anything_runs(query, field, value):
+    row = dict(next(fields for other, fields in RANGES if other is query))[field]
+
+    def ask(rows):
+        setup = Setup.create(MODEL, BUDGET.adjacency, Filter("rdp", BUDGET).accountant(), N)
+        bad = moved(query, field, value)
+        bad = bad.replace(setup=setup) if isinstance(query, MetaDescent) else bad
+        ledger = Ledger(f32(0), setup.cap)
+        Oracle(rows, setup, ledger, KeyNoise(jax.random.key(0)), jnp.zeros((), int)).ask(bad)
+        if query.additive:
+            with jax.enable_x64(True):
+                exact_sum(bad, rows)  # as a release adds up
+
+    with pytest.raises(row.error):
+        jax.eval_shape(ask, table(pad=0))
+
+
+@pytest.mark.parametrize(("query", "field", "value"), rows_of(Harmless))
+def test_the_bound_holds_whatever_a_field_says_that_only_contributions_depend_on(query, field, value):
+    bad = moved(query, field, value)
+    assert float(bad.bound) == float(query.bound)
+    with jax.enable_x64(True):
+        totals, grids = stacked_exact()(bad, neighbours(Adjacency.REPLACE_ONE))
+    steps = np.asarray(totals) / np.asarray(grids)[:, None]
+    assert np.array_equal(steps, np.rint(steps))
+    check_sensitivity(bad, (steps[1:] - steps[0]).astype(np.int64), int(GRID_STEPS), Adjacency.REPLACE_ONE)

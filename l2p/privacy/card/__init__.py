@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from l2p.errors import InputError
+from l2p.json_fields import strict, violation
 from l2p.privacy import sampling
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import html, text
@@ -123,11 +124,11 @@ class Card:
           InputError: the file is missing, is not JSON, does not keep to `schema`, or contradicts itself.
         """
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-        except (OSError, ValueError, RecursionError) as error:
+            content = strict(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise InputError(f"the card {path} cannot be read as JSON ({error}); pass a run's card.json.") from error
-        if violation := _violation(content):
-            raise _broken(path, *violation)
+        if broken := violation(content, schema()):
+            raise _broken(path, *broken)
         card = cls(**content)
         for field, problem in _contradictions(card):
             raise _broken(path, field, problem)
@@ -170,11 +171,6 @@ def _version(package: str) -> str:
         return "not installed"  # run from a checkout
 
 
-def _refuse_constant(name: str) -> None:
-    # Python reads NaN and Infinity although JSON has neither; a NaN would pass every comparison below.
-    raise ValueError(f"{name} is not a JSON number")
-
-
 def _broken(path: str | Path, field: str, problem: str) -> InputError:
     """The sentence on what is wrong; `field` is a dotted path such as `events.0.steps`, empty for the card."""
     published = schema()
@@ -184,23 +180,6 @@ def _broken(path: str | Path, field: str, problem: str) -> InputError:
         f"{path} does not hold the fields of a privacy card, so nothing on it can be relied on: in {place}, "
         f"{problem}; pass the card.json that a run wrote, unchanged."
     )
-
-
-def _violation(content: Any) -> tuple[str, str] | None:
-    """The field that breaks the schema and how; None if none does."""
-    from jsonschema import Draft202012Validator  # imported late: only reading a card needs it
-    from jsonschema.exceptions import best_match
-
-    error = best_match(Draft202012Validator(schema()).iter_errors(content))
-    if error is None:
-        return None
-    return ".".join(map(_short, error.absolute_path)), _short(error.message)
-
-
-def _short(text: object) -> str:
-    """On one line, and without its middle where it is long: messages quote what the file holds, and end in the rule."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= 160 else f"{line[:70]} ... {line[-70:]}"
 
 
 def _contradictions(card: Card) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,92 @@
+"""What a checkpoint's card must hold for its readers: names, ranges and figures, none of them taken on trust."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from l2p.errors import InputError
+from l2p.json_fields import violation
+from l2p.privacy.accountants import NAMES
+from l2p.protectors.fields import MOST_STEPS
+
+_NUMBER, _NUMBERS = {"type": "number"}, {"type": "array", "items": {"type": "number"}}
+_TEXT, _TEXTS = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
+_PAIR = _NUMBERS | {"minItems": 2, "maxItems": 2}
+_QUANTILES = _NUMBERS | {"minItems": 3, "maxItems": 3}
+
+
+def _object(required: Mapping[str, Any], **optional: Any) -> dict[str, Any]:
+    return {"type": "object", "required": list(required), "properties": {**required, **optional}}
+
+
+def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+#: Gains of networks over their constants: a mean and its error for each band between two values of log(mu N).
+_GAINS = {"mean": _NUMBERS, "standard_error": _NUMBERS}
+_BAND = {"log_signal": _PAIR, "accuracy": _QUANTILES, "gain": _QUANTILES, "share_of_gap": _QUANTILES}
+#: The fields that are read; makers write others beside them, for people.
+SCHEMA: dict[str, Any] = _object(
+    {"name": _TEXT, "models": _TEXTS, "sources": _TEXTS},
+    accountant={"enum": [*NAMES, None]},
+    range=_or_null({"type": "object", "additionalProperties": _PAIR}),
+    config=_object(
+        {},
+        model={"type": "string", "pattern": r"^[a-z_]+(:[0-9]{1,6})?$"},
+        coefficients=_or_null({"type": "integer"}),
+        num_steps=_or_null({"type": "integer", "minimum": 1, "maximum": MOST_STEPS}),
+        # A name and not a path: a checkpoint has no say in which files are read.
+        warm_start=_or_null({"type": "string", "pattern": r"^[A-Za-z0-9_,-]+$"}),
+    ),
+    warm_start_sha256=_or_null(_TEXT),
+    warm_start_arrays_sha256=_or_null(_TEXT),
+    held_out=_object(
+        {},
+        gains=_object(
+            {"log_signal": _NUMBERS, **_GAINS},
+            by_source={"type": "object", "additionalProperties": _object(_GAINS)},
+        ),
+    ),
+    meta_test=_object(
+        {
+            "data": _TEXT,
+            "tasks": {"type": "integer"},
+            "train_rows": _NUMBER,
+            "least_gain": _NUMBER,
+            "bands": {"type": "array", "minItems": 1, "items": _object({**_BAND, "beat_trivial": _NUMBER})},
+        }
+    ),
+)
+
+
+def check(card: Any, path: Path) -> dict[str, Any]:
+    """The card of the checkpoint at `path`, as it was read.
+
+    Raises:
+      InputError: a field that is read holds something else than it should, or there is no structure.
+    """
+    if not isinstance(card, dict) or "structure" not in card:
+        raise InputError(
+            f"{path} is not an l2p checkpoint, for it carries no protector's card; pass one that l2p wrote."
+        )
+    broken = violation(card, SCHEMA) or _uneven(card.get("held_out", {}).get("gains"))
+    if broken is not None:
+        field, problem = broken
+        raise InputError(
+            f"the card of checkpoint {path} cannot be read: in {field or 'it as a whole'}, {problem}; fetch the file "
+            "again or update l2p."
+        )
+    return card
+
+
+def _uneven(gains: Mapping[str, Any] | None) -> tuple[str, str] | None:
+    """Where gains are not one per band."""
+    if gains is None:
+        return None
+    count, by_source = len(gains["log_signal"]) - 1, gains.get("by_source", {})
+    for place, figures in [("", gains), *((f".by_source.{name[:40]}", one) for name, one in by_source.items())]:
+        for name in _GAINS:
+            if len(figures[name]) != count:
+                return f"held_out.gains{place}.{name}", f"{len(figures[name])} numbers stand for {count} bands"
+    return None

@@ -1,0 +1,151 @@
+"""What a protector's fields may hold, said as types: a checkpoint that holds something else is refused before it runs.
+
+A field's type names its rule, as in `log_clip_norm: Polynomial`. `misfit` checks a value against such a type.
+"""
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import jax
+import numpy as np
+
+#: The most steps that a run may be asked to take: more cannot be listed one by one.
+MOST_STEPS = 2**20
+#: The most moves that a step may unroll: each is compiled.
+MOST_UNROLLED = 64
+#: How far from 0 a logarithm or a logit may lie: its exponential is a float32 number, and so is its inverse.
+MOST_LOG = 80.0
+#: A polynomial's powers of up to 2 stay far within float32.
+MOST_COEFFICIENTS = 32
+
+Sizes = dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Coefficients:
+    """f32[k, *tail], the coefficients of polynomials in log(mu N), which `conditioning.standardize` keeps in [-2, 2].
+
+    They are logarithms, logits or the like, so none leaves [-MOST_LOG, MOST_LOG] at any budget; but the constant term
+    may be -inf, the logarithm of nothing.
+    """
+
+    tail: tuple[int, ...] = ()
+
+    def __call__(self, value: jax.Array, sizes: Sizes) -> str | None:
+        del sizes
+        if value.ndim != 1 + len(self.tail) or value.shape[1:] != self.tail or len(value) not in _COUNTS:
+            wanted = ", ".join(["k", *map(str, self.tail)])
+            return f"has shape {list(value.shape)} where [{wanted}] belongs, k from 1 to {MOST_COEFFICIENTS}"
+        numbers = np.abs(np.asarray(value, np.float64))
+        numbers[0] = np.where(np.asarray(value)[0] == -np.inf, 0.0, numbers[0])
+        most = np.tensordot(2.0 ** np.arange(len(value)), numbers, 1).max()
+        return None if most <= MOST_LOG else f"reaches {most:.3g}, beyond {MOST_LOG:g}, whose exponential overflows"
+
+
+_COUNTS = range(1, MOST_COEFFICIENTS + 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    """Finite numbers of a shape. A name in it stands for one size throughout the fields of a protector's part."""
+
+    shape: tuple[str, ...] = ()
+    positive: bool = False
+
+    def __call__(self, value: jax.Array, sizes: Sizes) -> str | None:
+        fits = value.ndim == len(self.shape) and all(
+            size > 0 and size == sizes.setdefault(name, size)
+            for name, size in zip(self.shape, value.shape, strict=True)
+        )
+        if not fits:
+            wanted = [sizes.get(name, name) for name in self.shape]
+            return f"has shape {list(value.shape)} where [{', '.join(map(str, wanted))}] belongs"
+        if not np.isfinite(value).all():
+            return "holds a number that is not finite"
+        return "holds a number that is not above 0" if self.positive and not (np.asarray(value) > 0).all() else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Between:
+    """A whole number from 1 to `most`."""
+
+    most: int
+
+    def __call__(self, value: int, sizes: Sizes) -> str | None:
+        del sizes
+        return None if 1 <= value <= self.most else f"is {_short(value)} where 1 to {self.most} belongs"
+
+
+Polynomial = Annotated[jax.Array, Coefficients()]
+#: An intercept and a slope, each a polynomial.
+Line = Annotated[jax.Array, Coefficients((2,))]
+Scalar = Annotated[jax.Array, Numbers()]
+Positive = Annotated[jax.Array, Numbers(positive=True)]
+#: How many steps, iterations or blocks.
+Count = Annotated[int, Between(MOST_STEPS)]
+
+
+@functools.cache
+def kinds(cls: type) -> Mapping[str, Any]:
+    """The types of a protector's fields, or of those of a part of one, with their rules."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+def misfit(value: Any, kind: Any, sizes: Sizes) -> str | None:
+    """Why a value is not of its kind, as the end of a sentence that begins with the field's name; None where it is.
+
+    Args:
+      value: of one field.
+      kind: its type, see `kinds`.
+      sizes: what names in shapes stand for; grows.
+
+    >>> import jax.numpy as jnp
+    >>> misfit(jnp.zeros((3, 2)), Polynomial, {})
+    'has shape [3, 2] where [k] belongs, k from 1 to 32'
+    >>> misfit(-3, Count, {}), misfit(None, Polynomial | None, {})
+    ('is -3 where 1 to 1048576 belongs', None)
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):  # the only unions are with None
+        plain = next(one for one in arguments if one is not types.NoneType)
+        return None if value is None else misfit(value, plain, sizes)
+    if origin is Annotated:
+        plain, rule = arguments
+        return misfit(value, plain, sizes) or rule(value, sizes)
+    if origin is Literal:
+        return None if value in arguments else f"is {_short(value)} where {' or '.join(arguments)} belongs"
+    if origin is dict:
+        if not isinstance(value, dict):
+            return f"is {_named(value)} where named numbers belong"
+        reasons = ((name, misfit(item, arguments[1], sizes)) for name, item in value.items())
+        return next((f"'s {_short(name)} {reason}" for name, reason in reasons if reason), None)
+    if origin is tuple:
+        fits = isinstance(value, tuple) and all(isinstance(item, arguments[0]) for item in value)
+        return None if fits else f"is {_named(value)} where a list of {arguments[0].__name__} belongs"
+    # True is an int to Python.
+    fits = isinstance(value, ARRAYS if kind is jax.Array else kind) and not (kind is int and isinstance(value, bool))
+    return None if fits else f"is {_named(value)} where {_ARTICLES.get(kind, kind.__name__)} belongs"
+
+
+#: A file's arrays are checked before they go to a device.
+ARRAYS = (jax.Array, np.ndarray)
+_ARTICLES = {int: "a whole number", bool: "true or false", str: "a text", jax.Array: "an array", dict: "a network"}
+
+
+def _named(value: Any) -> str:
+    if isinstance(value, ARRAYS):
+        return "an array"
+    return _short(value) if isinstance(value, (bool, int, float, str, types.NoneType)) else type(value).__name__
+
+
+def _short(value: Any) -> str:
+    """As Python writes it, cut where it is long: messages quote what a file holds."""
+    if isinstance(value, int) and abs(value) >= 10**18:
+        return "a huge number"  # Python writes no more than 4,300 digits
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:50]}..."
