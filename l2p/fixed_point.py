@@ -121,10 +121,18 @@ class Lines:
         return (self.steps - self.shift[None, :]) * self.unit
 
     def map(self, features: FeatureMap) -> "Lines":
-        """The rows read through a map; with a basis they are written anew, rounded to steps of its largest value."""
-        moved = self.replace(  # type: ignore[attr-defined]
-            offset=self.offset + features.center.astype(jnp.float64) / self.unit,
-            unit=self.unit * features.scale.astype(jnp.float64),
+        """The rows read through a map; with a basis they are written anew, rounded to steps of its largest value.
+
+        A map to numbers that are none, or all to one point, makes null rows.
+        """
+        center, scale = features.center.astype(jnp.float64), features.scale.astype(jnp.float64)
+        sound = jnp.isfinite(center).all() & jnp.isfinite(scale) & (scale != 0)
+        block = self.block.replace(counted=self.block.counted * sound.astype(jnp.float32))  # type: ignore[attr-defined]
+        moved = Lines(
+            block,
+            self.offset + jnp.where(sound, center, 0.0) / self.unit,
+            self.unit * jnp.where(sound, scale, 1.0),
+            self.lowest,
         )
         if features.basis is None:
             return moved

@@ -95,6 +95,9 @@ class GradientNorm(Query):
     def contributions(self, rows: Rows) -> jax.Array:
         return self.gradient.contributions(rows)
 
+    def limit(self, contributions: jax.Array) -> jax.Array:
+        return self.gradient.limit(contributions)
+
     def empty(self) -> jax.Array:
         return self.gradient.empty()
 

@@ -50,7 +50,7 @@ def exact_moment(lines: Lines, norm_bound: jax.Array, constant: float = 0.0) -> 
     size, norm_bound = values.shape[1], norm_bound.astype(jnp.float64)
     unit = norm_bound * 2.0**-COEFFICIENT_BITS
     longest = norm_bound * (1.0 + MARGIN / 3.0) - 0.5 * size**0.5 * unit
-    factor = jnp.minimum(1.0, longest / jnp.maximum(lines.lengths(constant), 1e-150))
+    factor = jnp.minimum(1.0, jnp.minimum(norm_bound, longest) / jnp.maximum(lines.lengths(constant), 1e-150))
     short = numbers(values * factor[:, None], unit).steps * lines.block.counted.astype(jnp.float64)[:, None]
     row, column = np.triu_indices(size)
     weight = jnp.asarray(np.where(row == column, 1.0, math.sqrt(2.0)))

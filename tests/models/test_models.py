@@ -311,7 +311,7 @@ def test_square_is_a_classifier_where_classes_are_declared():
         (("logistic:3",), "is unknown"),
         (("softmax:x",), "is unknown"),
         (("softmax",), "how many classes"),
-        (("softmax:1",), "at least 2"),
+        (("softmax:1",), "from 2 to"),
         (("softmax:3", 4), "has 3 classes, but 4 are declared"),
     ],
 )
