@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import lookup
-from l2p.errors import InputError
+from l2p.errors import InputError, Withheld
 from l2p.lookup import Resolved
 from l2p.models import Model, find_model
 from l2p.oracle import Setup
@@ -85,8 +85,8 @@ def private_train(
 
     Raises:
       InputError: anything does not fit, before budget is spent.
-      RuntimeError: the float64 check after the run contradicts the filter, or its result is not finite. Nothing is
-        then released, and what was spent stays spent.
+      Withheld: the result is not finite. Nothing is then released, and what was spent stays spent.
+      RuntimeError: the float64 check after the run contradicts the filter; the same holds.
 
     >>> rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
     >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
@@ -125,7 +125,7 @@ def private_train(
     composition, unsettled = (None, []) if reservation is None else reservation.settle(answers, certified, adaptive)
     released = resolved.protector.finish(run.params, run.state, setup)
     if not np.isfinite(released).all():
-        raise RuntimeError(
+        raise Withheld(
             "the run ended in numbers that are not finite (a solve that did not converge, or steps that diverged), so "
             "there is no result, and what it spent stays spent; report this, or choose other settings."
         )

@@ -21,7 +21,7 @@ from l2p.commands.leaderboard import Leaderboard
 from l2p.commands.ledger import Ledger
 from l2p.commands.plan import Plan
 from l2p.commands.protectors import Protectors
-from l2p.errors import InputError
+from l2p.errors import InputError, Withheld
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +96,9 @@ def main(args: Sequence[str] | None = None) -> int:
         return command.run()
     except InputError as error:
         return _refused(error)
+    except Withheld as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 def _refused(error: InputError) -> int:
