@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import intake, lookup
-from l2p.errors import InputError, withheld
+from l2p.errors import InputError, NoResult, withheld
 from l2p.lookup import Resolved
 from l2p.models import Model, find_model
 from l2p.oracle import Setup
@@ -92,9 +92,9 @@ def private_train(
 
     Raises:
       InputError: anything does not fit, before budget is spent.
-      RuntimeError: the float64 check after the run contradicts the filter, or its result is not finite. Nothing is
-        then released, and what was spent stays spent. Also for any error while a release or a source has rows at
-        hand; what it says is withheld then, as it may quote them.
+      NoResult: the result is not finite. Nothing is then released, and what was spent stays spent.
+      RuntimeError: the float64 check after the run contradicts the filter; the same holds. Also for any error while a
+        release or a source has rows at hand; what it says is withheld then, as it may quote them.
       Whatever else ends a run with a ledger before it has settled, such as KeyboardInterrupt, passes on, with a note on
         the reservation that stays there.
 
@@ -187,7 +187,7 @@ def _execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservatio
     composition, unsettled = (None, []) if reservation is None else reservation.settle(answers, certified, adaptive)
     released = resolved.protector.finish(run.params, run.state, setup)
     if not np.isfinite(released).all():
-        raise RuntimeError(
+        raise NoResult(
             "the run ended in numbers that are not finite (a solve that did not converge, or steps that diverged), so "
             "there is no result, and what it spent stays spent; report this, or choose other settings."
         )

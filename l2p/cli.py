@@ -25,7 +25,7 @@ from l2p.commands.leaderboard import Leaderboard
 from l2p.commands.ledger import Ledger
 from l2p.commands.plan import Plan
 from l2p.commands.protectors import Protectors
-from l2p.errors import InputError
+from l2p.errors import InputError, NoResult, RowsError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +117,9 @@ def main(args: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         print("Interrupted.", *_notes(interrupt), file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(interrupt, _Terminated) else signal.SIGINT)
+    except (NoResult, RowsError) as error:
+        print(error, *_notes(error), file=sys.stderr)
+        return 1
 
 
 def _refused(error: InputError) -> int:

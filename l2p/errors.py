@@ -1,4 +1,4 @@
-"""Errors: the one that users are meant to read, and how all others are kept from quoting private rows."""
+"""The errors that users are meant to read, and how all others are kept from quoting private rows."""
 
 import contextlib
 import traceback
@@ -11,6 +11,13 @@ class InputError(ValueError):
     The message is one sentence that says what was wrong, why it matters and what to do.
     It never contains a value read off a private row, nor how many rows there are where that is private.
     The command line prints it and exits with 2.
+    """
+
+
+class NoResult(RuntimeError):
+    """A finished run without a result: nothing is released, and what it spent stays spent.
+
+    The message is one sentence, as of `InputError`. The command line prints it and exits with 1.
     """
 
 

@@ -77,7 +77,7 @@ def _decoded(node: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:
                 raise InputError(f"it names the class {name!r}, which this version of l2p does not know")
             arguments = {key: _decoded(item, arrays, _join(path, key)) for key, item in fields.items()}
             # JSON has no tuples, and static fields must be hashable.
-            arguments |= {key: _static(item) for key, item in static.items()}
+            arguments |= {key: _static(item, _join(path, key)) for key, item in static.items()}
             return _made(CLASSES[name], arguments, path)
         case _:
             raise InputError(f"it describes nothing known at {path or '(root)'!r}")
@@ -99,9 +99,12 @@ def _made(cls: type, arguments: Mapping[str, Any], path: str) -> Any:
     return part
 
 
-def _static(item: Any) -> Any:
+def _static(item: Any, path: str) -> Any:
     if isinstance(item, dict):
-        return from_json(item)
+        try:
+            return from_json(item)
+        except InputError as error:
+            raise InputError(f"its {path} is no sampler: {str(error).rstrip('.')}") from error
     return tuple(item) if isinstance(item, list) else item
 
 

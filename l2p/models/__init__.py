@@ -78,5 +78,5 @@ def plain_name(name: str) -> str:
     plain, colon, given = name.partition(":")
     if plain not in NAMES or (colon and (plain != Softmax.name or not given.isdecimal() or len(given) > 9)):
         known = ", ".join([*MODELS, "softmax:K for K classes"])
-        raise InputError(f"model {name!r} is unknown; choose one of {known}.")
+        raise InputError(f"model {name[:60]!r} is unknown; choose one of {known}.")
     return plain
