@@ -14,10 +14,10 @@ import numpy as np
 
 from l2p import checkpoint
 from l2p.models import Logistic
-from meta_train.budgets import ByMu
 from meta_train.config import MetaConfig
-from meta_train.objective import whole_run
-from meta_train.sources import families
+from meta_train.evaluation.budgets import ByMu
+from meta_train.evaluation.scores import whole_run
+from meta_train.tasks.sources import families
 
 NAMES = (
     *("control", "census", "control-synthetic", "universal-synthetic", "paper"),

@@ -247,7 +247,7 @@ def _warnings(
     signal: float, features: int, signals: Sequence[float], sizes: Sequence[float], card: Mapping[str, Any]
 ) -> Iterator[str]:
     if "meta_test" not in card:
-        yield "its card holds no meta-test (tasks with classes get one: python -m meta_train.meta_test)."
+        yield "its card holds no meta-test (tasks with classes get one: python -m meta_train.evaluation.meta_test)."
     reaches, fits = signals[0] <= signal <= signals[1], sizes[0] <= features <= sizes[1]
     if not reaches:
         side = "below" if signal < signals[0] else "above"

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from meta_train import meta_test
 from meta_train.config import MetaConfig
-from meta_train.train import meta_train
+from meta_train.evaluation import meta_test
+from meta_train.training.loop import meta_train
 
 
 def main(config: Path, out: Path) -> None:

@@ -12,7 +12,7 @@ from l2p import checkpoint
 from l2p.errors import InputError
 from l2p.privacy import Budget
 from l2p.protectors import HAND_DESIGNED, Optax, Stepwise
-from meta_train.builders import BUILDERS
+from meta_train.training.starting_points import BUILDERS
 from tests.shelf import put
 
 BUDGET = Budget(0.1, 1e-8)

@@ -23,7 +23,7 @@ from l2p.privacy.card import Card
 from l2p.privacy.prices import FIXED_SCHEDULES
 from l2p.privacy.sampling import FullBatch
 from l2p.protectors import HAND_DESIGNED
-from meta_train.builders import BUILDERS
+from meta_train.training.starting_points import BUILDERS
 
 NUM_ROWS = 1500
 SECRET = 61.0625  # a cell of every table below; no message may quote it

@@ -16,8 +16,8 @@ from l2p.oracle import Setup
 from l2p.plan import RULE, at, crossing, epsilon_for, log_signal, plan, rounded, rows_for
 from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
-from meta_train.builders import BUILDERS
-from meta_train.sources import parts_of
+from meta_train.tasks.sources import parts_of
+from meta_train.training.starting_points import BUILDERS
 
 BUDGET = Budget(0.1, 1e-6)
 CARD = {"sources": ["adult"], "range": {"log_signal": [1.0, 9.0], "num_features": [8, 104]}}

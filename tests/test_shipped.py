@@ -21,10 +21,10 @@ from l2p.result import answered
 from l2p.run import run, trace_rows
 from l2p.simulate import mean_loss
 from l2p.task import Rows
-from meta_train.budgets import ByMu
 from meta_train.config import MetaConfig
-from meta_train.gradient import evaluate
-from meta_train.sources import families, parts_of
+from meta_train.evaluation.budgets import ByMu
+from meta_train.evaluation.scores import evaluate
+from meta_train.tasks.sources import families, parts_of
 
 CONFIGS = Path(__file__).resolve().parents[1] / "meta_train" / "configs"
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
