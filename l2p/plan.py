@@ -89,7 +89,7 @@ class Plan:
 
 
 def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> Plan:
-    """What each shipped protector may be expected to achieve, from cards alone.
+    """What each protector that users need may be expected to achieve, from cards alone.
 
     Args:
       rows: N, public.
@@ -107,7 +107,7 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
     budget.check_rows(rows)
     if features < 1:
         raise InputError(f"features is {features}, but a model learns from at least one; count the table's columns.")
-    loaded = {name: checkpoint.load(name) for name in checkpoint.names()}
+    loaded = {name: checkpoint.load(name) for name in checkpoint.first_floor()}
     found = {name: one for name, one in loaded.items() if plain_name(model) in one.card["models"]}
     forecasts = []
     for name, one in found.items():

@@ -1,8 +1,7 @@
-"""What one meta-training is: everything that decides its outcome, in one JSON file."""
+"""What one meta-training is: everything that decides its outcome, in one JSON or TOML file."""
 
 import dataclasses
 import itertools
-import json
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +10,6 @@ import jax
 import jax.numpy as jnp
 
 from l2p.errors import InputError
-from l2p.json_fields import checked
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import NAMES
 from meta_train.tasks.reference import RIDGE
@@ -278,17 +276,6 @@ class MetaConfig:
             "log_signal": self.log_signal,
             "ridge": self.ridge,
         }
-
-    @classmethod
-    def read(cls, path: Path) -> "MetaConfig":
-        """A config from a JSON file; unknown fields are refused."""
-        try:
-            fields = json.loads(Path(path).read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise InputError(f"the config {path} cannot be read as JSON ({error}); pass a file of fields.") from error
-        if not isinstance(fields, dict) or not {"name", "protector"} <= set(fields):
-            raise InputError(f"the config {path} must be an object that names at least a name and a protector.")
-        return cls(**checked(fields, {field.name: field.type for field in dataclasses.fields(cls)}, path))
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "MetaConfig":

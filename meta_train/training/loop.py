@@ -160,7 +160,7 @@ def _ship(
         },
         "budgets": f"every (epsilon, delta) and N with log(mu N) in [{config.log_signal[0]}, {config.log_signal[1]}]",
         "seed": config.seed,
-        "command": f"l2p meta-train --config meta_train/configs/{config.name}.json --out OUT",
+        "command": f"l2p meta-train --like {config.name} --out OUT",
         "config": config.__dict__,
         "held_out": report,
         "seconds": round(seconds, 1),

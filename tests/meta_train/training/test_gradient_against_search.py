@@ -20,7 +20,6 @@ from l2p.task import Rows
 from meta_train.config import MetaConfig
 from meta_train.evaluation import budgets, meta_test
 from meta_train.evaluation.scores import evaluate, first_loss
-from meta_train.recipes.tuned import config_for, tune
 from meta_train.tasks.family import TaskFamily
 from meta_train.tasks.reference import best_loss, reference
 from meta_train.tasks.sources import families
@@ -112,14 +111,11 @@ def test_the_better_of_both_ships_with_the_score_of_each_and_resumes_to_the_same
 def test_a_sampled_method_is_tuned_and_resolves_to_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 5)
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
-    monkeypatch.setattr(meta_test, "update_where_possible", lambda path: None)  # another test's business
     config = dataclasses.replace(
         TINY, name="dpsgd-tuned-logistic-breast_cancer", protector="dpsgd", accountant="rdp", method="gradient"
     )
-    path = tune(config, tmp_path)
-    assert path == tmp_path / "dpsgd-tuned-logistic-breast_cancer.safetensors"
-    assert MetaConfig.read(tmp_path / "configs" / "dpsgd-tuned-logistic-breast_cancer.json") == config
-    lines = (tmp_path / "runs" / config.name / "log.jsonl").read_text().splitlines()
+    assert meta_train(config, tmp_path) == tmp_path / "dpsgd-tuned-logistic-breast_cancer.safetensors"
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
     assert all(np.isfinite(json.loads(line)["score"]) for line in lines)
     budget = Budget(0.5, 1e-6)
     found = lookup.resolve("dpsgd:tuned", budget, "logistic", num_rows=500)
@@ -206,14 +202,6 @@ def test_drawn_columns_need_a_table_that_has_so_many():
     pair, _ = families("digits:4,6")
     with pytest.raises(InputError, match="64 columns"):
         pair.sample(jax.random.key(0), MODELS["logistic"], 8, 32, 65, (1.0, 2.0))
-
-
-def test_configs_written_for_methods_say_how_their_runs_are_priced():
-    assert config_for("noisygd", "logistic", "breast_cancer", 80).accountant == "gdp"
-    assert config_for("noisygd", "logistic", "breast_cancer", 80).num_features == (8,)
-    agd = config_for("agd", "logistic", "digits:4,6", 80)
-    assert (agd.accountant, agd.num_features, agd.num_steps) == ("rdp", None, 256)
-    assert agd.name == "agd-tuned-logistic-digits-4,6"
 
 
 @pytest.mark.parametrize(
