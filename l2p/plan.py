@@ -119,7 +119,7 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
     if not found:
         advice = (
             f"None recommended: no checkpoint ships for model {model}; use a hand-designed method (l2p protectors "
-            "lists them), or meta-train one with l2p meta-train."
+            "names them), or meta-train one with l2p meta-train."
         )
     elif not meta_tests:
         advice = (
