@@ -65,12 +65,7 @@ def resolve(name: str, without: str | None = None) -> MetaConfig:
     if without is not None and _fold(name, without) in names():
         name, without = _fold(name, without), None
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=1)
-        meant = _tuning(name) if name in HAND_DESIGNED else repr(near[0]) if near else ""
-        raise InputError(
-            f"there is no recipe {name!r}{meant and f' (did you mean {meant}?)'}; name a checkpoint (l2p protectors "
-            "--all lists them), or pass a config."
-        )
+        raise _unknown(name)
     if name in tuned.rows():
         if without is not None:
             raise InputError(f"{name} is made from one set; choose another one with --recipe tuned --source.")
@@ -87,19 +82,28 @@ def resolve(name: str, without: str | None = None) -> MetaConfig:
 
 
 def like(name: str) -> MetaConfig:
-    """The config on a checkpoint's card, under the names of today.
+    """The config on a checkpoint's card, named as its file is, and starting from what an old name stands for.
 
     Raises:
       InputError: there is no such checkpoint, or l2p meta-train did not write it.
     """
     if name in HAND_DESIGNED:
         raise InputError(f"{name} is a hand-designed method and no checkpoint; to tune it say {_tuning(name)}.")
-    card = checkpoint.load(name).card
-    if "config" not in card:
+    card, path = checkpoint.load(name).card, checkpoint.find(name)
+    if path is None or "config" not in card:
         raise InputError(f"the card of {name} holds no config; pass a checkpoint that l2p meta-train wrote.")
     config = MetaConfig.from_json(card["config"])
     start = config.warm_start and checkpoint.canonical(config.warm_start)
-    return dataclasses.replace(config, name=checkpoint.canonical(config.name), warm_start=start)
+    return dataclasses.replace(config, name=path.name.removesuffix(checkpoint.SUFFIX), warm_start=start)
+
+
+def _unknown(name: str) -> InputError:
+    near = difflib.get_close_matches(name, names(), n=1)
+    meant = _tuning(name) if name in HAND_DESIGNED else repr(near[0]) if near else None
+    return InputError(
+        f"there is no recipe {name!r}{f' (did you mean {meant}?)' if meant else ''}; name a checkpoint (l2p protectors "
+        "--all lists them), or pass a config."
+    )
 
 
 def _tuning(method: str) -> str:
