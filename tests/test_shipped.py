@@ -25,6 +25,7 @@ from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.evaluation.budgets import ByMu
 from meta_train.evaluation.scores import evaluate
+from meta_train.recipes import resolve
 from meta_train.tasks.sources import families, parts_of
 
 SHIPPED = Path(__file__).resolve().parents[1] / "checkpoints"
@@ -41,10 +42,10 @@ BUDGET = Budget(0.5, 1e-6)
 
 @pytest.mark.parametrize("name", checkpoint.names())
 def test_cards_say_how_a_protector_was_made(name):
-    card = checkpoint.load(name).card
+    card, config = checkpoint.load(name).card, resolve.like(name)
     assert checkpoint.canonical(card["name"]) == name
-    assert set(parts_of(card["config"]["source"])) <= set(card["sources"])
-    assert card["models"] == [plain_name(card["config"]["model"])]
+    assert set(parts_of(config.source)) <= set(card["sources"])
+    assert card["models"] == [plain_name(config.model)]
     assert {"seed", "seconds", "peak_memory_mib", "range", "budgets", "held_out", "versions"} <= card.keys()
 
 
