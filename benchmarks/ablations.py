@@ -33,11 +33,12 @@ from l2p.protectors.projectors import MEMORY, Averages, Projector
 from l2p.protectors.schedulers import Scheduler
 from l2p.results import Estimate
 from l2p.summary import markdown
-from meta_train import builders, gradient
-from meta_train.budgets import budgets_for
-from meta_train.builders import PLAIN_INPUTS, warm_start
 from meta_train.config import MetaConfig
-from meta_train.sources import families
+from meta_train.evaluation.budgets import budgets_for
+from meta_train.evaluation.scores import evaluate
+from meta_train.tasks.sources import families
+from meta_train.training import gradients, starting_points
+from meta_train.training.starting_points import PLAIN_INPUTS, warm_start
 
 CONFIG = MetaConfig("ablation", "census", num_features=(24,), rows=512, learning_rate=0.01, eval_tasks=256)
 LAGRANGIAN = {"constraint": "augmented_lagrangian", "alternate": (1, 5), "accountant": "ctcdp", "learning_rate": 5e-3}
@@ -101,7 +102,7 @@ def constant(number: float) -> jax.Array:
 
 def schedulers(key: jax.Array) -> dict[str, Scheduler]:
     """What may stand in the scheduler's place."""
-    line = builders.control(key).scheduler
+    line = starting_points.control(key).scheduler
     return {
         "fixed": FixedScheduler(constant(0.5), constant(0.0)),
         "meta-tuned": Decaying(constant(0.5), constant(0.0)),
@@ -114,7 +115,7 @@ def projectors(key: jax.Array) -> dict[str, Projector]:
     return {
         "fixed SGD": FixedSGD("sgd", {"learning_rate": constant(0.0)}),
         "meta-tuned momentum": Optax("sgd", {"learning_rate": constant(0.5), "momentum": constant(1.0)}),
-        "learned": builders.census(key).projector,
+        "learned": starting_points.census(key).projector,
     }
 
 
@@ -123,7 +124,7 @@ def census_with(**changes: Callable[[jax.Array], Any] | None) -> Callable[[jax.A
 
     def build(key: jax.Array) -> Protector:
         parts = {name: None if make is None else make(key) for name, make in changes.items()}
-        return dataclasses.replace(cast(Any, builders.census(key)), **parts)
+        return dataclasses.replace(cast(Any, starting_points.census(key)), **parts)
 
     return build
 
@@ -132,7 +133,7 @@ def blinded(*hidden: int) -> Callable[[jax.Array], Protector]:
     """`census` whose coordinate network lacks some inputs."""
 
     def projector(key: jax.Array) -> Blinded:
-        whole = cast(MixProjector, builders.census(key).projector)
+        whole = cast(MixProjector, starting_points.census(key).projector)
         fields = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
         return Blinded(**fields, hidden=hidden)
 
@@ -147,12 +148,12 @@ def adam(key: jax.Array) -> Optax:
 
 def without_tensors(key: jax.Array) -> MixProjector:
     """The learned projector with its coordinate network alone."""
-    return dataclasses.replace(cast(MixProjector, builders.census(key).projector), tensor_network=None)
+    return dataclasses.replace(cast(MixProjector, starting_points.census(key).projector), tensor_network=None)
 
 
 def recurrent(key: jax.Array) -> Recurrent:
     """The learned projector with an LSTM for every coordinate."""
-    whole = cast(MixProjector, builders.census(key).projector)
+    whole = cast(MixProjector, starting_points.census(key).projector)
     fields = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
     return Recurrent(**fields | {"coordinate_network": {"lstm": init_lstm(key, PLAIN_INPUTS, NUM_UNITS, 6)}})
 
@@ -176,29 +177,29 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, An
     }
     return grid | {
         "scheduler learned, projector meta-tuned Adam": (census_with(projector=adam), {}),
-        "control: constants only": (builders.control, {}),
+        "control: constants only": (starting_points.control, {}),
         "census, no network for learning rates": (census_with(projector=without_tensors), {}),
         "census, signal-to-noise unseen": (blinded(*RATIOS), {}),
         "census, params unseen": (blinded(PARAMS), {}),
         "census, noise level and energy unseen": (blinded(*LEVELS), {}),
         "census, no private mean": (census_with(centering=None), {}),
         "census, no averaging": (census_with(averaging=None), {}),
-        "control, private row length and eigenbasis": (builders.control_eigen, {}),
-        "census, private row length and eigenbasis": (builders.census_eigen, {}),
-        "universal: networks that know the spectrum and how much is signal": (builders.universal, {}),
+        "control, private row length and eigenbasis": (starting_points.control_eigen, {}),
+        "census, private row length and eigenbasis": (starting_points.census_eigen, {}),
+        "universal: networks that know the spectrum and how much is signal": (starting_points.universal, {}),
         "census, LSTM in place of the coordinate network": (census_with(projector=recurrent), {}),
-        "census, evolution strategies": (builders.census, {"estimator": "evolution"}),
-        "census, curriculum from large budgets to all": (builders.census, {"curriculum": 0.5}),
-        "census, segments of 10 steps": (builders.census, {"objective": "truncated"}),
-        "census, gradients constant": (builders.census, {"inner_gradient": False}),
+        "census, evolution strategies": (starting_points.census, {"estimator": "evolution"}),
+        "census, curriculum from large budgets to all": (starting_points.census, {"curriculum": 0.5}),
+        "census, segments of 10 steps": (starting_points.census, {"objective": "truncated"}),
+        "census, gradients constant": (starting_points.census, {"inner_gradient": False}),
         "census, segments, gradients constant": (
-            builders.census,
+            starting_points.census,
             {"objective": "truncated", "inner_gradient": False},
         ),
-        "paper: Lagrangian, whole run": (builders.paper, LAGRANGIAN),
-        "paper, segments of 10 steps": (builders.paper, LAGRANGIAN | {"objective": "truncated"}),
-        "paper, soft constraint": (builders.paper, SOFT),
-        "paper, private norm query": (builders.paper_norm, LAGRANGIAN),
+        "paper: Lagrangian, whole run": (starting_points.paper, LAGRANGIAN),
+        "paper, segments of 10 steps": (starting_points.paper, LAGRANGIAN | {"objective": "truncated"}),
+        "paper, soft constraint": (starting_points.paper, SOFT),
+        "paper, private norm query": (starting_points.paper_norm, LAGRANGIAN),
     }
 
 
@@ -228,16 +229,16 @@ class Trainer:
         self.config, budgets = config, budgets_for(config, like)
         fixed = {"family": train, "budgets": budgets, "shape": config.shapes[0]}
 
-        def update(state: gradient.GradientState, step: jax.Array, seed: jax.Array) -> gradient.GradientState:
+        def update(state: gradients.GradientState, step: jax.Array, seed: jax.Array) -> gradients.GradientState:
             seeded = dataclasses.replace(config, seed=cast(int, seed))
-            return gradient.update(state, step, config=seeded, **fixed)[0]
+            return gradients.update(state, step, config=seeded, **fixed)[0]
 
         self.update = jax.jit(update)
-        self.evaluate = jax.jit(functools.partial(gradient.evaluate, model=config.find_model(), budgets=budgets))
+        self.evaluate = jax.jit(functools.partial(evaluate, model=config.find_model(), budgets=budgets))
 
     def train(self, start: Protector, seed: int) -> Protector:
         """After all outer steps."""
-        state = gradient.init(start, self.config)
+        state = gradients.init(start, self.config)
         for step in range(self.config.steps):
             state = self.update(state, jnp.array(step), jnp.array(seed))
         return state.protector

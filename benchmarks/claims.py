@@ -3,11 +3,12 @@
     python benchmarks/claims.py [--out FOLDER]
 
 "A decaying sigma is preferred": `noisygd:tuned`, all else as tuned on Adult, with the rate at which its spending grows
-set to constants from noise that rises to noise that falls; and the noise that `paper` and `census` have learned.
+set to constants from noise that rises to noise that falls; and the noise that `paper-adult` and `plain-adult` have
+learned.
 
-"The projector denoises": at every step of `paper`, how close its update direction is to the gradient without noise,
-beside the noised gradient itself and beside an exponential average of the noised gradients so far, which needs no
-learning. These are looks at private rows from outside any guarantee: simulations.
+"The projector denoises": at every step of `paper-adult`, how close its update direction is to the gradient without
+noise, beside the noised gradient itself and beside an exponential average of the noised gradients so far, which needs
+no learning. These are looks at private rows from outside any guarantee: simulations.
 
 Prints tables; with --out also writes claims.png. Needs the IPUMS-BR data set (`L2P_DATA_DIR`, or a download).
 """
@@ -39,7 +40,7 @@ from l2p.simulate import mean_loss, score, simulate, split
 from l2p.task import Rows
 
 CONFIG = CompareConfig(
-    "ipums_br", Path(), methods=("noisygd:tuned", "paper", "census"), epsilon=(0.05,), aux="adult", seeds=20
+    "ipums_br", Path(), methods=("noisygd:tuned", "paper-adult", "plain-adult"), epsilon=(0.05,), aux="adult", seeds=20
 )
 MODEL = MODELS["logistic"]
 #: Spending grows by exp(rate) over the run, so the noise multiplier falls by exp(rate / 2).
@@ -252,8 +253,8 @@ def main(out: Path | None = None) -> None:
     )
     rates, learned = compare_rates(ready["noisygd:tuned"], rows, seeds)
     print_rates(rates, learned)
-    print_learned({name: learned_noise(ready[name], rows, seeds) for name in ("paper", "census")})
-    measured = table_of_directions(directions(ready["paper"], rows, seeds))
+    print_learned({name: learned_noise(ready[name], rows, seeds) for name in ("paper-adult", "plain-adult")})
+    measured = table_of_directions(directions(ready["paper-adult"], rows, seeds))
     print_directions(measured)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,14 @@ def main() -> None:
         for attempt in (1, 2, 3):
             out = str(folder / f"out{attempt}")
             measure(
-                f"apply on {NUM_ROWS} x {NUM_FEATURES}", "apply", "--protector", "census", *table, *budget, "--out", out
+                f"apply on {NUM_ROWS} x {NUM_FEATURES}",
+                "apply",
+                "--protector",
+                "plain-adult",
+                *table,
+                *budget,
+                "--out",
+                out,
             )
         measure("demo", "demo", "--out", str(folder / "demo"))
 

@@ -3,7 +3,7 @@
     python benchmarks/held_out_tasks.py
 
 Prints mean scores (log excess loss, lower is better) per band of log(mu N), and how often each protector is far from
-`control`: by more than a factor e in excess loss. Needs the Adult data set (`L2P_DATA_DIR`, or a download).
+`control-plain-adult`: by more than a factor e in excess loss. Needs the Adult data set (`L2P_DATA_DIR`, or a download).
 """
 
 import functools
@@ -14,13 +14,13 @@ import numpy as np
 
 from l2p import checkpoint
 from l2p.models import Logistic
-from meta_train.budgets import ByMu
 from meta_train.config import MetaConfig
-from meta_train.objective import whole_run
-from meta_train.sources import families
+from meta_train.evaluation.budgets import ByMu
+from meta_train.evaluation.scores import whole_run
+from meta_train.tasks.sources import families
 
 NAMES = (
-    *("control", "census", "control-synthetic", "universal-synthetic", "paper"),
+    *("control-plain-adult", "plain-adult", "control-universal-synthetic", "universal-synthetic", "paper-adult"),
     *("noisygd-tuned-logistic-adult", "agd_gumbel-tuned-logistic-adult", "agd-tuned-logistic-adult"),
 )
 CONFIG = MetaConfig("held_out", "control", tasks=64)
@@ -44,11 +44,11 @@ def main() -> None:
             scores[name].append(np.asarray(run(found.protector, rows, batch.best_loss, setups, keys)[0]))
     # Tasks are in order of log(mu N), so a band is a run of neighbours.
     table = {name: np.stack(parts).reshape(len(parts), BANDS, -1) for name, parts in scores.items()}
-    count = table["control"].size
+    count = table[NAMES[0]].size
     print(f"{count} tasks; jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}")
     for name, values in table.items():
         bands = " ".join(f"{value:6.2f}" for value in values.mean((0, 2)))
-        worse, better = ((sign * (values - table["control"]) > 1.0).sum() for sign in (1, -1))
+        worse, better = ((sign * (values - table[NAMES[0]]) > 1.0).sum() for sign in (1, -1))
         print(f"{name:30s} mean {values.mean():6.3f}  by band {bands}  far worse than control {worse}, better {better}")
 
 

@@ -21,8 +21,8 @@ import numpy as np
 from l2p import checkpoint
 from l2p.lookup import control_of
 from l2p.models import Logistic, Model, Softmax
-from meta_train.budgets import ByMu
-from meta_train.meta_test import Tasks, accuracies, draw
+from meta_train.evaluation.budgets import ByMu
+from meta_train.evaluation.meta_test import Tasks, accuracies, draw
 
 SOURCE, SIGNALS, SEED = "mnist:features:1152", (4.0, 6.0, 8.0), 91
 

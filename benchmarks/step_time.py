@@ -24,7 +24,7 @@ from l2p.run import run
 from l2p.task import Rows
 
 NUM_ROWS, NUM_FEATURES, NUM_STEPS, REPETITIONS = 30_400, 52, 50, 9
-METHODS = ("noisygd", "noisygd:tuned", "control", "census", "paper")
+METHODS = ("noisygd", "noisygd:tuned", "control-plain-adult", "plain-adult", "paper-adult")
 
 
 def table() -> Rows:

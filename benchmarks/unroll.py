@@ -25,11 +25,11 @@ import jax.numpy as jnp
 import tyro
 from matplotlib.figure import Figure
 
-from meta_train import gradient
-from meta_train.budgets import budgets_for
-from meta_train.builders import starting_point
 from meta_train.config import MetaConfig
-from meta_train.sources import families
+from meta_train.evaluation.budgets import budgets_for
+from meta_train.tasks.sources import families
+from meta_train.training import gradients
+from meta_train.training.starting_points import starting_point
 
 PROTECTORS: dict[str, dict[str, Any]] = {
     "paper": {"constraint": "augmented_lagrangian", "alternate": (1, 5), "accountant": "ctcdp"},
@@ -49,9 +49,9 @@ def measure(config: MetaConfig) -> dict[str, float]:
     family, _ = families(config.source)
     start = starting_point(config)
     fixed = {"config": config, "family": family, "budgets": budgets_for(config, start), "num_features": NUM_FEATURES}
-    state = gradient.init(start, config)
+    state = gradients.init(start, config)
     began = time.perf_counter()
-    compiled = jax.jit(functools.partial(gradient.update, **fixed)).lower(state, jnp.array(0)).compile()
+    compiled = jax.jit(functools.partial(gradients.update, **fixed)).lower(state, jnp.array(0)).compile()
     compile_seconds = time.perf_counter() - began
     jax.block_until_ready(compiled(state, jnp.array(0)))
     seconds = []

@@ -20,6 +20,7 @@ from l2p.json_fields import strict, violation
 from l2p.privacy.card import versions
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
+from l2p.shipped import index
 from l2p.structure import decode, encode
 
 SUFFIX = ".safetensors"
@@ -30,8 +31,10 @@ _FLOATS = ("F32", "F64")
 #: Ends the name of a method whose fields were tuned on public data.
 TUNED = ":tuned"
 _HERE = Path(__file__).resolve().parent
-#: Where names are looked up, in order: the checkout's folder, then the one inside an installed wheel.
+#: Where names are looked up, in order: the checkout's folder, then the one inside an installed wheel. What users need
+#: lies on the first floor of either; what studies need lies in folders below the checkout's `STUDY`.
 FOLDERS = (_HERE.parent / "checkpoints", _HERE / "_checkpoints")
+STUDY = "study"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,16 +102,7 @@ def load(name: str | Path) -> Checkpoint:
     """
     path = find(name)
     if path is None:
-        # Settings that were tuned are asked for as METHOD:tuned, whatever they were tuned on.
-        shipped = names()
-        known = [*HAND_DESIGNED, *(one for one in shipped if "-tuned-" not in one)]
-        suffixed = sorted({one.split("-tuned-")[0] + TUNED for one in shipped if "-tuned-" in one})
-        near = difflib.get_close_matches(str(name), [*known, *suffixed], n=1)
-        meant = f" (did you mean {near[0]!r}?)" if near else ""
-        raise InputError(
-            f"protector {str(name)!r} is unknown{meant}; choose one of {', '.join([*known, *suffixed])}, or pass a "
-            "checkpoint's file."
-        )
+        raise _unknown(str(name))
     card, arrays = read_card(path), _arrays(path)
     try:
         protector = decode(card["structure"], arrays)
@@ -146,26 +140,81 @@ def _paths(protector: Any) -> set[str]:
     return set(arrays)
 
 
+def _unknown(name: str) -> InputError:
+    # Settings that were tuned are asked for as METHOD:tuned, whatever they were tuned on.
+    suffixed = sorted({one.split("-tuned-")[0] + TUNED for one in names() if "-tuned-" in one})
+    known = [*HAND_DESIGNED, *(one for one in first_floor() if "-tuned-" not in one), *suffixed]
+    near = difflib.get_close_matches(name, [*known, *names()], n=1)
+    meant = f" (did you mean {near[0]!r}?)" if near else ""
+    return InputError(
+        f"protector {name!r} is unknown{meant}; choose one of {', '.join(known)}, or pass a checkpoint's file."
+        + study_hint()
+    )
+
+
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
 def find(name: str | Path) -> Path | None:
-    """The file of a checkpoint: `name` itself if it is a path, else the first of that name in `FOLDERS`."""
+    """The file of a checkpoint: `name` itself if it is a path, else the first of that name in `FOLDERS`, or of the
+    name that it is an old one of."""
     name = str(name)
     if name.endswith(SUFFIX) or os.sep in name:
         return Path(name)
-    return next((path for path in (folder / (name + SUFFIX) for folder in FOLDERS) if path.is_file()), None)
+    files = _files()
+    return files.get(name) or files.get(canonical(name))
+
+
+def canonical(name: str) -> str:
+    """The name that an old one stands for; any other as it is."""
+    return next((found for folder in FOLDERS if (found := index(folder).aliases.get(name))), name)
+
+
+def aliases(name: str) -> list[str]:
+    """The old names of a checkpoint."""
+    return sorted({old for folder in FOLDERS for old, new in index(folder).aliases.items() if new == name})
+
+
+def about(name: str) -> str:
+    """What a checkpoint on the first floor is, in a line; empty where its folder does not say."""
+    return next((found for folder in FOLDERS if (found := index(folder).about.get(name))), "")
 
 
 def available() -> list[dict[str, Any]]:
-    """The cards of every checkpoint in `FOLDERS`, by name; the first of two with one name hides the other."""
-    return [read_card(path) for name in names() if (path := find(name)) is not None]
+    """The cards of every checkpoint in `FOLDERS`, each under its name of today; of two with one name, the first."""
+    return [{**read_card(path), "name": name} for name, path in sorted(_files().items())]
 
 
 def names() -> list[str]:
     """Names of every checkpoint in `FOLDERS`."""
-    return sorted({path.name.removesuffix(SUFFIX) for folder in FOLDERS for path in folder.glob(f"*{SUFFIX}")})
+    return sorted(_files())
+
+
+def first_floor() -> list[str]:
+    """Names of those that users need, in the order to list them in; studies' are left out."""
+    listed = [name for folder in FOLDERS for name in index(folder).about]
+    found = {name for name, path in _files().items() if path.parent in FOLDERS}
+    return [*(name for name in dict.fromkeys(listed) if name in found), *sorted(found.difference(listed))]
+
+
+def study_hint() -> str:
+    """A sentence, with a space before it, on how to get what only studies need; empty where it is there."""
+    if any((folder / STUDY).is_dir() for folder in FOLDERS):
+        return ""
+    return (
+        f" Hold-outs, tuned settings (METHOD{TUNED}) and other checkpoints that only studies need are in the "
+        "repository's checkpoints/study and not in the package: run l2p in a clone of it, or pass the file's path."
+    )
+
+
+def _files() -> dict[str, Path]:
+    """Every checkpoint in `FOLDERS` by name; the first of two with one name hides the other."""
+    found = {}
+    for folder in reversed(FOLDERS):
+        for pattern in (f"{STUDY}/*/*{SUFFIX}", f"*{SUFFIX}"):
+            found |= {path.name.removesuffix(SUFFIX): path for path in folder.glob(pattern)}
+    return found
 
 
 def read_card(path: Path) -> dict[str, Any]:

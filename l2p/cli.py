@@ -23,6 +23,7 @@ from l2p.commands.apply import Apply
 from l2p.commands.compare import Compare, with_config
 from l2p.commands.leaderboard import Leaderboard
 from l2p.commands.ledger import Ledger
+from l2p.commands.meta_train import MetaTrain
 from l2p.commands.plan import Plan
 from l2p.commands.protectors import Protectors
 from l2p.errors import InputError, NoResult, RowsError
@@ -40,25 +41,6 @@ class Demo:
         from l2p.demo import main
 
         main(self.out)
-        return 0
-
-
-@dataclasses.dataclass(frozen=True)
-class MetaTrain:
-    """Meta-train a protector on public tasks, or go on with the training that a folder holds."""
-
-    config: Path
-    """JSON of what to train."""
-    out: Path
-    """Folder for the checkpoint, and for what a resumed training needs."""
-    resume: bool = False
-    """Says in a script that going on is meant; a training found in the folder goes on with or without it."""
-
-    def run(self) -> int:
-        """Train."""
-        from meta_train.__main__ import main
-
-        main(self.config, self.out)
         return 0
 
 

@@ -43,7 +43,7 @@ class CompareConfig:
     bounds: Path | None = None
     classes: tuple[float, ...] | None = None
     model: str = "logistic"
-    methods: tuple[str, ...] = ("census", "paper", "agd", "noisygd", "nonprivate")
+    methods: tuple[str, ...] = ("plain-adult", "paper-adult", "agd", "noisygd", "nonprivate")
     epsilon: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)
     delta: float = 1e-8
     seeds: int = 10

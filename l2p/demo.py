@@ -14,7 +14,7 @@ from l2p.simulate import split
 from l2p.summary import report
 
 DATA = "digits:odd"
-METHODS = ("census", "paper", "agd", "noisygd")
+METHODS = ("plain-adult", "paper-adult", "agd", "noisygd")
 EPSILON, DELTA = 1.0, 1e-5
 SEEDS = 10
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from l2p.checkpoint import TUNED, find, load, names, read_card
+from l2p.checkpoint import TUNED, canonical, find, load, names, read_card, study_hint
 from l2p.errors import InputError
 from l2p.models import find_model, plain_name
 from l2p.oracle import Setup
@@ -162,8 +162,8 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
 
     A control has none, whatever it was warm-started from: it has no networks to do without.
     """
-    name = card.get("config", {}).get("warm_start")
-    if name is None or not name.startswith(CONTROL) or card["name"].startswith(CONTROL) or find(name) is None:
+    name = canonical(card.get("config", {}).get("warm_start") or "")
+    if not name.startswith(CONTROL) or card["name"].startswith(CONTROL) or find(name) is None:
         return None
     control = load(name)
     # Older cards know the control's file, card and all, which a meta-test changes; later ones know its parameters.
@@ -235,7 +235,7 @@ def _tuned(name: str, model: str, aux: str | None, avoid: Sequence[str]) -> str:
     wanted = ("" if aux is None else f" on {aux}") + (f" without {', '.join(avoid)}" if avoid else "")
     raise InputError(
         f"there is no {name!r} for model {model!r} tuned{wanted}; shipped are {', '.join(shipped) or 'none'}: "
-        "choose another method, or tune it with l2p meta-train."
+        f"choose another method, or tune it with l2p meta-train --recipe tuned --method {method}.{study_hint()}"
     )
 
 

@@ -89,7 +89,7 @@ class Plan:
 
 
 def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> Plan:
-    """What each shipped protector may be expected to achieve, from cards alone.
+    """What each protector that users need may be expected to achieve, from cards alone.
 
     Args:
       rows: N, public.
@@ -107,7 +107,7 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
     budget.check_rows(rows)
     if features < 1:
         raise InputError(f"features is {features}, but a model learns from at least one; count the table's columns.")
-    loaded = {name: checkpoint.load(name) for name in checkpoint.names()}
+    loaded = {name: checkpoint.load(name) for name in checkpoint.first_floor()}
     found = {name: one for name, one in loaded.items() if plain_name(model) in one.card["models"]}
     forecasts = []
     for name, one in found.items():
@@ -119,7 +119,7 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
     if not found:
         advice = (
             f"None recommended: no checkpoint ships for model {model}; use a hand-designed method (l2p protectors "
-            "lists them), or meta-train one with l2p meta-train."
+            "names them), or meta-train one with l2p meta-train."
         )
     elif not meta_tests:
         advice = (
@@ -247,7 +247,7 @@ def _warnings(
     signal: float, features: int, signals: Sequence[float], sizes: Sequence[float], card: Mapping[str, Any]
 ) -> Iterator[str]:
     if "meta_test" not in card:
-        yield "its card holds no meta-test (tasks with classes get one: python -m meta_train.meta_test)."
+        yield "its card holds no meta-test (tasks with classes get one: python -m meta_train.evaluation.meta_test)."
     reaches, fits = signals[0] <= signal <= signals[1], sizes[0] <= features <= sizes[1]
     if not reaches:
         side = "below" if signal < signals[0] else "above"

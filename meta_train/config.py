@@ -1,8 +1,7 @@
-"""What one meta-training is: everything that decides its outcome, in one JSON file."""
+"""What one meta-training is: everything that decides its outcome, in one JSON or TOML file."""
 
 import dataclasses
 import itertools
-import json
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,11 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from l2p.errors import InputError
-from l2p.json_fields import checked
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import NAMES
-from meta_train.reference import RIDGE
-from meta_train.sources import kind_of, num_classes_of
+from meta_train.tasks.reference import RIDGE
+from meta_train.tasks.sources import kind_of, num_classes_of
 
 #: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
 #: spending is a constraint, since each budget is a constraint of its own.
@@ -44,8 +42,8 @@ class MetaConfig:
 
     Attributes:
       name: name of the checkpoint it makes.
-      protector: what is trained: a starting point in `meta_train.builders` or, with `coefficients`, a hand-designed
-        method.
+      protector: what is trained: a starting point in `meta_train.training.starting_points` or, with `coefficients`, a
+        hand-designed method.
       source: public data set that tasks are drawn from, or `mnist:rest:3,5`: every pair of the other digits; or
         `random_quadratics`, `synthetic` (two classes), `synthetic:numbers` or `synthetic:classes:10`, which are drawn
         from no table; or a mixture such as `adult+synthetic`, if tasks have drawn columns.
@@ -62,19 +60,19 @@ class MetaConfig:
       num_classes: how many classes tasks of each of these counts have, if not as many as the model's name says.
       sampling_rates: rates of the Poisson batches that runs on tasks of each of these counts draw; None for batches as
         the protector draws them. What ships draws them at the first of these rates.
-      fresh_rows: whether runs are scored on rows of their task that they did not read (`meta_train.apart`). Only for
-        whole runs on tasks from one table.
+      fresh_rows: whether runs are scored on rows of their task that they did not read
+        (`meta_train.tasks.fresh_rows`). Only for whole runs on tasks from one table.
       unseen: classes of the source that no task in training is of, and all held-out tasks: what networks learn of the
         others may not hold for these. None for held-out rows of tasks like those in training.
       directions: in how many principal directions of the source's rows a run reads its own, in place of privately
         centred features; None for these. Only for tasks with a table's own columns, which it fits no other table. Rows
-        of two classes then lie along the directions of the source's others (`meta_train.others`).
+        of two classes then lie along the directions of the source's others (`meta_train.tasks.other_classes`).
       log_signal: range of log(mu N) that tasks are drawn from, uniformly.
       curriculum: share of the outer steps in which that range, at first its upper half alone, widens to the whole; None
         for the whole from the start. For meta-gradients, without a constraint of each budget.
       learning_rate: peak of a cosine schedule.
       estimator: "backpropagation" of meta-gradients through runs, or "evolution": from pairs of runs on either side
-        (`meta_train.evolution`), which asks for no derivative.
+        (`meta_train.training.evolution`), which asks for no derivative.
       objective: "final" differentiates the whole run and scores its last loss; "truncated" scores the mean loss of
         each segment of `unroll` steps.
       excess_floor: added to a run's excess loss before its logarithm is taken: below it, less loss hardly counts.
@@ -88,7 +86,7 @@ class MetaConfig:
         constants.
       alternate: scheduler updates and projector updates in turn, such as [1, 5] (Setup); None updates both at once.
       accountant: what prices the queries. Where only mu N matters to it, it decides the unit of the constraint.
-      simulated_rows: N of the simulated table, where more than mu N matters (`meta_train.budgets`).
+      simulated_rows: N of the simulated table, where more than mu N matters (`meta_train.evaluation.budgets`).
       delta: of the simulated budgets, where more than mu N matters.
       eval_every: outer steps between scores on held-out tasks and between resumable checkpoints.
       eval_tasks: held-out tasks per feature count.
@@ -278,17 +276,6 @@ class MetaConfig:
             "log_signal": self.log_signal,
             "ridge": self.ridge,
         }
-
-    @classmethod
-    def read(cls, path: Path) -> "MetaConfig":
-        """A config from a JSON file; unknown fields are refused."""
-        try:
-            fields = json.loads(Path(path).read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise InputError(f"the config {path} cannot be read as JSON ({error}); pass a file of fields.") from error
-        if not isinstance(fields, dict) or not {"name", "protector"} <= set(fields):
-            raise InputError(f"the config {path} must be an object that names at least a name and a protector.")
-        return cls(**checked(fields, {field.name: field.type for field in dataclasses.fields(cls)}, path))
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "MetaConfig":

@@ -16,8 +16,8 @@
 #
 # Three private optimizers train the same logistic regression within the same budgets:
 #
-# - `census`: ours, meta-trained on Adult;
-# - `paper`: the learned pair of Hong et al. (AAAI 2021), meta-trained on Adult;
+# - `plain-adult`: ours, meta-trained on Adult;
+# - `paper-adult`: the learned pair of Hong et al. (AAAI 2021), meta-trained on Adult;
 # - `agd`: adaptive gradient descent (Lee and Kifer, KDD 2018), designed by hand.
 #
 # A seed fixes the split and the noise of every method, so that differences can be taken seed by seed. The noise comes
@@ -50,7 +50,7 @@ data, epsilons, delta = (
 config = CompareConfig(
     data,
     Path(tempfile.mkdtemp()),
-    methods=("census", "paper", "agd", "nonprivate"),
+    methods=("plain-adult", "paper-adult", "agd", "nonprivate"),
     epsilon=epsilons,
     delta=delta,
     seeds=int(os.environ.get("L2P_NOTEBOOK_SEEDS", "10")),

@@ -3,7 +3,7 @@
 import jax
 
 from l2p import checkpoint
-from meta_train.builders import BUILDERS
+from meta_train.training.starting_points import BUILDERS
 
 CARD = {
     "models": ["logistic"],

@@ -30,7 +30,7 @@ from l2p.queries import ClippedGradient, FeatureSum
 from l2p.rehearsal import set_up
 from l2p.run import run
 from l2p.task import ArraySource, Rows, RowSource, Task
-from meta_train.builders import BUILDERS
+from meta_train.training.starting_points import BUILDERS
 from tests.later import others_later
 
 BUDGET = Budget(2.0, 1e-6)

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import pytest
 import safetensors.numpy
 
-from l2p import checkpoint
+from l2p import checkpoint, lookup
 from l2p.errors import InputError
 from l2p.privacy import Budget
 from l2p.protectors import HAND_DESIGNED, Optax, Stepwise
-from meta_train.builders import BUILDERS
+from meta_train.training.starting_points import BUILDERS
 from tests.shelf import put
 
 BUDGET = Budget(0.1, 1e-8)
@@ -152,6 +152,49 @@ def test_names_are_looked_up_in_the_checkout_before_the_wheel(tmp_path, monkeypa
     monkeypatch.setattr(checkpoint, "FOLDERS", (checkout, wheel))
     assert checkpoint.load("census").card["place"] == "checkpoints"
     assert [card["name"] for card in checkpoint.available()] == ["census", "paper"]
+
+
+INDEX = """
+[about]
+universal = "start here"
+census = "from Adult"
+[aliases]
+old = "universal"
+older = "fold"
+lost = "nowhere"
+"""
+
+
+def test_what_studies_need_is_found_below_the_first_floor_and_old_names_stand_for_new_ones(tmp_path, monkeypatch):
+    study = tmp_path / "study" / "folds"
+    study.mkdir(parents=True)
+    for folder, name in ((tmp_path, "census"), (tmp_path, "added"), (tmp_path, "universal"), (study, "fold")):
+        put(folder, name, place=folder.name)
+    (tmp_path / "index.toml").write_text(INDEX)
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    assert checkpoint.names() == ["added", "census", "fold", "universal"]
+    assert checkpoint.first_floor() == ["universal", "census", "added"]
+    assert [checkpoint.load(name).card["name"] for name in ("old", "older", "fold")] == ["universal", "fold", "fold"]
+    assert checkpoint.find("lost") is None
+    assert (checkpoint.canonical("old"), checkpoint.canonical("added")) == ("universal", "added")
+    assert (checkpoint.aliases("fold"), checkpoint.about("census"), checkpoint.about("added")) == (
+        ["older"],
+        "from Adult",
+        "",
+    )
+    assert checkpoint.study_hint() == ""
+    with pytest.raises(InputError, match="did you mean 'fold'") as refused:
+        checkpoint.load("folds")
+    assert "clone" not in str(refused.value)
+
+
+def test_without_studies_a_sentence_says_where_they_are(tmp_path, monkeypatch):
+    put(tmp_path, "universal")
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    with pytest.raises(InputError, match="in the repository's checkpoints/study and not in the package"):
+        checkpoint.load("universal-no-adult")
+    with pytest.raises(InputError, match="in the repository's checkpoints/study and not in the package"):
+        lookup.resolve("noisygd:tuned", BUDGET, "logistic")
 
 
 def test_a_missing_folder_holds_nothing(tmp_path, monkeypatch):

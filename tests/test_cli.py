@@ -26,7 +26,7 @@ from l2p.privacy.card import Card
 from l2p.privacy.prices import FIXED_SCHEDULES
 from l2p.privacy.sampling import FullBatch
 from l2p.protectors import HAND_DESIGNED
-from meta_train.builders import BUILDERS
+from meta_train.training.starting_points import BUILDERS
 
 NUM_ROWS = 1500
 SECRET = 61.0625  # a cell of every table below; no message may quote it
@@ -346,8 +346,21 @@ def test_protectors_are_listed_for_machines_and_people(tmp_path, monkeypatch, ca
     assert {*HAND_DESIGNED, "census"} == set(listed)
     assert listed["census"]["sources"] == ["adult"]
     assert listed["noisygd"]["models"] == list(NAMES)
-    assert main(["protectors"]) == 0
+    assert main(["protectors", "--all"]) == 0
     assert "0.7 to 8.7" in capsys.readouterr().out
+
+
+def test_protectors_that_users_need_fit_a_screen(capsys):
+    assert main(["protectors"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 80
+    first = checkpoint.first_floor()
+    assert len(first) <= 16
+    assert [line.split(" (")[0] for line in lines[: 2 * len(first) : 2]] == first
+    assert [line.strip() for line in lines[1 : 2 * len(first) : 2]] == [checkpoint.about(name) for name in first]
+    assert all(name in "".join(lines) for name in HAND_DESIGNED)
+    assert not any("-no-" in line or "-tuned-" in line for line in lines)
 
 
 FILTERS = [name for name in FullBatch.accountants if name not in ("basic", *FIXED_SCHEDULES)]
@@ -550,9 +563,11 @@ def test_ledger_and_plan_refuse_with_one_sentence(refused, tmp_path, monkeypatch
 def test_plan_prints_what_a_budget_buys(capsys):
     words = ["plan", "--rows", "30000", "--features", "100", "--epsilon", "0.5", "--delta", "1e-6"]
     assert main(words) == 0
-    assert "census" in capsys.readouterr().out
+    assert "universal" in capsys.readouterr().out
     assert main([*words, "--json"]) == 0
-    assert {"census", "control"} <= {entry["name"] for entry in json.loads(capsys.readouterr().out)["forecasts"]}
+    assert {"universal", "control-universal"} <= {
+        entry["name"] for entry in json.loads(capsys.readouterr().out)["forecasts"]
+    }
 
 
 def stand_in(monkeypatch, name, recorded):
@@ -576,11 +591,15 @@ def test_compare_splits_methods_at_commas(monkeypatch, tmp_path):
     [
         ("l2p.demo", ["demo"], [None]),
         ("l2p.demo", ["demo", "--out", "o"], [Path("o")]),
-        ("meta_train.__main__", ["meta-train", "--config", "c", "--out", "o"], [Path("c"), Path("o")]),
         (
             "meta_train.__main__",
             ["meta-train", "--config", "c", "--out", "o", "--resume"],
-            [Path("c"), Path("o")],
+            [Path("o"), *(None,) * 6, Path("c")],
+        ),
+        (
+            "meta_train.__main__",
+            ["meta-train", "--recipe", "universal", "--without", "adult", "--out", "o"],
+            [Path("o"), "universal", "adult", *(None,) * 5],
         ),
     ],
 )

@@ -1,36 +1,65 @@
-"""`l2p protectors`: what may follow `--protector`."""
+"""`l2p protectors`: what may be named after `--protector`."""
 
 import dataclasses
 import json
+import textwrap
 from typing import Any
+
+#: How wide and how far in the plain list is.
+WIDTH, INDENT = 80, "    "
 
 
 @dataclasses.dataclass(frozen=True)
 class Protectors:
-    """List the protectors: hand-designed methods and shipped checkpoints."""
+    """List the protectors that users need, each with what it is; with --all, everything that has a name."""
 
+    all: bool = False
+    """List hand-designed methods and the checkpoints that only studies need, too, with the ranges of all."""
     json: bool = False
-    """Print a JSON list instead of a table."""
+    """Print everything that has a name as a JSON list: all of a card but the arrays' structure."""
 
     def run(self) -> int:
         """Print them."""
-        listed = _protectors()
         if self.json:
-            print(json.dumps(listed, indent=1))
-            return 0
-        from rich.console import Console
-        from rich.table import Column, Table
-
-        table = Table(Column("name", overflow="fold"), "models", "public sources", "log(mu N)", "features")
-        for card in listed:
-            ranges = card.get("range") or {}
-            limits = (_interval(ranges.get(name)) for name in ("log_signal", "num_features"))
-            table.add_row(card["name"], ", ".join(card["models"]), ", ".join(card["sources"]) or "none", *limits)
-        Console().print(table)
+            print(json.dumps(_protectors(), indent=1))
+        elif self.all:
+            _print_all()
+        else:
+            _print_first_floor()
         return 0
 
 
+def _print_first_floor() -> None:
+    from l2p import checkpoint
+    from l2p.protectors import HAND_DESIGNED
+
+    cards = {card["name"]: card for card in _protectors()}
+    for name in checkpoint.first_floor():
+        print(f"{name} ({', '.join(cards[name]['models'])})")
+        print(textwrap.indent(cards[name]["about"] or f"from {', '.join(cards[name]['sources'])}", INDENT))
+    print()
+    for line in (
+        f"Hand-designed methods: {', '.join(HAND_DESIGNED)}.",
+        "l2p protectors --all lists every name with its models, sources and range, also of the checkpoints that only "
+        f"studies need; --json prints cards.{checkpoint.study_hint()}",
+    ):
+        print(textwrap.fill(line, WIDTH, break_on_hyphens=False))
+
+
+def _print_all() -> None:
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    table = Table(Column("name", overflow="fold"), "models", "public sources", "log(mu N)", "features")
+    for card in _protectors():
+        ranges = card.get("range") or {}
+        limits = (_interval(ranges.get(name)) for name in ("log_signal", "num_features"))
+        table.add_row(card["name"], ", ".join(card["models"]), ", ".join(card["sources"]) or "none", *limits)
+    Console().print(table)
+
+
 def _protectors() -> list[dict[str, Any]]:
+    """Hand-designed methods, the first floor, and what studies need."""
     from l2p import checkpoint
     from l2p.privacy.budget import Budget
     from l2p.protectors import HAND_DESIGNED
@@ -38,9 +67,19 @@ def _protectors() -> list[dict[str, Any]]:
     anything = {"budget": Budget(1.0, 1e-6), "num_rows": 10_000}
     models = {name: list(make(**anything).models) for name, make in HAND_DESIGNED.items()}
     made = [{"name": name, "kind": "hand-designed", "models": models[name], "sources": []} for name in models]
-    frozen = [{**card, "kind": "checkpoint"} for card in checkpoint.available()]
-    # A structure is for machines that load the checkpoint, and longer than all the rest.
-    return made + [{key: card[key] for key in card if key != "structure"} for card in frozen]
+    cards = {card["name"]: card for card in checkpoint.available()}
+    first = checkpoint.first_floor()
+    frozen = [
+        {
+            **{key: value for key, value in cards[name].items() if key != "structure"},  # longer than all the rest
+            "kind": "checkpoint",
+            "study": name not in first,
+            "about": checkpoint.about(name),
+            "aliases": checkpoint.aliases(name),
+        }
+        for name in dict.fromkeys([*first, *cards])
+    ]
+    return made + frozen
 
 
 def _interval(ends: list[float] | None) -> str:

@@ -20,7 +20,7 @@ from l2p.result import answered
 from l2p.run import run, trace_rows
 from l2p.simulate import mean_loss
 from l2p.task import Rows, null_invalid
-from meta_train.reference import newton
+from meta_train.tasks.reference import newton
 from tests.later import others_later
 from tests.models import naive
 from tests.models.naive import EVERY

@@ -1,0 +1,210 @@
+"""Simulated budgets: from log(mu N) to the public setup of a run.
+
+A full-batch run under Gaussian DP or a concentrated DP of all orders depends on budget and size through mu N alone, so
+N is the number of rows at hand and mu is set to match (`ByMu`). What a query costs at a Renyi order, or on a sampled
+batch, depends on (epsilon, delta) too. Such runs get real budgets for a table of N rows, planned as those of deployed
+runs are, and the rows at hand are a weighted sample of it (`Planned`).
+"""
+
+import dataclasses
+import math
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import brentq
+
+from l2p import struct
+from l2p.errors import InputError
+from l2p.models import Model
+from l2p.oracle import Setup
+from l2p.privacy.accountants import Filter, accountant_for_mu
+from l2p.privacy.budget import LEAST_EPSILON, MOST_EPSILON, Budget
+from l2p.privacy.events import Adjacency
+from l2p.privacy.prices import Accountant
+from l2p.privacy.sampling import FullBatch, Poisson, Sampler
+from l2p.protector import Protector
+from l2p.task import Rows
+from meta_train.config import BY_MU, MetaConfig, Shape
+from meta_train.tasks.family import TaskBatch
+from meta_train.tasks.sources import kind_of
+
+#: Budgets planned over a range of log(mu N); a task gets the one nearest to its own, at most half a spacing off.
+PLANNED = 33
+
+
+#: Costs that `Tabled` knows the noise for: evenly spaced logs of shares of the budget. Asked for a smaller share it
+#: answers for the smallest, which is charged as such.
+LOG_SHARES = np.linspace(math.log(1e-6), 0.0, 384, dtype=np.float32)
+#: Added to the log of tabled noise, so that a chord of the table nowhere asks for less noise than its cost pays for.
+CHORD = 1e-3
+
+
+@struct.dataclass
+class ByMu:
+    """Budgets that are mu alone.
+
+    Attributes:
+      accountant: one of `BY_MU` (static).
+      kind: what targets the tasks have; None for what the model is for (static).
+    """
+
+    accountant: str = struct.field(pytree_node=False)
+    kind: str | None = struct.field(pytree_node=False, default=None)
+
+    def simulate(self, batch: TaskBatch, model: Model, capped: bool) -> tuple[Rows, Setup]:
+        """The batch's rows, and one public setup per task, stacked. Without a cap the ledger only measures."""
+        num_rows = batch.rows.x.shape[1]
+
+        def setup(log_signal: jax.Array) -> Setup:
+            planned = accountant_for_mu(self.accountant, jnp.exp(log_signal) / num_rows)
+            return _capped(Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows, self.kind), capped)
+
+        return batch.rows, jax.vmap(setup)(batch.log_signal)
+
+
+@struct.dataclass
+class Tabled(Accountant):
+    """An accountant that looks up how much noise a cost pays for, where one of a run solves an equation for it.
+
+    Solving takes as long as pricing 28 sampled queries and is most of a sampled step's time. Prices and the cap are
+    those of the accountant it was made from, so that a run is charged what it would be; noise is at most 0.5 % more.
+
+    Attributes:
+      log_noise: f32[len(LOG_SHARES)], log of the noise multiplier of a sampled Gaussian query at each cost.
+    """
+
+    log_noise: jax.Array = struct.field(kw_only=True)
+
+    @classmethod
+    def of(cls, accountant: Accountant) -> "Tabled":
+        """The same accountant, with its table."""
+        costs = accountant.budget * jnp.exp(LOG_SHARES)
+        log_noise = jnp.log(jax.vmap(lambda cost: accountant.noise_multiplier(cost, sampled=True))(costs))
+        fields = {field.name: getattr(accountant, field.name) for field in dataclasses.fields(accountant)}
+        return cls(**fields, log_noise=log_noise + CHORD)
+
+    def noise_multiplier(
+        self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian", sampled: bool = False
+    ) -> jax.Array:
+        if not sampled or mechanism != "gaussian":
+            return super().noise_multiplier(cost, mechanism, sampled)
+        return jnp.exp(jnp.interp(jnp.log(cost / self.budget), LOG_SHARES, self.log_noise))
+
+
+@struct.dataclass
+class Planned:
+    """Real budgets over a range of log(mu N), for one table size.
+
+    The n rows at hand are weighted to make up the whole table, so that sums, noise and prices are those of N rows. What
+    is not: a sampled step reads its share of the n rows, so that gradients vary between batches as they do on a table
+    of n rows, with N / n times the variance that they would have on one of N.
+
+    Attributes:
+      accountants: stacked, leaves [G].
+      log_signal: f32[G], log(mu N / sensitivity_factor) of each.
+      num_rows: N, of the simulated table (static).
+      adjacency: which tables are neighbours (static).
+      kind: as for `ByMu` (static).
+    """
+
+    accountants: Accountant
+    log_signal: jax.Array
+    num_rows: int = struct.field(pytree_node=False)
+    adjacency: Adjacency = struct.field(pytree_node=False)
+    kind: str | None = struct.field(pytree_node=False, default=None)
+
+    def simulate(self, batch: TaskBatch, model: Model, capped: bool) -> tuple[Rows, Setup]:
+        """The batch's rows, weighted, and one public setup per task, stacked, at the budget nearest to its own."""
+        nearest = jnp.abs(self.log_signal[None, :] - batch.log_signal[:, None]).argmin(1)
+        accountants = jax.tree.map(lambda leaf: leaf[nearest], self.accountants)
+        weight = self.num_rows / batch.rows.x.shape[1]
+
+        def setup(accountant: Accountant) -> Setup:
+            return _capped(Setup.create(model, self.adjacency, accountant, self.num_rows, self.kind), capped)
+
+        return dataclasses.replace(batch.rows, mask=batch.rows.mask * weight), jax.vmap(setup)(accountants)
+
+
+Budgets = ByMu | Planned
+
+
+def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[float, float] | None = None) -> Budgets:
+    """The budgets that a protector is simulated at, over the config's range of log(mu N) unless another is given.
+
+    Raises:
+      InputError: the accountant has no theorem for the protector's sampler, or prices none of its queries.
+    """
+    if config.accountant in BY_MU and isinstance(protector.sampler, FullBatch):
+        return ByMu(config.accountant, kind_of(config.source))
+    low, high = log_signal or config.log_signal
+    adjacency = adjacency_for(protector.sampler)
+    least, most = (epsilon_for(config, protector, signal) for signal in (low, high))
+    planned = []
+    for epsilon in np.geomspace(least, most, PLANNED):
+        budget = Budget(float(epsilon), config.delta, adjacency)
+        filter = Filter(config.accountant, budget, protector.sampler, protector.num_steps)
+        for mechanism in protector.mechanisms:
+            filter.prices(mechanism, np.ones(1), sampled=True)
+        planned.append(filter.accountant())
+    accountants = cast(Accountant, jax.tree.map(lambda *leaves: jnp.stack(leaves), *planned))
+    if accountants.neighbours is not None:
+        accountants = jax.jit(jax.vmap(Tabled.of))(accountants)
+    size = config.simulated_rows / adjacency.sensitivity_factor
+    signals = jnp.stack([jnp.log(accountant.mu * size) for accountant in planned])
+    return Planned(accountants, signals, config.simulated_rows, adjacency, kind_of(config.source))
+
+
+def budgets_of_shapes(config: MetaConfig, protector: Protector) -> dict[Shape, Budgets]:
+    """The budgets of runs on tasks of each of the config's different shapes; those of one rate share theirs."""
+    found: dict[float | None, Budgets] = {}
+    for rate in (shape.sampling_rate for shape in config.shapes):
+        if rate not in found:
+            drawn = protector if rate is None else dataclasses.replace(cast(Any, protector), sampler=Poisson(rate))
+            found[rate] = budgets_for(config, drawn)
+    return {shape: found[shape.sampling_rate] for shape in config.shapes}
+
+
+def epsilon_for(config: MetaConfig, protector: Protector, log_signal: float) -> float:
+    """Epsilon at the config's delta and simulated size at which log(mu N) is `log_signal`, to within 1e-3."""
+    adjacency = adjacency_for(protector.sampler)
+
+    def excess(log_epsilon: float) -> float:
+        budget = Budget(math.exp(log_epsilon), config.delta, adjacency)
+        mu = Filter(config.accountant, budget, protector.sampler, protector.num_steps).accountant().mu
+        return math.log(float(mu) * config.simulated_rows / adjacency.sensitivity_factor) - log_signal
+
+    ends = math.log(LEAST_EPSILON) / 2, math.log(MOST_EPSILON) / 2
+    if not excess(ends[0]) < 0 < excess(ends[1]):
+        raise InputError(
+            f"no epsilon from {math.exp(ends[0]):.1g} to {math.exp(ends[1]):.1g} has log(mu N) {log_signal:g} for "
+            f"{config.simulated_rows} rows; simulate another number of rows, or train on a narrower range."
+        )
+    return math.exp(cast(float, brentq(excess, *ends, xtol=1e-3)))
+
+
+def adjacency_for(sampler: Sampler) -> Adjacency:
+    """Zero-out neighbours, or those for which the sampler's prices are proved."""
+    return Adjacency.ZERO_OUT if Adjacency.ZERO_OUT in sampler.adjacencies else sampler.adjacencies[0]
+
+
+def sized(protector: Protector, num_rows: int) -> Protector:
+    """The protector with batches for a table of `num_rows` lines, of the same rate as before; most need no change.
+
+    >>> from l2p.privacy.sampling import FixedSize
+    >>> from l2p.protectors import HAND_DESIGNED
+    >>> dpsgd = dataclasses.replace(HAND_DESIGNED["dpsgd"](Budget(1.0, 1e-6)), sampler=FixedSize(1000, 30_000))
+    >>> sized(dpsgd, 1024).sampler
+    FixedSize(batch_size=34, num_rows=1024)
+    """
+    sampler: Any = protector.sampler
+    if getattr(sampler, "num_rows", num_rows) == num_rows:
+        return protector
+    batch_size = min(max(1, round(sampler.rate() * num_rows)), num_rows - 1)
+    resized = dataclasses.replace(sampler, batch_size=batch_size, num_rows=num_rows)
+    return dataclasses.replace(cast(Any, protector), sampler=resized)
+
+
+def _capped(setup: Setup, capped: bool) -> Setup:
+    return setup if capped else dataclasses.replace(setup, cap=jnp.array(jnp.inf))

@@ -1,0 +1,134 @@
+"""Protectors on held-out tasks, as they would be deployed: a score to choose by, and where networks gain."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from l2p.models import Model
+from l2p.protector import Protector
+from meta_train.config import BANDS, MetaConfig, Shape
+from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
+from meta_train.evaluation.scores import evaluate
+from meta_train.tasks.family import Family, TaskBatch
+from meta_train.tasks.mixtures import Mixture
+from meta_train.tasks.sources import parts_of
+
+#: Seeds of the tasks that training chooses by, and of those that the networks' gains are measured on.
+EVAL_KEY, GAIN_KEY = 20_000, 30_000
+
+
+class Evaluator:
+    """Scores protectors on fixed held-out tasks, `eval_tasks` for each shape of the config's.
+
+    A shape that training visits more than once counts once: tasks that are the same would make standard errors small.
+    """
+
+    def __init__(self, config: MetaConfig, family: Family, start: Protector):
+        self._config, self._family, self._start = config, family, start
+        # Compiled for what a report tells: runs without a cap are left out where nobody asks what they would spend.
+        self._told = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
+        self._evaluate = jax.jit(self._measure, static_argnames="model")
+        self._budgets = budgets_of_shapes(config, start)
+        self._tasks = [(shape, self._draw(family, shape)(EVAL_KEY)) for shape in self._budgets]
+
+    @functools.cached_property
+    def before(self) -> dict[str, Any]:
+        """The report on what training starts from."""
+        return self(self._start)
+
+    def __call__(self, protector: Protector) -> dict[str, Any]:
+        """The mean score (lower is better), that of each band of budgets, and how well a constraint is met there."""
+        results = [self._results(protector, shape, batch, EVAL_KEY) for shape, batch in self._tasks]
+        scores = np.stack([result["score"] for result in results])
+        report = {
+            "held_out_score": float(scores.mean()),
+            "held_out_score_per_budget": _rounded(_by_band(scores).mean(0)),
+        }
+        if "constraint" in self._told:
+            constraint = np.stack([result["constraint"] for result in results])
+            report |= {
+                "held_out_constraint_per_budget": _rounded(_by_band(constraint).mean(0)),
+                "held_out_constraint_abs": float(np.abs(constraint).mean()),
+            }
+        return report
+
+    def merit(self, report: dict[str, Any]) -> float:
+        """What training chooses by, lower is better: the mean score, as if the start ran in bands where it is better if
+        gains are going to be measured, since it will."""
+        if not self._config.gain_rounds:
+            return report["held_out_score"]
+        name = "held_out_score_per_budget"
+        return float(np.minimum(report[name], self.before[name]).mean())
+
+    def final(self, protector: Protector) -> dict[str, Any]:
+        """What the card of a trained protector says: its scores and, if asked for, what it gained over its start."""
+        report = self(protector)
+        return report | {"gains": self.gains(protector)} if self._config.gain_rounds else report
+
+    def gains(self, protector: Protector) -> dict[str, Any]:
+        """How much lower `protector` scores than the start in each band of log(mu N), on tasks that nobody chose by;
+        and on those of each source of a mixture, since a mean over all of them hides one that loses.
+
+        Both run on the same tasks with the same noise, so the standard errors are those of paired differences.
+        """
+        parts = self._family.parts if isinstance(self._family, Mixture) else (self._family,)
+        names = parts_of(self._config.source)
+        found = {name: self._differences(protector, part) for name, part in zip(names, parts, strict=True)}
+        gains = {
+            "log_signal": _rounded(np.linspace(*self._config.log_signal, BANDS + 1)),
+            **_gain(np.concatenate(list(found.values()))),
+        }
+        if len(found) == 1:
+            return gains
+        return gains | {"by_source": {name: _gain(differences) for name, differences in found.items()}}
+
+    def _differences(self, protector: Protector, family: Family) -> np.ndarray:
+        """f[., BANDS]: the start's scores minus the protector's, on `gain_rounds` batches of every shape."""
+        differences = []
+        for shape in self._budgets:
+            if (shape.num_features or 0) > family.max_features:
+                continue  # a part of a mixture sits out what it has too few columns for
+            draw = self._draw(family, shape)
+            for seed in range(GAIN_KEY, GAIN_KEY + self._config.gain_rounds):
+                batch = draw(seed)
+                before, ours = (self._results(one, shape, batch, seed)["score"] for one in (self._start, protector))
+                differences.append(before - ours)
+        return _by_band(np.stack(differences))
+
+    def _draw(self, family: Family, shape: Shape) -> Callable[[int], TaskBatch]:
+        """A compiled draw of `eval_tasks` tasks from a seed."""
+        family, model = family.with_num_classes(shape.num_classes), self._config.find_model(shape.num_classes)
+        arguments = {**self._config.task_arguments(shape.num_features), "num_tasks": self._config.eval_tasks}
+        sample = jax.jit(functools.partial(family.sample, model=model, **arguments))
+        return lambda seed: sample(jax.random.fold_in(jax.random.key(seed), shape.num_features or 0))
+
+    def _measure(
+        self, protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
+    ) -> dict[str, jax.Array]:
+        found = evaluate(protector, key, batch, model, budgets, self._config.excess_floor)
+        return {name: found[name] for name in self._told}
+
+    def _results(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
+        model, budgets = self._config.find_model(shape.num_classes), self._budgets[shape]
+        return jax.device_get(self._evaluate(protector, jax.random.key(seed), batch, model=model, budgets=budgets))
+
+
+def _gain(differences: np.ndarray) -> dict[str, Any]:
+    """Of paired differences f[n, BANDS]."""
+    return {
+        "mean": _rounded(differences.mean(0), 5),
+        "standard_error": _rounded(differences.std(0, ddof=1) / len(differences) ** 0.5, 5),
+        "tasks": len(differences),
+    }
+
+
+def _by_band(values: np.ndarray) -> np.ndarray:
+    """f[batches, tasks] -> f[., BANDS]: the tasks of a batch are in order of log(mu N)."""
+    return values.reshape(len(values), BANDS, -1).swapaxes(1, 2).reshape(-1, BANDS)
+
+
+def _rounded(values: np.ndarray, digits: int = 4) -> list[float]:
+    return [round(float(value), digits) for value in values]

@@ -1,0 +1,256 @@
+"""Meta-test: what a finished protector achieves on held-out public tasks, by band of log(mu N), kept on its card.
+
+    python -m meta_train.evaluation.meta_test checkpoints/census.safetensors checkpoints/control.safetensors
+
+Tasks come from the rows that meta-training set aside, half of them to train on and half to test on, so that a task's
+test rows are in none of its training rows. Only tasks with something to learn count: on the others nobody can beat the
+trivial model, which predicts the majority class. Every protector from one source meets the same tasks and the same
+noise, and so does every band: bands differ in the budget and in nothing else.
+"""
+
+import functools
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+
+from l2p import checkpoint, struct
+from l2p.errors import InputError
+from l2p.models import Model
+from l2p.oracle import Setup
+from l2p.protector import Protector
+from l2p.run import run
+from l2p.task import Rows
+from meta_train.config import BANDS, MetaConfig
+from meta_train.evaluation.budgets import Budgets, budgets_for, sized
+from meta_train.tasks.family import Family, TaskBatch
+from meta_train.tasks.other_classes import along_other_classes
+from meta_train.tasks.reference import reference
+from meta_train.tasks.sources import families
+
+#: Tasks per feature count, and rows in each, to train on and as many to test on.
+TASKS, ROWS = 32, 2048
+#: Where there are more features than this, a quarter as many tasks: drawing and running them takes long.
+MANY_FEATURES = 128
+#: Tasks drawn for each one wanted: with 8 features only a quarter of Adult's have something to learn.
+DRAWS = 5
+#: By how much the non-private optimum must beat the trivial model, in accuracy, where there is something to learn.
+MIN_GAIN = 0.02
+QUANTILES = (0.1, 0.5, 0.9)
+#: Neither the tasks that early stopping looks at nor those of benchmarks/held_out_tasks.py.
+SEED = 30_000
+
+
+@struct.dataclass
+class Tasks:
+    """B tasks with the same number of features.
+
+    Attributes:
+      train: Rows with leading axis [B].
+      test: other rows of the same tasks, [B].
+      trivial: f32[B], test accuracy of the most frequent class of the test rows.
+      optimum: f32[B], test accuracy of the non-private minimiser.
+    """
+
+    train: Rows
+    test: Rows
+    trivial: jax.Array
+    optimum: jax.Array
+
+
+@functools.cache
+def draw(
+    source: str,
+    model: Model,
+    num_features: int | None,
+    num_tasks: int = TASKS,
+    num_rows: int = ROWS,
+    seed: int = SEED,
+    directions: int | None = None,
+    num_classes: int | None = None,
+) -> Tasks:
+    """The first `num_tasks` tasks with something to learn, or as many as there are among `DRAWS` times as many; along
+    so many directions of the classes that are not in them, if any; of so many classes, if not as many as the source's.
+
+    Raises:
+      InputError: unknown source, or one whose tasks have no classes.
+    """
+    _, held_out = along_other_classes(*families(source), directions)
+    held_out = held_out.with_num_classes(num_classes)
+    key = jax.random.fold_in(jax.random.key(seed), num_features or 0)
+    sizes = {"num_tasks": DRAWS * num_tasks, "num_rows": num_rows, "num_features": num_features}
+
+    def sample(family: Family) -> Rows:
+        return jax.jit(lambda key: family.sample(key, model, log_signal=(0.0, 1.0), **sizes).rows)(key)
+
+    # One key for both halves: the same tasks, other rows.
+    train, test = map(sample, held_out.halves())
+    shares = jax.nn.one_hot(test.y.astype(jnp.int32), max(2, len(model.labels))).mean(1)
+    tasks = Tasks(train, test, shares.max(1), _optimum(train, test, model))
+    kept = np.flatnonzero(tasks.optimum - tasks.trivial > MIN_GAIN)[:num_tasks]
+    return jax.tree.map(lambda leaf: leaf[kept], tasks)
+
+
+def accuracies(
+    protector: Protector, model: Model, budgets: Budgets, tasks: Tasks, log_signal: jax.Array, seed: int
+) -> jax.Array:
+    """Test accuracy f32[B] of one whole run per task at log_signal f32[B], as deployed, with the budget as a cap."""
+    batch = TaskBatch(tasks.train, jnp.asarray(log_signal), jnp.zeros(len(log_signal)))
+    rows, setups = budgets.simulate(batch, model, capped=True)
+    return _run(protector, rows, tasks.test, setups, jax.random.split(jax.random.key(seed), len(log_signal)))
+
+
+def meta_test(
+    found: checkpoint.Checkpoint, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED
+) -> dict[str, Any]:
+    """Figures of a meta-trained protector on held-out tasks, as JSON.
+
+    Args:
+      found: its card must hold `config` and `range`, as `meta_train.training.loop` writes them.
+      num_tasks: per feature count, at most; a quarter of it where there are more than `MANY_FEATURES`.
+      num_rows: per task, to train on; each stands for N / num_rows rows of the simulated table. None for `ROWS`, or for
+        the config's where tasks have all columns of a table, which may be many.
+      seed: of tasks and noise.
+
+    Returns:
+      What the tasks are (`data`, `seed`, `num_features`, `train_rows`, `least_gain`, `tasks`, and quantiles of
+      `trivial` and `optimum` accuracy), and `bands`, lowest first: one below the trained range, then `BANDS` that cover
+      it. Each has its range of `log_signal`; `quantiles` of test `accuracy`, of `gain` over the trivial model and of
+      `share_of_gap`, that gain over the optimum's; and `beat_trivial`, on which share of tasks gain was above 0.
+
+    Raises:
+      InputError: the card does not say what to test, or its tasks have no classes, or no task has anything to learn.
+    """
+    card = found.card
+    if not {"config", "range"} <= card.keys():
+        raise InputError(
+            f"the card of {card['name']} holds no `config` and `range`, so there is no telling which tasks were held "
+            "out from it; pass a checkpoint that l2p meta-train wrote."
+        )
+    config = MetaConfig.from_json(card["config"])
+    low, high = card["range"]["log_signal"]
+    num_rows = num_rows or (ROWS if config.num_features else config.rows)
+    drawn = []
+    # Rates of sampling make no other tasks; runs draw batches as the protector ships.
+    for num_features, num_classes in dict.fromkeys(shape[:2] for shape in config.shapes):
+        model, count = config.find_model(num_classes), _count(num_tasks, num_features)
+        shape = {"num_features": num_features, "num_classes": num_classes, "directions": config.directions}
+        drawn.append((model, draw(config.source, model, num_tasks=count, num_rows=num_rows, seed=seed, **shape)))
+    trivial, optimum = (np.concatenate([getattr(tasks, name) for _, tasks in drawn]) for name in ("trivial", "optimum"))
+    if not trivial.size:
+        raise InputError(f"no task drawn from {config.source} has anything to learn; draw more tasks, or more rows.")
+    width = (high - low) / BANDS
+    protector = sized(found.protector, num_rows)
+    budgets = budgets_for(config, protector, (low - width, high))
+
+    def band(lowest: float, highest: float) -> dict[str, Any]:
+        parts = []
+        for model, tasks in drawn:
+            signal = _spread(lowest, highest, tasks.trivial.size)
+            parts.append(accuracies(protector, model, budgets, tasks, signal, seed))
+        accuracy = np.concatenate(parts)
+        gain = accuracy - trivial
+        return {
+            "log_signal": [lowest, highest],
+            "accuracy": _quantiles(accuracy),
+            "gain": _quantiles(gain),
+            "share_of_gap": _quantiles(gain / (optimum - trivial)),
+            "beat_trivial": _rounded((gain > 0).mean()),
+        }
+
+    edges = [_rounded(edge) for edge in low + width * np.arange(-1, BANDS + 1)]
+    return {
+        "data": config.source,
+        "seed": seed,
+        "num_features": [tasks.train.x.shape[-1] for _, tasks in drawn],
+        "train_rows": num_rows,
+        "least_gain": MIN_GAIN,
+        "tasks": trivial.size,
+        "quantiles": list(QUANTILES),
+        "trivial": _quantiles(trivial),
+        "optimum": _quantiles(optimum),
+        "bands": [band(*ends) for ends in itertools.pairwise(edges)],
+    }
+
+
+def update(path: Path, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED) -> dict[str, Any]:
+    """Meta-test the checkpoint at `path`, write the figures onto its card, and return them; all else stays as it is."""
+    found = checkpoint.load(path)
+    figures = meta_test(found, num_tasks, num_rows, seed)
+    checkpoint.save(found.protector, path, found.card | {"meta_test": figures})
+    return figures
+
+
+def update_where_possible(path: Path) -> None:
+    """`update`, or one sentence on standard error that says why there are no figures."""
+    try:
+        update(path)
+    except InputError as error:
+        print(f"no meta-test of {path}: {error}", file=sys.stderr)
+
+
+def main(paths: tyro.conf.Positional[tuple[Path, ...]], /, tasks: int = TASKS, seed: int = SEED) -> None:
+    """Meta-test checkpoints and write the figures onto their cards.
+
+    Args:
+      paths: files of checkpoints.
+      tasks: per feature count, at most.
+      seed: of tasks and noise.
+    """
+    for path in paths:
+        print(path)
+        for band in update(path, tasks, seed=seed)["bands"]:
+            print(json.dumps(band))
+
+
+def _count(num_tasks: int, num_features: int | None) -> int:
+    """How many tasks of a feature count to test on."""
+    return num_tasks if num_features is None or num_features <= MANY_FEATURES else max(1, num_tasks // 4)
+
+
+@jax.jit
+def _run(protector: Protector, train: Rows, test: Rows, setups: Setup, keys: jax.Array) -> jax.Array:
+    """Test accuracy f32[B] of whole runs; everything but the protector has a leading axis [B]."""
+
+    def one(train: Rows, test: Rows, setup: Setup, key: jax.Array) -> jax.Array:
+        params, *_ = run(protector, setup.model.init(train.x.shape[1]), train, setup, key)
+        return _accuracy(setup.model, params, test)
+
+    return jax.vmap(one)(train, test, setups, keys)
+
+
+@functools.partial(jax.jit, static_argnames="model")
+def _optimum(train: Rows, test: Rows, model: Model) -> jax.Array:
+    """Test accuracy f32[B] of the non-private minimiser; mapped, since Newton's method copies the table."""
+
+    def one(parts: tuple[Rows, Rows]) -> jax.Array:
+        return _accuracy(model, reference(model, parts[0]), parts[1])
+
+    return jax.lax.map(one, (train, test))
+
+
+def _accuracy(model: Model, params: jax.Array, rows: Rows) -> jax.Array:
+    return (model.classify(params, rows.x) == rows.y).mean()
+
+
+def _spread(lowest: float, highest: float, count: int) -> jax.Array:
+    """f32[count], evenly inside the range."""
+    return lowest + (highest - lowest) * (jnp.arange(count) + 0.5) / count
+
+
+def _quantiles(values: np.ndarray) -> list[float]:
+    return [_rounded(value) for value in np.quantile(values, QUANTILES)]
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 4)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

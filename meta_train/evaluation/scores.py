@@ -1,0 +1,78 @@
+"""How well a whole run ends: the log of its excess loss, as the deployed protector would leave it."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.models import GeneralizedLinear, Model
+from l2p.oracle import Setup
+from l2p.protector import Protector
+from l2p.run import Simulation, advance, start
+from l2p.simulate import mean_loss
+from l2p.task import Rows
+from meta_train.evaluation.budgets import Budgets
+from meta_train.tasks.family import TaskBatch
+
+#: Excess losses are compared on a logarithmic scale from here up, so that every budget weighs alike; a config may look
+#: closer.
+EXCESS_FLOOR = 0.02
+
+
+def score(loss: jax.Array, best_loss: jax.Array, first_loss: jax.Array, floor: float = EXCESS_FLOOR) -> jax.Array:
+    """log of the excess loss, relative to what there is to gain over the model's starting point.
+
+    A final loss anywhere near the start counts through its logarithm only, which keeps a diverged run from drowning
+    the rest of the batch.
+    """
+    excess = (loss - best_loss) / (first_loss - best_loss + EXCESS_FLOOR)
+    return jnp.log(floor + jnp.maximum(excess, 0.0))
+
+
+def first_loss(model: Model, rows: Rows) -> jax.Array:
+    """Mean loss f32[] where every run starts; a constant where binary labels do not change it (as log 2, logistic)."""
+    if isinstance(model, GeneralizedLinear):
+        with jax.ensure_compile_time_eval():
+            at_zero = np.asarray(model.margin_loss(jnp.zeros(2), jnp.arange(2.0)))
+        if at_zero[0] == at_zero[1]:
+            return jnp.asarray(at_zero[0])
+    return mean_loss(model.init(rows.x.shape[1]), model, rows)
+
+
+def whole_run(
+    protector: Protector,
+    rows: Rows,
+    best_loss: jax.Array,
+    setup: Setup,
+    key: jax.Array,
+    scored: Rows | None = None,
+    floor: float = EXCESS_FLOOR,
+) -> tuple[jax.Array, jax.Array]:
+    """Score f32[] of the released params after a whole run, on the rows it read or on those in `scored`; and the share
+    f32[] of the budget it spent."""
+    noise = Simulation(key)
+    model = setup.model
+    begun, _ = start(protector, model.init(rows.x.shape[1]), rows, setup, noise)
+    ended, _, _ = advance(protector, begun, rows, setup, noise, protector.num_steps)
+    params = protector.finish(ended.params, ended.state, setup)
+    scored = rows if scored is None else scored
+    loss = mean_loss(params, model, scored)
+    return score(loss, best_loss, first_loss(model, scored), floor), ended.ledger.spent / setup.accountant.budget
+
+
+def evaluate(
+    protector: Protector,
+    key: jax.Array,
+    batch: TaskBatch,
+    model: Model,
+    budgets: Budgets,
+    floor: float = EXCESS_FLOOR,
+) -> dict[str, jax.Array]:
+    """Per task: the score f32[B] as deployed, with the cap binding, and the constraint's value f32[B] without it."""
+    keys = jax.random.split(key, batch.log_signal.shape[0])
+    run = jax.vmap(functools.partial(whole_run, floor=floor), (None, 0, 0, 0, 0, 0))
+    (rows, capped), (_, free) = (budgets.simulate(batch, model, capped) for capped in (True, False))
+    scores, _ = run(protector, rows, batch.best_loss, capped, keys, batch.scored)
+    _, spent = run(protector, rows, batch.best_loss, free, keys, batch.scored)
+    return {"score": scores, "constraint": spent - 1.0}

@@ -1,0 +1,99 @@
+"""How a hand-designed method is tuned: what follows from it, the model and the source, and the rows of `tuned.toml`."""
+
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from l2p import data
+from l2p.errors import InputError
+from l2p.lookup import tuned_name
+from l2p.models import find_model
+from l2p.privacy.accountants import default_accountant
+from l2p.privacy.budget import Budget
+from l2p.protectors import HAND_DESIGNED
+from meta_train.config import MetaConfig
+from meta_train.recipes import files
+from meta_train.tasks.quadratics import QUADRATICS
+from meta_train.tasks.synthetic import SYNTHETIC
+from meta_train.training.starting_points import BUILDERS
+
+#: The name of this recipe, which is asked for by method, model and source.
+RECIPE = "tuned"
+FILE = Path(__file__).with_name("tuned.toml")
+#: Tables of images: their tasks keep every column and are fewer, so that an outer step takes about as long.
+IMAGES = ("mnist", "digits")
+#: Feature counts of other tables' tasks, as far as they have so many columns. Each is compiled for apart.
+FEATURE_COUNTS = (8, 32, 104)
+#: Feature counts of random quadratic problems.
+QUADRATIC_COUNTS = (5, 20)
+#: Runs that may take more steps (AGD's end with their budget) are cut here, where tuning them stays affordable.
+MAX_STEPS = 256
+#: Scores on held-out tasks in a training.
+EVALUATIONS = 8
+#: `MetaConfig.damping` where the loss is not convex.
+DAMPING = 1.0
+
+
+def config_for(method: str, model: str, source: str) -> MetaConfig:
+    """How a method is tuned on a public set: as the checkpoint METHOD-tuned-MODEL-SOURCE was, if one ships; its
+    accountant is the one that its runs would have.
+
+    Raises:
+      InputError: there is no such method, model or source.
+
+    >>> config_for("dpsgd", "logistic", "breast_cancer").accountant
+    'rdp'
+    """
+    if method not in HAND_DESIGNED:
+        raise InputError(f"method {method!r} is not hand-designed; choose one of {', '.join(HAND_DESIGNED)}.")
+    said = {**_file()["defaults"], **_file()["names"].get(model, {}).get(source, {}).get(method, {})}
+    fields = {**_derived(method, model, source), "eval_every": max(1, said["steps"] // EVALUATIONS), **said}
+    return files.from_fields({name: value for name, value in fields.items() if value is not None}, FILE)
+
+
+def rows() -> dict[str, tuple[str, str, str]]:
+    """Method, model and source of every row of `tuned.toml`, by the name of its checkpoint."""
+    return {
+        tuned_name(method, model, source): (method, model, source)
+        for model, sources in _file()["names"].items()
+        for source, methods in sources.items()
+        for method in methods
+    }
+
+
+def feature_counts(source: str) -> list[int]:
+    """`FEATURE_COUNTS` of a table, or its number of columns where it has fewer than any; `QUADRATIC_COUNTS`."""
+    if source == QUADRATICS:
+        return list(QUADRATIC_COUNTS)
+    if source.startswith(SYNTHETIC):
+        return list(FEATURE_COUNTS)
+    if source in _file()["num_features"]:
+        return _file()["num_features"][source]
+    columns = data.load(source).x.shape[1]
+    return [count for count in FEATURE_COUNTS if count <= columns] or [columns]
+
+
+def _derived(method: str, model: str, source: str) -> dict[str, Any]:
+    """Fields that follow from the three, None where there is nothing to say."""
+    made = HAND_DESIGNED[method]
+    at_one = made(Budget(1.0, 1e-8), model, 30_000)
+    images = source.split(":")[0] in IMAGES
+    return {
+        "name": tuned_name(method, model, source),
+        "protector": method,
+        "source": source,
+        "model": model,
+        # A starting point of its own is better: it averages, or takes few steps.
+        "coefficients": None if method in BUILDERS else 3,
+        "num_steps": MAX_STEPS if at_one.num_steps > MAX_STEPS else None,
+        "tasks": 8 if images else 16,
+        "num_features": "null" if images else feature_counts(source),
+        "accountant": made.accountant or default_accountant(at_one.mechanisms, at_one.sampler),
+        "damping": None if find_model(model, None if ":" in model else 2).convex else DAMPING,
+    }
+
+
+@functools.cache
+def _file() -> dict[str, Any]:
+    return tomllib.loads(FILE.read_text(encoding="utf-8"))

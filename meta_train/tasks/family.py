@@ -1,0 +1,262 @@
+"""Families of public tasks: what a protector is meta-trained on.
+
+One is drawn from a table. A protector that has seen one table learns that table. So each task takes random rows and
+columns, mixes some columns into continuous ones, flips some, predicts the table's own label, another column or a noisy
+linear teacher, and adds label noise; each comes with its own budget and simulated size. Images keep their columns as
+they are: a task is then a pair of classes, which may come either way round, with label noise.
+
+Others are drawn from no table: `quadratics.py`, `synthetic.py`. `sources.py` finds a family by its name.
+"""
+
+import abc
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Collection, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p import struct
+from l2p.errors import InputError
+from l2p.models import Model
+from l2p.task import Rows
+from meta_train.tasks.reference import RIDGE, best_loss
+
+#: A column may serve as a label if it is 1 for at least this share of rows, and 0 for at least this share.
+MIN_PREVALENCE = 0.1
+#: Most columns that are mixed into one continuous column.
+MAX_MIXED = 6
+
+
+@struct.dataclass
+class TaskBatch:
+    """Tasks side by side.
+
+    Attributes:
+      rows: Rows with leading axis [B], masks 1.
+      log_signal: f32[B], log(mu N) of the task's budget and simulated size.
+      best_loss: f32[B], mean loss of the non-private minimiser.
+      scored: other rows of the same tasks that runs are scored on, with which `best_loss` is that on them; None for the
+        rows that they read.
+    """
+
+    rows: Rows
+    log_signal: jax.Array
+    best_loss: jax.Array
+    scored: Rows | None = None
+
+
+class Family(abc.ABC):
+    """Tasks, each with a budget and a simulated size of its own."""
+
+    @abc.abstractmethod
+    def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        """One task; without `num_features`, with every column of its table as it is."""
+
+    def draw_several(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows:
+        """Independent tasks: rows with a leading axis [num_tasks]."""
+        return jax.vmap(lambda key: self.draw(key, num_rows, num_features))(jax.random.split(key, num_tasks))
+
+    def draw_scored(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows | None:
+        """Other rows of the tasks that `draw_several` makes from the same key; None where runs are scored on theirs."""
+        del key, num_tasks, num_rows, num_features
+        return None
+
+    @property
+    def max_features(self) -> float:
+        """The most features that a task may be asked to have."""
+        return math.inf
+
+    def with_num_classes(self, num_classes: int | None) -> "Family":
+        """The family of tasks with so many classes; None for as many as its own.
+
+        Raises:
+          InputError: the number of classes of its tasks is given.
+        """
+        if num_classes is None:
+            return self
+        raise InputError(
+            f"these tasks are not drawn with {num_classes} classes on demand; leave num_classes out, or take tasks of "
+            "several classes from one table, or synthetic ones."
+        )
+
+    def halves(self) -> tuple["Family", "Family"]:
+        """Two families that make the same tasks from a key, of rows that neither shares with the other: to train and to
+        test on.
+
+        Raises:
+          InputError: the tasks have no classes, which is what accuracy is measured on.
+        """
+        raise InputError("these tasks have no classes, so there is no accuracy to measure.")
+
+    def sample(
+        self,
+        key: jax.Array,
+        model: Model,
+        num_tasks: int,
+        num_rows: int,
+        num_features: int | None,
+        log_signal: tuple[float | jax.Array, float],
+        ridge: float = RIDGE,
+    ) -> TaskBatch:
+        """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first. `ridge` is
+        that of the reference solution.
+
+        Raises:
+          InputError: the family has no tasks of so many features.
+        """
+        asked = jax.random.fold_in(key, 0), num_tasks, num_rows, num_features
+        rows, scored = self.draw_several(*asked), self.draw_scored(*asked)
+        low, high = log_signal
+        jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
+        signal = low + (high - low) * (jnp.arange(num_tasks) + jitter) / num_tasks
+        least = jax.vmap(functools.partial(best_loss, model, ridge=ridge))(rows if scored is None else scored)
+        return TaskBatch(rows, signal, least, scored)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskFamily(Family):
+    """Tasks from a table of features in [0, 1].
+
+    Attributes:
+      x: f32[n, c].
+      y: f32[n], the table's own label, 0 or 1; classes, where tasks are pairs of them.
+      label_columns: i32[l], columns that may serve as labels; a table without any (l = 0) only lends its own label
+        and teachers.
+      classes: of the table's own label. Tasks with the table's own columns tell two of them apart; those with drawn
+        columns, where there are more than two, some of them from the others.
+      other_classes: what hands over rows f32[n, c] of the first and the second class of such a pair; None for rows as
+        they are.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    label_columns: jax.Array
+    classes: tuple[int, ...] = (0, 1)
+    other_classes: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
+
+    @classmethod
+    def from_table(cls, x: np.ndarray, y: np.ndarray) -> "TaskFamily":
+        """A family from x f32[n, c] and y f32[n]."""
+        share = x.mean(0)
+        binary = np.isin(x, (0.0, 1.0)).all(0)
+        usable = binary & (share >= MIN_PREVALENCE) & (share <= 1 - MIN_PREVALENCE)
+        classes = tuple(map(int, np.unique(y)))
+        return cls(jnp.asarray(x), jnp.asarray(y), jnp.asarray(np.flatnonzero(usable), jnp.int32), classes)
+
+    @property
+    def max_features(self) -> float:
+        return self.x.shape[1]
+
+    def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        if num_features is not None and num_features > self.x.shape[1]:
+            raise InputError(
+                f"tasks of {num_features} features cannot be drawn from a table of {self.x.shape[1]} columns; set "
+                "num_features to smaller counts, or to null for the table's own columns."
+            )
+        return self._pair(key, num_rows) if num_features is None else self._task(key, num_rows, num_features)
+
+    def halves(self) -> tuple["TaskFamily", "TaskFamily"]:
+        return self.cut_at(self.x.shape[0] // 2)
+
+    def cut_at(self, row: int) -> tuple["TaskFamily", "TaskFamily"]:
+        """The families of the rows before and from `row` on, which make the same tasks from a key."""
+        # What makes a task (columns, label, teacher, noise rates) does not hang on which rows it is given.
+        first, second = (
+            dataclasses.replace(self, x=self.x[part], y=self.y[part]) for part in (slice(row), slice(row, None))
+        )
+        return first, second
+
+    def of_classes(self, classes: Collection[int]) -> "TaskFamily":
+        """The family of the rows of some classes, of which its tasks are."""
+        kept = np.isin(np.asarray(self.y), list(classes))
+        left = tuple(one for one in self.classes if one in classes)
+        return dataclasses.replace(self, x=self.x[kept], y=self.y[kept], classes=left)
+
+    def rolled(self, rows: jax.Array) -> "TaskFamily":
+        """The family whose table begins `rows` i32[] rows later, and ends with those before."""
+        return dataclasses.replace(self, x=jnp.roll(self.x, -rows, 0), y=jnp.roll(self.y, -rows, 0))
+
+    def _task(self, key: jax.Array, num_rows: int, num_features: int) -> Rows:
+        keys = iter(jax.random.split(key, 12))
+        index = jax.random.randint(next(keys), (num_rows,), 0, self.x.shape[0])
+        table, label = self.x[index], self.y[index]
+        if len(self.classes) != 2:
+            label = self._grouped(jax.random.fold_in(key, 0), label)
+        candidates, kinds = self.label_columns, jnp.array([0.4, 0.3, 0.3])
+        if candidates.shape[0] == 0:
+            candidates, kinds = jnp.zeros(1, jnp.int32), jnp.array([0.6, 0.0, 0.4])
+        column = jax.random.choice(next(keys), candidates)
+        kind = jax.random.choice(next(keys), 3, p=kinds)
+        label = jnp.where(kind == 1, table[:, column], label)
+        table = jnp.where(kind == 1, table.at[:, column].set(0.0), table)
+
+        x = table @ draw_columns(next(keys), next(keys), table.shape[1], num_features)
+        flip_rate = jnp.maximum(jax.random.uniform(next(keys), minval=-0.3, maxval=0.3), 0.0)
+        flip = jax.random.bernoulli(next(keys), flip_rate, (1, num_features))
+        x = jnp.where(flip, 1.0 - x, x)
+
+        weights = jax.random.normal(next(keys), (num_features,)) * jax.random.exponential(next(keys))
+        logits = (x - x.mean(0, keepdims=True)) @ weights + 0.5 * jax.random.normal(next(keys))
+        teacher = jax.random.bernoulli(next(keys), jax.nn.sigmoid(2.0 * logits))
+        label = jnp.where(kind == 2, teacher, label)
+
+        return with_label_noise(next(keys), x, label)
+
+    def _grouped(self, key: jax.Array, label: jax.Array) -> jax.Array:
+        """Classes f32[n] as 0 and 1: a random part of them against the others."""
+        size_key, order_key = jax.random.split(key)
+        size = jax.random.randint(size_key, (), 1, len(self.classes))
+        order = jax.random.permutation(order_key, jnp.array(self.classes, jnp.float32))
+        chosen = jnp.where(jnp.arange(len(self.classes)) < size, order, jnp.nan)
+        return (label[:, None] == chosen[None, :]).any(1).astype(jnp.float32)
+
+    def with_columns(self, columns: np.ndarray) -> "TaskFamily":
+        """The family of the same rows with some of their columns, i64[k]; labels come from the table's own."""
+        return dataclasses.replace(self, x=self.x[:, columns], label_columns=jnp.zeros(0, jnp.int32))
+
+    def _pair(self, key: jax.Array, num_rows: int) -> Rows:
+        """Rows of two classes, the first of them labelled 0."""
+        keys = jax.random.split(key, 3)
+        first, second = jax.random.choice(keys[0], jnp.array(self.classes, jnp.float32), (2,), replace=False)
+        among = ((self.y == first) | (self.y == second)).astype(jnp.float32)
+        index = jax.random.choice(keys[1], self.x.shape[0], (num_rows,), p=among / among.sum())
+        x = self.x[index] if self.other_classes is None else self.other_classes(self.x[index], first, second)
+        return with_label_noise(keys[2], x, (self.y[index] == second).astype(jnp.float32))
+
+
+def draw_columns(key: jax.Array, mix_key: jax.Array, num_columns: int, num_features: int) -> jax.Array:
+    """f32[c, d]: each new column is one of the c old ones, or a convex mixture of a few, so that it stays in [0, 1]."""
+    order = jax.random.permutation(key, num_columns)[:num_features]
+    single = jax.nn.one_hot(order, num_columns).T
+    share_key, pick_key, weight_key, which_key = jax.random.split(mix_key, 4)
+    picked = jax.random.randint(pick_key, (MAX_MIXED, num_features), 0, num_columns)
+    weights = jax.random.exponential(weight_key, (MAX_MIXED, num_features))
+    weights = weights / weights.sum(0, keepdims=True)
+    mixed = jnp.einsum("mdc,md->cd", jax.nn.one_hot(picked, num_columns), weights)
+    share = jnp.maximum(jax.random.uniform(share_key, minval=-0.5, maxval=0.6), 0.0)
+    return jnp.where(jax.random.bernoulli(which_key, share, (1, num_features)), mixed, single)
+
+
+def with_label_noise(key: jax.Array, x: jax.Array, label: jax.Array) -> Rows:
+    """Rows whose labels f32[n], 0 or 1, were flipped at a random rate; at none in half of all tasks."""
+    noise_key, rate_key = jax.random.split(key)
+    rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.2, maxval=0.2), 0.0)
+    flipped = jax.random.bernoulli(noise_key, rate, label.shape)
+    return Rows(x, jnp.where(flipped, 1.0 - label, label).astype(jnp.float32), jnp.ones(label.shape[0], jnp.float32))
+
+
+def with_class_noise(keys: jax.Array | Sequence[jax.Array], x: jax.Array, label: jax.Array, num_classes: int) -> Rows:
+    """Rows of whose labels i32[n] a random share, none in half of all tasks, was replaced by any class: three keys."""
+    rate_key, noise_key, label_key = keys
+    rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.2, maxval=0.2), 0.0)
+    noisy = jax.random.bernoulli(noise_key, rate, label.shape)
+    label = jnp.where(noisy, jax.random.randint(label_key, label.shape, 0, num_classes), label)
+    return Rows(x, label.astype(jnp.float32), jnp.ones(label.shape[0], jnp.float32))
+
+
+def between(key: jax.Array, ends: tuple[float, float]) -> jax.Array:
+    """f32[] between the ends, its logarithm uniform."""
+    return jnp.exp(jax.random.uniform(key, minval=math.log(ends[0]), maxval=math.log(ends[1])))

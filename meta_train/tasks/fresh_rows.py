@@ -1,0 +1,71 @@
+"""Tasks whose runs are scored on rows that they did not read: what a model is for."""
+
+import dataclasses
+from collections.abc import Collection
+
+import jax
+
+from l2p.errors import InputError
+from l2p.task import Rows
+from meta_train.tasks.family import Family, TaskFamily
+
+#: Of how many parts of a table a batch of tasks is scored on one, another one each time, and reads the others.
+FOLDS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class FreshRows(Family):
+    """Tasks of one family, scored on rows of the other one's.
+
+    Where rows are few a long run fits them better than their like: to be scored on rows that it read teaches it to.
+
+    Attributes:
+      read: the family that runs read rows of.
+      scored: the family of the same tasks that they are scored on; None for a fold of `read`, which they then do not
+        read.
+    """
+
+    read: TaskFamily
+    scored: TaskFamily | None = None
+
+    def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        return self._parts(key)[0].draw(key, num_rows, num_features)
+
+    def draw_several(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows:
+        return self._parts(key)[0].draw_several(key, num_tasks, num_rows, num_features)
+
+    def draw_scored(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows:
+        return self._parts(key)[1].draw_several(key, num_tasks, num_rows, num_features)
+
+    @property
+    def max_features(self) -> float:
+        return self.read.max_features
+
+    def _parts(self, key: jax.Array) -> tuple[TaskFamily, TaskFamily]:
+        if self.scored is not None:
+            return self.read, self.scored
+        size = self.read.x.shape[0] // FOLDS
+        fold = jax.random.randint(jax.random.fold_in(key, FOLDS), (), 0, FOLDS)
+        scored, read = self.read.rolled(size * fold).cut_at(size)
+        return read, scored
+
+
+def with_fresh_rows(
+    train: Family, held_out: Family, unseen: Collection[int] | None = None
+) -> tuple[FreshRows, FreshRows]:
+    """The families to train and to choose on: the first scored on folds of its own rows, and the second the first's
+    tasks scored on held-out rows; or, with `unseen` classes, tasks of these, which the first then has none of.
+
+    Raises:
+      InputError: tasks are drawn from no table, or from several; or fewer than two classes are left on a side.
+    """
+    if not (isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily)):
+        raise InputError("these tasks come from no one table, whose rows could be set apart; leave fresh_rows out.")
+    if unseen is None:
+        return FreshRows(train), FreshRows(train, held_out)
+    seen = set(train.classes) - set(unseen)
+    if min(len(seen), len(set(train.classes) & set(unseen))) < 2:
+        raise InputError(
+            f"unseen is {tuple(unseen)}, of classes {train.classes}, but a task has two; leave two on either side."
+        )
+    return FreshRows(train.of_classes(seen)), FreshRows(train.of_classes(unseen), held_out.of_classes(unseen))

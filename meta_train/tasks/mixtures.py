@@ -1,0 +1,54 @@
+"""Mixtures of families: one protector for more than one kind of table."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.errors import InputError
+from l2p.task import Rows
+from meta_train.tasks.family import Family
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture(Family):
+    """Tasks of several families, as many of each; a family without enough columns sits a size out."""
+
+    parts: tuple[Family, ...]
+
+    def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        return jax.tree.map(lambda leaf: leaf[0], self.draw_several(key, 1, num_rows, num_features))
+
+    def draw_several(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows:
+        if num_features is None:
+            raise InputError(
+                "the tables of a mixture have columns of their own, and as many each; set num_features to counts, so "
+                "that all lend as many columns to a task."
+            )
+        fit = [part for part in self.parts if part.max_features >= num_features]
+        if not fit:
+            raise InputError(
+                f"no source of this mixture has {num_features} columns; set num_features to smaller counts."
+            )
+        # As many from every part, and one more from some of them: to choose a part for every task on its own would draw
+        # each task from all parts, since a batch takes every branch.
+        each, left = divmod(num_tasks, len(fit))
+        order_key, more_key, *keys = jax.random.split(key, 2 + len(fit))
+        width = each + (left > 0)
+        several = [part.draw_several(one, width, num_rows, num_features) for part, one in zip(fit, keys, strict=True)]
+        lines = np.arange(len(fit) * width).reshape(len(fit), width)
+        more = jax.random.permutation(more_key, lines[:, -1])[:left]
+        chosen = jax.random.permutation(order_key, jnp.concatenate([lines[:, :each].ravel(), more]))
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[chosen], *several)
+
+    def halves(self) -> tuple["Mixture", "Mixture"]:
+        first, second = zip(*(part.halves() for part in self.parts), strict=True)
+        return Mixture(first), Mixture(second)
+
+    def with_num_classes(self, num_classes: int | None) -> "Mixture":
+        return Mixture(tuple(part.with_num_classes(num_classes) for part in self.parts))
+
+    @property
+    def max_features(self) -> float:
+        return max(part.max_features for part in self.parts)

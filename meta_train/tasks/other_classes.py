@@ -1,0 +1,102 @@
+"""Rows of a task along the directions of the classes that are not in it, as those of a deployed run lie.
+
+Public directions are those of public rows, and private rows are of other classes. Directions of all classes of a source
+hold those of a task's own: constants tuned along them ask too little of the noise, and networks learn by heart which of
+them tell the classes apart, for a direction's variance is as good as its number.
+"""
+
+import dataclasses
+import itertools
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.protectors import PublicGeometry
+from meta_train.tasks.family import Family, TaskFamily
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherClasses:
+    """Turns rows of two classes so that a run along the directions of all reads them along those of the others.
+
+    In its k-th direction the run then reads what rows have along the k-th one of the other classes, where these vary as
+    much as all do along the run's.
+
+    Attributes:
+      classes: f32[c], those of which all is known; rows of others stay as they are.
+      pairs: i32[c, c], which of the p pairs two of them are.
+      centers: f32[p, d], mean of the other classes' rows.
+      directions: f32[p, d, k], of these, stretched.
+      center: f32[d], mean of all rows.
+      onto: f32[k, d], the directions of all.
+    """
+
+    classes: jax.Array
+    pairs: jax.Array
+    centers: jax.Array
+    directions: jax.Array
+    center: jax.Array
+    onto: jax.Array
+
+    @classmethod
+    def of(cls, family: TaskFamily, num_directions: int) -> "OtherClasses":
+        """Of the rows of a family with three classes or more."""
+        counts, sums, squares = _moments(family)
+        whole = _geometry(counts.sum(), sums.sum(0), squares.sum(0), num_directions)
+        pairs, found = np.zeros(2 * (len(counts),), np.int32), []
+        for index, (first, second) in enumerate(itertools.combinations(range(len(counts)), 2)):
+            left = np.delete(np.arange(len(counts)), [first, second])
+            pairs[first, second] = pairs[second, first] = index
+            found.append(_geometry(counts[left].sum(), sums[left].sum(0), squares[left].sum(0), num_directions))
+        # Few classes may vary in fewer directions than all.
+        kept = min(len(one.variances) for one in found)
+        stretched = [
+            one.directions[:, :kept] * jnp.sqrt(whole.variances[:kept] / one.variances[:kept])[None, :] for one in found
+        ]
+        return cls(
+            classes=jnp.asarray(family.classes, jnp.float32),
+            pairs=jnp.asarray(pairs),
+            centers=jnp.stack([one.center for one in found]),
+            directions=jnp.stack(stretched),
+            center=whole.center,
+            onto=whole.directions[:, :kept].T,
+        )
+
+    def __call__(self, x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
+        """Rows f32[n, d] of the two classes f32[], turned."""
+        is_first, is_second = self.classes == first, self.classes == second
+        pair = self.pairs[jnp.argmax(is_first), jnp.argmax(is_second)]
+        turned = self.center[None, :] + (x - self.centers[pair][None, :]) @ self.directions[pair] @ self.onto
+        return jnp.where(is_first.any() & is_second.any(), turned, x)
+
+
+def along_other_classes(
+    train: Family, held_out: Family, num_directions: int | None, unseen: tuple[int, ...] | None = None
+) -> tuple[Family, Family]:
+    """Two families of one source, their tasks along the directions of its other classes but those unseen; or the
+    families as they are, without directions or where tasks have all classes that there are."""
+    if num_directions is None or not isinstance(train, TaskFamily) or not isinstance(held_out, TaskFamily):
+        return train, held_out
+    seen = train.of_classes(set(train.classes) - set(unseen or ()))
+    if len(seen.classes) < 3:
+        return train, held_out
+    others = OtherClasses.of(seen, num_directions)
+    return dataclasses.replace(train, other_classes=others), dataclasses.replace(held_out, other_classes=others)
+
+
+def _moments(family: TaskFamily) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each class: its number of rows, their sum f64[c, d] and that of their products f64[c, d, d]."""
+    x, y = np.asarray(family.x, np.float64), np.asarray(family.y)
+    rows = [x[y == label] for label in family.classes]
+    return (
+        np.array([len(one) for one in rows]),
+        np.array([one.sum(0) for one in rows]),
+        np.array([o.T @ o for o in rows]),
+    )
+
+
+def _geometry(count: np.ndarray, total: np.ndarray, squares: np.ndarray, num_directions: int) -> PublicGeometry:
+    center = total / cast(float, count)
+    return PublicGeometry.of_moments(center, squares / cast(float, count) - np.outer(center, center), num_directions)

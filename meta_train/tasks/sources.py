@@ -1,0 +1,146 @@
+"""Families by the names of the public sets that their tasks come from."""
+
+import functools
+import re
+
+import numpy as np
+
+from l2p import data
+from l2p.data import Kind
+from l2p.errors import InputError
+from meta_train.tasks.family import Family, TaskFamily
+from meta_train.tasks.mixtures import Mixture
+from meta_train.tasks.quadratics import QUADRATICS, Quadratics
+from meta_train.tasks.synthetic import (
+    SYNTHETIC,
+    SYNTHETIC_CLASSES,
+    SYNTHETIC_NUMBERS,
+    Synthetic,
+    SyntheticClasses,
+    SyntheticNumbers,
+)
+from meta_train.tasks.targets import from_table
+
+#: Least standard deviation of a column of images that a mixture's tasks draw.
+MIN_DEVIATION = 0.05
+#: All digits but some, of which tasks tell two apart; as pixels or as frozen features of these.
+_REST = re.compile(r"(mnist|digits):rest:([\d,]*)(:features(?::\d+)?)?")
+#: Families that are drawn from no table.
+_DRAWN = {QUADRATICS: Quadratics, SYNTHETIC: Synthetic, SYNTHETIC_NUMBERS: SyntheticNumbers}
+#: Between the names of a mixture's sources.
+AND = "+"
+
+
+def parts_of(source: str) -> tuple[str, ...]:
+    """The sources that a mixture names.
+
+    >>> parts_of("adult+digits:rest:3,5"), parts_of("adult")
+    (('adult', 'digits:rest:3,5'), ('adult',))
+    """
+    return tuple(source.split(AND))
+
+
+def kind_of(source: str) -> Kind:
+    """What targets a source's tasks have: two classes, as many as the set has, or numbers.
+
+    >>> kind_of("adult+synthetic"), kind_of("digits"), kind_of(QUADRATICS)
+    ('binary', 'multiclass', 'regression')
+
+    Raises:
+      InputError: sources of different kinds are mixed.
+    """
+    kinds = {_kind_of_part(part) for part in parts_of(source)}
+    if len(kinds) > 1:
+        raise InputError(
+            f"the mixture {source} has targets of two kinds, and a model learns one; leave out one of them."
+        )
+    return kinds.pop()
+
+
+def num_classes_of(source: str) -> int | None:
+    """How many classes a source's tasks have; None for numbers.
+
+    Raises:
+      InputError: sets of different numbers of classes are mixed.
+
+    >>> num_classes_of("adult+synthetic"), num_classes_of("digits:features"), num_classes_of(QUADRATICS)
+    (2, 10, None)
+    """
+    kind = kind_of(source)
+    if kind != "multiclass":
+        return 2 if kind == "binary" else None
+    counts = {_drawn_classes(part) or data.num_classes(part) for part in parts_of(source)}
+    if len(counts) > 1:
+        raise InputError(f"the sets of {source} have different numbers of classes; a model has one, so leave out some.")
+    return counts.pop()
+
+
+def _drawn_classes(source: str) -> int | None:
+    """How many classes synthetic tasks have that are named `SYNTHETIC_CLASSES` and a number; else None.
+
+    Raises:
+      InputError: what follows is not a number of classes.
+    """
+    if not source.startswith(SYNTHETIC_CLASSES):
+        return None
+    count = source.removeprefix(SYNTHETIC_CLASSES)
+    if not count.isdecimal() or int(count) < 3:
+        raise InputError(
+            f"source {source!r} does not say how many classes its tasks have, from 3 up; name it "
+            f"{SYNTHETIC_CLASSES}10, or {SYNTHETIC} for two."
+        )
+    return int(count)
+
+
+def _kind_of_part(source: str) -> Kind:
+    if _drawn_classes(source):
+        return "multiclass"
+    if source in (QUADRATICS, SYNTHETIC_NUMBERS):
+        return "regression"
+    if source == SYNTHETIC or _REST.fullmatch(source):
+        return "binary"
+    count = data.num_classes(source)
+    return "regression" if count is None else "binary" if count == 2 else "multiclass"
+
+
+def families(source: str) -> tuple[Family, Family]:
+    """The family to meta-train on and one of held-out tasks: from 80 % and 20 % of a public table.
+
+    Args:
+      source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time, and
+        `mnist:rest:3,5:features:1152`, so many frozen features of theirs; `QUADRATICS`, `SYNTHETIC`,
+        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and how many, which are drawn anew for either; or several of one
+        kind joined by `AND`.
+    """
+    if len(parts_of(source)) > 1:
+        train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
+        return Mixture(train), Mixture(held_out)
+    if classes := _drawn_classes(source):
+        return SyntheticClasses(0, num_classes=classes), SyntheticClasses(1, num_classes=classes)
+    if source in _DRAWN:
+        return _DRAWN[source](0), _DRAWN[source](1)
+    x, y = _load(source)
+    kind, count = kind_of(source), None if _REST.fullmatch(source) else data.num_classes(source)
+    make = TaskFamily.from_table if kind == "binary" else functools.partial(from_table, num_classes=count)
+    order = np.random.default_rng(0).permutation(x.shape[0])
+    cut = int(0.8 * order.size)
+    train, held_out = (make(x[part], y[part]) for part in (order[:cut], order[cut:]))
+    return train, held_out
+
+
+def _varied(train: Family, held_out: Family) -> tuple[Family, Family]:
+    """Families of images without the columns that hardly vary, such as their borders, from which nothing is learned."""
+    if not (isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily)) or len(train.classes) == 2:
+        return train, held_out
+    columns = np.flatnonzero(np.asarray(train.x.std(0)) > MIN_DEVIATION)
+    return train.with_columns(columns), held_out.with_columns(columns)
+
+
+def _load(source: str) -> tuple[np.ndarray, np.ndarray]:
+    """x f32[n, c], and y f32[n]: classes, or the digits that are left, or numbers."""
+    rest = _REST.fullmatch(source)
+    dataset = data.load(rest[1] + (rest[3] or "") if rest else source)
+    if rest:
+        kept = ~np.isin(dataset.y, [int(digit) for digit in rest[2].split(",") if digit])
+        return dataset.x[kept], dataset.y[kept]
+    return dataset.x, dataset.y

@@ -1,0 +1,137 @@
+"""Tasks of many classes and tasks of numbers, from a table of either kind."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.errors import InputError
+from l2p.task import Rows
+from meta_train.tasks.family import Family, draw_columns, with_class_noise
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes(Family):
+    """Classes of a table, under names of their own in each task, and label noise.
+
+    A task of fewer classes than the table has is of the rows of some of them. One of more classes has each of the
+    table's cut in as many parts, by which of several random directions a row lies along most.
+
+    Attributes:
+      x: f32[n, c].
+      y: f32[n], classes 0 to K - 1.
+      num_classes: K.
+      parts: classes that each of these is cut into.
+      kept: how many of these a task has, drawn at random; None for all.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    num_classes: int
+    parts: int = 1
+    kept: int | None = None
+
+    @property
+    def max_features(self) -> float:
+        return self.x.shape[1]
+
+    def halves(self) -> tuple["Classes", "Classes"]:
+        cut = self.x.shape[0] // 2
+        first, second = (
+            dataclasses.replace(self, x=self.x[part], y=self.y[part]) for part in (slice(cut), slice(cut, None))
+        )
+        return first, second
+
+    def with_num_classes(self, num_classes: int | None) -> "Classes":
+        if num_classes is None:
+            return self
+        if num_classes < self.num_classes:
+            return dataclasses.replace(self, kept=num_classes)
+        if num_classes % self.num_classes:
+            raise InputError(
+                f"{num_classes} classes cannot be made from {self.num_classes}, of which each is cut in as many parts; "
+                f"set num_classes to fewer, or to multiples of {self.num_classes}."
+            )
+        return dataclasses.replace(self, parts=num_classes // self.num_classes)
+
+    def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        keys = jax.random.split(key, 7)
+        names = jax.random.permutation(keys[2], self.num_classes * self.parts)
+        index = self._rows(keys[0], names, num_rows)
+        x = features_of(self.x[index], keys[1], num_features)
+        label = names[self.y[index].astype(jnp.int32) * self.parts + self._part(keys[6], x)]
+        return with_class_noise(keys[3:6], x, label, self.kept or len(names))
+
+    def _rows(self, key: jax.Array, names: jax.Array, num_rows: int) -> jax.Array:
+        """Numbers i32[num_rows] of rows of the table, of those classes that a task has: with the lowest names."""
+        if self.kept is None:
+            return jax.random.randint(key, (num_rows,), 0, self.x.shape[0])
+        among = (names[self.y.astype(jnp.int32)] < self.kept).astype(jnp.float32)
+        return jax.random.choice(key, self.x.shape[0], (num_rows,), p=among / among.sum())
+
+    def _part(self, key: jax.Array, x: jax.Array) -> jax.Array:
+        """Which part i32[n] of its class each row of features f32[n, d] is in."""
+        directions = jax.random.normal(key, (x.shape[1], self.parts))
+        return jnp.argmax((x - x.mean(0, keepdims=True)) @ directions, axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers(Family):
+    """Targets in [0, 1]: the table's own, another column, or what a noisy linear teacher says of the columns.
+
+    Attributes:
+      x: f32[n, c].
+      y: f32[n], in [0, 1].
+    """
+
+    x: jax.Array
+    y: jax.Array
+
+    @property
+    def max_features(self) -> float:
+        return self.x.shape[1]
+
+    def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        keys = jax.random.split(key, 9)
+        index = jax.random.randint(keys[0], (num_rows,), 0, self.x.shape[0])
+        table = self.x[index]
+        kind = jax.random.choice(keys[1], 3, p=jnp.array([0.5, 0.2, 0.3]))
+        column = jax.random.randint(keys[2], (), 0, table.shape[1])
+        # A column that is the target tells nothing else.
+        target = jnp.where(kind == 1, table[:, column], self.y[index])
+        table = jnp.where(kind == 1, table.at[:, column].set(0.5), table)
+        x = features_of(table, keys[3], num_features)
+        weights = jax.random.normal(keys[4], (x.shape[1],))
+        said = (x - x.mean(0, keepdims=True)) @ weights
+        spread = jax.random.uniform(keys[5], minval=0.05, maxval=0.3)
+        said = 0.5 + spread * said / jnp.maximum(said.std(), 1e-6)
+        target = jnp.where(kind == 2, said, target)
+        noise = jnp.maximum(jax.random.uniform(keys[6], minval=-0.1, maxval=0.2), 0.0)
+        target = jnp.clip(target + noise * jax.random.normal(keys[7], (num_rows,)), 0.0, 1.0)
+        return Rows(x, target, jnp.ones(num_rows, jnp.float32))
+
+
+def features_of(table: jax.Array, key: jax.Array, num_features: int | None) -> jax.Array:
+    """A table's columns as they are, or `num_features` drawn from them, some mixed and some flipped: f32[n, d].
+
+    Raises:
+      InputError: the table has fewer columns.
+    """
+    if num_features is None:
+        return table
+    if num_features > table.shape[1]:
+        raise InputError(
+            f"tasks of {num_features} features cannot be drawn from a table of {table.shape[1]} columns; set "
+            "num_features to smaller counts, or to null for the table's own columns."
+        )
+    column_key, mix_key, rate_key, flip_key = jax.random.split(key, 4)
+    x = table @ draw_columns(column_key, mix_key, table.shape[1], num_features)
+    rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.3, maxval=0.3), 0.0)
+    return jnp.where(jax.random.bernoulli(flip_key, rate, (1, num_features)), 1.0 - x, x)
+
+
+def from_table(x: np.ndarray, y: np.ndarray, num_classes: int | None) -> Classes | Numbers:
+    """A family of tasks with so many classes, or of numbers where there are none."""
+    table, target = jnp.asarray(x), jnp.asarray(y)
+    return Numbers(table, target) if num_classes is None else Classes(table, target, num_classes)

@@ -1,0 +1,56 @@
+"""Evolution strategies: slopes from runs of shaken protectors, where derivatives say nothing or explode."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from l2p.tunable import tunable
+from meta_train.training.gradient_against_search import GRADIENT_RUNS
+
+#: Standard deviation of the steps to either side: parameters are logs, logits and weights of networks.
+SPREAD = 0.03
+#: Pairs of runs per task: as many runs as differentiating one counts as.
+PAIRS = GRADIENT_RUNS // 2
+
+
+def gradient(task_loss: Callable, floats: Any, key: jax.Array, *arguments: Any) -> tuple[Any, Any]:
+    """An estimate of a task's meta-gradient from pairs of runs on either side (Salimans et al. 2017, antithetic).
+
+    Both runs of a pair have the same noise. The estimate is unbiased for the gradient of the loss averaged over a
+    Gaussian of deviation `SPREAD` around the parameters, which is smooth whatever the loss is: a choice without a
+    derivative, such as AGD's, has one on average.
+
+    Args:
+      task_loss: (floats, *arguments) -> (f32[], auxiliary values).
+      floats: a protector's floating-point leaves, of which those that may be tuned are moved.
+      key: of the directions.
+      *arguments: of the task.
+
+    Returns:
+      The gradient, and the mean of the auxiliary values.
+
+    >>> found, middle = gradient(lambda at: (3.0 * at["a"], at["a"]), {"a": jnp.array(2.0)}, jax.random.key(0))
+    >>> bool(found["a"] > 0), round(float(middle), 3)
+    (True, 2.0)
+    """
+    leaves, structure = jax.tree.flatten(floats)
+    moves = jax.tree.leaves(tunable(floats))
+
+    def pair(key: jax.Array) -> tuple[Any, Any]:
+        keys = jax.random.split(key, len(leaves))
+        drawn = [
+            jax.random.normal(one, leaf.shape, leaf.dtype) if move else jnp.zeros_like(leaf)
+            for one, leaf, move in zip(keys, leaves, moves, strict=True)
+        ]
+        direction = jax.tree.unflatten(structure, drawn)
+        sides = [
+            task_loss(jax.tree.map(lambda leaf, d, sign=sign: leaf + sign * SPREAD * d, floats, direction), *arguments)
+            for sign in (1.0, -1.0)
+        ]
+        slope = (sides[0][0] - sides[1][0]) / (2.0 * SPREAD)
+        middle = jax.tree.map(lambda one, other: (one + other) / 2.0, sides[0][1], sides[1][1])
+        return jax.tree.map(lambda d: slope * d, direction), middle
+
+    return jax.tree.map(lambda leaf: leaf.mean(0), jax.vmap(pair)(jax.random.split(key, PAIRS)))

@@ -1,0 +1,212 @@
+"""Meta-gradients: one outer step of learning to protect."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from l2p import struct
+from l2p.errors import InputError
+from l2p.protector import Protector
+from l2p.tunable import combine, partition, tunable
+from meta_train.config import MetaConfig, Shape
+from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
+from meta_train.evaluation.scores import whole_run
+from meta_train.tasks.family import Family
+from meta_train.training import evolution
+from meta_train.training.constraints import Constraint, bands_of, penalty
+from meta_train.training.damping import damped
+from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
+
+#: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not drown the rest.
+TASK_GRADIENT_NORM = 1.0
+#: Parts of a protector that decide what the budget is spent on.
+SPENDERS = ("scheduler", "centering", "row_length", "eigenbasis", "norm_query")
+
+
+@struct.dataclass
+class GradientState:
+    """Everything an outer step changes.
+
+    Attributes:
+      protector: the parameters being learned.
+      adam: moments of its floating-point leaves, one per parameter group.
+      constraint: what is known of spending.
+    """
+
+    protector: Protector
+    adam: dict[str, Any]
+    constraint: Constraint
+
+
+def groups(protector: Protector) -> Protector:
+    """The group of every parameter, in its place: "scheduler", "projector" or "fixed"."""
+
+    def group(path, allowed: bool) -> str:
+        if not allowed:
+            return "fixed"
+        return "scheduler" if getattr(path[0], "name", "") in SPENDERS else "projector"
+
+    return jax.tree_util.tree_map_with_path(group, tunable(protector))
+
+
+def init(protector: Protector, config: MetaConfig) -> GradientState:
+    """The state before the first outer step."""
+    floats, _ = partition(protector)
+    moments = {name: optax.scale_by_adam().init(cast(Any, floats)) for name in ("scheduler", "projector")}
+    return GradientState(protector, moments, Constraint.create(num_segments(protector, config)))
+
+
+def num_segments(protector: Protector, config: MetaConfig) -> int:
+    """How many pieces a run is differentiated in; `InputError` if they would not be of one length."""
+    if config.objective == "final":
+        return 1
+    segments, left_over = divmod(protector.num_steps, config.unroll)
+    if left_over:
+        raise InputError(
+            f"unroll {config.unroll} does not divide the run's {protector.num_steps} steps; choose one that does."
+        )
+    return segments
+
+
+def compiled(
+    config: MetaConfig, family: Family, start: Protector
+) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
+    """One outer step on fresh tasks; their shapes take turns, each different one with its own compilation."""
+    updates = {
+        shape: jax.jit(functools.partial(update, config=config, family=family, budgets=budgets, shape=shape))
+        for shape, budgets in budgets_of_shapes(config, start).items()
+    }
+    turns = [updates[shape] for shape in config.shapes]
+    return lambda state, step: turns[step % len(turns)](state, jnp.array(step))
+
+
+def update(
+    state: GradientState,
+    step: jax.Array,
+    config: MetaConfig,
+    family: Family,
+    budgets: Budgets,
+    shape: Shape,
+) -> tuple[GradientState, dict[str, jax.Array]]:
+    """One outer step on fresh tasks of one of the config's shapes: a whole unroll, or its segments one after the
+    other."""
+    model = config.find_model(shape.num_classes)
+    key = jax.random.fold_in(jax.random.key(config.seed), step)
+    sample_key, run_key = jax.random.split(key)
+    family = family.with_num_classes(shape.num_classes)
+    arguments = config.task_arguments(shape.num_features) | {"log_signal": config.log_signal_at(step)}
+    batch = family.sample(sample_key, model, **arguments)
+    model = model if config.inner_gradient else with_constant_gradients(model)
+    rows, setups = budgets.simulate(batch, model, capped=config.constraint == "share")
+    tasks = (rows, batch.best_loss, setups, jax.random.split(run_key, config.tasks))
+    if batch.scored is not None:
+        tasks = (*tasks, batch.scored)
+    if config.objective == "final":
+        state, _, metrics = _descend(state, step, config, _whole(step, config), tasks, jnp.array(0))
+    else:
+        state, metrics = _segments(state, step, config, tasks)
+    return dataclasses.replace(state, constraint=state.constraint.update(step, config)), metrics
+
+
+def _whole(step: jax.Array, config: MetaConfig) -> Callable:
+    """The objective of a whole run: (value, (what goes on, spending))."""
+
+    def final(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
+        value, spent = whole_run(protector, *task, floor=config.excess_floor)
+        return value, (None, spent)
+
+    def soft(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
+        around_end, last, spent = soft_run(protector, *task, floor=config.excess_floor)
+        # The projector's own turn is trained to the last step, past the end of the budget.
+        own = config.alternate is not None
+        value = jnp.where(is_turn("projector", step, config), last, around_end) if own else around_end
+        return value, (None, spent)
+
+    return soft if config.constraint == "soft" else final
+
+
+def _segments(
+    state: GradientState, step: jax.Array, config: MetaConfig, tasks: tuple
+) -> tuple[GradientState, dict[str, jax.Array]]:
+    """One update after each segment; a run goes on where it stopped, and the gradient does not reach back (Eq. 4)."""
+    pieces = {"num_steps": config.unroll, "floor": config.excess_floor}
+    begin = functools.partial(first_segment, **pieces)
+    go_on = functools.partial(next_segment, **pieces)
+    state, runs, metrics = _descend(state, step, config, begin, tasks, jnp.array(0))
+
+    def later(carry: tuple, segment: jax.Array) -> tuple[tuple, dict[str, jax.Array]]:
+        state, runs = carry
+        state, runs, metrics = _descend(state, step, config, go_on, (jax.lax.stop_gradient(runs), *tasks), segment)
+        return (state, runs), metrics
+
+    # A scan, so that one segment is compiled and not all of them.
+    (state, _), rest = jax.lax.scan(later, (state, runs), jnp.arange(1, num_segments(state.protector, config)))
+    every = jax.tree.map(lambda first, rest: jnp.append(first, rest), metrics, rest)
+    summary = jax.tree.map(lambda values: values[-1], every)
+    return state, summary | {"constraint": every["constraint"].mean(), "constraint_abs": every["constraint_abs"].max()}
+
+
+def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objective, arguments, segment: jax.Array):
+    """One Adam step on the mean of clipped per-task gradients of one segment; returns the tasks' runs too."""
+    bands, mu = bands_of(config.tasks), penalty(step, config)
+    # The soft constraint of a whole run is in its score.
+    has_price = config.constraint == "augmented_lagrangian" or (
+        config.constraint == "soft" and config.objective == "truncated"
+    )
+    floats, others = partition(state.protector)
+
+    def task_loss(floats, band, *arguments):
+        value, (run, spent) = objective(damped(combine(floats, others), config.damping), *arguments)
+        price = state.constraint.lagrangian(spent, band, segment, mu) if has_price else 0.0
+        return value + price, (value, spent, run)
+
+    gradient = jax.grad(task_loss, has_aux=True)
+    every = (bands, *arguments)
+    if config.estimator == "evolution":
+        gradient = functools.partial(evolution.gradient, task_loss)
+        every = (jax.random.split(jax.random.fold_in(jax.random.key(config.seed), step), config.tasks), *every)
+    grads, (values, spent, runs) = jax.vmap(gradient, (None,) + (0,) * len(every))(floats, *every)
+    norms = jnp.sqrt(sum(jnp.square(leaf).reshape(config.tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
+    factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
+    mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / config.tasks, grads)
+
+    protector, adam = adam_step(state, mean, step, config)
+    h = spent - state.constraint.targets[bands, segment]
+    state = GradientState(protector, adam, state.constraint.seen(spent, values, segment, config))
+    metrics = {
+        "score": jnp.mean(values),
+        "gradient_norm": jnp.median(norms),
+        "largest_gradient_norm": jnp.max(norms),
+        "constraint": jnp.mean(h),
+        "constraint_abs": jnp.mean(jnp.abs(h)),
+    }
+    return state, runs, metrics
+
+
+def is_turn(group: str, step: jax.Array, config: MetaConfig) -> jax.Array:
+    """bool[], whether "scheduler" or "projector" moves at an outer step; both do where they do not alternate."""
+    if config.alternate is None:
+        return jnp.array(True)
+    scheduler = step % sum(config.alternate) < config.alternate[0]
+    return scheduler if group == "scheduler" else ~scheduler
+
+
+def adam_step(state: GradientState, grads: Any, step: jax.Array, config: MetaConfig) -> tuple[Protector, dict]:
+    """Adam on the group whose turn it is, or on both."""
+    rate = config.learning_rate * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(step / config.steps, 1.0)))
+    protector, others = partition(state.protector)
+    names, adam = groups(protector), dict(state.adam)
+    for group in ("scheduler", "projector"):
+        turn = is_turn(group, step, config)
+        mine = jax.tree.map(lambda name, leaf, group=group: leaf * (name == group), names, grads)
+        updates, moments = optax.scale_by_adam().update(mine, state.adam[group])
+        adam[group] = jax.tree.map(lambda new, old, turn=turn: jnp.where(turn, new, old), moments, state.adam[group])
+        protector = jax.tree.map(
+            lambda leaf, change, turn=turn: leaf - jnp.where(turn, rate * change, 0.0), protector, updates
+        )
+    return combine(protector, others), adam

@@ -1,0 +1,98 @@
+"""What meta-training minimises beside the score of a whole run: soft constraints, segments, gradients held constant."""
+
+import copy
+import functools
+
+import jax
+
+from l2p.features import FeatureMap
+from l2p.models import Model
+from l2p.models.base import Factor
+from l2p.oracle import Setup
+from l2p.protector import Protector
+from l2p.run import Run, Simulation, advance, start
+from l2p.simulate import mean_loss
+from l2p.task import Rows
+from meta_train.evaluation.scores import EXCESS_FLOOR, first_loss, score
+from meta_train.training.constraints import STEP_WINDOW, soft_score
+
+
+def soft_run(
+    protector: Protector,
+    rows: Rows,
+    best_loss: jax.Array,
+    setup: Setup,
+    key: jax.Array,
+    floor: float = EXCESS_FLOOR,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """A run past the end of its budget: Eq. 3's score f32[] around that end, the last step's, and all it spent.
+
+    The protector's `num_steps` is the paper's constant T, longer than the budget lasts; where the budget ends is what
+    is learned.
+    """
+    noise = Simulation(key)
+    begun, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, noise)
+    _, records, losses = advance(
+        protector,
+        begun,
+        rows,
+        setup,
+        noise,
+        protector.num_steps,
+        observe=lambda params: mean_loss(params, setup.model, rows),
+    )
+    scores = score(losses, best_loss, first_loss(setup.model, rows), floor)
+    spent = records[-1].spent / setup.accountant.budget
+    return soft_score(scores, spent, STEP_WINDOW), scores[-1], spent[-1]
+
+
+def first_segment(
+    protector: Protector,
+    rows: Rows,
+    best_loss: jax.Array,
+    setup: Setup,
+    key: jax.Array,
+    num_steps: int,
+    floor: float = EXCESS_FLOOR,
+) -> tuple[jax.Array, tuple[Run, jax.Array]]:
+    """`next_segment` from the start of a run, side queries included."""
+    begun, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, Simulation(key))
+    return next_segment(protector, begun, rows, best_loss, setup, key, num_steps, floor)
+
+
+def next_segment(
+    protector: Protector,
+    run: Run,
+    rows: Rows,
+    best_loss: jax.Array,
+    setup: Setup,
+    key: jax.Array,
+    num_steps: int,
+    floor: float = EXCESS_FLOOR,
+) -> tuple[jax.Array, tuple[Run, jax.Array]]:
+    """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), the run after them, and what they spent.
+
+    Spending is relative to the segment's even share of the budget (the paper's r_b, all equal), so 1 is on target.
+    """
+    noise = Simulation(key)
+    before = run.ledger.spent
+    run, _, losses = advance(
+        protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, rows)
+    )
+    even = setup.accountant.budget * num_steps / protector.num_steps
+    scores = score(losses, best_loss, first_loss(setup.model, rows), floor)
+    return scores.mean(), (run, (run.ledger.spent - before) / even)
+
+
+@functools.cache
+def with_constant_gradients(model: Model) -> Model:
+    """The same model, whose gradient sums are constants to a meta-gradient: observed, and no function of the params
+    they were taken at (Hong et al. 2021, "treat it as a constant observation with zero gradient")."""
+
+    class Observed(type(model)):
+        def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
+            return super().scaled_gradient_sum(jax.lax.stop_gradient(params), rows, features, factor)
+
+    clone = copy.copy(model)
+    object.__setattr__(clone, "__class__", Observed)
+    return clone

@@ -1,0 +1,73 @@
+"""Random search, for protectors whose choices have no gradient (AGD's step sizes are picked by a noisy minimum)."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from l2p import struct
+from l2p.protector import Protector
+from l2p.tunable import around
+from meta_train.config import MetaConfig
+from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
+from meta_train.evaluation.scores import whole_run
+from meta_train.tasks.family import Family, TaskBatch
+
+#: Standard deviation of the first candidates around the start, and of the last ones around the best so far.
+SPREAD = (1.5, 0.1)
+
+
+@struct.dataclass
+class SearchState:
+    """The best candidate so far and its score f32[] on the search's tasks."""
+
+    protector: Protector
+    best_score: jax.Array
+
+
+def init(protector: Protector, config: MetaConfig) -> SearchState:
+    """The state before the first candidate."""
+    del config
+    # With its dtype named, for a weakly typed first state would be compiled for apart.
+    return SearchState(protector, jnp.array(jnp.inf, jnp.float32))
+
+
+def compiled(
+    config: MetaConfig, family: Family, start: Protector
+) -> Callable[[SearchState, int], tuple[SearchState, dict]]:
+    """One outer step: try one candidate. All meet the same tasks and noise, so that the difference is theirs; a shape
+    that is listed twice would have the same tasks twice, and counts once."""
+    key, budgets = jax.random.key(config.seed), budgets_of_shapes(config, start)
+    models = [config.find_model(shape.num_classes) for shape in budgets]
+    batches = [
+        jax.jit(
+            functools.partial(
+                family.with_num_classes(shape.num_classes).sample,
+                **config.task_arguments(shape.num_features),
+                model=model,
+            )
+        )(jax.random.fold_in(key, shape.num_features or 0))
+        for model, shape in zip(models, budgets, strict=True)
+    ]
+
+    @jax.jit
+    def update(
+        state: SearchState, step: jax.Array, batches: list[TaskBatch], budgets: list[Budgets]
+    ) -> tuple[SearchState, dict]:
+        spread = SPREAD[0] * (SPREAD[1] / SPREAD[0]) ** (step / config.steps)
+        # The first candidate is the start itself.
+        candidate = around(state.protector, jnp.where(step == 0, 0.0, spread), jax.random.fold_in(key, step))
+        scores = []
+        for model, batch, simulated in zip(models, batches, budgets, strict=True):
+            rows, setups = simulated.simulate(batch, model, capped=True)
+            keys = jax.random.split(key, config.tasks)
+            run = jax.vmap(functools.partial(whole_run, floor=config.excess_floor), (None, 0, 0, 0, 0, 0))
+            scores.append(run(candidate, rows, batch.best_loss, setups, keys, batch.scored)[0])
+        score = jnp.nan_to_num(jnp.stack(scores).mean(), nan=jnp.inf)
+        better = score < state.best_score
+        kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), candidate, state.protector)
+        best = jnp.minimum(score, state.best_score)
+        return SearchState(kept, best), {"score": score, "best_score": best}
+
+    return lambda state, step: update(state, jnp.array(step), batches, list(budgets.values()))

@@ -1,0 +1,304 @@
+"""Starting points of meta-training."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p import checkpoint
+from l2p.errors import InputError
+from l2p.lookup import describe
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Adjacency
+from l2p.privacy.sampling import Poisson
+from l2p.protector import Protector
+from l2p.protectors import (
+    AGD,
+    HAND_DESIGNED,
+    Centering,
+    Decaying,
+    Eigenbasis,
+    LSTMProjector,
+    LSTMScheduler,
+    MixProjector,
+    NormQuery,
+    Optax,
+    PublicGeometry,
+    RowLength,
+    ShareScheduler,
+    Stepwise,
+)
+from l2p.protectors.networks import init_mlp
+from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
+from l2p.tunable import lift, tunable
+from meta_train.config import MetaConfig
+from meta_train.evaluation.budgets import epsilon_for, sized
+from meta_train.tasks.family import TaskFamily
+from meta_train.tasks.sources import families
+
+#: What a coordinate network is told where rows have no basis of their own.
+PLAIN_INPUTS = COORDINATE_INPUTS - 1
+#: What the networks of a whole run are told where it reads every row in every step: schedule and tensor.
+FULL_BATCH_INPUTS = 3, TENSOR_INPUTS - 1
+
+
+def _quadratic(*constants: float) -> jax.Array:
+    """Coefficients f32[3, ...] of quadratics in log(mu N) that start as the given constants."""
+    start = jnp.zeros((3, len(constants))).at[0].set(jnp.array(constants))
+    return start[:, 0] if len(constants) == 1 else start
+
+
+def noisygd(key: jax.Array) -> Stepwise:
+    """NoisyGD whose every constant is a function of the budget: learning rate, momentum, clipping, decay, averaging."""
+    del key
+    return Stepwise(
+        scheduler=Decaying(log_clip_norm=_quadratic(0.5), rate=_quadratic(0.0)),
+        projector=Optax("sgd", {"learning_rate": _quadratic(-1.0), "momentum": _quadratic(1.0)}),
+        averaging=_quadratic(0.0),
+    )
+
+
+def _on_centred_rows(schedule: dict | None, tensor: dict | None, coordinate: dict | None) -> Stepwise:
+    """Constants as functions of the budget, with the private feature mean, and networks on top where given."""
+    return Stepwise(
+        scheduler=ShareScheduler(_quadratic(0.0, 0.0), log_clip_norm=_quadratic(0.5, 0.0), network=schedule),
+        projector=MixProjector(
+            log_learning_rate=_quadratic(0.5, 0.0),
+            mix=_quadratic(*[1.0 * (rate == 0.8) for rate in MEMORY]),
+            tensor_network=tensor,
+            coordinate_network=coordinate,
+        ),
+        centering=Centering(
+            logit_share=_quadratic(-2.5),
+            log_spread=jnp.log(jnp.float32(0.3)),
+            row_norm=jnp.float32(0.5),
+            target_norm=jnp.float32(2.5),
+        ),
+        averaging=_quadratic(0.0),
+    )
+
+
+def control(key: jax.Array) -> Stepwise:
+    """Constants as functions of the budget, with the private feature mean: what learning has to beat."""
+    del key
+    return _on_centred_rows(None, None, None)
+
+
+def census(key: jax.Array) -> Stepwise:
+    """`control` with zero-initialised networks on top: schedule, learning rate and mixture, and every coordinate."""
+    schedule, tensor, coordinate = jax.random.split(key, 3)
+    return _on_centred_rows(
+        init_mlp(schedule, (2, 16, 2)),
+        init_mlp(tensor, (2, 16, len(MEMORY) + 1)),
+        init_mlp(coordinate, (PLAIN_INPUTS, 24, 12, len(MEMORY) + 1)),
+    )
+
+
+def control_eigen(key: jax.Array) -> Stepwise:
+    """`control` with rows brought to a private length, in a private eigenbasis."""
+    return dataclasses.replace(cast(Any, control(key)), row_length=_row_length(), eigenbasis=_eigenbasis())
+
+
+def census_eigen(key: jax.Array) -> Stepwise:
+    """`control_eigen` with networks, of which the coordinates' knows each direction's strength."""
+    plain = census(key)
+    network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
+    projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
+    return dataclasses.replace(
+        cast(Any, plain), projector=projector, row_length=_row_length(), eigenbasis=_eigenbasis()
+    )
+
+
+def universal(key: jax.Array) -> Stepwise:
+    """`census_eigen` whose networks know the number of params too, and that of the learning rate how much of each
+    average is signal, and the spectrum that was bought."""
+    return _told(census_eigen(key), key, *FULL_BATCH_INPUTS)
+
+
+def universal_batches(key: jax.Array) -> Stepwise:
+    """`universal` whose networks know the sampling rate, too."""
+    return _told(census_eigen(key), key, *(inputs + 1 for inputs in FULL_BATCH_INPUTS))
+
+
+def _told(plain: Stepwise, key: jax.Array, schedule_inputs: int, tensor_inputs: int) -> Stepwise:
+    """`plain` with networks of a whole run that have so many inputs."""
+    schedule, tensor = jax.random.split(jax.random.fold_in(key, 4))
+    return dataclasses.replace(
+        cast(Any, plain),
+        scheduler=dataclasses.replace(cast(Any, plain.scheduler), network=init_mlp(schedule, (schedule_inputs, 16, 2))),
+        projector=dataclasses.replace(
+            cast(Any, plain.projector), tensor_network=init_mlp(tensor, (tensor_inputs, 24, len(MEMORY) + 1))
+        ),
+    )
+
+
+def control_level(key: jax.Array) -> Stepwise:
+    """`control_eigen` whose private mean is shrunk towards its own average."""
+    return _to_level(control_eigen(key))
+
+
+def universal_level(key: jax.Array) -> Stepwise:
+    """`universal` whose private mean is shrunk towards its own average."""
+    return _to_level(universal(key))
+
+
+def _to_level(plain: Stepwise) -> Stepwise:
+    centering = dataclasses.replace(cast(Any, plain.centering), log_level_spread=jnp.log(jnp.float32(0.1)))
+    return dataclasses.replace(cast(Any, plain), centering=centering)
+
+
+def _row_length() -> RowLength:
+    return RowLength(logit_share=_quadratic(-5.0), target_norm=jnp.float32(2.5))
+
+
+def _eigenbasis() -> Eigenbasis:
+    return Eigenbasis(
+        # Less than 1 % at mu N = 70, 6 % at 300, 12 to 16 % from 1,500 on.
+        logit_share=jnp.array([-4.2, 3.5, -1.2]),
+        log_power=_quadratic(0.0),
+        log_ridge=_quadratic(-0.7),
+        row_norm=jnp.float32(2.5),
+        log_least_ratio=jnp.log(jnp.float32(4.0)),
+    )
+
+
+def paper(key: jax.Array) -> Stepwise:
+    """The LSTM pair of Hong et al. (2021)."""
+    scheduler, projector = jax.random.split(key)
+    return Stepwise(LSTMScheduler.create(scheduler, clip_norm=1.0), LSTMProjector.create(projector))
+
+
+def paper_norm(key: jax.Array) -> Stepwise:
+    """`paper`, whose scheduler is told the private norm of the gradient that it is to price (Algorithm 2)."""
+    query = NormQuery(logit_share=jnp.array([-2.2]), log_clip_norm=jnp.zeros(()))
+    return dataclasses.replace(cast(Any, paper(key)), norm_query=query)
+
+
+def agd(key: jax.Array) -> AGD:
+    """AGD from guesses near what its authors call for when the budget allows few steps: tuning from there ends better
+    than from their settings."""
+    del key
+    return AGD(
+        log_gradient_share=jnp.array([-4.0, 0.0]),
+        log_selection_share=jnp.array([-5.0, 0.0]),
+        log_increase=jnp.array([-1.5, 0.0]),
+        log_gradient_clip=jnp.array([0.0, 0.0]),
+        log_loss_clip=jnp.array([0.7, 0.0]),
+        log_max_step=jnp.array([0.0, 0.0]),
+        log_regularization=jnp.array([-7.0, 0.0]),
+        num_steps=256,
+    )
+
+
+def agd_gumbel(key: jax.Array) -> AGD:
+    """`agd` with Gumbel selection."""
+    return dataclasses.replace(cast(Any, agd(key)), selection="gumbel")
+
+
+BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
+    "noisygd": noisygd,
+    "control": control,
+    "census": census,
+    "control_eigen": control_eigen,
+    "census_eigen": census_eigen,
+    "universal": universal,
+    "universal_batches": universal_batches,
+    "control_level": control_level,
+    "universal_level": universal_level,
+    "paper": paper,
+    "paper_norm": paper_norm,
+    "agd": agd,
+    "agd_gumbel": agd_gumbel,
+}
+
+
+def starting_point(config: MetaConfig) -> Protector:
+    """The protector that meta-training starts from, with batches for the rows of a task.
+
+    Raises:
+      InputError: there is no such starting point, or none of its fields can be tuned, or it cannot train the model.
+    """
+    if config.coefficients is not None:
+        start = sized(_lifted(config), config.rows)
+    elif config.protector in BUILDERS:
+        start = BUILDERS[config.protector](jax.random.key(config.seed))
+    else:
+        raise InputError(
+            f"protector {config.protector!r} has no builder; choose one of {', '.join(BUILDERS)}, or set coefficients "
+            f"to start from a hand-designed method: {', '.join(HAND_DESIGNED)}."
+        )
+    if isinstance(start, Stepwise) and not config.find_model().has_intercept:
+        # Rows are not centred then, and what buys their mean would ship as it is now.
+        start = _without_moments(start)
+    if config.directions is not None:
+        start = _in_directions(start, config)
+    if config.sampling_rates is not None:
+        start = dataclasses.replace(cast(Any, start), sampler=Poisson(config.sampling_rates[0]))
+    if config.num_steps is not None:
+        start = dataclasses.replace(cast(Any, start), num_steps=config.num_steps)
+    describe(start, config.protector, str(config.find_model()))
+    if not any(jax.tree.leaves(tunable(start))):
+        raise InputError(f"protector {config.protector!r} has no field that can be tuned; choose another one.")
+    return start if config.warm_start is None else warm_start(start, checkpoint.load(config.warm_start).protector)
+
+
+def _in_directions(start: Protector, config: MetaConfig) -> Stepwise:
+    """`start` in the principal directions of the source's rows, with which it needs no private means and moments."""
+    family, _ = families(config.source)
+    if not isinstance(family, TaskFamily) or not isinstance(start, Stepwise) or not config.find_model().has_intercept:
+        raise InputError(
+            f"directions are those of a table's rows, for steps of a model with an intercept; {config.protector} on "
+            f"tasks from {config.source} has none, so leave them out."
+        )
+    if config.unseen is not None:
+        family = family.of_classes(set(family.classes) - set(config.unseen))
+    geometry = PublicGeometry.of(np.asarray(family.x), cast(int, config.directions))
+    return dataclasses.replace(cast(Any, _without_moments(start)), geometry=geometry)
+
+
+def _without_moments(start: Stepwise) -> Stepwise:
+    """`start` without what it buys of the features' means and moments."""
+    return dataclasses.replace(cast(Any, start), centering=None, row_length=None, eigenbasis=None)
+
+
+def _lifted(config: MetaConfig) -> Protector:
+    """A hand-designed method as it sets itself up at budgets over the config's range, joined by polynomials."""
+    assert config.coefficients is not None
+    if config.protector not in HAND_DESIGNED:
+        raise InputError(
+            f"protector {config.protector!r} is no hand-designed method, whose constants could become polynomials; "
+            f"choose one of {', '.join(HAND_DESIGNED)}, or leave out coefficients."
+        )
+    method = HAND_DESIGNED[config.protector]
+
+    def at(epsilon: float) -> Protector:
+        adjacency = Adjacency.ZERO_OUT if method.adjacency is None else method.adjacency
+        budget = Budget(epsilon, config.delta, adjacency)
+        method.check(config.protector, budget, config.accountant)
+        return method(budget, str(config.find_model()), config.simulated_rows, config.accountant)
+
+    any_budget = at(1.0)
+    if "none" in any_budget.mechanisms:
+        raise InputError(f"protector {config.protector!r} is not private and has nothing to tune; choose another one.")
+    # Constants are the same everywhere; the ends of the range are where settings that depend on the budget differ most.
+    low, high = config.log_signal
+    count = config.coefficients
+    signals = [low + (high - low) * (index / (count - 1) if count > 1 else 0.5) for index in range(count)]
+    return lift([at(epsilon_for(config, any_budget, signal)) for signal in signals], signals)
+
+
+def warm_start(start: Protector, source: Protector) -> Protector:
+    """`start` with every parameter that may be tuned and that `source` has too, by path and shape.
+
+    What is fixed stays as the start has it: facts about its own public rows, and not about those of the source.
+    """
+    known = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(source)}
+
+    def take(path, leaf: jax.Array, may_be_tuned: bool) -> jax.Array:
+        found = known.get(jax.tree_util.keystr(path)) if may_be_tuned else None
+        return leaf if found is None or found.shape != leaf.shape else jnp.asarray(found)
+
+    return jax.tree_util.tree_map_with_path(take, start, tunable(start))

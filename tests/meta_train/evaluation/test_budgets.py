@@ -1,0 +1,131 @@
+"""Real budgets for what mu N alone does not determine: sampled queries, and Renyi orders."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.errors import InputError
+from l2p.models import Logistic, Square
+from l2p.privacy.accountants import Filter
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Adjacency, Event
+from l2p.privacy.prices import Accountant
+from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
+from l2p.protectors import HAND_DESIGNED
+from l2p.task import Rows
+from meta_train.config import MetaConfig
+from meta_train.evaluation import budgets
+from meta_train.evaluation.budgets import ByMu, Planned, budgets_for, budgets_of_shapes, epsilon_for, sized
+from meta_train.tasks.family import TaskBatch
+
+CONFIG = MetaConfig("t", "dpsgd", coefficients=1, accountant="rdp", simulated_rows=10_000, log_signal=(2.0, 7.0))
+DPSGD = HAND_DESIGNED["dpsgd"](Budget(1.0, 1e-8)).replace(num_steps=20)
+SIGNALS = jnp.array([2.0, 3.3, 5.1, 7.0])
+BATCH = TaskBatch(Rows(jnp.zeros((4, 50, 3)), jnp.zeros((4, 50)), jnp.ones((4, 50))), SIGNALS, jnp.zeros(4))
+
+
+@pytest.fixture(scope="module")
+def planned():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budgets, "PLANNED", 17)
+        return budgets_for(CONFIG, DPSGD)
+
+
+def test_tasks_of_every_sampling_rate_have_budgets_of_their_own(monkeypatch):
+    monkeypatch.setattr(budgets, "PLANNED", 3)
+    config = dataclasses.replace(CONFIG, num_features=(3, 4, 5, 3), sampling_rates=(0.1, 0.3, 0.1, 0.1))
+    found = budgets_of_shapes(config, DPSGD)
+    assert list(found) == list(config.shapes[:3])  # the last is the first again
+    first, second, third = found.values()
+    assert [simulated.accountants.sampler.rate() for simulated in (first, second)] == [0.1, 0.3]
+    assert first is third
+    plain = list(budgets_of_shapes(dataclasses.replace(CONFIG, num_features=(3, 4)), DPSGD).values())
+    assert plain[0] is plain[1]
+    assert plain[0].accountants.sampler == DPSGD.sampler
+
+
+def test_only_mu_n_matters_where_it_does():
+    agd = HAND_DESIGNED["agd"](Budget(1.0, 1e-8))
+    assert budgets_for(dataclasses.replace(CONFIG, accountant="zcdp"), agd) == ByMu("zcdp", "binary")
+
+
+def test_simulated_runs_know_what_kind_of_target_a_source_has(monkeypatch):
+    monkeypatch.setattr(budgets, "PLANNED", 3)
+    square = dataclasses.replace(CONFIG, model="square")
+    for protector in (HAND_DESIGNED["noisygd"](Budget(1.0, 1e-6)), DPSGD):
+        _, setups = budgets_for(square, protector).simulate(BATCH, Square(), capped=True)
+        assert setups.kind == "binary" != Square().kind()
+
+
+def test_tasks_get_the_signal_they_drew_to_half_a_spacing_and_rows_that_make_up_the_table(planned):
+    rows, setups = planned.simulate(BATCH, Logistic(), capped=True)
+    found = jax.vmap(lambda setup: setup.log_signal)(setups)
+    np.testing.assert_allclose(found, SIGNALS, atol=0.55 * 5.0 / 16)
+    np.testing.assert_allclose(rows.mask.sum(1), 10_000, rtol=1e-5)
+    assert setups.accountant.sampler == Poisson(0.05)
+    assert np.array_equal(setups.cap, setups.accountant.budget)
+    assert np.isinf(planned.simulate(BATCH, Logistic(), capped=False)[1].cap).all()
+
+
+def test_every_simulated_budget_is_one_that_a_filter_would_plan(planned):
+    epsilon = epsilon_for(CONFIG, DPSGD, 2.0)
+    real = Filter("rdp", Budget(epsilon, 1e-8), DPSGD.sampler, 20).accountant()
+    first = jax.tree.map(lambda leaf: leaf[0], planned.accountants)
+    for name in ("budget", "order", "coefficients"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(first, name), getattr(real, name))
+
+
+def test_tabled_noise_is_paid_for_and_hardly_more_than_the_least(planned):
+    shares = np.geomspace(2e-6, 1.0, 1999, dtype=np.float32)
+
+    def at(accountant):
+        costs = accountant.budget * shares
+        tabled = accountant.noise_multiplier(costs, sampled=True)
+        least = jax.vmap(lambda cost: Accountant.noise_multiplier(accountant, cost, sampled=True))(costs)
+        price = jax.vmap(lambda noise: accountant.price(Event("gaussian", noise), sampled=True))(tabled)
+        return price / costs, tabled / least
+
+    paid, ratio = jax.jit(jax.vmap(at))(jax.tree.map(lambda leaf: leaf[jnp.array([0, 8, 16])], planned.accountants))
+    assert float(paid.max()) <= 1.0
+    assert float(ratio.max()) < 1.005
+
+
+def test_fixed_size_batches_keep_their_rate_and_their_neighbours(monkeypatch):
+    monkeypatch.setattr(budgets, "PLANNED", 3)
+    sampled = sized(DPSGD.replace(sampler=FixedSize(1000, 10_000)), 50)
+    assert sampled.sampler == FixedSize(5, 50)
+    found = budgets_for(CONFIG, sampled)
+    assert isinstance(found, Planned)
+    _, setups = found.simulate(BATCH, Logistic(), capped=True)
+    assert setups.adjacency is Adjacency.REPLACE_ONE
+    # A mean is known half as well when a row may be replaced, and log(mu N / 2) is what tasks are drawn by.
+    np.testing.assert_allclose(found.log_signal[jnp.array([0, -1])], [2.0, 7.0], atol=0.01)
+
+
+@pytest.mark.parametrize("sampler", [FullBatch(), Poisson(0.1)])
+def test_samplers_without_a_size_need_none(sampler):
+    start = DPSGD.replace(sampler=sampler)
+    assert sized(start, 50) is start
+
+
+def test_permutation_epochs_are_planned_too(monkeypatch):
+    monkeypatch.setattr(budgets, "PLANNED", 2)
+    start = sized(DPSGD.replace(sampler=PermutationEpochs(2500, 10_000)), 48)
+    found = budgets_for(dataclasses.replace(CONFIG, accountant="gdp"), start)
+    assert isinstance(found, Planned)
+    assert found.accountants.sampler.steps_per_charge == 4
+
+
+def test_an_accountant_without_a_theorem_for_the_sampler_is_refused():
+    with pytest.raises(InputError, match="no theorem"):
+        budgets_for(dataclasses.replace(CONFIG, accountant="gdp"), DPSGD)
+
+
+def test_a_mechanism_that_the_accountant_does_not_price_is_refused():
+    start = HAND_DESIGNED["agd"](Budget(1.0, 1e-8)).replace(num_steps=5)
+    object.__setattr__(start, "selection", "unheard")
+    with pytest.raises(InputError, match="cannot price"):
+        budgets_for(CONFIG, start)

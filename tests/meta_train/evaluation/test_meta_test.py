@@ -1,0 +1,103 @@
+"""The meta-test: held-out tasks with something to learn, the same figures twice, and nothing else on a file changed."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from l2p import checkpoint
+from l2p.errors import InputError
+from l2p.models import Logistic
+from meta_train.evaluation import meta_test
+from meta_train.evaluation.budgets import ByMu
+from meta_train.tasks.sources import families
+from meta_train.training.starting_points import BUILDERS
+
+SIZES = {"num_tasks": 8, "num_rows": 64}
+CARD = {
+    "sources": ["breast_cancer"],
+    "created": "2026-01-01T00:00:00+00:00",
+    "command": "by hand",
+    "range": {"log_signal": [1.0, 5.0], "num_features": [4, 4]},
+    "config": {
+        "name": "mine",
+        "protector": "noisygd",
+        "source": "breast_cancer",
+        "num_features": [4],
+        "accountant": "gdp",
+    },
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    protector = BUILDERS["noisygd"](jax.random.key(0)).replace(num_steps=5)
+    checkpoint.save(protector, tmp_path / "mine.safetensors", CARD)
+    return tmp_path / "mine.safetensors"
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return meta_test.draw("breast_cancer", Logistic(), 4, **SIZES)
+
+
+def test_tasks_have_something_to_learn_and_both_parts_are_the_same_task(tasks):
+    assert tasks.trivial.size == 8
+    assert tasks.train.x.shape == tasks.test.x.shape == (8, 64, 4)
+    assert (np.asarray(tasks.optimum - tasks.trivial) > meta_test.MIN_GAIN).all()
+    # A minimiser of one part could not do so well on rows of another task.
+    assert float(tasks.optimum.mean()) > 0.75
+    # Columns are the same ones, in the same order: their means agree, as those of shuffled columns do not.
+    means = [np.asarray(part.x.mean(1)) for part in (tasks.train, tasks.test)]
+    assert np.abs(means[0] - means[1]).mean() < 0.5 * np.abs(means[0] - means[1][:, ::-1]).mean()
+
+
+def test_test_rows_are_in_no_training_row_and_both_are_held_out():
+    _, held_out = families("breast_cancer")
+    cut = held_out.x.shape[0] // 2
+    parts = [{row.tobytes() for row in np.asarray(half)} for half in (held_out.x[:cut], held_out.x[cut:])]
+    assert not parts[0] & parts[1]
+
+
+def test_figures_are_deterministic_and_parameters_stay_bit_equal(path):
+    before, card = safetensors.numpy.load_file(path), checkpoint.read_card(path)
+    figures = meta_test.update(path, **SIZES)
+    once = path.read_bytes()
+    assert meta_test.update(path, **SIZES) == figures
+    assert path.read_bytes() == once
+    after = safetensors.numpy.load_file(path)
+    assert before.keys() == after.keys()
+    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+    written = checkpoint.read_card(path)
+    assert written.pop("meta_test") == figures == json.loads(json.dumps(figures))
+    assert written == card
+    assert meta_test.update(path, **SIZES, seed=1) != figures
+
+
+def test_bands_cover_the_trained_range_and_one_below(path):
+    figures = meta_test.update(path, **SIZES)
+    edges = [band["log_signal"] for band in figures["bands"]]
+    assert edges == [[0.5 + 0.5 * i, 1.0 + 0.5 * i] for i in range(9)]
+    assert (figures["data"], figures["tasks"], figures["train_rows"]) == ("breast_cancer", 8, 64)
+    for band in figures["bands"]:
+        assert all(len(band[name]) == 3 for name in ("accuracy", "gain", "share_of_gap"))
+        assert 0.0 <= band["beat_trivial"] <= 1.0
+
+
+def test_more_signal_gives_more_accuracy_on_the_same_tasks(tasks):
+    protector = checkpoint.load("control").protector
+    low, high = (
+        meta_test.accuracies(protector, Logistic(), ByMu("gdp"), tasks, np.full(8, signal, np.float32), 0)
+        for signal in (0, 8)
+    )
+    assert float(high.mean()) > float(low.mean()) + 0.05
+
+
+def test_a_card_that_names_no_tasks_is_refused(path):
+    found = checkpoint.load(path)
+    card = {key: item for key, item in found.card.items() if key != "config"}
+    with pytest.raises(InputError, match="held out"):
+        meta_test.meta_test(dataclasses.replace(found, card=card))

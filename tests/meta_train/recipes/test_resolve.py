@@ -1,0 +1,88 @@
+"""Recipes: what they come to is what the cards of the checkpoints hold, and nothing else has to be kept."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from l2p import checkpoint
+from l2p.errors import InputError
+from meta_train.recipes import resolve, tuned
+
+FOLDER = Path(resolve.__file__).parent
+
+
+def test_there_are_a_dozen_files_at_most():
+    assert 0 < len(list(FOLDER.glob("*.toml"))) <= 12
+
+
+def test_every_checkpoint_has_a_recipe_and_every_recipe_a_checkpoint():
+    assert resolve.names() == checkpoint.names()
+
+
+@pytest.mark.parametrize("name", checkpoint.names())
+def test_a_recipe_is_the_config_on_the_card_of_its_checkpoint(name):
+    # As texts, in which 1 and 1.0, and lists and null, are told apart.
+    recipe, card = (json.dumps(config.__dict__) for config in (resolve.resolve(name), resolve.like(name)))
+    assert recipe == card
+
+
+@pytest.mark.parametrize("old", ["census", "paper-mnist-46", "control-digits-svm", "control-synthetic"])
+def test_an_old_name_is_the_recipe_of_the_new_one(old):
+    assert resolve.resolve(old) == resolve.resolve(checkpoint.canonical(old))
+    assert checkpoint.load(old).card["config"]["name"] == old
+
+
+def test_without_a_set_is_the_row_that_leaves_it_out():
+    assert resolve.resolve("universal", without="adult") == resolve.resolve("universal-no-adult")
+    assert resolve.resolve("probe", without="digits") == resolve.resolve("probe-no-digits")
+
+
+def test_without_a_row_the_set_is_left_out_of_the_source_and_of_what_is_started_from():
+    whole, left = resolve.resolve("universal"), resolve.resolve("universal", without="synthetic")
+    assert left.name == "universal-no-synthetic"
+    assert left.source == whole.source.removesuffix("+synthetic")
+    # control-universal has synthetic tasks, and starts from a control that has no others.
+    assert left.warm_start == "control-universal-no-synthetic"
+    same = {"name": whole.name, "source": whole.source, "warm_start": whole.warm_start}
+    assert dataclasses.replace(left, **same) == whole
+    # Every part that shares rows with it is left out.
+    assert "digits" not in resolve.resolve("control-universal", without="digits:3,5").source.replace("mnist", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "without", "phrase"),
+    [
+        ("universall", None, "did you mean 'universal'"),
+        ("noisygd", None, "--recipe tuned --method noisygd"),
+        ("universal", "california", "not made from california"),
+        ("regression", "adult", "not made from adult"),
+        ("plain-adult", "adult", "nothing is left"),
+        ("noisygd-tuned-svm-adult", "adult", "made from one set"),
+    ],
+)
+def test_what_has_no_recipe_is_refused_with_a_reason(name, without, phrase):
+    with pytest.raises(InputError, match=phrase):
+        resolve.resolve(name, without)
+
+
+def test_a_checkpoint_that_nobody_trained_cannot_be_trained_again():
+    with pytest.raises(InputError, match="hand-designed method"):
+        resolve.like("noisygd")
+
+
+def test_a_method_that_no_checkpoint_is_of_is_tuned_by_what_follows_from_it():
+    assert tuned.config_for("noisygd", "logistic", "breast_cancer").accountant == "gdp"
+    assert tuned.config_for("noisygd", "logistic", "breast_cancer").num_features == (8,)
+    agd = tuned.config_for("agd", "logistic", "digits:4,6")
+    assert (agd.accountant, agd.num_features, agd.num_steps) == ("rdp", None, 256)
+    assert agd.name == "agd-tuned-logistic-digits-4,6"
+    mlp = tuned.config_for("dpsgd", "mlp", "synthetic")
+    assert (mlp.accountant, mlp.coefficients, mlp.damping, mlp.steps, mlp.eval_every) == ("rdp", 3, 1.0, 240, 30)
+
+
+def test_recipes_are_known_without_the_tables(monkeypatch, tmp_path):
+    monkeypatch.setattr("l2p.data.load", None)
+    for name in resolve.names():
+        resolve.resolve(name)

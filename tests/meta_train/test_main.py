@@ -1,0 +1,52 @@
+"""`l2p meta-train`: one way of saying what to train, and a sentence for the others."""
+
+import json
+
+import pytest
+
+from l2p.errors import InputError
+from meta_train import __main__
+from meta_train.config import MetaConfig
+from meta_train.recipes import resolve, tuned
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The configs that were trained."""
+    found = []
+    monkeypatch.setattr(__main__, "meta_train", lambda config, out, progress: found.append(config) or out / "x")
+    monkeypatch.setattr(__main__.meta_test, "update_where_possible", lambda path: None)
+    return found
+
+
+def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
+    mine = tmp_path / "mine.json"
+    mine.write_text(json.dumps({"name": "mine", "protector": "control", "num_features": None}))
+    __main__.main(tmp_path, recipe="universal", without="adult")
+    __main__.main(tmp_path, like="universal-no-adult")
+    __main__.main(tmp_path, recipe="tuned", method="noisygd", source="adult", model="svm")
+    __main__.main(tmp_path, config=mine)
+    assert trained == [
+        resolve.resolve("universal-no-adult"),
+        resolve.resolve("universal-no-adult"),
+        tuned.config_for("noisygd", "svm", "adult"),
+        MetaConfig("mine", "control", num_features=None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "phrase"),
+    [
+        ({}, "by one of three"),
+        ({"recipe": "universal", "like": "universal"}, "by one of three"),
+        ({"like": "universal", "without": "adult"}, "out of a recipe"),
+        ({"recipe": "universal", "model": "svm"}, "need --recipe tuned"),
+        ({"recipe": "tuned"}, "named with --method"),
+        ({"recipe": "tuned", "method": "noisygd", "without": "adult"}, "made from one set"),
+        ({"recipe": "tuned", "method": "control"}, "not hand-designed"),
+    ],
+)
+def test_what_says_nothing_or_two_things_is_refused(trained, tmp_path, asked, phrase):
+    with pytest.raises(InputError, match=phrase):
+        __main__.main(tmp_path, **asked)
+    assert not trained

@@ -1,0 +1,219 @@
+"""Any hand-designed method, any model: meta-gradients and random search at equal compute, the better one shipped."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from l2p import checkpoint, lookup
+from l2p.errors import InputError
+from l2p.models import MODELS, find_model
+from l2p.privacy.budget import Budget
+from l2p.privacy.sampling import Poisson
+from l2p.protectors import HAND_DESIGNED
+from l2p.protectors.hand_designed import HandDesigned
+from l2p.task import Rows
+from meta_train.config import MetaConfig
+from meta_train.evaluation import budgets, meta_test
+from meta_train.evaluation.scores import evaluate, first_loss
+from meta_train.tasks.family import TaskFamily
+from meta_train.tasks.reference import best_loss, reference
+from meta_train.tasks.sources import families
+from meta_train.training import gradients, search
+from meta_train.training.gradient_against_search import GRADIENT_RUNS, trials
+from meta_train.training.loop import meta_train
+from meta_train.training.starting_points import starting_point
+from tests.later import others_later
+
+TINY = MetaConfig(
+    "noisygd-tuned-logistic-breast_cancer",
+    "noisygd",
+    source="breast_cancer",
+    coefficients=2,
+    num_steps=6,
+    method="both",
+    steps=4,
+    tasks=8,
+    rows=48,
+    num_features=(3,),
+    learning_rate=0.1,
+    eval_every=2,
+    eval_tasks=8,
+)
+
+
+def slow(problem):
+    """NoisyGD that hardly moves: what tuning has to find out."""
+    start = HAND_DESIGNED["noisygd"](problem.budget)
+    return start.replace(projector=start.projector.replace(hyperparameters={"learning_rate": jnp.array([-6.0])}))
+
+
+@pytest.mark.slow
+def test_both_ways_improve_a_badly_set_start(monkeypatch):
+    monkeypatch.setitem(HAND_DESIGNED, "slow", HandDesigned(slow))
+    generator = np.random.default_rng(0)
+    x = (generator.random((300, 8)) < 0.4).astype(np.float32)
+    family = TaskFamily.from_table(x, (x[:, 0] + x[:, 1] > 0).astype(np.float32))
+    config = dataclasses.replace(
+        TINY, protector="slow", steps=30, log_signal=(4.0, 8.0), num_features=(4,), num_steps=15, learning_rate=0.3
+    )
+    start = starting_point(config)
+    batch = family.sample(jax.random.key(7), config.find_model(), **config.task_arguments(4))
+    planned = budgets.budgets_for(config, start)
+    judge = jax.jit(lambda one: evaluate(one, jax.random.key(8), batch, config.find_model(), planned))
+    before = float(judge(start)["score"].mean())
+    # The search settles for unclipped gradients and small steps: eight tasks are few, and it follows no slope.
+    least_gain = {gradients: 0.3, search: 0.02}
+    for (method, gain), trial in zip(least_gain.items(), trials(config).values(), strict=True):
+        update, state = method.compiled(trial, family, start), method.init(start, trial)
+        for step in range(trial.steps):
+            state, _ = update(state, step)
+        assert float(judge(state.protector)["score"].mean()) < before - gain, method.__name__
+
+
+@pytest.mark.slow
+def test_the_better_of_both_ships_with_the_score_of_each_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    config = dataclasses.replace(TINY, steps=4)
+    whole = meta_train(config, tmp_path / "whole")
+    card = checkpoint.load(whole).card
+    scores = {method: trial["held_out_score"] for method, trial in card["trials"].items()}
+    assert card["won"] == min(scores, key=lambda method: scores[method])
+    assert card["held_out"]["held_out_score"] == scores[card["won"]]
+    assert card["trials"]["search"]["steps"] == GRADIENT_RUNS * card["trials"]["gradient"]["steps"]
+    assert card["config"]["method"] == "both"
+
+    compiled = search.compiled
+
+    def interrupted(*arguments):
+        update = compiled(*arguments)
+
+        def step(state, number):
+            if number == 11:
+                raise KeyboardInterrupt
+            return update(state, number)
+
+        return step
+
+    monkeypatch.setattr(search, "compiled", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        meta_train(config, tmp_path / "cut")
+    monkeypatch.undo()
+    first, second = (safetensors.numpy.load_file(path) for path in (whole, meta_train(config, tmp_path / "cut")))
+    assert first.keys() == second.keys()
+    assert all(first[name].tobytes() == second[name].tobytes() for name in first)
+
+
+@pytest.mark.slow
+def test_a_sampled_method_is_tuned_and_resolves_to_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(budgets, "PLANNED", 5)
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    config = dataclasses.replace(
+        TINY, name="dpsgd-tuned-logistic-breast_cancer", protector="dpsgd", accountant="rdp", method="gradient"
+    )
+    assert meta_train(config, tmp_path) == tmp_path / "dpsgd-tuned-logistic-breast_cancer.safetensors"
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    assert all(np.isfinite(json.loads(line)["score"]) for line in lines)
+    budget = Budget(0.5, 1e-6)
+    found = lookup.resolve("dpsgd:tuned", budget, "logistic", num_rows=500)
+    assert (found.accountant, found.protector.sampler, found.protector.num_steps) == ("rdp", Poisson(0.05), 6)
+    assert found.filter(budget).limit > 0
+    rates = found.protector.projector.hyperparameters["learning_rate"]
+    assert rates.shape == (2,)
+    assert float(rates[0]) != float(HAND_DESIGNED["dpsgd"](budget).projector.hyperparameters["learning_rate"][0])
+
+
+@pytest.mark.slow
+def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypatch):
+    monkeypatch.setattr(budgets, "PLANNED", 5)
+    config = dataclasses.replace(TINY, protector="agd", accountant="rdp")
+    start, (family, _) = starting_point(config), families("breast_cancer")
+    update, state = search.compiled(config, family, start), search.init(start, config)
+    for step in range(8):
+        state, metrics = update(state, step)
+        if step == 0:
+            first = float(metrics["score"])
+    assert np.isfinite(first)
+    assert float(state.best_score) < first
+
+
+@pytest.mark.slow
+def test_another_model_is_tuned_and_tested_by_its_own_loss(tmp_path):
+    config = dataclasses.replace(TINY, model="svm", method="gradient", name="noisygd-tuned-svm-breast_cancer")
+    path = meta_train(config, tmp_path)
+    card = checkpoint.load(path).card
+    assert card["models"] == ["svm"]
+    figures = meta_test.update(path, num_tasks=4, num_rows=48)
+    assert figures["tasks"] == 4
+
+
+def test_the_reference_of_a_loss_without_curvature_is_near_its_minimum():
+    svm = MODELS["svm"]
+    family, _ = families("breast_cancer")
+    batch = jax.jit(lambda key: family.sample(key, svm, 2, 200, 6, (1.0, 2.0)))(jax.random.key(0))
+    rows = jax.tree.map(lambda leaf: leaf[0], batch.rows)
+
+    def objective(params):
+        return jax.vmap(svm.loss, (None, 0, 0))(params, rows.x, rows.y).mean() + 0.5e-3 * params @ params
+
+    params, gradient_of = reference(svm, rows), jax.jit(jax.value_and_grad(objective))
+    found = float(objective(params))
+    for rate in np.geomspace(0.3, 1e-3, 2000):
+        params = params - rate * gradient_of(params)[1]
+    assert found < float(objective(params)) + 0.01
+    assert float(first_loss(svm, rows)) == 1.0
+
+
+@pytest.mark.parametrize("model", others_later(["logistic", "svm"], ["svm"]))  # by Newton's method, and by Adam
+def test_where_classes_are_separable_a_smaller_ridge_leaves_less_loss(model):
+    x = np.random.default_rng(0).random((60, 8)).astype(np.float32)
+    family = TaskFamily.from_table(x, (x[:, 0] > 0.5).astype(np.float32))
+    rows = Rows(family.x, family.y, jnp.ones(60))
+    loss = jax.jit(lambda rows, ridge: best_loss(find_model(model), rows, ridge))
+    losses = [float(loss(rows, ridge)) for ridge in (1e-1, 1e-2, 1e-3)]
+    assert losses[0] > 1.2 * losses[1] > 1.2**2 * losses[2] > 0
+    config = dataclasses.replace(TINY, model=model, ridge=1e-4)
+    batch = jax.jit(lambda key: family.sample(key, find_model(model), **config.task_arguments(3)))(jax.random.key(0))
+    first = jax.tree.map(lambda leaf: leaf[0], batch.rows)
+    np.testing.assert_allclose(batch.best_loss[0], loss(first, 1e-4), rtol=1e-2)
+    assert float(batch.best_loss[0]) < 0.99 * float(loss(first, 1e-2))
+
+
+def test_image_pairs_keep_every_column_and_only_their_digits():
+    family, held_out = families("digits:4,6")
+    batch = family.sample(jax.random.key(0), MODELS["logistic"], 8, 32, None, (1.0, 2.0))
+    assert batch.rows.x.shape == (8, 32, 64)
+    table = {row.tobytes() for row in np.asarray(family.x)}
+    assert all(row.tobytes() in table for row in np.asarray(batch.rows.x[0]))
+    assert not table & {row.tobytes() for row in np.asarray(held_out.x)}
+    rest, _ = families("digits:rest:4,6")
+    assert rest.classes == (0, 1, 2, 3, 5, 7, 8, 9)
+    tasks = rest.sample(jax.random.key(0), MODELS["logistic"], 8, 32, None, (1.0, 2.0)).rows
+    of_row = {row.tobytes(): int(label) for row, label in zip(np.asarray(rest.x), np.asarray(rest.y), strict=True)}
+    pairs = [{of_row[row.tobytes()] for row in np.asarray(task)} for task in tasks.x]
+    assert all(len(pair) == 2 for pair in pairs)
+    assert len({frozenset(pair) for pair in pairs}) > 3
+
+
+def test_drawn_columns_need_a_table_that_has_so_many():
+    pair, _ = families("digits:4,6")
+    with pytest.raises(InputError, match="64 columns"):
+        pair.sample(jax.random.key(0), MODELS["logistic"], 8, 32, 65, (1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"protector": "nonprivate"}, "nothing to tune"),
+        ({"protector": "census"}, "no hand-designed method"),
+        ({"model": "forest"}, "unknown"),
+        ({"method": "both", "constraint": "augmented_lagrangian"}, "cannot be compared"),
+        ({"delta": 0.1}, "delta"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused_with_a_reason(fields, words):
+    with pytest.raises(InputError, match=words):
+        starting_point(dataclasses.replace(TINY, **fields))

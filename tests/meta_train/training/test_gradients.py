@@ -1,0 +1,323 @@
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.errors import InputError
+from l2p.features import FeatureMap
+from l2p.models import Logistic
+from l2p.run import Simulation, start
+from l2p.simulate import mean_loss
+from meta_train.config import BANDS, MetaConfig
+from meta_train.evaluation.budgets import ByMu
+from meta_train.evaluation.scores import evaluate, first_loss, score, whole_run
+from meta_train.tasks.family import TaskFamily
+from meta_train.training import gradients, search
+from meta_train.training.constraints import MULTIPLIER_EVERY, constrained_targets, penalty
+from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
+from meta_train.training.starting_points import BUILDERS, warm_start
+
+MODEL = Logistic()
+STEPS = 8
+CONFIG = MetaConfig(
+    "t", "control", steps=40, tasks=8, rows=96, num_features=(5,), log_signal=(2.0, 7.0), learning_rate=0.05, seed=3
+)
+
+
+@pytest.fixture(scope="module")
+def family() -> TaskFamily:
+    generator = np.random.default_rng(0)
+    x = (generator.random((400, 10)) < 0.4).astype(np.float32)
+    return TaskFamily.from_table(x, (x[:, 0] + x[:, 1] > 0).astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def batch(family):
+    return jax.jit(lambda key: family.sample(key, MODEL, **CONFIG.task_arguments(5)))(jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def update(family):
+    return gradients.compiled(CONFIG, family, short("control"))
+
+
+def short(name: str):
+    return BUILDERS[name](jax.random.key(0)).replace(num_steps=STEPS)
+
+
+def moved(before, after) -> dict[str, bool]:
+    """Which parameters changed, by path."""
+    pairs = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
+    return {jax.tree_util.keystr(path): not np.array_equal(old, new) for (path, old), new in pairs}
+
+
+@pytest.mark.parametrize("estimator", ["backpropagation", pytest.param("evolution", marks=pytest.mark.slow)])
+def test_meta_training_lowers_the_score_on_its_family(estimator, update, family, batch):
+    if estimator == "evolution":
+        update = gradients.compiled(dataclasses.replace(CONFIG, estimator=estimator), family, short("control"))
+    state = gradients.init(short("control"), CONFIG)
+    judge = jax.jit(lambda protector: evaluate(protector, jax.random.key(9), batch, MODEL, ByMu("gdp"))["score"].mean())
+    before = float(judge(state.protector))
+    for step in range(CONFIG.steps):
+        state, metrics = update(state, step)
+    assert np.isfinite(float(metrics["score"]))
+    assert float(judge(state.protector)) < before - 0.1
+
+
+def test_fixed_parameters_never_move(update):
+    start = short("control")
+    state, _ = update(gradients.init(start, CONFIG), 0)
+    changed = moved(start, state.protector)
+    assert not changed[".centering.row_norm"]
+    assert not changed[".centering.target_norm"]
+    assert changed[".scheduler.log_clip_norm"]
+    assert changed[".projector.log_learning_rate"]
+
+
+def test_a_shape_that_has_several_turns_is_compiled_once(family, monkeypatch):
+    compiled = []
+
+    def jit(function):
+        compiled.append(function.keywords["shape"].num_features)
+        return lambda state, step: function.keywords["shape"].num_features
+
+    monkeypatch.setattr(jax, "jit", jit)
+    update = gradients.compiled(dataclasses.replace(CONFIG, num_features=(3, 5, 3, 4)), family, short("control"))
+    assert [update(None, step) for step in range(6)] == [3, 5, 3, 4, 3, 5]
+    assert compiled == [3, 5, 4]
+
+
+def test_alternation_moves_one_group_at_a_time():
+    config, start = dataclasses.replace(CONFIG, alternate=(1, 2)), short("control")
+    ones, adam_step = jax.tree.map(jnp.ones_like, start), jax.jit(gradients.adam_step, static_argnums=3)
+    for step, group in ((0, "scheduler"), (1, "projector"), (2, "projector"), (3, "scheduler")):
+        after, _ = adam_step(gradients.init(start, CONFIG), ones, jnp.array(step), config)
+        for path, changed in moved(start, after).items():
+            fixed = path in (".centering.row_norm", ".centering.target_norm")
+            mine = path.startswith((".scheduler", ".centering")) == (group == "scheduler")
+            assert changed == (mine and not fixed), (step, path)
+
+
+def test_one_diverging_task_moves_the_mean_gradient_by_at_most_its_share(update):
+    # Adam forgets scale, so look at the averaged gradient through the first moment: (1 - 0.9) * mean gradient.
+    diverging = short("control")
+    diverging = diverging.replace(
+        projector=diverging.projector.replace(log_learning_rate=diverging.projector.log_learning_rate.at[0].set(12.0))
+    )
+    state, metrics = update(gradients.init(diverging, CONFIG), 0)
+    moments = [state.adam[name].mu for name in ("scheduler", "projector")]
+    size = np.sqrt(sum(float(jnp.square(leaf).sum()) for leaf in jax.tree.leaves(moments)))
+    assert float(metrics["largest_gradient_norm"]) > 1.0
+    assert size <= 0.1 * gradients.TASK_GRADIENT_NORM + 1e-6
+
+
+def overspending():
+    """The paper's pair, that spends exp(0.6) times the budget at first."""
+    protector = short("paper")
+    protector.scheduler.network["head"]["bias"] -= 0.3
+    return protector
+
+
+@pytest.mark.slow
+def test_whole_runs_and_segments_meet_the_budget_and_agree(family, batch):
+    judge = jax.jit(lambda protector: evaluate(protector, jax.random.key(9), batch, MODEL, ByMu("ctcdp")))
+    scores = {}
+    for objective in ("final", "truncated"):
+        config = dataclasses.replace(
+            CONFIG,
+            steps=400,
+            objective=objective,
+            unroll=STEPS // 2,
+            constraint="augmented_lagrangian",
+            accountant="ctcdp",
+            learning_rate=0.01,
+        )
+        start = overspending()
+        update, state = gradients.compiled(config, family, start), gradients.init(start, config)
+        assert float(jnp.abs(judge(start)["constraint"]).mean()) > 0.5
+        for step in range(config.steps):
+            state, _ = update(state, step)
+        report = judge(state.protector)
+        # `paper`, of 2,400 steps, is held to 1 % in tests/test_shipped.py; 400 come to .8 to 2.2 %, by rounding.
+        assert float(jnp.abs(report["constraint"]).mean()) < 0.04
+        scores[objective] = float(report["score"].mean())
+        if objective == "truncated":
+            np.testing.assert_allclose(state.constraint.targets.mean(-1), 1.0, rtol=0.01)
+    # Where 400 steps lead an LSTM hangs on rounding, too: by up to .2 either way.
+    assert scores["truncated"] == pytest.approx(scores["final"], abs=0.25)
+    assert scores["final"] < float(judge(short("paper"))["score"].mean()) - 0.3
+
+
+@pytest.mark.slow
+def test_the_soft_constraint_trains_scheduler_and_projector(family, batch):
+    config = dataclasses.replace(
+        CONFIG, steps=120, constraint="soft", accountant="ctcdp", learning_rate=0.01, alternate=(1, 5)
+    )
+    judge = jax.jit(lambda protector: evaluate(protector, jax.random.key(9), batch, MODEL, ByMu("ctcdp")))
+    start = short("paper")
+    update, state = gradients.compiled(config, family, start), gradients.init(start, config)
+    for step in range(config.steps):
+        state, _ = update(state, step)
+    before, after = (float(judge(one)["score"].mean()) for one in (start, state.protector))
+    assert after < before - 0.2
+    assert moved(start.scheduler, state.protector.scheduler)[".network['head']['bias']"]
+
+
+def test_gradient_of_a_soft_run_is_its_slope(batch):
+    setup = jax.tree.map(lambda leaf: leaf[3], ByMu("ctcdp").simulate(batch, MODEL, capped=False)[1])
+    rows, best = jax.tree.map(lambda leaf: leaf[3], (batch.rows, batch.best_loss))
+    start = overspending().replace(projector=short("noisygd").projector)  # the paper's own does not move at first
+
+    @jax.jit
+    def value(shift: jax.Array) -> jax.Array:
+        head = start.scheduler.network["head"]
+        network = {**start.scheduler.network, "head": {**head, "bias": head["bias"] + shift}}
+        protector = start.replace(scheduler=start.scheduler.replace(network=network))
+        return soft_run(protector, rows, best, setup, jax.random.key(1))[0]
+
+    # Between kinks: the budget ends at the same step on both sides.
+    at, width = jnp.array(0.02), 0.004
+    slope = (value(at + width) - value(at - width)) / (2 * width)
+    np.testing.assert_allclose(jax.grad(value)(at), slope, rtol=0.03)
+
+
+def test_observed_gradients_are_constants_to_a_meta_gradient(batch):
+    model, rows = with_constant_gradients(MODEL), jax.tree.map(lambda leaf: leaf[0], batch.rows)
+    assert model == with_constant_gradients(Logistic())
+    params, features, clip_norm = jnp.full(6, 0.3), FeatureMap.identity(5), jnp.array(0.1)
+    chex.assert_trees_all_equal(*(m.clipped_gradient_sum(params, rows, features, clip_norm) for m in (model, MODEL)))
+    jacobian = jax.jacobian(lambda *at: model.clipped_gradient_sum(at[0], rows, features, at[1]), (0, 1))
+    in_params, in_clip_norm = jacobian(params, clip_norm)
+    assert not in_params.any()
+    assert in_clip_norm.any()
+    assert jax.grad(lambda at: mean_loss(at, model, rows))(params).any()
+
+
+@pytest.mark.slow
+def test_stopping_the_inner_gradient_changes_what_is_learned(family, update):
+    start = short("control")
+    stopped = gradients.compiled(dataclasses.replace(CONFIG, inner_gradient=False), family, start)
+    states = [step(gradients.init(start, CONFIG), 0)[0] for step in (update, stopped)]
+    learned = [state.adam["projector"].mu.projector.log_learning_rate for state in states]
+    assert np.isfinite(learned).all()
+    assert not np.allclose(*learned, rtol=1e-3)
+
+
+def test_segments_add_up_to_the_whole_run(batch):
+    protector, key = short("noisygd"), jax.random.key(5)
+    setup = jax.tree.map(lambda leaf: leaf[3], ByMu("gdp").simulate(batch, MODEL, capped=True)[1])
+    rows, best = jax.tree.map(lambda leaf: leaf[3], (batch.rows, batch.best_loss))
+    _, (run, _) = first_segment(protector, rows, best, setup, key, STEPS // 2)
+    _, (run, _) = next_segment(protector, run, rows, best, setup, key, STEPS // 2)
+    whole, whole_spent = whole_run(protector, rows, best, setup, key)
+    params = protector.finish(run.params, run.state, setup)
+    np.testing.assert_allclose(score(mean_loss(params, MODEL, rows), best, first_loss(MODEL, rows)), whole, rtol=1e-5)
+    np.testing.assert_allclose(run.ledger.spent / setup.accountant.budget, whole_spent, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_truncated_unrolls_train_too(family):
+    config = dataclasses.replace(CONFIG, objective="truncated", unroll=4)
+    start = short("noisygd")
+    state, metrics = gradients.compiled(config, family, start)(gradients.init(start, config), 0)
+    assert np.isfinite(float(metrics["score"]))
+    assert moved(start, state.protector)[".projector.hyperparameters['learning_rate']"]
+
+
+def test_segments_spend_an_even_share_each(batch):
+    setup = jax.tree.map(lambda leaf: leaf[2], ByMu("ctcdp").simulate(batch, MODEL, capped=False)[1])
+    rows, best = jax.tree.map(lambda leaf: leaf[2], (batch.rows, batch.best_loss))
+    even, key = short("paper"), jax.random.key(0)  # its head starts at zero: the even schedule
+    _, (run, first) = first_segment(even, rows, best, setup, key, 2)
+    _, (_, second) = next_segment(even, run, rows, best, setup, key, 2)
+    np.testing.assert_allclose([first, second], 1.0, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_multipliers_move_once_per_step_however_many_segments(family):
+    config = dataclasses.replace(
+        CONFIG,
+        objective="truncated",
+        unroll=4,
+        constraint="augmented_lagrangian",
+        accountant="ctcdp",
+        learning_rate=1e-6,  # the scheduler stays where it is
+    )
+    start = overspending()
+    state, _ = gradients.compiled(config, family, start)(gradients.init(start, config), MULTIPLIER_EVERY - 1)
+    h = np.exp(0.6) - 1.0
+    # One step of ten was seen, so spending looks a tenth of what it is, and even: targets do not move apart.
+    spent, mu = (1.0 + h) / 10, penalty(jnp.array(9), config)
+    targets, global_h = constrained_targets(jnp.full(2, spent), jnp.array(0.0), mu)
+    np.testing.assert_allclose(state.constraint.targets, jnp.broadcast_to(targets, (BANDS, 2)), rtol=0.1)
+    np.testing.assert_allclose(state.constraint.multipliers, -(spent - targets[0]) / mu, rtol=0.2)
+    np.testing.assert_allclose(state.constraint.global_multiplier, -4 * global_h / mu, rtol=0.2)
+    assert float(jnp.abs(state.constraint.spent).max()) == 0.0
+
+
+def test_a_lower_floor_tells_small_excesses_apart():
+    def gap(floor: float) -> float:
+        near, nearer = (
+            score(jnp.array(0.5 + excess), jnp.array(0.5), jnp.array(0.7), floor) for excess in (1e-3, 1e-4)
+        )
+        return float(near - nearer)
+
+    assert gap(0.02) < 0.25 < 1.5 < gap(5e-4)
+    with pytest.raises(InputError, match="positive"):
+        dataclasses.replace(CONFIG, excess_floor=0.0)
+
+
+def test_segments_that_do_not_fit_the_run_are_refused(family):
+    config = dataclasses.replace(CONFIG, objective="truncated", unroll=3)
+    with pytest.raises(InputError, match="does not divide"):
+        gradients.compiled(config, family, short("noisygd"))(gradients.init(short("noisygd"), config), 0)
+
+
+def test_a_cap_that_does_not_bind_only_measures(batch):
+    setup = jax.tree.map(lambda leaf: leaf[0], ByMu("ctcdp").simulate(batch, MODEL, capped=False)[1])
+    rows = jax.tree.map(lambda leaf: leaf[0], batch.rows)
+    begun, _ = start(short("paper"), MODEL.init(5), rows, setup, Simulation(jax.random.key(0)))
+    assert np.isinf(float(begun.ledger.budget))
+    assert np.isfinite(float(setup.accountant.budget))
+
+
+def test_random_search_keeps_the_best_and_starts_from_the_start(family):
+    config = dataclasses.replace(CONFIG, method="search", accountant="zcdp", steps=12)
+    update, state = search.compiled(config, family, short("noisygd")), search.init(short("noisygd"), config)
+    best = []
+    for step in range(config.steps):
+        state, metrics = update(state, step)
+        best.append(float(metrics["best_score"]))
+        if step == 0:
+            assert not any(moved(short("noisygd"), state.protector).values())
+    assert best == sorted(best, reverse=True)
+    assert best[-1] < best[0]
+
+
+def test_warm_start_takes_shared_parameters_and_keeps_new_ones():
+    control = short("control")
+    control = control.replace(averaging=control.averaging + 7.0)
+    census = warm_start(short("census"), control)
+    assert np.array_equal(census.averaging, control.averaging)
+    assert census.projector.coordinate_network is not None
+
+
+def test_a_curriculum_begins_with_the_upper_half_of_the_budgets(monkeypatch):
+    class Drawn(Exception):
+        """Tells the range of budgets that was asked for."""
+
+    def sample(self, key, model, **arguments):
+        raise Drawn(*map(float, arguments["log_signal"]))
+
+    monkeypatch.setattr(TaskFamily, "sample", sample)
+    config = dataclasses.replace(CONFIG, steps=40, curriculum=0.5, log_signal=(1.0, 5.0))
+    family = TaskFamily(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(0))
+    asked = {}
+    for step in (0, 10, 20, 39):
+        with pytest.raises(Drawn) as drawn:
+            gradients.update(None, jnp.array(step), config, family, None, config.shapes[0])
+        asked[step] = drawn.value.args
+    assert asked == {0: (3.0, 5.0), 10: (2.0, 5.0), 20: (1.0, 5.0), 39: (1.0, 5.0)}

@@ -1,0 +1,234 @@
+import dataclasses
+import json
+from typing import ClassVar
+
+import chex
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from l2p import checkpoint
+from l2p.errors import InputError
+from l2p.privacy.sampling import Poisson
+from l2p.protectors import PublicGeometry
+from meta_train.config import MetaConfig, Shape
+from meta_train.evaluation import budgets
+from meta_train.evaluation.held_out import Evaluator
+from meta_train.recipes import resolve
+from meta_train.tasks.sources import families
+from meta_train.training.loop import _ship, meta_train
+from meta_train.training.starting_points import starting_point, warm_start
+
+CONFIG = MetaConfig(
+    "tiny", "noisygd", source="breast_cancer", steps=4, tasks=8, rows=32, num_features=(3,), eval_every=2, eval_tasks=8
+)
+
+
+def read(path):
+    return safetensors.numpy.load_file(path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What an uninterrupted training ships."""
+    return meta_train(CONFIG, tmp_path_factory.mktemp("whole"))
+
+
+def test_an_interrupted_training_resumes_to_the_same_bits(whole, tmp_path, monkeypatch):
+    from meta_train.training import gradients
+
+    compiled = gradients.compiled
+
+    def interrupted(config, family, start):
+        update = compiled(config, family, start)
+
+        def step(state, number):
+            if number == 3:
+                raise KeyboardInterrupt
+            return update(state, number)
+
+        return step
+
+    monkeypatch.setattr(gradients, "compiled", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        meta_train(CONFIG, tmp_path / "cut")
+    monkeypatch.undo()
+    resumed = meta_train(CONFIG, tmp_path / "cut")
+    first, second = read(whole), read(resumed)
+    assert first.keys() == second.keys()
+    for name in first:
+        assert np.array_equal(first[name], second[name]), name
+    lines = [json.loads(line)["step"] for line in (tmp_path / "cut" / "log.jsonl").read_text().splitlines()]
+    assert lines == [0, 1, 2, 3]
+
+
+def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(whole):
+    loaded = checkpoint.load(whole)
+    assert loaded.card["sources"] == ["breast_cancer"]
+    assert loaded.card["range"]["num_features"] == [3, 3]
+    assert loaded.card["command"] == "l2p meta-train --like tiny --out OUT"
+    assert resolve.like(str(whole)) == CONFIG
+    assert loaded.card["seconds"] > 0
+    assert loaded.card["peak_memory_mib"] > 0
+    lines = [json.loads(line) for line in (whole.parent / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert ["held_out_score" in line for line in lines] == [False, True, False, True]
+
+
+@pytest.mark.slow
+def test_a_training_that_only_did_harm_ships_what_it_started_from(tmp_path):
+    start = starting_point(CONFIG)
+    path = meta_train(dataclasses.replace(CONFIG, steps=2, learning_rate=30.0), tmp_path)
+    chex.assert_trees_all_equal(checkpoint.load(path).protector, start)
+
+
+@pytest.mark.slow
+def test_a_card_says_what_was_gained(tmp_path):
+    path = meta_train(dataclasses.replace(CONFIG, steps=1, learning_rate=0.0, gain_rounds=2), tmp_path)
+    gains = checkpoint.load(path).card["held_out"]["gains"]
+    assert gains["mean"] == gains["standard_error"] == [0.0] * 8
+
+
+def test_shapes_are_the_range_on_the_card_and_what_ships_draws_batches_of_the_first_rate(tmp_path):
+    shapes = {"num_features": (3, 5), "num_classes": (4, 3), "sampling_rates": (0.5, 0.25)}
+    drawn = {"source": "synthetic:classes:3", "model": "softmax:3", "accountant": "rdp"}
+    config = dataclasses.replace(CONFIG, **shapes, **drawn)
+    assert config.shapes == (Shape(3, 4, 0.5), Shape(5, 3, 0.25))
+    start = starting_point(config)
+    assert start.sampler == Poisson(0.5)
+    trained = checkpoint.load(_ship(config, tmp_path, start, {}, 0.0, config.num_features)).card["range"]
+    assert trained["num_features"] == [3, 5]
+    assert trained["num_classes"] == [3, 4]
+    assert trained["sampling_rate"] == [0.25, 0.5]
+
+
+@pytest.mark.slow
+def test_a_training_takes_shapes_in_turns_and_judges_all_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(budgets, "PLANNED", 3)
+    shapes = {"num_features": (3, 5), "num_classes": (4, 3), "sampling_rates": (0.5, 0.25)}
+    drawn = {"source": "synthetic:classes:3", "model": "softmax:3", "log_signal": (3.0, 6.0), "num_steps": 5}
+    config = dataclasses.replace(CONFIG, steps=2, accountant="rdp", gain_rounds=1, **shapes, **drawn)
+    held_out = checkpoint.load(meta_train(config, tmp_path)).card["held_out"]
+    assert np.isfinite(held_out["held_out_score_per_budget"]).all()
+    assert held_out["gains"]["tasks"] == 2
+
+
+def test_gains_are_paired_by_task_and_told_apart_by_band():
+    # A shape that training visits twice has the same held-out tasks, and they count once.
+    config = dataclasses.replace(CONFIG, num_features=(3, 3), eval_tasks=16, gain_rounds=2)
+    start = starting_point(config)
+    held_out = families(config.source)[1]
+    still = dataclasses.replace(start, num_steps=1)
+    evaluator = Evaluator(config, held_out, still)
+    gains, losses = evaluator.gains(start), Evaluator(config, held_out, start).gains(still)
+    assert gains["tasks"] == 2 * 2
+    np.testing.assert_allclose(gains["log_signal"], np.linspace(*config.log_signal, 9), atol=1e-4)
+    np.testing.assert_allclose(gains["mean"], -np.array(losses["mean"]))
+    # One step gets nowhere where the budget allows fifty of them.
+    assert gains["mean"][-1] > 4 * gains["standard_error"][-1] > 0
+    # Training chooses by what would run in each band.
+    in_bands = [evaluator(one)["held_out_score_per_budget"] for one in (start, still)]
+    assert evaluator.merit(evaluator(start)) == pytest.approx(np.minimum(*in_bands).mean())
+    assert evaluator.merit(evaluator.before) == pytest.approx(evaluator.before["held_out_score"], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_gains_on_a_mixture_are_told_apart_by_source_and_sum_up():
+    config = dataclasses.replace(
+        CONFIG, source="breast_cancer+synthetic", num_features=(3, 40), eval_tasks=8, gain_rounds=2
+    )
+    start = starting_point(config)
+    evaluator = Evaluator(config, families(config.source)[1], dataclasses.replace(start, num_steps=1))
+    gains = evaluator.gains(start)
+    few, many = (gains["by_source"][name] for name in ("breast_cancer", "synthetic"))
+    # The table has 30 columns, and sits out the tasks of 40.
+    assert (few["tasks"], many["tasks"], gains["tasks"]) == (2, 4, 6)
+    np.testing.assert_allclose(gains["mean"], (2 * np.array(few["mean"]) + 4 * np.array(many["mean"])) / 6, atol=1e-4)
+
+
+def test_a_finished_training_is_not_repeated_and_another_is_refused(whole):
+    first, log = read(whole), (whole.parent / "log.jsonl").read_text()
+    again = read(meta_train(CONFIG, whole.parent))
+    assert (whole.parent / "log.jsonl").read_text() == log
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    with pytest.raises(InputError, match="another config"):
+        meta_train(dataclasses.replace(CONFIG, seed=1), whole.parent)
+
+
+def test_an_unknown_starting_point_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no builder"):
+        meta_train(dataclasses.replace(CONFIG, protector="nothing"), tmp_path)
+
+
+ALONG_DIRECTIONS = {"source": "digits:rest:3,5", "num_features": None, "directions": 5, "fresh_rows": True}
+
+
+def directions_of(*unseen):
+    family, _ = families(ALONG_DIRECTIONS["source"])
+    return PublicGeometry.of(np.asarray(family.x)[~np.isin(np.asarray(family.y), unseen)], 5)
+
+
+def assert_same_directions(geometry, expected):
+    for name in ("center", "directions", "variances"):
+        np.testing.assert_array_equal(getattr(geometry, name), getattr(expected, name))
+
+
+@pytest.mark.slow
+def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
+    config = dataclasses.replace(CONFIG, num_steps=4, unseen=(7, 9), **ALONG_DIRECTIONS)
+    found = checkpoint.load(meta_train(config, tmp_path))
+    assert_same_directions(found.protector.geometry, directions_of(7, 9))
+    assert found.protector.centering is None
+    assert found.card["range"]["num_features"] == [64, 64]
+
+
+class HarmEverywhere:
+    """An evaluator to which every step does harm."""
+
+    before: ClassVar = {"held_out_score": 0.0}
+
+    def __init__(self, config, family, start):
+        pass
+
+    def __call__(self, protector):
+        return {"held_out_score": 1.0, "held_out_score_per_budget": [1.0]}
+
+    def merit(self, report):
+        return report["held_out_score"]
+
+    def final(self, protector):
+        return {}
+
+
+def one_up(state, step):
+    return state.replace(protector=jax.tree.map(lambda leaf: leaf + 1, state.protector)), {"score": 1.0}
+
+
+@pytest.mark.parametrize("unseen", [None, (7, 9)])
+def test_what_unseen_classes_judge_they_did_not_choose(tmp_path, monkeypatch, unseen):
+    monkeypatch.setattr("meta_train.training.gradients.compiled", lambda *_: one_up)
+    monkeypatch.setattr("meta_train.training.loop.Evaluator", HarmEverywhere)
+    config = dataclasses.replace(CONFIG, steps=2, unseen=unseen, **ALONG_DIRECTIONS)
+    moved = 0 if unseen is None else 2
+    shipped = jax.tree.map(lambda leaf: leaf + moved, starting_point(config))
+    chex.assert_trees_all_close(checkpoint.load(meta_train(config, tmp_path)).protector, shipped)
+
+
+def test_a_warm_start_takes_what_was_tuned_and_no_facts_about_other_rows():
+    config = dataclasses.replace(CONFIG, **ALONG_DIRECTIONS)
+    whole, fold = starting_point(config), starting_point(dataclasses.replace(config, unseen=(7, 9)))
+    tuned = dataclasses.replace(whole.geometry, log_power=whole.geometry.log_power + 1.0)
+    started = warm_start(fold, dataclasses.replace(whole, geometry=tuned))
+    np.testing.assert_array_equal(started.geometry.log_power, tuned.log_power)
+    assert_same_directions(started.geometry, directions_of(7, 9))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"source": "synthetic"}, {"protector": "agd"}, {"source": "random_quadratics", "model": "quadratic"}],
+)
+def test_directions_that_no_table_has_or_no_step_follows_are_refused(change):
+    config = dataclasses.replace(CONFIG, **{"num_features": None, "directions": 5, **change})
+    with pytest.raises(InputError, match="directions are those of a table's rows"):
+        starting_point(config)
