@@ -24,6 +24,8 @@ import numpy as np
 import tyro
 
 from l2p import struct
+from l2p.compare.results import Estimate
+from l2p.compare.summary import markdown
 from l2p.oracle import Setup
 from l2p.protector import Protector
 from l2p.protectors import Decaying, MixProjector, Optax, ShareScheduler
@@ -31,8 +33,6 @@ from l2p.protectors.lstm import NUM_UNITS
 from l2p.protectors.networks import apply_lstm, init_lstm, init_mlp, lstm_carry
 from l2p.protectors.projectors import MEMORY, Averages, Projector
 from l2p.protectors.schedulers import Scheduler
-from l2p.results import Estimate
-from l2p.summary import markdown
 from meta_train.config import MetaConfig
 from meta_train.evaluation.budgets import budgets_for
 from meta_train.evaluation.scores import evaluate

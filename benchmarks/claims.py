@@ -26,16 +26,16 @@ import tyro
 from matplotlib.figure import Figure
 
 from l2p import struct
-from l2p.compare import load_rows, resolve_methods
-from l2p.compare_config import CompareConfig
-from l2p.conditioning import value
+from l2p.compare.config import CompareConfig
+from l2p.compare.methods import Ready
+from l2p.compare.results import Estimate
+from l2p.compare.runner import load_rows, resolve_methods
 from l2p.features import FeatureMap
-from l2p.methods import Ready
 from l2p.models import MODELS, Model
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
 from l2p.protectors import Stepwise
-from l2p.results import Estimate
+from l2p.protectors.conditioning import value
 from l2p.simulate import mean_loss, score, simulate, split
 from l2p.task import Rows
 

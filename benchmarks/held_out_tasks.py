@@ -12,7 +12,7 @@ import platform
 import jax
 import numpy as np
 
-from l2p import checkpoint
+from l2p.checkpoints import checkpoint
 from l2p.models import Logistic
 from meta_train.config import MetaConfig
 from meta_train.evaluation.budgets import ByMu

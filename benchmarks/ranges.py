@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import checkpoint
-from l2p.lookup import control_of
+from l2p.checkpoints import checkpoint
+from l2p.checkpoints.control import control_of
 from l2p.models import Logistic, Model, Softmax
 from meta_train.evaluation.budgets import ByMu
 from meta_train.evaluation.meta_test import Tasks, accuracies, draw

@@ -18,7 +18,7 @@ from large_table import NUM_FEATURES, table
 from ranges import difference
 
 from l2p import Budget, Rows
-from l2p.methods import find_method
+from l2p.compare.methods import find_method
 from l2p.models import Logistic
 from l2p.privacy.convert import gdp_mu
 from l2p.simulate import simulate, split

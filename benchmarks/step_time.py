@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.lookup import resolve
+from l2p.checkpoints.lookup import resolve
 from l2p.models import MODELS
 from l2p.oracle import Setup
 from l2p.privacy.budget import Budget

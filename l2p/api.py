@@ -13,9 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import intake, lookup
+from l2p import intake
+from l2p.checkpoints import lookup
+from l2p.checkpoints.lookup import Resolved
+from l2p.checkpoints.set_up import set_up
 from l2p.errors import InputError, NoResult, withheld
-from l2p.lookup import Resolved
 from l2p.models import Model, find_model
 from l2p.oracle import Setup
 from l2p.privacy.accountants import Filter
@@ -29,7 +31,6 @@ from l2p.privacy.noise import Entropy
 from l2p.privacy.reservation import Reservation, held
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
-from l2p.rehearsal import set_up
 from l2p.result import Result, answered, mechanisms
 from l2p.run import (
     Records,

@@ -38,7 +38,7 @@ class Demo:
 
     def run(self) -> int:
         """Run it."""
-        from l2p.demo import main
+        from l2p.commands.demo import main
 
         main(self.out)
         return 0

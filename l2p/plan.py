@@ -12,7 +12,8 @@ from typing import Any, cast
 import numpy as np
 from scipy.optimize import brentq
 
-from l2p import checkpoint, lookup
+from l2p.checkpoints import checkpoint, lookup
+from l2p.checkpoints.control import control_of
 from l2p.errors import InputError
 from l2p.models import plain_name
 from l2p.privacy import convert
@@ -257,7 +258,7 @@ def _warnings(
         )
     if not fits:
         yield f"{features} features are outside the {sizes[0]:g} to {sizes[1]:g} that it was made for."
-    control = lookup.control_of(card)
+    control = control_of(card)
     if control is not None and (not (reaches and fits) or control.is_level(signal)):
         yield f"{control.name} would run in its place: the constants that its networks were put on."
 

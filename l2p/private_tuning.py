@@ -12,8 +12,8 @@ import numpy as np
 
 from l2p import intake, struct
 from l2p.api import check, open_ledger, plan_run, private_train
+from l2p.checkpoints.lookup import Resolved
 from l2p.errors import InputError
-from l2p.lookup import Resolved
 from l2p.models import MODELS, NAMES, find_model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy import convert

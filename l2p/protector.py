@@ -28,7 +28,7 @@ class Protector(abc.ABC):
       adaptive_noise: whether noise levels or the stopping time depend on earlier answers. Such a run is certified by
         its filter at the cap, never by what it has spent so far. Say False only of noise and a stopping time that are
         the same on every table.
-      fixed: names of array fields that are never tuned; parts of a protector may have it too (`l2p.tunable`).
+      fixed: names of array fields that are never tuned; parts of one may have it too (`l2p.protectors.tunable`).
     """
 
     num_steps: int

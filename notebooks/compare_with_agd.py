@@ -29,11 +29,11 @@ import os
 import tempfile
 from pathlib import Path
 
-from l2p.compare import compare, curves
-from l2p.compare_config import CompareConfig
-from l2p.figures import against_epsilon, against_step
-from l2p.results import by_method
-from l2p.summary import report
+from l2p.compare.config import CompareConfig
+from l2p.compare.figures import against_epsilon, against_step
+from l2p.compare.results import by_method
+from l2p.compare.runner import compare, curves
+from l2p.compare.summary import report
 
 # %% [markdown]
 # ## Data and budgets

@@ -2,7 +2,7 @@
 
 import jax
 
-from l2p import checkpoint
+from l2p.checkpoints import checkpoint
 from meta_train.training.starting_points import BUILDERS
 
 CARD = {

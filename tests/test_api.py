@@ -14,10 +14,12 @@ import safetensors
 import scipy.stats
 
 import l2p
-from l2p import api, checkpoint, struct
+from l2p import api, struct
+from l2p.checkpoints import checkpoint
+from l2p.checkpoints.lookup import resolve
+from l2p.checkpoints.set_up import set_up
 from l2p.errors import InputError
 from l2p.features import FeatureMap
-from l2p.lookup import resolve
 from l2p.models import Logistic
 from l2p.privacy import THEOREM, Adjacency, Budget, Filter
 from l2p.privacy.book import Book
@@ -27,7 +29,6 @@ from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import ClippedGradient, FeatureSum
-from l2p.rehearsal import set_up
 from l2p.run import run
 from l2p.task import ArraySource, Rows, RowSource, Task
 from meta_train.training.starting_points import BUILDERS

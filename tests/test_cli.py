@@ -17,7 +17,8 @@ import pytest
 import safetensors
 from safetensors.numpy import load_file
 
-from l2p import api, checkpoint
+from l2p import api
+from l2p.checkpoints import checkpoint
 from l2p.cli import COMMANDS, main
 from l2p.errors import InputError
 from l2p.models import NAMES
@@ -578,7 +579,7 @@ def stand_in(monkeypatch, name, recorded):
 
 def test_compare_splits_methods_at_commas(monkeypatch, tmp_path):
     recorded = []
-    stand_in(monkeypatch, "l2p.compare", recorded)
+    stand_in(monkeypatch, "l2p.compare.runner", recorded)
     words = ["--methods", "census,paper", "agd:tuned", "--epsilon", ".05", ".1", "--data", "adult", "--seeds", "3"]
     assert main(["compare", *words, "--out", str(tmp_path)]) == 0
     config = recorded[0]
@@ -589,8 +590,8 @@ def test_compare_splits_methods_at_commas(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("module", "args", "expected"),
     [
-        ("l2p.demo", ["demo"], [None]),
-        ("l2p.demo", ["demo", "--out", "o"], [Path("o")]),
+        ("l2p.commands.demo", ["demo"], [None]),
+        ("l2p.commands.demo", ["demo", "--out", "o"], [Path("o")]),
         (
             "meta_train.__main__",
             ["meta-train", "--config", "c", "--out", "o", "--resume"],

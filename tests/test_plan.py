@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from l2p import checkpoint
+from l2p.checkpoints import checkpoint
 from l2p.commands.plan import Plan as Command
 from l2p.errors import InputError
 from l2p.models import Logistic

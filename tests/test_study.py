@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2p import results
+from l2p.compare import results
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "study.py"
 

@@ -64,8 +64,9 @@ class Apply:
         _claim(self.out)
         import jax  # only now: the checks above should answer at once
 
-        from l2p import api, private_choice
-        from l2p.compare_config import PRIVATE
+        from l2p import api
+        from l2p.compare import private_choice
+        from l2p.compare.config import PRIVATE
         from l2p.data import prepare, read_bounds, read_table
         from l2p.data.table import Kind, check_classes
         from l2p.models import find_model

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from l2p.compare_config import CompareConfig, parse_shard, read_fields
+from l2p.compare.config import CompareConfig, parse_shard, read_fields
 from l2p.errors import InputError
 
 
@@ -28,7 +28,7 @@ class Compare(CompareConfig):
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(CompareConfig)}
         values["methods"] = tuple(name for word in self.methods for name in word.split(",") if name)
 
-        from l2p.compare import main
+        from l2p.compare.runner import main
 
         main(CompareConfig(**values), shard, self.merge)
         return 0

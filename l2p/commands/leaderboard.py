@@ -17,7 +17,7 @@ class Leaderboard:
 
     def run(self) -> int:
         """Write it."""
-        from l2p.leaderboard import page
+        from l2p.compare.leaderboard import page
 
         text = page(self.results, self.out)
         if self.out is None:

@@ -30,7 +30,7 @@ class Protectors:
 
 
 def _print_first_floor() -> None:
-    from l2p import checkpoint
+    from l2p.checkpoints import checkpoint
     from l2p.protectors import HAND_DESIGNED
 
     cards = {card["name"]: card for card in _protectors()}
@@ -60,7 +60,7 @@ def _print_all() -> None:
 
 def _protectors() -> list[dict[str, Any]]:
     """Hand-designed methods, the first floor, and what studies need."""
-    from l2p import checkpoint
+    from l2p.checkpoints import checkpoint
     from l2p.privacy.budget import Budget
     from l2p.protectors import HAND_DESIGNED
 

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import optax
 
 from l2p import struct
-from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.accountants import Filter
 from l2p.privacy.sampling import FullBatch
 from l2p.protector import Protector
+from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.queries import ClippedGradient, NoisyLineSearch

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from l2p.conditioning import value
 from l2p.models import Model
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
+from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.objpert import ObjectivePerturbation, objpert

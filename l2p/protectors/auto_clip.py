@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.oracle import Setup
+from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.projectors import Optax

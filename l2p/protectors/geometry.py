@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import struct
-from l2p.conditioning import value
 from l2p.errors import InputError
 from l2p.features import Basis, FeatureMap
 from l2p.oracle import Setup
+from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Numbers, Polynomial
 
 #: Mean length that rows are brought to, as where their geometry is bought (`Centering`, `RowLength`).

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
+from l2p.protectors.conditioning import value
 from l2p.protectors.fields import MOST_UNROLLED, Between, Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.schedulers import noise_for_share, tail_share

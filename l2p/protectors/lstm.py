@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from l2p.conditioning import standardize
 from l2p.oracle import Oracle, Setup
+from l2p.protectors.conditioning import standardize
 from l2p.protectors.fields import Scalar
 from l2p.protectors.networks import LikeLSTM, apply_lstm, init_lstm, lstm_carry
 from l2p.protectors.projectors import Projector

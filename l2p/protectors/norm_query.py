@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle
+from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial, Scalar
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import ClippedGradient, GradientNorm

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from l2p.conditioning import value
 from l2p.errors import InputError
 from l2p.models import GeneralizedLinear, Model
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
+from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial, Positive
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.schedulers import SLACK

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import optax
 
 from l2p import struct
-from l2p.conditioning import value
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import NAMES, Model
@@ -23,15 +22,16 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import GRID_STEPS, HostNoise, Noise
 from l2p.privacy.sampling import FullBatch
 from l2p.protector import Protector
+from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.schedulers import noise_for_share
+from l2p.protectors.tunable import tunable
 from l2p.queries.base import Query, limit_norm, positive, within
 from l2p.run import Simulation, advance, start
 from l2p.simulate import mean_loss
 from l2p.task import Rows, in_blocks
-from l2p.tunable import tunable
 
 #: Rows that a block holds, at the least: fewer say nothing about a run.
 LEAST_ROWS = 32

@@ -14,9 +14,9 @@ from numpy.polynomial.polynomial import polyval
 from scipy.special import expit
 
 from l2p import struct
-from l2p.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.errors import InputError
 from l2p.oracle import Setup
+from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Coefficients, Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.schedulers import Observation

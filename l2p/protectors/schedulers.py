@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from l2p.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.oracle import Oracle
+from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
 

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import optax
 
 from l2p import struct
-from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
+from l2p.protectors.conditioning import value
 from l2p.protectors.eigenbasis import Eigenbasis
 from l2p.protectors.fields import Count, Polynomial, Positive, Scalar
 from l2p.protectors.geometry import PublicGeometry

@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from l2p import checkpoint, struct
+from l2p import struct
+from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup

@@ -13,9 +13,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from l2p import checkpoint
+from l2p.checkpoints import checkpoint
+from l2p.checkpoints.overlaps import overlaps
 from l2p.errors import InputError
-from l2p.lookup import overlaps
 from l2p.protectors import HAND_DESIGNED
 from meta_train.config import MetaConfig
 from meta_train.recipes import files, tuned

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from l2p import data
+from l2p.checkpoints.lookup import tuned_name
 from l2p.errors import InputError
-from l2p.lookup import tuned_name
 from l2p.models import find_model
 from l2p.privacy.accountants import default_accountant
 from l2p.privacy.budget import Budget

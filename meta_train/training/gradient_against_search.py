@@ -8,7 +8,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from l2p import checkpoint
+from l2p.checkpoints import checkpoint
 from meta_train.config import MetaConfig
 
 #: Simulated runs that differentiating one run counts as.

@@ -12,7 +12,7 @@ import optax
 from l2p import struct
 from l2p.errors import InputError
 from l2p.protector import Protector
-from l2p.tunable import combine, partition, tunable
+from l2p.protectors.tunable import combine, partition, tunable
 from meta_train.config import MetaConfig, Shape
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
 from meta_train.evaluation.scores import whole_run

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
-from l2p import checkpoint
+from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from l2p.models import plain_name
 from l2p.protector import Protector

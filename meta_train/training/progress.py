@@ -33,7 +33,7 @@ def draw(folder: Path) -> Path:
     Four panels: the score on training and on held-out tasks; the latter by band of budgets; the norms of meta-gradients
     before clipping; and, where spending is a constraint, how far off it is.
     """
-    # Imported late, as in `l2p.figures`.
+    # Imported late, as in `l2p.compare.figures`.
     from matplotlib.figure import Figure
 
     lines = read_log(folder / "log.jsonl")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.protector import Protector
-from l2p.tunable import around
+from l2p.protectors.tunable import around
 from meta_train.config import MetaConfig
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
 from meta_train.evaluation.scores import whole_run

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import checkpoint
+from l2p.checkpoints import checkpoint
+from l2p.checkpoints.lookup import describe
 from l2p.errors import InputError
-from l2p.lookup import describe
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.privacy.sampling import Poisson
@@ -33,7 +33,7 @@ from l2p.protectors import (
 )
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
-from l2p.tunable import lift, tunable
+from l2p.protectors.tunable import lift, tunable
 from meta_train.config import MetaConfig
 from meta_train.evaluation.budgets import epsilon_for, sized
 from meta_train.tasks.family import TaskFamily

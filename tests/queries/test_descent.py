@@ -11,7 +11,8 @@ import pytest
 from scipy import special, stats
 
 import l2p
-from l2p import api, lookup, struct
+from l2p import api, struct
+from l2p.checkpoints import lookup
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
 from l2p.privacy import Adjacency, Budget, sensitivity

@@ -12,7 +12,8 @@ import pytest
 from scipy import optimize, special, stats
 
 import l2p
-from l2p import api, lookup
+from l2p import api
+from l2p.checkpoints import lookup
 from l2p.cli import main
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from l2p import checkpoint
+from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from meta_train.recipes import resolve, tuned
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from l2p import checkpoint, lookup
+from l2p.checkpoints import checkpoint, lookup
 from l2p.errors import InputError
 from l2p.models import MODELS, find_model
 from l2p.privacy.budget import Budget

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from l2p import checkpoint
+from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from l2p.privacy.sampling import Poisson
 from l2p.protectors import PublicGeometry

@@ -1,0 +1,237 @@
+"""Frozen protectors by name, each a `.safetensors` file with a card in its metadata."""
+
+import dataclasses
+import datetime
+import difflib
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from l2p.checkpoints import card as checkpoint_card
+from l2p.checkpoints.shipped import index
+from l2p.checkpoints.structure import decode, encode
+from l2p.errors import InputError
+from l2p.json_fields import strict, violation
+from l2p.privacy.card import versions
+from l2p.protector import Protector
+from l2p.protectors import HAND_DESIGNED
+
+SUFFIX = ".safetensors"
+#: A protector of this many bytes would be hundreds of times the largest that ships; a larger file is not read.
+MOST_BYTES = 2**27
+#: The number formats of a checkpoint's arrays, as safetensors calls them.
+_FLOATS = ("F32", "F64")
+#: Ends the name of a method whose fields were tuned on public data.
+TUNED = ":tuned"
+_PACKAGE = Path(__file__).resolve().parents[1]
+#: Where names are looked up, in order: the checkout's folder, then the one inside an installed wheel. What users need
+#: lies on the first floor of either; what studies need lies in folders below the checkout's `STUDY`.
+FOLDERS = (_PACKAGE.parent / "checkpoints", _PACKAGE / "_checkpoints")
+STUDY = "study"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A protector as loaded.
+
+    Attributes:
+      protector: ready to run.
+      card: name, structure, models, sources (public data sets it was made from) and whatever else its maker wrote,
+        such as accountant, range {log_signal: [low, high], num_features: [low, high]}, budgets, seed, command, steps.
+      sha256: of the file.
+      arrays_sha256: of its parameters alone, whatever the card says.
+    """
+
+    protector: Protector
+    card: dict[str, Any]
+    sha256: str
+    arrays_sha256: str
+
+
+def save(protector: Protector, path: str | Path, card: Mapping[str, Any]) -> None:
+    """Write `protector` to `path`, whole or not at all.
+
+    Args:
+      card: must hold `sources`; `name` defaults to the file's, `models` to the protector's, and `versions` and
+        `created` to those of now; `structure` is filled in.
+
+    Raises:
+      InputError: a field holds what `load` would refuse.
+
+    >>> import tempfile
+    >>> from l2p.privacy.budget import Budget
+    >>> from l2p.protectors import HAND_DESIGNED
+    >>> path = Path(tempfile.mkdtemp(), "mine.safetensors")
+    >>> save(HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5)), path, {"sources": ["adult"]})
+    >>> load(path).protector.num_steps, load(path).card["name"]
+    (50, 'mine')
+    """
+    path = Path(path)
+    arrays: dict[str, np.ndarray] = {}
+    defaults = {
+        "name": path.name.removesuffix(SUFFIX),
+        "models": list(protector.models),
+        "versions": versions(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    full = {**defaults, **card, "structure": encode(protector, arrays)}
+    if broken := violation(full, checkpoint_card.SCHEMA):
+        raise ValueError(f"a checkpoint's card needs `name`, `models`, `sources` and so on: {': '.join(broken)}.")
+    try:
+        decode(full["structure"], arrays)
+    except InputError as error:
+        raise InputError(f"the protector cannot be saved, for {error}; mend the field.") from error
+    payload = safetensors.numpy.save(arrays, {"card": json.dumps(full, allow_nan=False)})
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_bytes(payload)
+    part.replace(path)
+
+
+def load(name: str | Path) -> Checkpoint:
+    """A checkpoint by name (looked up in `FOLDERS`) or by the path of its file.
+
+    Raises:
+      InputError: there is no such checkpoint, or the file is unreadable, is none of ours or is damaged.
+    """
+    path = find(name)
+    if path is None:
+        raise _unknown(str(name))
+    card, arrays = read_card(path), _arrays(path)
+    try:
+        protector = decode(card["structure"], arrays)
+        if isinstance(protector, Protector) and (unknown := arrays.keys() - _paths(protector)):
+            raise InputError(f"it holds the array {min(unknown)[:60]!r}, of which its card says nothing")
+    except InputError as error:
+        raise InputError(
+            f"the checkpoint {path} cannot be rebuilt, for {error}; fetch it again or update l2p."
+        ) from error
+    if not isinstance(protector, Protector):
+        raise InputError(f"checkpoint {path} holds no protector but part of one; save the whole protector.")
+    content = path.read_bytes()
+    header = int.from_bytes(content[:8], "little")
+    return Checkpoint(protector, card, _sha256(content), _sha256(content[8 + header :]))
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of the file at `path`, whose header can be read."""
+    with safetensors.safe_open(path, framework="numpy") as file:
+        for name in file.keys():  # noqa: SIM118 - the file is no mapping
+            kind = file.get_slice(name).get_dtype()
+            if kind not in _FLOATS or len(file.get_slice(name).get_shape()) > 2:
+                raise InputError(
+                    f"the checkpoint {path} cannot be rebuilt, for its array {name[:60]!r} holds {kind} in "
+                    f"{len(file.get_slice(name).get_shape())} dimensions, where up to two of {' or '.join(_FLOATS)} "
+                    "belong; fetch it again or update l2p."
+                )
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def _paths(protector: Any) -> set[str]:
+    """Where `encode` puts the arrays of a protector."""
+    arrays: dict[str, np.ndarray] = {}
+    encode(protector, arrays)
+    return set(arrays)
+
+
+def _unknown(name: str) -> InputError:
+    # Settings that were tuned are asked for as METHOD:tuned, whatever they were tuned on.
+    suffixed = sorted({one.split("-tuned-")[0] + TUNED for one in names() if "-tuned-" in one})
+    known = [*HAND_DESIGNED, *(one for one in first_floor() if "-tuned-" not in one), *suffixed]
+    near = difflib.get_close_matches(name, [*known, *names()], n=1)
+    meant = f" (did you mean {near[0]!r}?)" if near else ""
+    return InputError(
+        f"protector {name!r} is unknown{meant}; choose one of {', '.join(known)}, or pass a checkpoint's file."
+        + study_hint()
+    )
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def find(name: str | Path) -> Path | None:
+    """The file of a checkpoint: `name` itself if it is a path, else the first of that name in `FOLDERS`, or of the
+    name that it is an old one of."""
+    name = str(name)
+    if name.endswith(SUFFIX) or os.sep in name:
+        return Path(name)
+    files = _files()
+    return files.get(name) or files.get(canonical(name))
+
+
+def canonical(name: str) -> str:
+    """The name that an old one stands for; any other as it is."""
+    return next((found for folder in FOLDERS if (found := index(folder).aliases.get(name))), name)
+
+
+def aliases(name: str) -> list[str]:
+    """The old names of a checkpoint."""
+    return sorted({old for folder in FOLDERS for old, new in index(folder).aliases.items() if new == name})
+
+
+def about(name: str) -> str:
+    """What a checkpoint on the first floor is, in a line; empty where its folder does not say."""
+    return next((found for folder in FOLDERS if (found := index(folder).about.get(name))), "")
+
+
+def available() -> list[dict[str, Any]]:
+    """The cards of every checkpoint in `FOLDERS`, each under its name of today; of two with one name, the first."""
+    return [{**read_card(path), "name": name} for name, path in sorted(_files().items())]
+
+
+def names() -> list[str]:
+    """Names of every checkpoint in `FOLDERS`."""
+    return sorted(_files())
+
+
+def first_floor() -> list[str]:
+    """Names of those that users need, in the order to list them in; studies' are left out."""
+    listed = [name for folder in FOLDERS for name in index(folder).about]
+    found = {name for name, path in _files().items() if path.parent in FOLDERS}
+    return [*(name for name in dict.fromkeys(listed) if name in found), *sorted(found.difference(listed))]
+
+
+def study_hint() -> str:
+    """A sentence, with a space before it, on how to get what only studies need; empty where it is there."""
+    if any((folder / STUDY).is_dir() for folder in FOLDERS):
+        return ""
+    return (
+        f" Hold-outs, tuned settings (METHOD{TUNED}) and other checkpoints that only studies need are in the "
+        "repository's checkpoints/study and not in the package: run l2p in a clone of it, or pass the file's path."
+    )
+
+
+def _files() -> dict[str, Path]:
+    """Every checkpoint in `FOLDERS` by name; the first of two with one name hides the other."""
+    found = {}
+    for folder in reversed(FOLDERS):
+        for pattern in (f"{STUDY}/*/*{SUFFIX}", f"*{SUFFIX}"):
+            found |= {path.name.removesuffix(SUFFIX): path for path in folder.glob(pattern)}
+    return found
+
+
+def read_card(path: Path) -> dict[str, Any]:
+    """The card of the checkpoint at `path`, without reading its arrays."""
+    try:
+        if path.exists() and not path.is_file():
+            raise OSError("it is no file")
+        if path.stat().st_size > MOST_BYTES:
+            raise OSError(f"it is larger than {MOST_BYTES >> 20} MiB, and no protector is")
+        with safetensors.safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(f"the checkpoint {path} cannot be read ({error}); pass a {SUFFIX} file.") from error
+    try:
+        card = strict(metadata.get("card", "null"))
+    except ValueError as error:
+        raise InputError(
+            f"{path} is not an l2p checkpoint, for its card is no JSON ({error}); pass one that l2p wrote."
+        ) from error
+    return checkpoint_card.check(card, path)

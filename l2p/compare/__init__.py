@@ -1,0 +1,1 @@
+"""Comparisons of methods: runs cell by cell, tables, standings, figures and the leaderboard."""

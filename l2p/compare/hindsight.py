@@ -1,0 +1,52 @@
+"""Settings found in hindsight: random search on the private rows themselves, for METHOD:oracle.
+
+Nobody may do this with private rows for free, so what it finds is no private method. It shows how much of a method's
+distance to the best is due to its settings.
+"""
+
+import math
+from functools import partial
+
+import jax
+import numpy as np
+
+from l2p.models import Model
+from l2p.oracle import Setup
+from l2p.protector import Protector
+from l2p.protectors.tunable import around
+from l2p.simulate import mean_loss, simulate, split
+from l2p.task import Rows
+
+#: Standard deviations of the rounds: around the method's own settings first, then around the best so far.
+SPREADS = (1.5, 0.5, 0.2)
+#: Settings tried in a round, the best so far among them.
+CANDIDATES = 12
+#: Their splits and noise; comparisons count seeds from 0.
+SEEDS = tuple(1_000_000 + seed for seed in range(3))
+
+
+def search(protector: Protector, setup: Setup, rows: Rows, start: np.ndarray) -> Protector:
+    """`protector` with the fields that give the least mean train loss over `SEEDS` at the budget of `setup`."""
+    for number, spread in enumerate(SPREADS):
+        keys = jax.random.split(jax.random.key(number), CANDIDATES - 1)
+        candidates = [protector, *(around(protector, spread, key) for key in keys)]
+        scores = _scores(candidates, setup, rows, start)
+        protector = candidates[int(np.argmin(scores))]
+    return protector
+
+
+def _scores(candidates: list[Protector], setup: Setup, rows: Rows, start: np.ndarray) -> np.ndarray:
+    """Mean train loss f64[k] of every candidate; infinite for one that diverged."""
+    outcome = simulate(candidates, [setup] * len(candidates), rows, SEEDS, start=start)
+    losses = [
+        _losses(params, setup.model, split(rows, seed).private)
+        for seed, params in zip(SEEDS, outcome.params, strict=True)
+    ]
+    mean = np.array(losses, np.float64).mean(0)
+    return np.where(np.isnan(mean), math.inf, mean)
+
+
+@partial(jax.jit, static_argnames="model")
+def _losses(params: jax.Array, model: Model, rows: Rows) -> jax.Array:
+    """Train losses f32[k] of params f32[k, p]."""
+    return jax.vmap(mean_loss, (0, None, None))(params, model, rows)

@@ -1,0 +1,204 @@
+"""Standings made from committed comparisons: what `l2p leaderboard` writes."""
+
+import dataclasses
+import math
+import os
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from l2p.compare import cells, results, standings, wins
+from l2p.compare.results import Metric, Row
+from l2p.compare.summary import markdown
+from l2p.errors import InputError
+
+#: What a run's certified epsilon may be above its budget by, for rounding.
+ROUNDING = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A folder's results.csv and inputs.json."""
+
+    folder: Path
+    rows: list[Row]
+    inputs: Row
+
+    @property
+    def group(self) -> tuple[str, str, float, str]:
+        """Results are set side by side for one data set, model, delta and adjacency."""
+        return self.inputs["data"], self.inputs["model"], self.inputs["delta"], self.inputs["adjacency"]
+
+
+def read_comparison(folder: Path) -> Comparison:
+    """A committed comparison, checked as far as that can be done without running it again.
+
+    Raises:
+      InputError: rows or facts are missing or contradict each other, or a run was certified beyond its budget.
+    """
+    rows, inputs = results.read(folder / "results.csv"), cells.read_inputs(folder)
+    if not rows:
+        raise InputError(f"{folder} has no rows, so there is nothing to show; run `l2p compare` into it.")
+    kinds = standings.kinds(rows, inputs["adjacency"])
+    seen = set()
+    for row in rows:
+        where = f"{folder / 'results.csv'}, {row['method']} at epsilon {row['epsilon']:g}, seed {row['seed']}"
+        for name in ("data", "model", "delta"):
+            if row[name] != inputs[name]:
+                raise InputError(
+                    f"{where}: {name} is {row[name]!r}, but inputs.json says {inputs[name]!r}; run it again."
+                )
+        if results.cell(row) in seen:
+            raise InputError(f"{where} comes twice, and nobody knows which to believe; merge folders with --merge.")
+        seen.add(results.cell(row))
+        if row["method"] not in inputs["protectors"]:
+            raise InputError(f"{where}: inputs.json does not say which protector ran; run it again.")
+        certified = row["epsilon_certified"]
+        bounded = kinds[row["method"]] in ("private", "paper") and results.is_scored(row)
+        if bounded and not (certified is not None and certified <= row["epsilon"] * (1.0 + ROUNDING)):
+            raise InputError(f"{where} is certified for epsilon {certified}, which is not within its budget.")
+    return Comparison(folder, rows, inputs)
+
+
+def read_all(folder: Path) -> list[Comparison]:
+    """Every comparison in a folder of folders, by name; those of one data set must be of one table and its splits."""
+    found = [read_comparison(path.parent) for path in sorted(folder.glob("*/results.csv"))]
+    if not found:
+        raise InputError(f"{folder} holds no folder with a results.csv, so there is nothing to rank; name another.")
+    first: dict[str, Comparison] = {}
+    for one in found:
+        other = first.setdefault(one.inputs["data"], one)
+        for name in ("table_sha256", "splits_sha256"):
+            if one.inputs[name] != other.inputs[name]:
+                raise InputError(
+                    f"{one.folder} and {other.folder} differ in {name} of {one.inputs['data']}, so their scores are "
+                    "not of the same task; run one of them again."
+                )
+    return found
+
+
+def page(folder: Path, out: Path | None = None) -> str:
+    """The page of standings, in Markdown.
+
+    Args:
+      folder: of folders with comparisons.
+      out: where the page will lie, for its links; None for the folder it is made in.
+
+    Raises:
+      InputError: there is nothing to show, or something that must not be shown.
+    """
+    found = read_all(folder)
+    groups: dict[tuple, list[Comparison]] = {}
+    for one in found:
+        groups.setdefault(one.group, []).append(one)
+    parts = [
+        "# Leaderboard",
+        f"Made by `l2p leaderboard` from the results.csv and inputs.json of every folder in {folder.name}. Means and "
+        "standard errors over seeds; a seed fixes split and noise for every method. Methods are ordered by their mean "
+        "rank over the budgets at which they were scored. These are simulations on public data, and no private "
+        "releases.",
+        "Forms: *paper*, a method as its paper has it; *fair*, as it is best set up and accounted for today; *tuned*, "
+        "with settings tuned on public data; *rival*, one that the papers reproduced here leave out; *control*, "
+        "constants per budget meta-tuned like the learned ones; *learned*, a meta-trained protector; *oracle*, "
+        "searched on the private rows themselves; *reference*, without privacy.",
+    ]
+    if won := _won(found):
+        parts += [
+            "## Learned protectors in every cell",
+            "A cell is a data set, a model and a budget; the protector is the comparison's first method and never saw "
+            "the data set. Leads are paired by seed, in the unit of the metric, and positive where the protector is "
+            "better: *better* and *worse* are beyond two standard errors, *same* is a protector that ran as its "
+            "control (out of range, or networks that say nothing). The best hand-designed method is the one with the "
+            "best mean in that very cell, which nobody could have known beforehand.",
+            "\n".join(f"- {line}" for line in wins.totals(won)),
+            "The same cells by test loss, which every run minimises and which tells apart runs that have one accuracy:",
+            "\n".join(f"- {line}" for line in wins.totals(_won(found, results.LOSS))),
+            markdown(*wins.lines(won)),
+        ]
+    for (data, model, delta, adjacency), members in groups.items():
+        parts += [f"## {data}, {model}, δ = {delta:g}, {adjacency} neighbours", *_standings(members, adjacency, out)]
+    parts.append("## Runs")
+    parts += [_origin(one, out) for one in found]
+    return "\n\n".join(parts) + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """A method in one comparison: it may have run under two accountants, in folders of their own."""
+
+    method: str
+    kind: str
+    accountant: str
+    folder: Path
+
+
+def _standings(members: Sequence[Comparison], adjacency: str, out: Path | None) -> list[str]:
+    """Table, marks and verdicts of the comparisons of one group."""
+    entries, rows = {}, []
+    times = Counter(method for one in members for method in one.inputs["protectors"])
+    for one in members:
+        kinds = standings.kinds(one.rows, adjacency)
+        for row in one.rows:
+            method = row["method"]
+            label = f"{method} ({one.folder.name})" if times[method] > 1 else method
+            if label not in entries or not entries[label].accountant:
+                entries[label] = _Entry(method, kinds[method], row["accountant"], one.folder)
+            rows.append(row | {"method": label})
+    metric = results.metric_of(rows)
+    means, values = results.by_method(rows, metric.column), results.by_seed(rows, metric.column)
+    private = {label: found for label, found in values.items() if entries[label].kind == "private"}
+    ranks = standings.mean_ranks(private, metric)
+    epsilons = sorted({row["epsilon"] for row in rows})
+    lines = []
+    for label in sorted(entries, key=lambda label: ranks.get(label, math.inf)):
+        entry = entries[label]
+        name = standings.marked(entry.method, entry.kind)
+        shown = [name, standings.form(entry.method), entry.accountant or "–"]
+        shown += [str(means[label].get(epsilon) or "–") for epsilon in epsilons]
+        shown.append(f"{ranks[label]:.2f}" if label in ranks else "–")
+        lines.append([*shown, f"[{entry.folder.name}]({_link(entry.folder, out)}/summary.md)"])
+    header = ["method", "form", "accountant", *(f"ε = {epsilon:g}" for epsilon in epsilons), "mean rank", "run"]
+    title = f"{metric.label.capitalize()}; {'higher' if metric.sign > 0 else 'lower'} is better."
+    legend = standings.legend((entry.kind for entry in entries.values()), adjacency)
+    said = [f"- {verdict.sentence(metric)}" for verdict in standings.verdicts(private, metric)]
+    return [title, markdown(header, lines), *legend, "\n".join(said)]
+
+
+def _won(found: Sequence[Comparison], metric: Metric | None = None) -> list[wins.Win]:
+    return [cell for one in found for cell in wins.wins(one.rows, one.inputs["adjacency"], metric)]
+
+
+def _link(folder: Path, out: Path | None) -> str:
+    return Path(os.path.relpath(folder, Path() if out is None else out.parent)).as_posix()
+
+
+def _origin(one: Comparison, out: Path | None) -> str:
+    """Where a comparison comes from: versions, digests, and the command that makes it again."""
+    versions = ", ".join(f"{name} {version}" for name, version in one.inputs["versions"].items())
+    said = [
+        f"### {one.folder.name}",
+        f"Files: [{one.folder.name}]({_link(one.folder, out)}). Versions: {versions or 'not recorded'}. Table "
+        f"`{one.inputs['table_sha256'][:16]}`, splits `{one.inputs['splits_sha256'][:16]}`.",
+        f"```bash\n{command(one)}\n```",
+    ]
+    return "\n\n".join(said)
+
+
+def command(one: Comparison) -> str:
+    """The command line that makes a comparison again."""
+    rows, inputs = one.rows, one.inputs
+    options = {
+        "data": [inputs["data"]],
+        "model": [inputs["model"]],
+        "methods": [",".join(dict.fromkeys(row["method"] for row in rows))],
+        "epsilon": [f"{epsilon:g}" for epsilon in dict.fromkeys(row["epsilon"] for row in rows)],
+        "delta": [f"{inputs['delta']:g}"],
+        "seeds": [str(1 + max(row["seed"] for row in rows))],
+        "adjacency": [inputs["adjacency"]],
+        "accountant": [inputs["accountant"]] if inputs["accountant"] else [],
+        "aux": [inputs["aux"]] if inputs["aux"] else [],
+        "out": [f"runs/{one.folder.name}"],
+    }
+    words = (f"--{name} {shlex.join(values)}" for name, values in options.items() if values)
+    return f"l2p compare {' '.join(words)}"

@@ -1,0 +1,217 @@
+"""The methods of a comparison: a protector for every budget, where it starts, and why a budget has none."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from l2p.checkpoints.checkpoint import TUNED
+from l2p.checkpoints.control import Control
+from l2p.checkpoints.lookup import Resolved, resolve
+from l2p.checkpoints.ranges import range_warnings
+from l2p.checkpoints.set_up import set_up
+from l2p.compare import hindsight, private_choice
+from l2p.compare.auxiliary import Auxiliary, unlimited
+from l2p.compare.config import ORACLE, PRETRAINED, PRIVATE, PROJECTED, split_name
+from l2p.errors import InputError
+from l2p.models import Model
+from l2p.oracle import Setup
+from l2p.privacy.accountants import Filter
+from l2p.privacy.budget import Budget
+from l2p.protector import Protector
+from l2p.protectors import HAND_DESIGNED
+from l2p.simulate import train_size
+from l2p.task import Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Ready:
+    """What runs at one budget.
+
+    Attributes:
+      protector: with its settings for this budget.
+      setup: the public facts.
+      filter: what stops and certifies it; None without privacy.
+      note: where it is used outside the range that it was made for, and how METHOD:private chooses.
+      choice: for METHOD:private, what is run instead: several times, with other settings.
+    """
+
+    protector: Protector
+    setup: Setup
+    filter: Filter | None = None
+    note: str = ""
+    choice: private_choice.Choice | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A method, with its protector for each budget of a comparison.
+
+    Attributes:
+      name: as it was asked for, suffixes included.
+      accountant: "none" for no privacy at all; for METHOD:private, that of one run.
+      protectors: by budget, or the sentence that says why there is none.
+      range: what a checkpoint was made for, if it says.
+      sha256: of the checkpoint's file.
+      start: f32[p], where runs start, or a sentence that says why they cannot; None for the model's own start.
+      in_hindsight: whether its settings are searched on the private rows themselves.
+      by_choice: whether they are chosen there and paid for; `protectors` are set up for one of the runs.
+      control: what stands in for a checkpoint where nothing speaks for its networks, if there is one.
+    """
+
+    name: str
+    accountant: str
+    protectors: Mapping[Budget, Protector | str]
+    range: dict[str, list[float]] | None = None
+    sha256: str | None = None
+    start: np.ndarray | str | None = None
+    in_hindsight: bool = False
+    by_choice: bool = False
+    control: Control | None = None
+
+    @property
+    def is_private(self) -> bool:
+        """False for one that asks for answers without noise, which only an unlimited ledger grants."""
+        return self.accountant != "none"
+
+    def starting_point(self, model: Model, num_features: int) -> np.ndarray:
+        """Where runs start, f32[p]; `InputError` if it has another size."""
+        if isinstance(self.start, str):
+            raise InputError(self.start)
+        params = np.asarray(model.init(num_features))
+        if self.start is not None and self.start.shape != params.shape:
+            raise InputError(
+                f"{self.name} starts from a model of {self.start.size} parameters, where this table needs "
+                f"{params.size}; choose an auxiliary set with the same features."
+            )
+        return params if self.start is None else self.start
+
+    def ready(self, budget: Budget, model: Model, rows: Rows, kind: str | None = None) -> Ready:
+        """What runs at `budget` on splits of `rows`, whose target is of `kind`; `InputError` if it cannot be set up or
+        no theorem covers it."""
+        protector = self.protectors[budget]
+        if isinstance(protector, str):
+            raise InputError(protector)
+        start = self.starting_point(model, rows.x.shape[1])
+        if not self.is_private:
+            return Ready(protector, unlimited(model, budget, train_size(rows), kind))
+        if self.by_choice:
+            return self._chosen(protector, budget, model, rows)
+        found = self._bounded(protector, budget, model, rows, kind)
+        if self.in_hindsight:
+            protector = hindsight.search(found.protector, found.setup, rows, start)
+            found = dataclasses.replace(self, control=None)._bounded(protector, budget, model, rows, kind)
+        return found
+
+    def _bounded(self, protector: Protector, budget: Budget, model: Model, rows: Rows, kind: str | None) -> Ready:
+        asked = Resolved(self.name, protector, self.accountant, range=self.range, control=self.control)
+        num_features, num_rows = rows.x.shape[1], train_size(rows)
+        resolved, filter, setup, warnings = set_up(asked, budget, model, num_features, num_rows, kind=kind)
+        return Ready(resolved.protector, setup, filter, " ".join(warnings))
+
+    def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> Ready:
+        choice = private_choice.Choice.make(protector, self.accountant, budget, model, train_size(rows))
+        setup, _ = choice.setups
+        note = " ".join([choice.note, *range_warnings(self.range, setup, rows.x.shape[1])])
+        return Ready(protector, setup, choice.training, note, choice)
+
+
+def find_method(
+    name: str,
+    budgets: Sequence[Budget],
+    model: str,
+    num_rows: int,
+    accountant: str | None = None,
+    aux: str | None = None,
+    avoid: Sequence[str] = (),
+    auxiliary: Auxiliary | None = None,
+) -> Method:
+    """A method by name and variants. What a hand-designed one cannot do at a budget leaves that budget without it.
+
+    Args:
+      name: METHOD, with :pretrained, :projected and :oracle or :private behind it if asked for.
+      budgets: what is compared.
+      model: name of the model.
+      num_rows: N of a split.
+      accountant: the one asked for.
+      aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected it names what these take alone.
+      avoid: data sets that a checkpoint must not be made from.
+      auxiliary: what METHOD:pretrained and METHOD:projected take from that set; None for nothing.
+
+    Raises:
+      InputError: unknown name, a checkpoint that does not fit, variants of a method that is not private, or two that
+        exclude each other.
+    """
+    base, variants = split_name(name)
+    if {ORACLE, PRIVATE} <= variants:
+        raise InputError(
+            f"{name} would both pay for the choice of its settings and not; choose {base}{PRIVATE}, which is private, "
+            f"or {base}{ORACLE}, which is not."
+        )
+    hand_designed = HAND_DESIGNED.get(base)
+    paper = HAND_DESIGNED.get(base.removesuffix(TUNED))
+    mine = budgets
+    if paper is not None:  # its own form keeps to the neighbours and the accountant of its proof
+        mine = [paper.budget(budget) for budget in budgets]
+        accountant = paper.accountant or accountant
+    takes = bool({PRETRAINED, PROJECTED} & variants)
+    asked = {"accountant": accountant, "aux": None if takes else aux, "avoid": avoid}
+    auxiliary = auxiliary or Auxiliary()
+    found: dict[Budget, Resolved | str] = {}
+    for budget in mine:
+        try:
+            found[budget] = resolve(base, budget, model, num_rows=num_rows, **asked)
+        except InputError as error:
+            if hand_designed is None:
+                raise
+            found[budget] = str(error)
+    some = next((one for one in found.values() if isinstance(one, Resolved)), None)
+    chosen = (accountant or "") if some is None else some.accountant
+    if some is not None and "none" in some.protector.mechanisms:
+        chosen = "none"
+    if chosen == "none" and variants:
+        raise InputError(
+            f"{base} is not private, so there is nothing for {' and '.join(sorted(variants))} to change; leave it out."
+        )
+    if PRIVATE in variants:
+        del asked["accountant"]
+        found = {budget: _base_run(base, budget, model, num_rows, one, asked) for budget, one in found.items()}
+        chosen = next((one.accountant for one in found.values() if isinstance(one, Resolved)), chosen)
+    if PROJECTED in variants:
+        if paper is None:
+            raise InputError(f"{base} is learned, and reads rows as it learned to; leave out {PROJECTED}.")
+        found = {budget: _projected(base, one, auxiliary) for budget, one in found.items()}
+    return Method(
+        name,
+        chosen,
+        {budget: one if isinstance(one, str) else one.protector for budget, one in found.items()},
+        None if some is None else some.range,
+        None if some is None else some.sha256,
+        auxiliary.start if PRETRAINED in variants else None,
+        ORACLE in variants,
+        PRIVATE in variants,
+        None if some is None else some.control,
+    )
+
+
+def _base_run(
+    name: str, budget: Budget, model: str, num_rows: int, resolved: Resolved | str, asked: dict[str, Any]
+) -> Resolved | str:
+    """A method set up for one run of a selection within `budget`, or why no theorem covers that."""
+    if isinstance(resolved, str):
+        return resolved
+    try:
+        return private_choice.base_run(name, budget, model, num_rows=num_rows, **asked)
+    except InputError as error:
+        return str(error)
+
+
+def _projected(name: str, resolved: Resolved | str, auxiliary: Auxiliary) -> Resolved | str:
+    """A method in the directions of the auxiliary set, or why it has none there."""
+    if isinstance(resolved, str):
+        return resolved
+    try:
+        return dataclasses.replace(resolved, protector=auxiliary.project(resolved.protector, name))
+    except InputError as error:
+        return str(error)

@@ -1,0 +1,289 @@
+"""Settings chosen on the private rows and paid for: METHOD:private, released or simulated for a comparison.
+
+A release is `l2p.private_tuning`; a comparison simulates it, cell by cell. A cell trains a random number of times, each
+time with settings drawn at random and noise of its own, and keeps the run of the best private score (Papernot &
+Steinke 2022; Liu & Talwar 2019).
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p import intake
+from l2p.api import check
+from l2p.checkpoints.lookup import Resolved, resolve
+from l2p.compare.config import PRIVATE
+from l2p.compare.hindsight import CANDIDATES, SPREADS
+from l2p.errors import InputError
+from l2p.models import Model
+from l2p.oracle import Setup
+from l2p.privacy.accountants import Filter
+from l2p.privacy.book import Book
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Answered
+from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
+from l2p.private_tuning import Score, base_accountant, base_budget, private_tuning, simulated_randomness
+from l2p.protector import Protector
+from l2p.protectors.tunable import around
+from l2p.result import Result
+from l2p.simulate import simulate
+from l2p.task import Rows, RowSource, Task
+
+#: The number of runs, K.
+LAW: Repetitions = NegativeBinomial.with_mean(10.0)
+#: Share of a run's budget that pays for its score.
+SCORE_SHARE = 0.1
+#: Runs simulated at once. The last ones of a seed are filled up to as many, so that one size is compiled.
+BLOCK = 8
+
+Trace = list[Answered]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What is repeated at one budget.
+
+    Attributes:
+      budget: of all runs together.
+      candidates: k public settings of one method, its own first.
+      training, scoring: what stops and checks a run and its score.
+      setups: the public facts of both.
+    """
+
+    budget: Budget
+    candidates: tuple[Protector, ...]
+    training: Filter
+    scoring: Filter
+    setups: tuple[Setup, Setup]
+
+    @classmethod
+    def make(cls, protector: Protector, accountant: str, budget: Budget, model: Model, num_rows: int) -> "Choice":
+        """Candidates around `protector`, held to what one run of a selection within `budget` may spend.
+
+        Raises:
+          InputError: no theorem covers such runs, or the model has no score.
+        """
+        candidates = _candidates(protector)
+        shares = _shares(budget)
+        targets = base_budget(shares[0], accountant, budget), base_budget(shares[1], "gdp", budget)
+        protector.sampler.check(budget.adjacency, num_rows)
+        for candidate in candidates:
+            check(candidate, targets[0], str(model), accountant, num_rows)
+        training = Resolved("", protector, accountant).filter(targets[0])
+        scoring = check(Score(), targets[1], str(model), "gdp", num_rows).filter(targets[1])
+        training_setup, scoring_setup = (
+            Setup.create(model, budget.adjacency, filter.accountant(), num_rows, model.kind(model.labels))
+            for filter in (training, scoring)
+        )
+        return cls(budget, candidates, training, scoring, (training_setup, scoring_setup))
+
+    @property
+    def rho(self) -> float:
+        """The zCDP that no run exceeds, score included, rounded up."""
+        limits = [one.limit / 2 if one.name == "gdp" else one.limit for one in (self.training, self.scoring)]
+        return math.nextafter(math.fsum(limits), math.inf)
+
+    @property
+    def note(self) -> str:
+        """What the cell's numbers are of."""
+        return (
+            f"The best of {LAW.mean:g} runs on average, each with one of {len(self.candidates)} settings and "
+            f"{self.rho:.3g}-zCDP, score included."
+        )
+
+    def certify(self, traces: Sequence[tuple[Trace, Trace]]) -> float:
+        """Epsilon at `budget.delta` of the best run, in float64.
+
+        By the caps, to which the trace of every run and its score is held: the theorem is about all runs that might
+        have been drawn, so that what those that were drawn happened to spend proves nothing.
+
+        Raises:
+          RuntimeError: a run exceeds its cap, or the caps come to more than the budget; neither can be reached.
+        """
+        for training, scoring in traces:
+            self.training.certify(training, adaptive=True)
+            self.scoring.certify(scoring, adaptive=True)
+        epsilon = total_epsilon(LAW, self.rho, self.budget.delta)
+        if epsilon > self.budget.epsilon:
+            raise RuntimeError(
+                f"the best of runs that are {self.rho!r}-zCDP is {epsilon!r}-private, so {self.budget} does not hold; "
+                "withhold the result and report this as a bug."
+            )
+        return epsilon
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """What S seeds x E budgets came to.
+
+    Attributes:
+      params: f32[S, E, p] of the best runs; where no run was drawn, the start.
+      steps: i32[S, E] of the best runs, 0 without one.
+      traces: by seed and budget, of every run and of its score.
+    """
+
+    params: np.ndarray
+    steps: np.ndarray
+    traces: list[list[list[tuple[Trace, Trace]]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    params: np.ndarray
+    steps: int
+    score: float
+    trace: tuple[Trace, Trace]
+
+
+def base_run(name: str, budget: Budget, model: str, **asked: Any) -> Resolved:
+    """A method as one run of a selection within `budget` takes it: set up for its share, with the accountant of that.
+
+    Args:
+      name, model, asked: as in `l2p.checkpoints.lookup.resolve`, without an accountant.
+
+    Raises:
+      InputError: no run is private enough, or no theorem covers how this method reads rows.
+    """
+    share, _ = _shares(budget)
+    protector = resolve(name, base_budget(share, "gdp", budget), model, **asked).protector
+    accountant = base_accountant(name, protector)
+    return resolve(name, base_budget(share, accountant, budget), model, accountant, **asked)
+
+
+def release(
+    data: Rows | RowSource | Task,
+    name: str,
+    budget: Budget,
+    *,
+    model: str = "logistic",
+    key: jax.Array | None = None,
+    accountant: str | None = None,
+    num_rows: int | None = None,
+    ledger: Book | str | Path | None = None,
+    kind: str | None = None,
+) -> Result:
+    """METHOD:private on rows of one's own: the best of several runs within `budget`, and their place in the ledger.
+
+    Args:
+      data, model, key, num_rows: as in `private_train`.
+      name: METHOD:private.
+      accountant: None; runs are held by the one that their method needs.
+      ledger: as in `private_tuning`.
+      kind: of the target, as in `private_train`; runs are scored by labels, so it is never "regression".
+
+    Raises:
+      InputError: anything does not fit, before budget is spent.
+    """
+    if kind is not None:
+        check_kind(kind)
+    lines, _ = intake.shape_of(data.private if isinstance(data, Task) else data)
+    num_rows = intake.number_of_rows(lines, num_rows, budget)
+    base = released(name, budget, model, accountant, num_rows)
+    candidates = [dataclasses.replace(base, protector=protector) for protector in _candidates(base.protector)]
+    options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}
+    result = private_tuning(data, candidates, budget, repetitions=LAW, score_share=SCORE_SHARE, **options).result
+    assert result is not None  # `LAW` draws one run at least
+    return result
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind of target that runs have no score for."""
+    if kind == "regression":
+        raise InputError(
+            f"METHOD{PRIVATE} chooses by the share of rows whose label is predicted, and a regression has no labels; "
+            "leave it out."
+        )
+
+
+def released(
+    name: str, budget: Budget, model: str, accountant: str | None = None, num_rows: int | None = None
+) -> Resolved:
+    """What a release of METHOD:private runs several times, under that name; `InputError` if no theorem covers that."""
+    if accountant is not None:
+        raise InputError(
+            f"accountant {accountant!r} was asked for, but {name} holds its runs by the one that choosing among them "
+            "needs; leave it out."
+        )
+    base = base_run(name.removesuffix(PRIVATE), budget, model, num_rows=num_rows)
+    check(base, base_budget(_shares(budget)[0], base.accountant, budget), model)
+    check(Score(), base_budget(_shares(budget)[1], "gdp", budget), model, "gdp")
+    # A control in place of its networks would be the same for all candidates.
+    return dataclasses.replace(base, name=name, control=None)
+
+
+def _candidates(protector: Protector) -> tuple[Protector, ...]:
+    keys = jax.random.split(jax.random.key(0), CANDIDATES - 1)
+    return protector, *(around(protector, SPREADS[0], key) for key in keys)
+
+
+def _shares(budget: Budget) -> tuple[float, float]:
+    """The rho of a run's training and of its score."""
+    rho = base_rho(LAW, budget.epsilon, budget.delta)
+    return rho * (1 - SCORE_SHARE), rho * SCORE_SHARE
+
+
+def draws(seed: int, budget: Budget, num_candidates: int) -> list[tuple[int, jax.Array, jax.Array]]:
+    """For each of K runs its candidate, its key for noise, and its score's: the same for every method."""
+    bits = np.float32(budget.epsilon).view(np.uint32)
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), bits)
+    uniform, choose, keys = simulated_randomness(key)
+    return [(choose(num_candidates), *keys(index)) for index in range(LAW.draw(uniform))]
+
+
+def choose(choices: Sequence[Choice], rows: Rows, seeds: Sequence[int], start: np.ndarray) -> Chosen:
+    """Draw, run and score; every run starts from f32[p] `start`, and each seed splits `rows` anew.
+
+    Args:
+      choices: one per budget, of the same structure.
+    """
+    cells = [_of_seed(choices, rows, seed, start) for seed in seeds]
+    nothing = _Run(start, 0, -math.inf, ([], []))
+    best = [[max(runs, key=lambda run: run.score, default=nothing) for runs in line] for line in cells]
+    return Chosen(
+        np.stack([[run.params for run in line] for line in best]),
+        np.array([[run.steps for run in line] for line in best]),
+        [[[run.trace for run in runs] for runs in line] for line in cells],
+    )
+
+
+def _of_seed(choices: Sequence[Choice], rows: Rows, seed: int, start: np.ndarray) -> list[list[_Run]]:
+    """The runs of each budget."""
+    drawn = [draws(seed, choice.budget, len(choice.candidates)) for choice in choices]
+    planned = [(choice, *draw) for choice, some in zip(choices, drawn, strict=True) for draw in some]
+    runs = [run for i in range(0, len(planned), BLOCK) for run in _block(planned[i : i + BLOCK], rows, seed, start)]
+    ends = np.cumsum([len(some) for some in drawn])
+    return [runs[end - len(some) : end] for end, some in zip(ends, drawn, strict=True)]
+
+
+def _block(
+    planned: list[tuple[Choice, int, jax.Array, jax.Array]], rows: Rows, seed: int, start: np.ndarray
+) -> list[_Run]:
+    """At most `BLOCK` runs of (choice, candidate, key, the score's key), side by side."""
+    choices, candidates, keys, score_keys = zip(*(planned * BLOCK)[:BLOCK], strict=True)
+    protectors = [choice.candidates[candidate] for choice, candidate in zip(choices, candidates, strict=True)]
+    trained = simulate(
+        protectors, [one.setups[0] for one in choices], rows, [seed], start=start, keys=jnp.stack(keys)[None]
+    )
+    scored = simulate(
+        [Score()] * BLOCK,
+        [one.setups[1] for one in choices],
+        rows,
+        [seed],
+        start=trained.params,
+        keys=jnp.stack(score_keys)[None],
+    )
+    return [
+        _Run(
+            trained.params[0, i],
+            int(trained.steps[0, i]),
+            float(scored.params[0, i, 0]),
+            (trained.answered(0, i), scored.answered(0, i)),
+        )
+        for i in range(len(planned))
+    ]

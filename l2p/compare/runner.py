@@ -1,0 +1,357 @@
+"""Methods x budgets x seeds on one data set, scored outside any guarantee: what `l2p compare` runs."""
+
+import contextlib
+import dataclasses
+import hashlib
+import math
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p import data
+from l2p.checkpoints.overlaps import overlaps
+from l2p.compare import cells, private_choice, results
+from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
+from l2p.compare.config import PRETRAINED, PRIVATE, PROJECTED, CompareConfig, split_name
+from l2p.compare.methods import Method, Ready, find_method
+from l2p.errors import InputError, withheld
+from l2p.models import Model, find_model, plain_name
+from l2p.privacy.accountants import NAMES
+from l2p.privacy.budget import Budget
+from l2p.privacy.card import versions
+from l2p.privacy.events import Adjacency
+from l2p.simulate import Outcome, mean_loss, score, simulate, split, splits_digest, train_size
+from l2p.task import Rows
+
+
+def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: Sequence[Path] | None = None) -> None:
+    """Compare, then print tables and write results.csv, summary.md and figure.png into `config.out`.
+
+    Args:
+      config: what to compare.
+      shard: (i, n) to run the i-th of n shares of the cells alone, and write nothing else.
+      folders: to run nothing, and gather the cells of these folders and of `config.out`.
+    """
+    from l2p.compare.summary import report
+
+    # The rows of a file may be private, whatever is said of the results.
+    with withheld("comparing methods on a file") if _is_file(config) else contextlib.nullcontext():
+        if folders is not None:
+            rows = gather(config, folders)
+            report(rows, config, cells.missing_sentence(config, map(results.cell, rows)))
+        elif shard is not None:
+            rows = compare(config, shard)
+            print(
+                f"{len(rows)} of {len(cells.wanted(config))} cells are shard {shard[0]}/{shard[1]}, and lie in "
+                f"{config.out}; once all shards have run, the same command with --merge makes tables of them."
+            )
+        else:
+            report(compare(config), config)
+
+
+def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list[results.Row]:
+    """Rows of results.csv, one per method, budget and seed; in an empty cell metrics are None and the note says why.
+
+    Cells that `config.out` already holds are kept, not run again, empty ones excepted. `seconds` is a method's time,
+    compilation included, over its runs.
+
+    Args:
+      config: what to compare.
+      shard: (i, n) for the i-th of n shares of the cells: only these are run and returned, and results.csv is left to
+        `gather`.
+
+    Raises:
+      InputError: before anything runs, for input that cannot be compared or a folder with another comparison.
+
+    >>> import tempfile
+    >>> config = CompareConfig("breast_cancer", Path(tempfile.mkdtemp()), methods=("noisygd",), delta=1e-5, seeds=1)
+    >>> rows = compare(config)
+    >>> [(row["method"], row["epsilon"], row["accountant"], row["steps"]) for row in rows[:1]]
+    [('noisygd', 0.05, 'gdp', 50)]
+    """
+    _check(config)
+    rows = load_rows(config)
+    methods = resolve_methods(config, rows)
+    facts = _facts(config, rows)
+    found = _resume(config, facts, methods)
+    mine = cells.share(config, shard)
+    for method in methods:
+        asked = [(name, epsilon, seed) for name, epsilon in mine for seed in range(config.seeds) if name == method.name]
+        missing = [cell for cell in asked if cell not in found or not results.is_scored(found[cell].row)]
+        if missing:
+            budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
+            seeds = sorted({seed for *_, seed in missing})
+            fresh = {results.cell(row): row for row in _run(method, budgets, seeds, rows, config)}
+            # A whole rectangle was run; what had been found before stays as it was.
+            for cell in missing:
+                found[cell] = cells.Kept(fresh[cell], facts, method.sha256)
+                cells.write(config.out, found[cell])
+    if shard is None:
+        return cells.finish(config, cells.read(config.out))
+    pairs = set(mine)
+    return [found[cell].row for cell in cells.wanted(config) if cell[:2] in pairs]
+
+
+def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.Row]:
+    """The rows that `config` asks for, without those not yet there, from cells that were run before.
+
+    The cells are brought together in `config.out`, which gets results.csv.
+
+    Args:
+      config: the comparison that the cells are of.
+      folders: of cells; those that `config.out` holds are always among them.
+
+    Raises:
+      InputError: a folder without cells, of another comparison, or with other numbers in a cell of the others'.
+    """
+    _check(config)
+    found = cells.merge(folders, config.out)
+    facts = next(iter(found.values())).facts
+    for name, value in _asked(config).items():
+        if facts[name] != value:
+            raise InputError(
+                f"these cells are of a comparison with {name} {facts[name]!r}, not {value!r}; ask for theirs, or name "
+                "other folders."
+            )
+    return cells.finish(config, found)
+
+
+def _resume(config: CompareConfig, facts: results.Row, methods: Sequence[Method]) -> dict[results.Cell, cells.Kept]:
+    """The cells that the folder holds, checked to be of this comparison and these methods."""
+    found = cells.read(config.out)
+    cells.claim(config.out, facts, versions())
+    known = {method.name: method for method in methods}
+    for cell, kept in found.items():
+        if cell[0] in known and results.is_scored(kept.row):
+            cells.check(config.out, kept, known[cell[0]].sha256, known[cell[0]].accountant)
+        if not cells.path_of(config.out, cell).is_file():
+            cells.write(config.out, kept)
+    return found
+
+
+def _asked(config: CompareConfig) -> results.Row:
+    """The part of `cells.FACTS` that is asked for by name."""
+    asked = {name: getattr(config, name) for name in ("data", "delta", "adjacency", "accountant", "aux")}
+    return {"model": str(_model(config)), **asked}
+
+
+def _facts(config: CompareConfig, rows: Rows) -> results.Row:
+    """`cells.FACTS`: what decides every number of a comparison but the methods themselves."""
+    table = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in (rows.x, rows.y, rows.mask)))
+    digests = {"table_sha256": table.hexdigest(), "splits_sha256": splits_digest(len(rows.y))}
+    return {**_asked(config), **digests, "l2p": versions()["l2p"]}
+
+
+def _check(config: CompareConfig) -> None:
+    plain_name(config.model)
+    if config.accountant is not None and config.accountant not in NAMES:
+        known = ", ".join(NAMES)
+        raise InputError(f"accountant {config.accountant!r} certifies none of these runs; choose one of {known}.")
+    for name, values in {"methods": config.methods, "epsilon": config.epsilon}.items():
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if not values or twice is not None:
+            said = "names nothing" if twice is None else f"names {twice} twice"
+            raise InputError(f"{name} {said}, but each has a row of its own; name at least one, and each once.")
+    if config.seeds < 1:
+        raise InputError(f"seeds is {config.seeds}, but without a run there is nothing to compare; choose 10, say.")
+
+
+def load_rows(config: CompareConfig) -> Rows:
+    """The whole table."""
+    if _is_file(config):
+        if config.target is None or config.bounds is None:
+            raise InputError(f"{config.data} is a file, so its target column and the file of its bounds must be named.")
+        bounds = data.read_bounds(config.bounds)
+        kind = cast(data.Kind, _model(config).kind(config.classes))
+        table = data.read_table(config.data, {config.target, *bounds})
+        return data.prepare(table, config.target, bounds, config.classes, kind=kind)
+    dataset, kinds = data.load(config.data), _model(config).kinds
+    if dataset.kind not in kinds:
+        raise InputError(
+            f"model {config.model!r} needs a {' or '.join(kinds)} target, but that of {config.data!r} is "
+            f"{dataset.kind}; choose another model or data set."
+        )
+    return Rows(jnp.asarray(dataset.x), jnp.asarray(dataset.y), jnp.ones(len(dataset.y)))
+
+
+def _is_file(config: CompareConfig) -> bool:
+    return Path(config.data).suffix.lower() in (".csv", ".parquet")
+
+
+def _model(config: CompareConfig) -> Model:
+    """The model, with as many classes as are declared: by the set's documentation, or for a file by `classes`."""
+    if not _is_file(config):
+        # A regression has no classes; `load_rows` refuses a model that needs some.
+        return find_model(config.model, data.num_classes(config.data) or 2)
+    return find_model(config.model, len(config.classes) if config.classes else None)
+
+
+def _kind(config: CompareConfig) -> str:
+    """What the target is: decides how a test scores."""
+    if _is_file(config):
+        return _model(config).kind(config.classes)
+    return {None: "regression", 2: "binary"}.get(data.num_classes(config.data), "multiclass")
+
+
+def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
+    """Every method at every budget; none may be made from the data that it is to be scored on."""
+    # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
+    adjacency = cast(Adjacency, config.adjacency)
+    budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
+    budgets[0].check_rows(train_size(rows))
+    if any(PRIVATE in split_name(name)[1] for name in config.methods):
+        private_choice.check_kind(_kind(config))
+    model, num_rows = str(_model(config)), train_size(rows)
+    asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (config.data,)}
+    variants = frozenset().union(*(split_name(name)[1] for name in config.methods))
+    auxiliary = _auxiliary(config, variants & {PRETRAINED, PROJECTED})
+    return [find_method(name, budgets, model, num_rows, **asked, auxiliary=auxiliary) for name in config.methods]
+
+
+def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | None:
+    """What these variants of the methods take from the auxiliary set; None without any."""
+    if not variants:
+        return None
+    if config.aux is None:
+        raise InputError(
+            f"METHOD{min(variants)} takes something from a public set, but no auxiliary set is named; name it in --aux."
+        )
+    if overlaps(config.aux, (config.data,)):
+        raise InputError(
+            f"the auxiliary set {config.aux} shares rows with {config.data}, so what is taken from it would flatter "
+            "every method; choose another set."
+        )
+    public = dataclasses.replace(config, data=config.aux)
+    rows, model = load_rows(public), _model(public)
+    start: np.ndarray | str | None = None
+    if PRETRAINED in variants:
+        start = public_solution(model, rows)
+        if model != _model(config):
+            start = (
+                f"model {model} on {config.aux} gives no start for {_model(config)}; choose a set with as many classes."
+            )
+    return Auxiliary(start, public_geometry(rows) if PROJECTED in variants else None)
+
+
+def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Train loss after each step and share of the budget spent in it, f32[seeds, T] by private method.
+
+    Simulated anew with the comparison's own seeds; `figures.against_step` draws both. METHOD:private, which is several
+    runs, is left out.
+    """
+    rows, model = load_rows(config), _model(config)
+    losses, shares = {}, {}
+    for method in resolve_methods(dataclasses.replace(config, epsilon=(epsilon,)), rows):
+        if method.is_private and not method.by_choice:
+            (budget,) = method.protectors
+            ready = method.ready(budget, model, rows, _kind(config))
+            start = method.starting_point(model, rows.x.shape[1])
+            seeds = range(config.seeds)
+            outcome = simulate([ready.protector], [ready.setup], rows, seeds, observe=mean_loss, start=start)
+            losses[method.name] = outcome.seen[:, 0]
+            shares[method.name] = outcome.cost_per_step()[:, 0] / float(ready.setup.cap)
+    return losses, shares
+
+
+def _run(
+    method: Method, budgets: Sequence[Budget], seeds: Sequence[int], rows: Rows, config: CompareConfig
+) -> list[results.Row]:
+    """A row for every budget and seed; budgets that cannot be run or certified give empty cells."""
+    model, kind = _model(config), _kind(config)
+    begun, ready, done = time.perf_counter(), {}, []
+    for budget in budgets:
+        try:
+            ready[budget] = method.ready(budget, model, rows, kind)
+        except InputError as error:
+            done += [_row(config, method, budget, seed, {}, str(error)) for seed in seeds]
+    for group in _alike(ready):
+        # Without privacy the budget makes no difference, so one run serves all.
+        run = [ready[budget] for budget in (group if method.is_private else group[:1])]
+        start = method.starting_point(model, rows.x.shape[1])
+        choices = [one.choice for one in run if one.choice is not None]
+        try:
+            if choices:
+                outcome = private_choice.choose(choices, rows, seeds, start)
+            else:
+                outcome = simulate([one.protector for one in run], [one.setup for one in run], rows, seeds, start=start)
+        except InputError as error:
+            done += [_row(config, method, budget, seed, {}, str(error)) for budget in group for seed in seeds]
+            continue
+        seconds = {"seconds": round((time.perf_counter() - begun) / outcome.steps.size, 4)}
+        for i, seed in enumerate(seeds):
+            task = split(rows, seed)
+            scores = _scores(outcome.params[i], model, task.private, task.test, kind)
+            for k, budget in enumerate(group):
+                j = k if method.is_private else 0
+                metrics = {name: float(values[j]) for name, values in scores.items()} | seconds
+                done.append(_scored(config, method, budget, seed, metrics, ready[budget], outcome, (i, j)))
+        begun = time.perf_counter()
+    return done
+
+
+def _alike(ready: Mapping[Budget, Ready]) -> list[list[Budget]]:
+    """The budgets whose runs are of one structure (a method may take more steps at a larger budget), and so compile as
+    one."""
+    groups: dict[Any, list[Budget]] = {}
+    for budget, one in ready.items():
+        leaves, tree = jax.tree.flatten((one.protector, one.setup))
+        groups.setdefault((tree, tuple(jnp.shape(leaf) for leaf in leaves)), []).append(budget)
+    return list(groups.values())
+
+
+def _scored(
+    config: CompareConfig,
+    method: Method,
+    budget: Budget,
+    seed: int,
+    metrics: results.Row,
+    ready: Ready,
+    outcome: Outcome | private_choice.Chosen,
+    place: tuple[int, int],
+) -> results.Row:
+    """The row of one run, at `place` in its outcome; without metrics if it cannot be certified."""
+    try:
+        certified = _certified(ready, outcome, place)
+    except RuntimeError as error:
+        return _row(config, method, budget, seed, {}, str(error))
+    # What was searched on the private rows themselves is certified by nothing.
+    facts = {"steps": int(outcome.steps[place]), "epsilon_certified": math.inf if method.in_hindsight else certified}
+    return _row(config, method, budget, seed, metrics | facts, ready.note)
+
+
+def _row(
+    config: CompareConfig, method: Method, budget: Budget, seed: int, metrics: results.Row, note: str
+) -> results.Row:
+    facts = {"data": config.data, "model": str(_model(config)), "delta": config.delta, "epsilon": budget.epsilon}
+    names = {"method": method.name, "adjacency": str(budget.adjacency), "accountant": method.accountant, "seed": seed}
+    return dict.fromkeys(results.COLUMNS) | facts | names | metrics | {"note": note}
+
+
+def _certified(ready: Ready, outcome: Outcome | private_choice.Chosen, place: tuple[int, int]) -> float:
+    """Epsilon of a cell in float64, from the queries that it was granted; infinite without a filter."""
+    if isinstance(outcome, private_choice.Chosen):
+        seed, budget = place
+        return cast(private_choice.Choice, ready.choice).certify(outcome.traces[seed][budget])
+    if ready.filter is None:
+        return math.inf
+    return ready.filter.certify(outcome.answered(*place), ready.protector.adaptive_noise)
+
+
+@partial(jax.jit, static_argnames=("model", "kind"))
+def _scores(params: jax.Array, model: Model, train: Rows, test: Rows, kind: str) -> dict[str, jax.Array]:
+    """Those of `results.METRICS` that a target of this kind has, each f32[k], of params f32[k, p]."""
+
+    def one(params: jax.Array) -> dict[str, jax.Array]:
+        return {
+            "test_mse" if kind == "regression" else "test_accuracy": score(params, model, test, kind),
+            "train_loss": mean_loss(params, model, train),
+            "test_loss": mean_loss(params, model, test),
+        }
+
+    return jax.vmap(one)(params)

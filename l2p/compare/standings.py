@@ -1,0 +1,198 @@
+"""Who wins: the methods that compete, how often each is best, and whether the best one's lead is more than chance."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from l2p.checkpoints.checkpoint import TUNED
+from l2p.compare.config import ORACLE, split_name
+from l2p.compare.results import BySeed, Estimate, Metric, Row, by_seed, difference
+from l2p.protectors import HAND_DESIGNED
+
+#: Behind the names of methods that do not compete, in tables.
+MARKS = {"oracle": "†", "paper": "‡"}
+LEGEND = {
+    "oracle": "tuned on the private rows themselves and not charged for it: not honest, and not ranked",
+    "paper": "its paper's own form, certified for other neighbours than {adjacency}: not ranked",
+}
+
+
+def kinds(rows: Iterable[Row], adjacency: str) -> dict[str, str]:
+    """What each method is: "reference" (no privacy), "oracle", "paper" (other neighbours), or "private": it competes.
+
+    Args:
+      rows: of results.csv.
+      adjacency: the one that was asked for.
+    """
+    found = {}
+    for row in rows:
+        if row["accountant"] == "none":
+            kind = "reference"
+        elif ORACLE in split_name(row["method"])[1]:
+            kind = "oracle"
+        else:
+            kind = "private" if row["adjacency"] == adjacency else "paper"
+        found[row["method"]] = kind
+    return found
+
+
+def form(method: str) -> str:
+    """What stands behind a method's name: how it is set up, and by whom.
+
+    >>> [form(name) for name in ("objpert_paper", "objpert", "objpert:tuned", "hyfree", "control-svm", "census")]
+    ['paper', 'fair', 'tuned', 'rival', 'control', 'learned']
+    """
+    base, variants = split_name(method)
+    if ORACLE in variants:
+        return "oracle"
+    if base.endswith(TUNED):
+        return "tuned"
+    if base in HAND_DESIGNED:
+        return HAND_DESIGNED[base].form
+    return "control" if base.startswith("control") else "learned"
+
+
+def marked(method: str, kind: str) -> str:
+    """A method's name as tables show it.
+
+    >>> marked("noisygd:oracle", "oracle")
+    'noisygd:oracle †'
+    """
+    return f"{method} {MARKS[kind]}" if kind in MARKS else method
+
+
+def legend(found: Iterable[str], adjacency: str) -> list[str]:
+    """What the marks of these kinds mean."""
+    there = set(found)
+    return [f"{MARKS[kind]} {LEGEND[kind].format(adjacency=adjacency)}." for kind in MARKS if kind in there]
+
+
+def sign_test(won: int, lost: int) -> float:
+    """Two-sided p-value of `won` against `lost` fair coins; ties are left out.
+
+    >>> sign_test(9, 1)
+    0.021484375
+    """
+    num = won + lost
+    return min(1.0, 2.0 * sum(math.comb(num, k) for k in range(min(won, lost) + 1)) / 2.0**num)
+
+
+def share_won(rows: list[Row], metric: Metric) -> dict[str, dict[float, str | None]]:
+    """By method and epsilon, the share of seeds on which it beats the first method, and the sign test's p-value."""
+    values = by_seed(rows, metric.column)
+    first, *others = values
+    return {
+        method: {epsilon: _share(found, values[first].get(epsilon, {}), metric) for epsilon, found in cells.items()}
+        for method, cells in ((method, values[method]) for method in others)
+    }
+
+
+def _share(found: Mapping[int, float], first: Mapping[int, float], metric: Metric) -> str | None:
+    gains = [metric.sign * value for value in difference(found, first).values()]
+    if not gains:
+        return None
+    won, lost = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    return f"{(won + 0.5 * (len(gains) - won - lost)) / len(gains):.2f} (p = {sign_test(won, lost):.2g})"
+
+
+def times_best(values: BySeed, metric: Metric) -> dict[str, dict[float, str | None]]:
+    """By method and epsilon, on how many of the seeds that all have it is best; k that are level get 1/k each."""
+    epsilons = sorted({epsilon for cells in values.values() for epsilon in cells})
+    counts: dict[str, dict[float, str | None]] = {method: dict.fromkeys(cells) for method, cells in values.items()}
+    for epsilon in epsilons:
+        there = {method: cells[epsilon] for method, cells in values.items() if cells.get(epsilon)}
+        seeds = set.intersection(*(set(found) for found in there.values())) if there else set()
+        total = dict.fromkeys(there, 0.0)
+        for seed in seeds:
+            scores = {method: metric.sign * found[seed] for method, found in there.items()}
+            level = [method for method, score in scores.items() if score == max(scores.values())]
+            for method in level:
+                total[method] += 1.0 / len(level)
+        for method, count in total.items():
+            counts[method][epsilon] = f"{count:.3g} of {len(seeds)}"
+    return counts
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Who is best at one epsilon.
+
+    Attributes:
+      epsilon: the budget.
+      best: the method.
+      score: its mean.
+      second: the next best; None if there is none.
+      lead: of the best over the second, paired by seed and positive where better.
+      level: methods over which the best one's lead does not exceed two standard errors.
+    """
+
+    epsilon: float
+    best: str
+    score: Estimate
+    second: str | None
+    lead: Estimate | None
+    level: tuple[str, ...]
+
+    def sentence(self, metric: Metric) -> str:
+        """It in words."""
+        said = f"At ε = {self.epsilon:g}, {self.best} has the best {metric.label} of the private methods, {self.score}"
+        if self.lead is None:
+            return f"{said}; no other was scored."
+        said += f"; its lead over {self.second}, the next, is {self.lead} by seed"
+        if math.isnan(self.lead.error):
+            return f"{said}, from one seed, which says nothing of chance."
+        if not self.level:
+            return f"{said}, more than two standard errors."
+        if self.level == (self.second,):
+            return f"{said}, not more than two standard errors: the two are level."
+        return f"{said}; not more than two standard errors behind are {', '.join(self.level)}."
+
+
+def verdicts(values: BySeed, metric: Metric) -> list[Verdict]:
+    """The best of these methods at every epsilon at which any was scored."""
+    epsilons = sorted({epsilon for cells in values.values() for epsilon in cells})
+    there = {
+        epsilon: {method: cells[epsilon] for method, cells in values.items() if cells.get(epsilon)}
+        for epsilon in epsilons
+    }
+    return [_verdict(epsilon, found, metric) for epsilon, found in there.items() if found]
+
+
+def _verdict(epsilon: float, found: Mapping[str, Mapping[int, float]], metric: Metric) -> Verdict:
+    means = {method: Estimate.of(seeds.values()) for method, seeds in found.items()}
+    best, *others = sorted(means, key=lambda method: badness(means[method].mean, metric))
+    leads = {}
+    for method in others:
+        gains = [metric.sign * gain for gain in difference(found[best], found[method]).values()]
+        if gains and not math.isnan(sum(gains)):  # a method that diverged is no rival
+            leads[method] = Estimate.of(gains)
+    level = tuple(method for method, lead in leads.items() if not lead.mean > 2.0 * lead.error)
+    second = next(iter(leads), None)
+    return Verdict(epsilon, best, means[best], second, leads[second] if second else None, level)
+
+
+def badness(mean: float, metric: Metric) -> float:
+    """A key that sorts the best first, and a method that diverged last."""
+    return math.inf if math.isnan(mean) else -metric.sign * mean
+
+
+def mean_ranks(values: BySeed, metric: Metric) -> dict[str, float]:
+    """The mean over epsilons of each method's rank by its mean, 1 for the best; without a score it has none."""
+    ranks: dict[str, list[float]] = {}
+    for epsilon in sorted({epsilon for cells in values.values() for epsilon in cells}):
+        scores = {
+            method: badness(Estimate.of(cells[epsilon].values()).mean, metric)
+            for method, cells in values.items()
+            if cells.get(epsilon)
+        }
+        for method, score in scores.items():
+            better = sum(other < score for other in scores.values())
+            level = sum(other == score for other in scores.values())
+            ranks.setdefault(method, []).append(better + (level + 1) / 2)
+    return {method: sum(found) / len(found) for method, found in ranks.items()}
+
+
+def competing(rows: Sequence[Row], adjacency: str, metric: Metric) -> BySeed:
+    """The metric of the methods that compete, by method, epsilon and seed."""
+    found = kinds(rows, adjacency)
+    return by_seed([row for row in rows if found[row["method"]] == "private"], metric.column)

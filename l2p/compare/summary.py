@@ -1,0 +1,136 @@
+"""A comparison for people: tables on the terminal, the same in summary.md, and figure.png."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from l2p.compare import results, standings
+from l2p.compare.config import CompareConfig
+from l2p.compare.figures import against_epsilon
+
+_LOSSES = {"train_loss": "Train loss", "test_loss": "Test loss"}
+Cells = Mapping[str, Mapping[float, object]]
+
+
+def report(rows: list[results.Row], config: CompareConfig, missing: str = "") -> None:
+    """Print the tables, and write them to `config.out` as summary.md beside figure.png.
+
+    Args:
+      rows: of results.csv.
+      config: what was asked for.
+      missing: a sentence on cells that are not there yet.
+    """
+    kinds = standings.kinds(rows, config.adjacency)
+    metric = results.metric_of(rows)
+    private = standings.competing(rows, config.adjacency, metric)
+    verdicts = [verdict.sentence(metric) for verdict in standings.verdicts(private, metric)]
+    tables, printed = _tables(rows, metric, private)
+    tables = {
+        title: {standings.marked(m, kinds[m]): found for m, found in cells.items()} for title, cells in tables.items()
+    }
+    for title in printed:
+        Console().print(_rich(title, tables[title]))
+    notes = [missing] if missing else []
+    notes += _notes(rows)
+    legend = standings.legend(kinds.values(), config.adjacency)
+    for line in (*legend, *verdicts, *notes):
+        Console().print(line, markup=False, highlight=False)
+    # As results name it: `softmax` of a config is `softmax:10` there, once the classes are known.
+    _write(config, str(rows[0]["model"]), tables, verdicts, legend, notes)
+    scores, loss = (results.by_method(rows, column) for column in (metric.column, "train_loss"))
+    reference, oracles = (
+        tuple(method for method, kind in kinds.items() if kind == wanted) for wanted in ("reference", "oracle")
+    )
+    figure = against_epsilon(scores, loss, dashed=reference, apart=oracles, label=metric.label)
+    figure.savefig(config.out / "figure.png", dpi=150)
+
+
+def _notes(rows: list[results.Row]) -> list[str]:
+    """What rows say for themselves, each sentence once, with the methods and budgets it is about.
+
+    >>> said = {"note": "Far out.", "epsilon": 0.1}
+    >>> _notes([{"method": "agd"} | said, {"method": "paper"} | said, {"method": "sgd", "note": "", "epsilon": 1.0}])
+    ['agd, paper at epsilon 0.1: Far out.']
+    """
+    epsilons: dict[tuple[str, str], set[float]] = {}
+    for row in rows:
+        if row["note"]:
+            epsilons.setdefault((row["note"], row["method"]), set()).add(row["epsilon"])
+    methods: dict[tuple[str, tuple[float, ...]], list[str]] = {}
+    for (note, method), found in sorted(epsilons.items()):
+        methods.setdefault((note, tuple(sorted(found))), []).append(method)
+    return [
+        f"{', '.join(names)} at epsilon {', '.join(f'{epsilon:g}' for epsilon in found)}: {note}"
+        for (note, found), names in sorted(methods.items(), key=lambda item: (item[1], item[0][1]))
+    ]
+
+
+def _tables(
+    rows: list[results.Row], metric: results.Metric, private: results.BySeed
+) -> tuple[dict[str, Cells], list[str]]:
+    """Tables by title, and the titles of those that a terminal shows."""
+    label = metric.label.capitalize()
+    means = f"{label} (mean ± standard error)"
+    tables: dict[str, Cells] = {means: results.by_method(rows, metric.column)}
+    tables |= {f"{title} (mean ± standard error)": results.by_method(rows, name) for name, title in _LOSSES.items()}
+    printed = [means]
+    first, *others = tables[means]
+    if others:
+        paired = f"{label} minus that of {first}, by seed (mean ± standard error)"
+        tables[paired] = results.against_first(rows, metric.column)
+        won = f"Share of seeds on which a method beats {first} (ties count half; p of a two-sided sign test)"
+        tables[won] = standings.share_won(rows, metric)
+        printed.append(paired)
+    if len(private) > 1:
+        tables["Seeds on which a private method is the best of all that were scored"] = standings.times_best(
+            private, metric
+        )
+    return tables, printed
+
+
+def _lines(cells: Cells) -> tuple[list[str], list[list[str]]]:
+    """Header and lines of a table: methods down, epsilons across."""
+    epsilons = sorted({epsilon for found in cells.values() for epsilon in found})
+    lines = [[method, *(str(found.get(epsilon) or "–") for epsilon in epsilons)] for method, found in cells.items()]
+    return ["method", *(f"ε = {epsilon:g}" for epsilon in epsilons)], lines
+
+
+def _rich(title: str, cells: Cells) -> Table:
+    header, lines = _lines(cells)
+    table = Table(*header, title=title)
+    for line in lines:
+        table.add_row(*line)
+    return table
+
+
+def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table as Markdown writes it."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *lines])
+
+
+def _write(
+    config: CompareConfig,
+    model: str,
+    tables: Mapping[str, Cells],
+    verdicts: list[str],
+    legend: list[str],
+    notes: list[str],
+) -> None:
+    parts = [
+        f"# {', '.join(config.methods)} on {config.data}",
+        f"Model {model}, δ = {config.delta:g}, {config.adjacency} adjacency, {config.seeds} seeds; a seed fixes "
+        "split and noise for every method. These are simulations with reproducible noise, scored on data outside any "
+        "guarantee: nothing here is a private release. Every run is in results.csv.",
+        "![The metric and train loss against epsilon](figure.png)",
+    ]
+    if verdicts:
+        parts += ["## Who wins", "\n".join(f"- {line}" for line in verdicts)]
+    for title, cells in tables.items():
+        parts += [f"## {title}", markdown(*_lines(cells))]
+    parts += [" ".join(legend)] if legend else []
+    if notes:
+        parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
+    config.out.mkdir(parents=True, exist_ok=True)
+    Path(config.out, "summary.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")

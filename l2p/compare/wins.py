@@ -1,0 +1,125 @@
+"""The win table: in how many cells a learned protector beats the best hand-designed method, and its own control.
+
+A cell is a data set, a model and a budget. A comparison enters it if its first method is learned and a control is among
+the others; the first control is the one that the protector is held against.
+"""
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from l2p.compare import results, standings
+from l2p.compare.results import Estimate, Metric, Row
+
+#: The forms of method that a learned protector competes with; controls and oracles are set against it apart.
+HAND_DESIGNED_FORMS = ("paper", "fair", "tuned", "rival")
+#: What the protector is held against, in the order of the table's columns.
+OPPONENTS = ("best hand-designed", "control", "oracle")
+#: The verdict where not a single run differs.
+SAME = "same"
+#: What a lead may be, in the order of the totals.
+VERDICTS = ("better", "level", SAME, "worse")
+
+
+@dataclasses.dataclass(frozen=True)
+class Win:
+    """One cell.
+
+    Attributes:
+      data: data set.
+      model: model.
+      epsilon: budget.
+      protector: the learned one.
+      opponents: by the names in `OPPONENTS`, the method; some may lack one.
+      leads: of the protector over each of them, paired by seed and positive where it is better.
+    """
+
+    data: str
+    model: str
+    epsilon: float
+    protector: str
+    opponents: Mapping[str, str]
+    leads: Mapping[str, Estimate]
+
+
+def verdict(lead: Estimate) -> str:
+    """Beyond two standard errors or not; from a single seed nothing can be told. "same" where nothing differs at all: a
+    protector whose control ran in its place, or whose networks say nothing.
+
+    >>> [verdict(Estimate(mean, 0.01)) for mean in (0.03, 0.02, -0.03)], verdict(Estimate(0.0, 0.0))
+    (['better', 'level', 'worse'], 'same')
+    """
+    if lead.mean == lead.error == 0.0:
+        return SAME
+    if math.isnan(lead.error) or abs(lead.mean) <= 2.0 * lead.error:
+        return "level"
+    return "better" if lead.mean > 0 else "worse"
+
+
+def wins(rows: Sequence[Row], adjacency: str, metric: Metric | None = None) -> list[Win]:
+    """The cells of one comparison, by epsilon; none if it is not one of a learned protector and its control.
+
+    Args:
+      rows: of the comparison's results.csv.
+      adjacency: of its budgets.
+      metric: what the cells are judged by; None for the comparison's own.
+    """
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    forms = {method: standings.form(method) for method in methods}
+    if forms[methods[0]] != "learned" or "control" not in forms.values():
+        return []
+    metric = metric or results.metric_of(rows)
+    kinds, values = standings.kinds(rows, adjacency), results.by_seed(rows, metric.column)
+    ours = values[methods[0]]
+    found = []
+    for epsilon in sorted(ours):
+        there = {
+            method: values[method][epsilon]
+            for method in methods[1:]
+            if values[method].get(epsilon) and kinds[method] in ("private", "oracle")
+        }
+        groups = {
+            OPPONENTS[0]: _best([m for m in there if forms[m] in HAND_DESIGNED_FORMS], there, metric),
+            OPPONENTS[1]: next((m for m in there if forms[m] == "control"), None),
+            OPPONENTS[2]: _best([m for m in there if forms[m] == "oracle"], there, metric),
+        }
+        opponents = {name: method for name, method in groups.items() if method is not None}
+        leads = {name: _lead(ours[epsilon], there[method], metric) for name, method in opponents.items()}
+        if ours[epsilon] and leads:
+            found.append(Win(rows[0]["data"], rows[0]["model"], epsilon, methods[0], opponents, leads))
+    return found
+
+
+def _best(methods: Iterable[str], values: Mapping[str, Mapping[int, float]], metric: Metric) -> str | None:
+    means = {method: Estimate.of(values[method].values()).mean for method in methods}
+    return min(means, key=lambda method: standings.badness(means[method], metric), default=None)
+
+
+def _lead(ours: Mapping[int, float], theirs: Mapping[int, float], metric: Metric) -> Estimate:
+    return Estimate.of(metric.sign * value for value in results.difference(ours, theirs).values())
+
+
+def lines(cells: Sequence[Win]) -> tuple[list[str], list[list[str]]]:
+    """Header and lines of the table: leads in the metric's unit, each with its verdict."""
+    header = ["data", "model", "ε", "protector", *(f"over {name}" for name in OPPONENTS)]
+    body = []
+    for cell in cells:
+        shown = [
+            f"{cell.opponents[name]}: {cell.leads[name]}, {verdict(cell.leads[name])}" if name in cell.leads else "–"
+            for name in OPPONENTS
+        ]
+        body.append([cell.data, cell.model, f"{cell.epsilon:g}", cell.protector, *shown])
+    return header, body
+
+
+def totals(cells: Sequence[Win]) -> list[str]:
+    """A sentence for each opponent: in how many cells the protector is better, level and worse."""
+    said = []
+    for name in OPPONENTS:
+        counts = Counter(verdict(cell.leads[name]) for cell in cells if name in cell.leads)
+        if num := sum(counts.values()):
+            shown = [word for word in VERDICTS if word != SAME or counts[word]]
+            shares = ", ".join(f"{word} in {counts[word]} ({counts[word] / num:.0%})" for word in shown)
+            said.append(f"Against {name}, of {num} cells: {shares}.")
+    return said

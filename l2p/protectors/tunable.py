@@ -1,0 +1,137 @@
+"""Which numbers of a protector may be tuned, and how a method's constants become functions of the budget."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.errors import InputError
+from l2p.protectors.conditioning import standardize
+
+
+def tunable(protector: Any) -> Any:
+    """For every leaf of a protector or a part of one, in its place, whether it may be tuned.
+
+    Floating-point leaves may, except in a field that the class it belongs to lists in `fixed`: a ClassVar of names, for
+    public choices that a proof or a scale hangs on. Integers never may.
+
+    >>> from l2p.protectors import Decaying
+    >>> tunable(Decaying(log_clip_norm=jnp.zeros(1), rate=jnp.zeros(1, int))).rate
+    False
+    """
+
+    def one(path: tuple, leaf: jax.Array) -> bool:
+        owner = protector
+        for entry in path:
+            if isinstance(entry, jax.tree_util.GetAttrKey):
+                if entry.name in getattr(type(owner), "fixed", ()):
+                    return False
+                owner = getattr(owner, entry.name)
+            else:
+                owner = owner[getattr(entry, "key", getattr(entry, "idx", None))]
+        return _is_float(leaf)
+
+    return jax.tree_util.tree_map_with_path(one, protector)
+
+
+def around(protector: Any, spread: jax.typing.ArrayLike, key: jax.Array) -> Any:
+    """`protector` with Gaussian steps of standard deviation `spread` in what may be tuned.
+
+    The fields of a protector are logs, logits or weights, so that such steps suit them. Each further power of a
+    polynomial moves half as much, and half of all fields stay.
+
+    >>> from l2p.protectors import Decaying
+    >>> start = Decaying(log_clip_norm=jnp.zeros(1), rate=jnp.zeros(1, int))
+    >>> moved = [around(start, 1.0, jax.random.key(seed)).log_clip_norm.item() for seed in range(40)]
+    >>> 10 < moved.count(0.0) < 30
+    True
+    """
+
+    def one(index: int, leaf: jax.Array) -> jax.Array:
+        noise_key, stay_key = jax.random.split(jax.random.fold_in(key, index))
+        powers = 0.5 ** jnp.arange(leaf.shape[0]).reshape((-1,) + (1,) * (leaf.ndim - 1)) if leaf.ndim else 1.0
+        change = spread * powers * jax.random.normal(noise_key, leaf.shape) * jax.random.bernoulli(stay_key)
+        return leaf + change.astype(leaf.dtype)
+
+    leaves, tree = jax.tree.flatten(protector)
+    allowed = jax.tree.leaves(tunable(protector))
+    moved = [one(index, jnp.asarray(leaf)) if allowed[index] else leaf for index, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(tree, moved)
+
+
+def partition(protector: Any) -> tuple[Any, Any]:
+    """The floating-point leaves and the others, each in its place with None for the rest; `combine` is the inverse."""
+    floats = jax.tree.map(lambda leaf: leaf if _is_float(leaf) else None, protector)
+    return floats, jax.tree.map(lambda leaf: None if _is_float(leaf) else leaf, protector)
+
+
+def combine(floats: Any, others: Any) -> Any:
+    """The protector whose leaves these are."""
+    return jax.tree.map(
+        lambda one, other: other if one is None else one, floats, others, is_leaf=lambda leaf: leaf is None
+    )
+
+
+def lift(starts: Sequence[Any], log_signals: Sequence[float]) -> Any:
+    """One method's settings at k budgets as one protector, its constants now polynomials in log(mu N).
+
+    Args:
+      starts: the method as it sets itself up at each budget, differing in values of leaves only.
+      log_signals: log(mu N) of each budget, distinct and within the range that `standardize` clips to.
+
+    Returns:
+      The middle one, every tunable f32[1, ...] of it turned into the f32[k, ...] that has its value at each of the
+      budgets: exactly that constant, at every budget, where all have the same. Other leaves and static fields stay as
+      they are.
+
+    >>> from l2p.protectors import Decaying
+    >>> starts = [Decaying(jnp.array([clip]), jnp.array([0.5])) for clip in (1.0, 2.0)]
+    >>> lifted = lift(starts, [0.7, 8.7])
+    >>> lifted.log_clip_norm.tolist(), lifted.rate.tolist()
+    ([1.5, 0.25], [0.5, 0.0])
+    """
+    positions = np.array([standardize(jnp.float32(signal)) for signal in log_signals], np.float64)
+    powers = np.vander(positions, increasing=True)
+    values = [jax.tree.leaves(start) for start in starts]
+    middle = starts[len(starts) // 2]
+    allowed, tree = jax.tree.flatten(tunable(middle))
+
+    def one(index: int, leaf: jax.Array) -> jax.Array:
+        if not allowed[index] or leaf.ndim == 0 or leaf.shape[0] != 1:
+            return leaf
+        at_budgets = np.stack([np.asarray(leaves[index][0], np.float64) for leaves in values])
+        if (at_budgets == at_budgets[0]).all():
+            coefficients = np.concatenate([at_budgets[:1], np.zeros_like(at_budgets[1:])])
+        else:
+            coefficients = np.linalg.solve(powers, at_budgets.reshape(len(starts), -1)).reshape(at_budgets.shape)
+        return jnp.asarray(coefficients, leaf.dtype)
+
+    return jax.tree.unflatten(tree, [one(index, leaf) for index, leaf in enumerate(jax.tree.leaves(middle))])
+
+
+def with_tuned(start: Any, tuned: Any) -> Any:
+    """`start`, as a method sets itself up for the run at hand, with the tunable leaves of `tuned`, a `lift` of it.
+
+    What a method derives from the budget and the number of rows (batch sizes, steps, fixed fields) is `start`'s.
+
+    Raises:
+      InputError: the method has other fields now than when it was tuned.
+    """
+    found = dict(_named(tuned))
+    if found.keys() != dict(_named(start)).keys():
+        raise InputError(
+            "a method has other fields now than when it was tuned, so the tuned ones do not fit it; tune it again."
+        )
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf, allowed: found[jax.tree_util.keystr(path)] if allowed else leaf, start, tunable(start)
+    )
+
+
+def _named(protector: Any) -> list[tuple[str, jax.Array]]:
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(protector)]
+
+
+def _is_float(leaf: Any) -> bool:
+    return jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.floating)

@@ -1,0 +1,111 @@
+"""What a name stands for: the method or checkpoint, its accountant and sources, and the refusals."""
+
+import dataclasses
+
+import chex
+import jax
+import pytest
+
+from l2p.checkpoints import checkpoint, lookup
+from l2p.errors import InputError
+from l2p.privacy import Budget, Poisson
+from l2p.protectors import AGD, HAND_DESIGNED
+from meta_train.training.starting_points import BUILDERS
+from tests.shelf import CARD, put
+
+BUDGET = Budget(0.1, 1e-8)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The only folder where names are looked up."""
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
+    return tmp_path
+
+
+def test_hand_designed_names_resolve_without_files(folder):
+    found = lookup.resolve("agd", BUDGET, "logistic")
+    assert isinstance(found.protector, AGD)
+    assert (found.accountant, found.sources, found.sha256, found.range) == ("rdp", (), None, None)
+
+
+def test_agd_sets_its_shares_in_the_unit_of_the_accountant_asked_for(folder):
+    found = lookup.resolve("agd", BUDGET, "logistic", accountant="ctcdp")
+    assert found.accountant == "ctcdp"
+    chex.assert_trees_all_equal(found.protector, HAND_DESIGNED["agd"](BUDGET, accountant="ctcdp"))
+
+
+def test_a_checkpoint_resolves_with_what_its_card_says(folder):
+    path = put(folder, "paper", BUILDERS["paper"](jax.random.key(0)), accountant="ctcdp")
+    for name in ("paper", str(path)):
+        found = lookup.resolve(name, BUDGET, "logistic")
+        assert (found.name, found.accountant, found.sources) == (name, "ctcdp", ("adult",))
+        assert found.range == CARD["range"]
+        assert found.sha256 == checkpoint.load(path).sha256
+    assert lookup.resolve("paper", BUDGET, "logistic", accountant="gdp").accountant == "gdp"
+
+
+def test_a_sampling_rate_can_be_asked_of_what_was_made_for_several(folder):
+    protector = dataclasses.replace(BUILDERS["control"](jax.random.key(0)), sampler=Poisson(0.05))
+    put(folder, "control-batches", protector)
+    warm = {"warm_start_arrays_sha256": checkpoint.load("control-batches").arrays_sha256}
+    asked = {"range": {"sampling_rate": [0.02, 0.2]}, "config": {"warm_start": "control-batches"}}
+    path = put(folder, "batches", protector, **warm, **asked)
+    for name in ("batches@0.02", f"{path}@0.02"):
+        found = lookup.resolve(name, BUDGET, "logistic")
+        assert (found.name, found.protector.sampler, found.accountant) == (name, Poisson(0.02), "rdp")
+        # Which constants stand in for its networks does not depend on the rate; they draw the same batches.
+        assert lookup.stand_in(found).protector.sampler == Poisson(0.02)
+    assert lookup.resolve("batches", BUDGET, "logistic").protector.sampler == Poisson(0.05)
+    assert lookup.stand_in(lookup.resolve("batches", BUDGET, "logistic")).protector.sampler == Poisson(0.05)
+    for name, why in (
+        ("dpsgd@0.1", "made for batches"),
+        ("batches@2", "not a probability"),
+        ("batches@x", "batches@x"),
+    ):
+        with pytest.raises(InputError, match=why):
+            lookup.resolve(name, BUDGET, "logistic", num_rows=1000)
+
+
+def test_tuned_methods_resolve_to_a_set_that_is_not_scored_on(folder):
+    put(folder, "agd-tuned-logistic-adult")
+    put(folder, "agd-tuned-logistic-digits", sources=["digits:odd"])
+    put(folder, "agd-tuned-mlp-mnist", sources=["mnist"])
+
+    def sources(**options):
+        return lookup.resolve("agd:tuned", BUDGET, "logistic", **options).sources
+
+    assert sources() == ("adult",)
+    assert sources(avoid=["adult"]) == ("digits:odd",)
+    assert sources(aux="digits") == ("digits:odd",)
+    with pytest.raises(InputError, match="on adult without adult"):
+        sources(aux="adult", avoid=["adult"])
+    with pytest.raises(InputError, match="without adult, digits"):
+        sources(avoid=["adult", "digits"])
+
+
+def test_a_protector_is_not_scored_on_its_sources(folder):
+    put(folder, "census")
+    put(folder, "digits", sources=["mnist:4,6"])
+    with pytest.raises(InputError, match="made from adult"):
+        lookup.resolve("census", BUDGET, "logistic", avoid=["adult"])
+    with pytest.raises(InputError, match="made from mnist:4,6"):
+        lookup.resolve("digits", BUDGET, "logistic", avoid=["mnist"])
+    assert lookup.resolve("digits", BUDGET, "logistic", avoid=["mnist:3,5"]).name == "digits"
+
+
+@pytest.mark.parametrize("name", ["censos", "agd:oracle", ""])
+def test_an_unknown_name_is_refused_with_the_known_ones(folder, name):
+    put(folder, "census")
+    put(folder, "agd-tuned-logistic-adult")
+    with pytest.raises(InputError, match=", ".join([*HAND_DESIGNED, "census", "agd:tuned, or pass"])) as refused:
+        lookup.resolve(name, BUDGET, "logistic")
+    assert ("did you mean 'census'?" in str(refused.value)) == (name == "censos")
+
+
+def test_a_protector_for_another_model_is_refused(folder):
+    put(folder, "census", models=["mlp"])
+    with pytest.raises(InputError, match="made for mlp, not for logistic"):
+        lookup.resolve("census", BUDGET, "logistic")
+    with pytest.raises(InputError, match="model 'forest' is unknown"):
+        lookup.resolve("agd", BUDGET, "forest")

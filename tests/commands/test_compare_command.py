@@ -1,0 +1,182 @@
+"""`l2p compare` from the command line and from files: configurations, shards, merges, and what is refused."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import l2p.compare.runner as compare_module
+from l2p.checkpoints.checkpoint import TUNED, find
+from l2p.checkpoints.lookup import tuned_name
+from l2p.cli import main
+from l2p.compare import results
+from l2p.compare.config import CompareConfig, parse_shard, read_config, split_name
+from l2p.errors import InputError
+from l2p.protectors import HAND_DESIGNED
+
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "benchmarks" / "experiments"
+FIELDS = {
+    "data": "breast_cancer",
+    "methods": ["noisygd", "nonprivate"],
+    "epsilon": [0.5, 2.0],
+    "delta": 1e-5,
+    "seeds": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A comparison's file."""
+    path = tmp_path_factory.mktemp("tiny") / "tiny.json"
+    path.write_text(json.dumps(FIELDS))
+    return path
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What `l2p compare` would run."""
+    recorded = []
+    monkeypatch.setattr(compare_module, "main", lambda *args: recorded.append(args))
+    return recorded
+
+
+def test_a_configuration_gives_options_and_those_beside_it_win(asked, tiny, tmp_path):
+    words = ["--config", str(tiny), "--out", str(tmp_path), "--seeds=5", "--methods", "agd,census"]
+    assert main(["compare", *words]) == 0
+    assert main(["compare", f"--config={tiny}", "--out", str(tmp_path), "--shard", "2/3"]) == 0
+    assert main(["compare", "--config", str(tiny), "--out", str(tmp_path), "--merge"]) == 0
+    assert main(["compare", "--config", str(tiny), "--out", str(tmp_path), "--merge", "a", "b"]) == 0
+    plain = read_config(tiny, out=tmp_path)
+    assert plain == CompareConfig(
+        "breast_cancer", tmp_path, methods=("noisygd", "nonprivate"), epsilon=(0.5, 2.0), delta=1e-5, seeds=2
+    )
+    assert asked == [
+        (dataclasses.replace(plain, seeds=5, methods=("agd", "census")), None, None),
+        (plain, (2, 3), None),
+        (plain, None, ()),
+        (plain, None, (Path("a"), Path("b"))),
+    ]
+
+
+def test_every_option_can_be_written_in_a_file(asked, tmp_path):
+    everything = CompareConfig(
+        *("table.csv", tmp_path / "out", "label", Path("bounds.json"), (-1.0, 1.0), "logistic", ("a", "b:tuned")),
+        *((0.1, 1e-05), 1e-6, 3, "replace_one", "gdp", "adult"),
+    )
+    plain = {name: str(x) if isinstance(x, Path) else x for name, x in dataclasses.asdict(everything).items()}
+    path = tmp_path / "everything.json"
+    path.write_text(json.dumps(plain))
+    assert read_config(path) == everything
+    assert main(["compare", "--config", str(path)]) == 0
+    assert asked == [(everything, None, None)]
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.json")), ids=lambda path: path.stem)
+def test_committed_experiments_name_methods_that_there_are(path, tmp_path):
+    config = read_config(path, out=tmp_path)
+    for name in config.methods:
+        base, _ = split_name(name)
+        method = base.removesuffix(TUNED)
+        if method in HAND_DESIGNED and base != method:
+            # `:tuned` is any shipped set's without `aux`.
+            assert config.aux is None or find(tuned_name(method, config.model, config.aux)), name
+        else:
+            assert base in HAND_DESIGNED or find(base.partition("@")[0]), name
+
+
+def test_the_experiment_of_the_readme_is_the_one_that_was_committed():
+    rows = results.read(EXPERIMENTS.parents[1] / "docs" / "results" / "ipums_br" / "results.csv")
+    config = read_config(EXPERIMENTS / "ipums_br.json", out=Path("out"))
+    asked = [(m, epsilon, seed) for m in config.methods for epsilon in config.epsilon for seed in range(config.seeds)]
+    assert [results.cell(row) for row in rows] == asked
+
+
+def test_two_processes_share_a_folder(tiny, tmp_path):
+    def start(shard):
+        words = ["compare", "--config", str(tiny), "--out", str(tmp_path), "--shard", shard]
+        return subprocess.Popen([sys.executable, "-m", "l2p", *words], stdout=subprocess.PIPE, text=True)
+
+    processes = [start(shard) for shard in ("1/2", "2/2")]
+    for process in processes:
+        said, _ = process.communicate(timeout=300)
+        assert process.returncode == 0
+        assert "4 of 8 cells" in said
+    assert not (tmp_path / "results.csv").exists()
+    assert main(["compare", "--config", str(tiny), "--out", str(tmp_path), "--merge"]) == 0
+    rows = results.read(tmp_path / "results.csv")
+    assert len(rows) == 8
+    assert all(results.is_scored(row) for row in rows)
+    assert "Missing" not in (tmp_path / "summary.md").read_text()
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--shard", "3/2"], "shard '3/2' is none of n shares"),
+        (["--shard", "0/2"], "shard '0/2'"),
+        (["--shard", "half"], "shard 'half'"),
+        (["--shard", "1/2", "--merge"], "exclude each other"),
+        (["--merge", "nowhere"], "nowhere holds no cells"),
+        (["--merge"], "holds no cells"),
+        (["--config", "nosuch.json"], "nosuch.json cannot be read"),
+        (["--seeds", "many"], "seeds"),
+        (["--seeds", "0"], "seeds is 0"),
+        (["--epsilon", "-1"], "epsilon is -1.0"),
+        (["--methods", "noisygd,nosuch"], "nosuch"),
+        (["--methods", "noisygd:pretrained"], "no auxiliary set is named"),
+    ],
+)
+def test_bad_options_cost_a_sentence(tiny, tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    given = [] if words[0] == "--config" else ["--config", str(tiny)]
+    assert main(["compare", *given, "--out", str(tmp_path / "out"), *words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert said in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "cannot be read"),
+        ("[1]", "holds no JSON object"),
+        ('{"dat": "adult"}', "names dat, which is no option; choose among data, out"),
+        ('{"data": 3}', "data is 3, but it has to be a text"),
+        ('{"seeds": 2.5}', "seeds is 2.5, but it has to be a whole number"),
+        ('{"seeds": true}', "seeds is true, but it has to be a whole number"),
+        ('{"epsilon": 0.1}', "epsilon is 0.1, but it has to be a list of numbers"),
+        ('{"epsilon": ["0.1"]}', "it has to be a list of numbers"),
+        ('{"methods": "agd"}', 'methods is "agd", but it has to be a list of texts'),
+        ('{"classes": [0, "1"]}', "it has to be a list of numbers or null"),
+        ('{"aux": 3}', "aux is 3, but it has to be a text or null"),
+        ('{"delta": null}', "delta is null, but it has to be a number"),
+    ],
+)
+def test_a_file_that_is_no_configuration_costs_a_sentence(tmp_path, capsys, text, said):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(InputError) as refused:
+        read_config(path, data="adult", out=tmp_path)
+    assert said in str(refused.value)
+    assert main(["compare", "--config", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"{refused.value}\n"
+
+
+def test_a_configuration_without_data_is_refused(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text("{}")
+    with pytest.raises(InputError, match="lacks data and out"):
+        read_config(path)
+
+
+def test_shards_and_names_are_read():
+    assert parse_shard("1/1") == (1, 1)
+    assert split_name("a:oracle:pretrained") == ("a", {":oracle", ":pretrained"})
+    assert split_name("a:tuned:private") == ("a:tuned", {":private"})
+    assert split_name("a:tuned") == ("a:tuned", frozenset())
+    assert split_name("a:oracle:oracle") == ("a:oracle", {":oracle"})

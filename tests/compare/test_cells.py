@@ -1,0 +1,200 @@
+"""Cells: names, whole files, claims and merges."""
+
+import dataclasses
+import math
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2p.compare import cells, results
+from l2p.compare.cells import FACTS, Kept
+from l2p.compare.config import CompareConfig
+from l2p.errors import InputError
+
+FACTS_HERE = dict.fromkeys(FACTS, "same") | {"delta": 1e-5, "accountant": None, "aux": None}
+SCORES = {"test_accuracy": 0.75, "train_loss": 0.5, "test_loss": 0.6, "steps": 50, "epsilon_certified": 0.1}
+
+
+def kept(method="agd", epsilon=0.1, seed=0, facts=FACTS_HERE, protector=None, **changes):
+    names = {"data": "same", "model": "same", "delta": 1e-5, "adjacency": "zero_out", "accountant": "gdp", "note": ""}
+    row = dict.fromkeys(results.COLUMNS) | names | SCORES | {"seconds": 0.1} | changes
+    return Kept(row | {"method": method, "epsilon": epsilon, "seed": seed}, facts, protector)
+
+
+def folder_of(path, *found):
+    for one in found:
+        cells.claim(path, one.facts, {"l2p": "0"})
+        cells.write(path, one)
+    return path
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["census", "noisygd:tuned", "noisygd-tuned", "NoisyGD", "../../../etc", "..", "a/b.safetensors", "c\\d", "x" * 300],
+)
+def test_a_cell_lies_in_its_folder_whatever_its_method_is_called(tmp_path, method):
+    one = kept(method, seed=3)
+    path = cells.path_of(tmp_path, results.cell(one.row))
+    assert path.parts[: len(tmp_path.parts) + 1] == (*tmp_path.parts, "cells")
+    assert len(path.relative_to(tmp_path).parts) == 4
+    folder_of(tmp_path, one)
+    assert cells.read(tmp_path) == {(method, 0.1, 3): one}
+
+
+def test_names_that_look_alike_have_cells_of_their_own():
+    names = ["a:b", "a-b", "A-B", "x/a:b", "a.b"]
+    assert len({str(cells.path_of(Path("out"), (name, 0.1, 0))).lower() for name in names}) == len(names)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epsilon_certified": math.inf},
+        {"test_accuracy": None, "test_mse": 0.25},
+        {"note": "a note, “quoted”\nover lines", "test_accuracy": None, "train_loss": None},
+    ],
+)
+def test_a_cell_reads_as_it_was_written(tmp_path, changes):
+    one = kept(**changes)
+    folder_of(tmp_path, one)
+    assert cells.read(tmp_path) == {("agd", 0.1, 0): one}
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"inputs.json", "seed-0.json"}
+
+
+def test_a_loss_that_diverged_survives(tmp_path):
+    folder_of(tmp_path, kept(train_loss=math.nan))
+    (found,) = cells.read(tmp_path).values()
+    assert math.isnan(found.row["train_loss"])
+
+
+def test_a_cell_that_is_damaged_or_out_of_place_is_refused(tmp_path):
+    folder_of(tmp_path, kept(), kept(seed=1))
+    path = cells.path_of(tmp_path, ("agd", 0.1, 1))
+    text = path.read_text()
+    for spoilt in (text[:-20], "[]", text.replace('"seed": 1', '"seed": 2'), text.replace('"aux"', '"other"')):
+        path.write_text(spoilt)
+        with pytest.raises(InputError, match=r"seed-1\.json is not the cell that its place says"):
+            cells.read(tmp_path)
+
+
+def test_a_cell_copied_from_another_comparison_is_refused(tmp_path):
+    here = folder_of(tmp_path / "here", kept())
+    there = folder_of(tmp_path / "there", kept(seed=1, facts=FACTS_HERE | {"table_sha256": "other"}))
+    path = cells.path_of(here, ("agd", 0.1, 1))
+    path.write_text(cells.path_of(there, ("agd", 0.1, 1)).read_text())
+    with pytest.raises(InputError, match=r"differs in table_sha256 .*choose another folder"):
+        cells.read(here)
+
+
+def test_of_many_comparisons_that_claim_a_folder_at_once_one_has_it(tmp_path):
+    outcome, barrier = [], threading.Barrier(8)
+
+    def claim(number):
+        barrier.wait()
+        try:
+            cells.claim(tmp_path, FACTS_HERE | {"model": number % 4}, {})
+            outcome.append(number % 4)
+        except InputError:
+            outcome.append(None)
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = {number for number in outcome if number is not None}
+    assert outcome.count(winner) == 2
+    assert cells.read_inputs(tmp_path)["model"] == winner
+    assert [path.name for path in tmp_path.iterdir()] == ["inputs.json"]
+
+
+@given(num_methods=st.integers(1, 6), num_epsilons=st.integers(1, 5), count=st.integers(1, 40))
+def test_shares_are_even_and_cover_every_cell_once_with_few_methods_in_two(num_methods, num_epsilons, count):
+    methods, epsilon = tuple(f"m{i}" for i in range(num_methods)), tuple(0.1 * (1 + i) for i in range(num_epsilons))
+    config = CompareConfig("d", Path("o"), methods=methods, epsilon=epsilon)
+    shares = [cells.share(config, (index, count)) for index in range(1, count + 1)]
+    assert [pair for share in shares for pair in share] == cells.share(config, None)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    # Compilations: one per method and share that meet.
+    met = sum(len({method for method, _ in share}) for share in shares)
+    assert met <= num_methods + count - 1
+
+
+def test_merging_brings_cells_together_and_takes_the_scored_one_of_two(tmp_path):
+    empty = kept(seed=1, note="no", train_loss=None, test_accuracy=None)
+    one = folder_of(tmp_path / "one", kept(), empty)
+    two = folder_of(tmp_path / "two", kept(seconds=9.0, test_accuracy=0.7501), kept(seed=1), kept("sgd"))
+    found = cells.merge([one, two], tmp_path / "out")
+    assert found == cells.read(tmp_path / "out")
+    assert found[("agd", 0.1, 0)] == kept()
+    assert found[("agd", 0.1, 1)] == kept(seed=1)
+    assert set(found) == {("agd", 0.1, 0), ("agd", 0.1, 1), ("sgd", 0.1, 0)}
+    # Again, with a folder more: what `out` holds counts too.
+    three = folder_of(tmp_path / "three", kept("third"))
+    assert set(cells.merge([three], tmp_path / "out")) == {*found, ("third", 0.1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (kept(test_accuracy=0.76), "differ in test_accuracy of agd at epsilon 0.1, seed 0"),
+        (kept(steps=49), "differ in steps"),
+        (kept(facts=FACTS_HERE | {"delta": 1e-6}), "differs in delta"),
+        (kept("sgd", facts=FACTS_HERE | {"splits_sha256": "moved"}), "differs in splits_sha256"),
+        (kept(seed=1, protector="other"), "the checkpoint of agd differed"),
+        (kept(seed=1, accountant="rdp"), "the accountant of agd differed"),
+    ],
+)
+def test_what_does_not_belong_together_is_not_merged(tmp_path, other, said):
+    one, two = folder_of(tmp_path / "one", kept()), folder_of(tmp_path / "two", other)
+    with pytest.raises(InputError, match=said):
+        cells.merge([one, two], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_cells_is_not_merged(tmp_path):
+    for folders in ([tmp_path / "none"], []):
+        with pytest.raises(InputError, match="holds no cells"):
+            cells.merge(folders, tmp_path)
+
+
+def test_a_folder_gives_its_cells_back_from_its_table(tmp_path):
+    config = CompareConfig("same", tmp_path, methods=("agd",), epsilon=(0.1,), seeds=2)
+    found = {results.cell(one.row): one for one in (kept(protector="abc"), kept(seed=1, protector="abc"))}
+    folder_of(tmp_path, *found.values())
+    assert cells.finish(config, found) == [one.row for one in found.values()]
+    for path in (tmp_path / "cells").rglob("*.json"):
+        path.unlink()
+    assert cells.read(tmp_path) == {}
+    for path in sorted((tmp_path / "cells").rglob("*"), reverse=True):
+        path.rmdir()
+    (tmp_path / "cells").rmdir()
+    assert cells.read(tmp_path) == found
+
+
+def test_a_table_without_its_inputs_is_refused(tmp_path):
+    results.write(tmp_path / "results.csv", [kept().row])
+    with pytest.raises(InputError, match="does not say what the results beside it depend on"):
+        cells.read(tmp_path)
+
+
+def test_tables_from_before_a_column_was_added_are_read(tmp_path):
+    path = tmp_path / "results.csv"
+    results.write(path, [kept().row])
+    names = [name for name in results.COLUMNS if name != "test_mse"]
+    values = [kept().row[name] for name in names]
+    path.write_text(",".join(names) + "\n" + ",".join("" if v is None else str(v) for v in values) + "\n")
+    assert results.read(path) == [kept().row]
+    path.write_text(path.read_text().rsplit(",", 2)[0] + "\n")
+    with pytest.raises(InputError, match="not a comparison's results"):
+        results.read(path)
+
+
+def test_nothing_is_missing_from_what_is_complete():
+    config = CompareConfig("same", Path("o"), methods=("agd", "sgd"), epsilon=(0.1,), seeds=1)
+    assert cells.missing_sentence(config, cells.wanted(config)) == ""
+    said = cells.missing_sentence(dataclasses.replace(config, seeds=2), [("agd", 0.1, 0), ("agd", 0.1, 1)])
+    assert said == "Missing are 2 of 4 cells: sgd at epsilon 0.1."

@@ -1,0 +1,137 @@
+"""The page of standings: the committed one, and what keeps results off it."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from l2p.cli import main
+from l2p.compare import results, summary
+from l2p.compare.config import CompareConfig
+from l2p.compare.leaderboard import command, page, read_all, read_comparison
+from l2p.compare.runner import compare
+from l2p.compare.summary import report
+from l2p.errors import InputError
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+COMMITTED = DOCS / "results" / "ipums_br"
+
+
+def test_the_committed_page_is_what_the_command_makes(monkeypatch, capsys):
+    monkeypatch.chdir(DOCS.parent)
+    text = page(Path("docs/results"), Path("docs/leaderboard.md"))
+    assert (DOCS / "leaderboard.md").read_text(encoding="utf-8") == text
+    for one in read_all(Path("docs/results")):
+        assert f"results/{one.folder.name}/summary.md" in text
+        assert command(one) in text
+        assert (DOCS / "results" / one.folder.name / "summary.md").is_file()
+    assert main(["leaderboard", "docs/results"]) == 0
+    assert capsys.readouterr().out == text.replace("(results/", "(docs/results/")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with one comparison, to spoil."""
+    (tmp_path / "ours").mkdir()
+    for name in ("results.csv", "inputs.json"):
+        shutil.copy(COMMITTED / name, tmp_path / "ours")
+    return tmp_path
+
+
+def spoil(folder, **changes):
+    """Change the first row."""
+    path = folder / "ours" / "results.csv"
+    first, *others = results.read(path)
+    results.write(path, [first | changes, *others])
+
+
+def relabel(folder, **changes):
+    path = folder / "ours" / "inputs.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda f: spoil(f, epsilon_certified=0.013), "is certified for epsilon 0.013, which is not within its budget"),
+        (lambda f: spoil(f, epsilon_certified=None), "is certified for epsilon None"),
+        (lambda f: spoil(f, seed=1), "seed 1 comes twice"),
+        (lambda f: spoil(f, method="unknown"), "inputs.json does not say which protector ran"),
+        (lambda f: spoil(f, data="adult"), "data is 'adult', but inputs.json says 'ipums_br'"),
+        (lambda f: relabel(f, delta=1e-6), "delta is 1e-08, but inputs.json says 1e-06"),
+        (lambda f: results.write(f / "ours" / "results.csv", []), "has no rows"),
+        (lambda f: (f / "ours" / "inputs.json").unlink(), "does not say what the results beside it depend on"),
+        (lambda f: (f / "ours" / "results.csv").unlink(), "holds no folder with a results.csv"),
+        (lambda f: (f / "ours" / "results.csv").write_text("a,b\n1,2\n"), "not a comparison's results"),
+    ],
+)
+def test_results_that_do_not_hold_together_are_refused(folder, capsys, change, said):
+    change(folder)
+    assert main(["leaderboard", str(folder), "--out", str(folder / "page.md")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert said in err
+    assert not (folder / "page.md").exists()
+
+
+def test_two_comparisons_of_one_set_must_share_table_and_splits(folder):
+    shutil.copytree(folder / "ours", folder / "theirs")
+    assert len(read_all(folder)) == 2
+    relabel(folder, splits_sha256="0" * 64)
+    with pytest.raises(InputError, match=r"ours differ in splits_sha256|theirs and .*ours differ in splits_sha256"):
+        read_all(folder)
+
+
+def test_oracles_and_paper_forms_are_marked_and_not_ranked(folder):
+    path = folder / "ours" / "results.csv"
+    rows = results.read(path)
+    census = [row for row in rows if row["method"] == "census"]
+    rows += [
+        row | {"method": "census:oracle", "epsilon_certified": float("inf"), "test_accuracy": 0.99} for row in census
+    ]
+    rows += [row | {"method": "form", "adjacency": "add_remove", "test_accuracy": 0.98} for row in census]
+    results.write(path, rows)
+    relabel(folder, protectors=dict.fromkeys(row["method"] for row in rows))
+    text = page(folder)
+    assert "| census:oracle † | oracle | gdp | 0.9900" in text
+    assert "| form ‡ | learned | gdp | 0.9800" in text
+    lines = [line for line in text[text.index("| method | form") :].splitlines() if line.startswith("| ")]
+    assert lines[2].startswith(("| universal-no-ipums_br | learned | gdp |", "| universal-synthetic | learned | gdp |"))
+    assert all("| – | [ours]" in line for line in lines if "†" in line or "‡" in line or "nonprivate" in line)
+    assert "universal-synthetic has the best test accuracy" in text
+    assert "certified for other neighbours than zero_out" in text
+
+
+def test_what_compare_writes_can_be_submitted(tmp_path):
+    config = CompareConfig(
+        "breast_cancer", tmp_path / "mine", methods=("noisygd",), epsilon=(2.0,), delta=1e-5, seeds=2
+    )
+    rows = compare(config)
+    one = read_comparison(config.out)
+    assert one.rows == rows
+    assert one.inputs["versions"].keys() >= {"l2p", "jax", "numpy"}
+    assert one.inputs["protectors"] == {"noisygd": None}
+    assert command(one) == (
+        "l2p compare --data breast_cancer --model logistic --methods noisygd --epsilon 2 --delta 1e-05 --seeds 2 "
+        "--adjacency zero_out --out runs/mine"
+    )
+    other = dataclasses.replace(config, delta=1e-6, out=tmp_path / "other")
+    compare(other)
+    text = page(tmp_path)
+    assert "δ = 1e-05" in text
+    assert "δ = 1e-06" in text
+
+
+def test_committed_summaries_are_what_the_command_makes_of_their_results(tmp_path, monkeypatch):
+    monkeypatch.setattr(summary, "against_epsilon", lambda *_, **__: Figure())  # which takes most of the time
+    for one in read_all(DOCS / "results"):
+        methods = tuple(dict.fromkeys(row["method"] for row in one.rows))
+        asked = {name: one.inputs[name] for name in ("data", "model", "delta", "adjacency")}
+        seeds = 1 + max(row["seed"] for row in one.rows)
+        report(one.rows, CompareConfig(**asked, out=tmp_path, methods=methods, seeds=seeds))
+        for name in ("summary.md", "figure.png"):
+            assert (one.folder / name).exists()
+        assert (tmp_path / "summary.md").read_bytes() == (one.folder / "summary.md").read_bytes()

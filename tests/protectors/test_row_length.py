@@ -1,0 +1,54 @@
+"""Rows at a private length: the same run whatever the spread of the features, and no harm where noise drowns it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.features import FeatureMap
+from l2p.models import MODELS
+from l2p.oracle import Oracle, Setup
+from l2p.privacy.accountants import Filter
+from l2p.privacy.budget import Budget
+from l2p.privacy.ledger import Ledger
+from l2p.privacy.noise import KeyNoise
+from l2p.protectors import RowLength
+from l2p.protectors.tunable import tunable
+from l2p.task import Rows
+
+N, D, TARGET = 3000, 6, 2.5
+CONSTANT = RowLength(jnp.array([-5.0]), jnp.float32(TARGET))
+
+
+def stretched(spread: float, epsilon: float, spent: float = 0.0, seed: int = 0) -> tuple[FeatureMap, FeatureMap, float]:
+    """The map of centred rows whose features deviate so much, before and after; and the mean length it gives rows."""
+    x = 0.5 + spread * np.random.default_rng(seed).uniform(-1.0, 1.0, (N, D))
+    rows = Rows(jnp.asarray(x, jnp.float32), jnp.zeros(N), jnp.ones(N))
+    # As `Centering` would: a feature of mean 1/2 may have a variance of 1/4.
+    before = FeatureMap(rows.x.mean(0), jnp.float32(TARGET / (D / 4.0) ** 0.5))
+    budget = Budget(epsilon, 1e-6)
+    setup = Setup.create(MODELS["logistic"], budget.adjacency, Filter("gdp", budget).accountant(), N)
+    noise = KeyNoise(jax.random.key(seed), jax.random.key(seed))
+    after = CONSTANT(before, Oracle(rows, setup, Ledger(setup.cap * spent, setup.cap), noise, jnp.array(0)))
+    return before, after, float(jnp.sqrt(after.squared_norms(rows.x)).mean())
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.1, 0.4])
+def test_rows_come_out_at_the_target_whatever_their_spread(spread):
+    *_, length = stretched(spread, 5.0)
+    assert length == pytest.approx(TARGET, rel=0.1)
+
+
+def test_drowned_in_noise_it_changes_little_and_refused_nothing():
+    scales = [np.array([float(part.scale) for part in stretched(0.03, 0.002, seed=seed)[:2]]) for seed in range(20)]
+    factors = np.array([after / before for before, after in scales])
+    assert np.median(factors) < 4.0  # where 20 would be right
+    assert (factors >= 1.0).all()
+    before, after, _ = stretched(0.03, 5.0, spent=1.0)
+    assert float(after.scale) == float(before.scale)
+
+
+def test_its_target_is_not_tuned():
+    assert dataclasses.asdict(tunable(CONSTANT)) == {"logit_share": True, "target_norm": False}
