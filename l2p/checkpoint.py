@@ -153,9 +153,21 @@ def _sha256(content: bytes) -> str:
 def find(name: str | Path) -> Path | None:
     """The file of a checkpoint: `name` itself if it is a path, else the first of that name in `FOLDERS`."""
     name = str(name)
-    if name.endswith(SUFFIX) or os.sep in name:
+    if is_path(name):
         return Path(name)
     return next((path for path in (folder / (name + SUFFIX) for folder in FOLDERS) if path.is_file()), None)
+
+
+def is_path(name: str) -> bool:
+    """Whether a name is that of a file and not of a checkpoint in `FOLDERS`."""
+    return name.endswith(SUFFIX) or os.sep in name
+
+
+def digest(name: str) -> str:
+    """SHA-256 of a checkpoint's file, by its name in `FOLDERS`."""
+    path = find(name)
+    assert path is not None
+    return _sha256(path.read_bytes())
 
 
 def available() -> list[dict[str, Any]]:
