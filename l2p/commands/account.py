@@ -258,7 +258,8 @@ def _print_report(card: "Card", report: dict[str, Any]) -> None:
     for problem in report["problems"]:
         print(f"THE CARD DOES NOT HOLD: it {problem}.")
     if report["holds"]:
-        print(textwrap.fill(f"The card holds. {_shown(report)} {_NOT_SHOWN}", 120))
+        print("the card holds")
+        print(textwrap.fill(f"{_shown(report)} {_NOT_SHOWN}", 120))
 
 
 def _shown(report: dict[str, Any]) -> str:
