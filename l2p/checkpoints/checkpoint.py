@@ -160,7 +160,7 @@ def find(name: str | Path) -> Path | None:
     """The file of a checkpoint: `name` itself if it is a path, else the first of that name in `FOLDERS`, or of the
     name that it is an old one of."""
     name = str(name)
-    if name.endswith(SUFFIX) or os.sep in name:
+    if is_path(name):
         return Path(name)
     files = _files()
     return files.get(name) or files.get(canonical(name))
@@ -179,6 +179,18 @@ def aliases(name: str) -> list[str]:
 def about(name: str) -> str:
     """What a checkpoint on the first floor is, in a line; empty where its folder does not say."""
     return next((found for folder in FOLDERS if (found := index(folder).about.get(name))), "")
+
+
+def is_path(name: str) -> bool:
+    """Whether a name is that of a file and not of a checkpoint in `FOLDERS`."""
+    return name.endswith(SUFFIX) or os.sep in name
+
+
+def digest(name: str) -> str:
+    """SHA-256 of a checkpoint's file, by its name in `FOLDERS`."""
+    path = find(name)
+    assert path is not None
+    return _sha256(path.read_bytes())
 
 
 def available() -> list[dict[str, Any]]:

@@ -7,7 +7,18 @@ from typing import Any, cast
 
 import numpy as np
 
-from l2p.checkpoints.checkpoint import TUNED, find, load, names, read_card, study_hint
+from l2p.checkpoints.checkpoint import (
+    TUNED,
+    Checkpoint,
+    canonical,
+    digest,
+    find,
+    is_path,
+    load,
+    names,
+    read_card,
+    study_hint,
+)
 from l2p.checkpoints.control import Control, control_of
 from l2p.checkpoints.overlaps import overlaps
 from l2p.checkpoints.ranges import range_of
@@ -103,12 +114,48 @@ def resolve(
     if method is not None:
         method.check(name, budget, accountant)
     loaded = load(_tuned(name, model, aux, avoid) if name.endswith(TUNED) else name)
-    card, protector = loaded.card, loaded.protector
-    if shared := [source for source in card["sources"] if overlaps(source, avoid)]:
+    if shared := [source for source in loaded.card["sources"] if overlaps(source, avoid)]:
         raise InputError(
             f"protector {name!r} was made from {', '.join(shared)}, so its score there would flatter it; choose "
             "another protector or data set."
         )
+    return _loaded(loaded, name, budget, model, accountant, num_rows)
+
+
+def recognise(
+    name: str, sha256: str | None, budget: Budget, model: str, accountant: str, num_rows: int
+) -> Resolved | None:
+    """What `resolve` once found under this name: the method, or the shipped checkpoint whose file has this SHA-256.
+
+    Returns:
+      None where neither is known here.
+
+    Raises:
+      InputError: the name stands for another file, or the protector does not fit what it was asked for.
+    """
+    if sha256 is None:
+        return resolve(name, budget, model, accountant, num_rows=num_rows) if name in HAND_DESIGNED else None
+    file = next((one for one in names() if digest(one) == sha256), None)
+    if file is None:
+        return None
+    sampled = _AT_RATE.fullmatch(name)
+    plain = sampled[1] if sampled else name
+    tuned = plain.endswith(TUNED) and file.startswith(tuned_name(plain.removesuffix(TUNED), model, ""))
+    if not (canonical(plain) == file or tuned or is_path(plain)):
+        raise InputError(
+            f"the SHA-256 of protector {name!r} is that of {file}, so one of the two is wrong; ask for the file that "
+            "ran."
+        )
+    found = _loaded(load(file), plain, budget, model, accountant, num_rows)
+    return _at_rate(found, name, float(sampled[2])) if sampled else found
+
+
+def _loaded(
+    loaded: Checkpoint, name: str, budget: Budget, model: str, accountant: str | None, num_rows: int | None
+) -> Resolved:
+    """A checkpoint by the name that it was asked for under, for a model that it was made for."""
+    card, protector = loaded.card, loaded.protector
+    method = HAND_DESIGNED.get(name.removesuffix(TUNED)) if name.endswith(TUNED) else None
     if plain_name(model) not in card["models"]:
         raise _misfit(name, card["models"], model)
     chosen = accountant or card.get("accountant")
@@ -124,33 +171,41 @@ def resolve(
 
 def _at_rate(found: Resolved, name: str, sampling_rate: float) -> Resolved:
     """A protector on batches of another rate than it ships with."""
-    draws = any(field.name == "sampler" for field in dataclasses.fields(cast(Any, found.protector)))
-    if not draws or "sampling_rate" not in (found.range or {}):
+    if "sampling_rate" not in (found.range or {}):
         raise InputError(
             f"protector {found.name!r} was made for batches as it draws them, and its settings are for these; leave "
             f"out what follows @ in {name!r}, or choose a protector with a range of sampling rates on its card."
         )
-    return dataclasses.replace(found, name=name, protector=_drawing(Poisson(sampling_rate), found.protector))
+    return dataclasses.replace(drawing(Poisson(sampling_rate), found), name=name)
 
 
-def _drawing(sampler: Sampler, protector: Protector) -> Protector:
-    """`protector` whose steps draw other batches."""
-    return dataclasses.replace(cast(Any, protector), sampler=sampler)
+def drawing(sampler: Sampler, found: Resolved) -> Resolved:
+    """A protector whose steps draw other batches.
+
+    Raises:
+      InputError: it draws none.
+    """
+    if found.protector.sampler == sampler:
+        return found
+    if all(field.name != "sampler" for field in dataclasses.fields(cast(Any, found.protector))):
+        raise InputError(f"protector {found.name!r} reads every row, so it cannot draw {sampler}; choose another.")
+    return dataclasses.replace(found, protector=dataclasses.replace(cast(Any, found.protector), sampler=sampler))
 
 
 def stand_in(resolved: Resolved) -> Resolved | None:
     """What runs where nothing speaks for a protector's networks: the constants they were put on; None without any."""
     if resolved.control is None:
         return None
-    loaded, sampler = load(resolved.control.name), resolved.protector.sampler
-    return Resolved(
+    loaded = load(resolved.control.name)
+    control = Resolved(
         resolved.control.name,
-        loaded.protector if loaded.protector.sampler == sampler else _drawing(sampler, loaded.protector),
+        loaded.protector,
         resolved.accountant,
         tuple(loaded.card["sources"]),
         loaded.sha256,
         range_of(loaded.card),
     )
+    return drawing(resolved.protector.sampler, control)
 
 
 def describe(

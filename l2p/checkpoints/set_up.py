@@ -19,7 +19,7 @@ from l2p.privacy.events import Answered
 from l2p.privacy.prices import FIXED_SCHEDULES, Accountant
 from l2p.protector import Protector
 from l2p.result import answered
-from l2p.run import Records, run, trace_rows
+from l2p.run import Records, TraceRow, run, trace_rows
 from l2p.task import Rows
 
 
@@ -75,15 +75,31 @@ def filter_for(
     filter = resolved.filter(budget)
     if filter.name not in FIXED_SCHEDULES:
         return filter
-    # Batches of a fixed size are drawn from a table of just so many rows.
-    num_lines = getattr(filter.sampler, "num_rows", 1)
 
     def rehearse(accountant: Accountant) -> list[Answered]:
         setup = Setup.create(model, budget.adjacency, accountant, num_rows, kind)
-        first, later = _asked(resolved.protector, model.init(num_features), (num_lines, num_features), setup, public)
-        return answered(trace_rows(first, [later]))
+        return answered(asked(resolved.protector, setup, num_features, public))
 
     return rehearsed(filter, rehearse)
+
+
+def asked(protector: Protector, setup: Setup, num_features: int, public: Rows | None = None) -> list[TraceRow]:
+    """What a run is granted on a table that holds nothing: of noise fixed beforehand, what it is on every table."""
+    first, later = _asked(protector, setup.model.init(num_features), shape_of(setup, num_features), setup, public)
+    return trace_rows(first, [later])
+
+
+def kinds_asked(protector: Protector, setup: Setup, num_features: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Mechanisms of the queries of `init`, and of those of every step, in order; found without running it."""
+    trace = partial(_asked, shape=shape_of(setup, num_features), public=None)
+    params = jax.eval_shape(partial(setup.model.init, num_features))
+    first, later = jax.eval_shape(trace, protector, params, setup=setup)
+    return tuple(record.mechanism for record in first), tuple(record.mechanism for record in later)
+
+
+def shape_of(setup: Setup, num_features: int) -> tuple[int, int]:
+    """Lines and columns of a table to rehearse on; batches of a fixed size are drawn from one of just so many rows."""
+    return getattr(setup.accountant.sampler, "num_rows", 1), num_features
 
 
 @partial(jax.jit, static_argnames="shape")

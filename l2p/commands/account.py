@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from l2p.privacy.fixed import Row
     from l2p.privacy.sampling import Sampler
 
+#: What no card shows, whatever holds.
+_NOT_SHOWN = (
+    "Not shown: that this run took place, on which rows, with noise from where, and what else was run on them. Cards "
+    "are not signed, so anybody can write one that holds; card.txt and card.html were not read."
+)
 #: Rounding that the same sum may show on another machine.
 TOLERANCE = 1e-6
 _HOW = (
@@ -30,7 +36,7 @@ class Account:
     card: Path | None = None
     """A run's card.json."""
     verify: bool = False
-    """With --card: also compose its events with dp-accounting."""
+    """With --card: also compose its events with dp-accounting, and hold it against its protector if that is known."""
     table: bool = False
     """With --card: also what each accountant would have certified, had the noise been fixed, and in what time."""
     epsilon: float | None = None
@@ -92,10 +98,10 @@ class Account:
         card = Card.from_json(path)
         report = _priced(card)
         if self.verify and "spent" in report:
-            report |= _verified(card)
+            _verify(card, report)
         if self.table:
             report["table"] = _table(card)
-        report["holds"] = report.pop("fails", None) is None
+        report["holds"] = not report["problems"]
         if self.json:
             print(json.dumps(report, indent=1, allow_nan=False))
         else:
@@ -184,38 +190,43 @@ def _rows_of_plan(steps: int, noise_multiplier: float, sampler: "Sampler", budge
 
 
 def _priced(card: "Card") -> dict[str, Any]:
-    """What the card's own accountant makes of its events; with "fails" if that is more than the card says."""
+    """What the card's own accountant makes of its events, and the ends of sentences on what is wrong with the card."""
     about = {
         "accountant": card.accountant,
         "delta": card.delta,
         "target": card.epsilon,
         "claimed": card.epsilon_certified,
+        "problems": [],
     }
     answered = card.answered()
     about["queries"] = len(answered)
     try:
         filter = card.filter()
     except InputError as error:
-        return about | {"fails": str(error)}  # such as an envelope that costs more than the target
+        return about | {"problems": [f"cannot be priced: {error}"]}  # such as an envelope above the target
     spent, limit = filter.spent(answered), filter.limit
     report = about | {"spent": spent if spent < math.inf else None, "limit": limit, "unit": filter.unit}
     if not spent <= limit:
-        return report | {"fails": "spent more than its cap"}
+        return report | {"problems": ["costs more than its cap"]}
     certified = filter.certify(answered, card.adaptive_noise)
     report["certified"] = certified
     honest = certified <= card.epsilon_certified * (1 + TOLERANCE) and card.epsilon_certified <= card.epsilon
-    return report if honest else report | {"fails": "certifies more than the card says"}
+    return report if honest else report | {"problems": ["certifies less than its events cost"]}
 
 
-def _verified(card: "Card") -> dict[str, Any]:
+def _verify(card: "Card", report: dict[str, Any]) -> None:
+    """Add to the report what dp-accounting makes of the card's events, and what its protector says of it."""
     from l2p.privacy.independent import compose
+    from l2p.verification import verify
 
     found = compose(card.filter(), card.answered(), card.adaptive_noise)
     bounds = math.isinf(found.error)
-    report: dict[str, Any] = {"independent": found._asdict() | {"error": None if bounds else found.error}}
+    report["independent"] = found._asdict() | {"error": None if bounds else found.error}
     if not found.epsilon <= card.epsilon * (1 + found.error):
-        report["fails"] = "dp-accounting finds more than the target"
-    return report
+        report["problems"].append("costs more than the target by dp-accounting")
+    findings = verify(card)
+    report["problems"] += findings.problems
+    report |= {"known_by": findings.known_by, "rehearsed": findings.rehearsed, "remarks": findings.remarks}
 
 
 def _table(card: "Card") -> list[dict[str, Any]]:
@@ -238,9 +249,28 @@ def _print_report(card: "Card", report: dict[str, Any]) -> None:
         found = report["independent"]
         bound = "" if found["error"] else "; it only bounds this sampler, so it may exceed the target"
         print(f"dp-accounting: epsilon {found['epsilon']:.9g} by {found['method']}{bound}")
+    if report.get("known_by"):
+        print(f"protector    {card.protector['name']}, known by its {report['known_by']}")
     if "table" in report:
         _print_table(card, report["table"])
-    print("the card holds" if report["holds"] else "THE CARD DOES NOT HOLD: its events cost more than it says")
+    for remark in report.get("remarks", ()):
+        print(f"note: {remark}")
+    for problem in report["problems"]:
+        print(f"THE CARD DOES NOT HOLD: it {problem}.")
+    if report["holds"]:
+        print("the card holds")
+        print(textwrap.fill(f"{_shown(report)} {_NOT_SHOWN}", 120))
+
+
+def _shown(report: dict[str, Any]) -> str:
+    """What a report proves of a card that holds."""
+    if "independent" not in report:
+        return "Its queries, priced again, cost no more than it says (--verify has more)."
+    text = "Its queries, priced again here and by dp-accounting, cost no more than it says."
+    if report["known_by"] is None:
+        return text
+    text += " Sampler, mechanisms, steps, and whether noise depends on answers, are those of its protector"
+    return text + (", and so is the noise of every query." if report["rehearsed"] else ".")
 
 
 def _print_table(card: "Card", rows: list[dict[str, Any]]) -> None:

@@ -389,7 +389,7 @@ def test_a_file_that_ends_early_is_refused_wherever_it_ends(tmp_path):
 
 def test_a_rate_can_be_asked_only_of_what_draws_batches(tmp_path):
     path = write(tmp_path / "mine.safetensors", *encoded("agd"), range={"sampling_rate": [0.01, 0.5]})
-    assert "made for batches as it draws them" in refused(f"{path}@0.1")
+    assert "cannot draw Poisson sampling" in refused(f"{path}@0.1")
 
 
 # ----------------------------------------------------------------------------------------------------------------- fuzz

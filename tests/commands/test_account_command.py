@@ -48,7 +48,7 @@ def card_of(filter, answered, adaptive=False, **changes):
         "seed_policy": "no seed: operating system",
         "float_mode": "float64",
         "not_private": [],
-        "protector": {"name": "noisygd", "sha256": None, "sources": None, "range": None},
+        "protector": {"name": "mine", "sha256": None, "sources": None, "range": None},
         "warnings": [],
         "versions": {},
         "created": "2025-01-01T00:00:00+00:00",

@@ -23,6 +23,8 @@ from l2p.privacy.prices import FIXED_SCHEDULES
 if TYPE_CHECKING:
     from l2p.privacy.accountants import Filter
 
+#: That a card may list: as many steps as a run may be asked to take, with some queries each.
+MOST_QUERIES = 2**22
 #: What `Card.seed_policy` says, by whether the run is a private release.
 SEED_POLICY = {True: "no seed: operating system", False: "fixed seed: research only"}
 
@@ -186,6 +188,11 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
     """Field and problem for what no schema can say."""
     if card.epsilon_certified > card.epsilon:
         yield "epsilon_certified", f"{card.epsilon_certified!r} exceeds the target epsilon, {card.epsilon!r}"
+    if card.delta * card.num_rows >= 1:
+        yield (
+            "delta",
+            f"{card.delta!r} is not below 1/N for N = {card.num_rows}, as if rows might be published at random",
+        )
     if card.steps > card.max_steps:
         yield "steps", f"{card.steps} steps exceed the {card.max_steps} that the run was allowed"
     if card.composition is not None:
@@ -207,6 +214,10 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
 
 
 def _contradicting_events(card: Card) -> Iterator[tuple[str, str]]:
+    listed = sum((span["steps"][1] - span["steps"][0] + 1) * len(span["queries"]) for span in card.events)
+    if listed > MOST_QUERIES:
+        yield "events", f"{listed} queries are more than any run asks, and than can be listed one by one"
+        return
     last = -1
     counts: Counter[str] = Counter()
     for index, span in enumerate(card.events):
@@ -220,8 +231,8 @@ def _contradicting_events(card: Card) -> Iterator[tuple[str, str]]:
             counts[mechanism] += end - first + 1
     if last > card.steps + 1:  # the step that saw a refusal may have been granted something before it
         yield "events", f"step {last} was answered, although the run ended after {card.steps}"
-    listed: Counter[str] = Counter()
+    summed: Counter[str] = Counter()
     for kind in card.mechanisms:
-        listed[kind["mechanism"]] += kind["count"]
-    if listed != counts:
-        yield "mechanisms", f"{dict(listed)} answers are listed, although the events hold {dict(counts)}"
+        summed[kind["mechanism"]] += kind["count"]
+    if summed != counts:
+        yield "mechanisms", f"{dict(summed)} answers are listed, although the events hold {dict(counts)}"

@@ -1,0 +1,322 @@
+"""`l2p account --verify` on cards that somebody edited, on cards of older versions, and what it says it shows."""
+
+import copy
+import functools
+import json
+from pathlib import Path
+
+import pytest
+
+from l2p import checkpoint
+from l2p.cli import main
+from l2p.privacy import THEOREM
+from l2p.privacy.card import SEED_POLICY, versions
+from l2p.privacy.sampling import Poisson
+from tests.later import others_later
+
+CARDS = Path(__file__).parent / "cards"
+
+
+@functools.cache
+def cards(version="0.1.0"):
+    """Cards of real runs by name, see `tests/cards/make.py`."""
+    return json.loads((CARDS / f"{version}.json").read_text(encoding="utf-8"))
+
+
+def card(name):
+    """Such a card as if this version had made it."""
+    made = copy.deepcopy(cards()[name])
+    made["versions"]["l2p"] = versions()["l2p"]
+    return made
+
+
+@pytest.fixture
+def verify(tmp_path, capsys):
+    """Writes a card and verifies it: the exit code, and what was printed on one line."""
+
+    def run(content, *words):
+        path = tmp_path / "card.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        code = main(["account", "--card", str(path), "--verify", *words])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return code, " ".join((out + err).split())
+
+    return run
+
+
+# ------------------------------------------------------------------------------------------------------------ old cards
+@pytest.mark.parametrize("name", others_later(cards(), ["noisygd", "noisygd, simulation", "agd", "outpert", "paper"]))
+def test_cards_of_version_0_1_0_still_verify(verify, name):
+    code, said = verify(copy.deepcopy(cards()[name]))
+    if name == "objpert":
+        assert (code, "dp-accounting has no price for mechanism 'objective'" in said) == (2, True)
+        return
+    assert (code, "the card holds" in said) == (0, True), said
+    assert "Cards are not signed, so anybody can write one that holds" in said
+    fixed = name not in ("agd", "agd, tuned", "paper", "private_meta")
+    assert ("so is the noise of every query" in said) == fixed
+    assert ("it protects nobody" in said) == (name == "noisygd, simulation")
+
+
+def test_what_it_shows_and_what_it_does_not_is_said(verify):
+    code, said = verify(card("noisygd"), "--json")
+    report = json.loads(said)
+    assert (code, report["holds"], report["known_by"], report["rehearsed"]) == (0, True, "name", True)
+    assert report["problems"] == report["remarks"] == []
+    _, said = verify(card("agd"))
+    assert "priced again here and by dp-accounting, cost no more than it says" in said
+    assert "Sampler, mechanisms, steps, and whether noise depends on answers, are those of its protector. Not" in said
+    assert "Not shown: that this run took place, on which rows, with noise from where" in said
+    unknown = card("noisygd") | {"protector": {"name": "MyOwn", "sha256": None, "sources": None, "range": None}}
+    code, said = verify(unknown)
+    assert code == 0
+    assert "Protector MyOwn is not known here (it has no file)" in said
+    assert "is what the card says and nobody checked" in said
+    assert "are those of its protector" not in said
+
+
+# --------------------------------------------------------------------------------------------------------- edited cards
+def poisson(made, rate=0.05):
+    made["sampler"] = Poisson(rate).to_json()
+
+
+def louder(made, factor, events=True, mechanisms=True, envelope=False):
+    """Other noise than was asked for, where it says how much there was."""
+    for span in [*(made["events"] if events else []), *(made["envelope"] if envelope else [])]:
+        span["queries"] = [[mechanism, noise * factor] for mechanism, noise in span["queries"]]
+    for kind in made["mechanisms"] if mechanisms else []:
+        kind["noise_multiplier"] = [noise * factor for noise in kind["noise_multiplier"]]
+
+
+def renamed(made, old, new):
+    """Other mechanisms than were used."""
+    for span in made["events"]:
+        span["queries"] = [[new if mechanism == old else mechanism, noise] for mechanism, noise in span["queries"]]
+    for kind in made["mechanisms"]:
+        kind["mechanism"] = new if kind["mechanism"] == old else kind["mechanism"]
+
+
+def without_steps(made, dropped):
+    """As if those steps had asked nothing."""
+    spans = [
+        (step, span["queries"]) for span in made["events"] for step in range(span["steps"][0], span["steps"][1] + 1)
+    ]
+    kept = [{"steps": [step, step], "queries": queries} for step, queries in spans if step not in dropped]
+    noise = [query[1] for span in kept for query in span["queries"]]
+    made["events"] = kept
+    made["mechanisms"][0] |= {"count": len(kept), "noise_multiplier": [min(noise), max(noise)]}
+
+
+def shorter(made, steps):
+    without_steps(made, range(steps + 1, made["max_steps"] + 1))
+    made |= {"steps": steps, "stop_reason": "budget", "epsilon_certified": 0.9}
+
+
+def set_(*path, to):
+    def edit(made):
+        functools.reduce(lambda node, key: node[key], path[:-1], made)[path[-1]] = to
+
+    return edit
+
+
+def both(*edits):
+    def edit(made):
+        for one in edits:
+            one(made)
+
+    return edit
+
+
+def part(function, *values, **options):
+    return lambda made: function(made, *values, **options)
+
+
+CONTROL = checkpoint.digest("control")
+#: What is edited, how, and what gives it away.
+EDITS = {
+    # The three of the review of version 0.1.0.
+    "delta of a half": ("noisygd", set_("delta", to=0.5), "is not below 1/N for N = 2000"),
+    "adaptive noise as fixed": (
+        "agd",
+        set_("adaptive_noise", to=False),
+        "depends on earlier answers, so that only its cap",
+    ),
+    "full batch as Poisson": ("agd", poisson, "where agd has full batch"),
+    # Who the card says ran.
+    "learned, adaptive as fixed": (
+        "paper",
+        set_("adaptive_noise", to=False),
+        "noise was fixed in advance, but that of paper",
+    ),
+    "another file": (
+        "universal",
+        set_("protector", "sha256", to=CONTROL),
+        "is that of control, so one of the two is wrong",
+    ),
+    "another name": ("universal", set_("protector", "name", to="census"), "is that of universal"),
+    "a method's name": (
+        "universal",
+        both(set_("protector", "name", to="noisygd"), set_("protector", "sha256", to=None)),
+        "sources of noisygd",
+    ),
+    "sources": ("universal", set_("protector", "sources", to=["synthetic"]), "says other sources of universal than"),
+    "range": ("universal", set_("protector", "range", to=None), "says other range of universal than"),
+    "model": ("universal", set_("model", to="svm"), "was made for logistic, not for svm"),
+    "no model": ("universal", set_("model", to="forest"), "model 'forest' is unknown"),
+    # What it asked, and how often.
+    "mechanism": (
+        "noisygd",
+        both(part(renamed, "gaussian", "laplace"), set_("accountant", to="zcdp")),
+        "laplace noise, but noisygd",
+    ),
+    "cheaper mechanism": ("agd", part(renamed, "gaussian", "exponential"), "was granted other queries than agd asks"),
+    "last steps": ("noisygd", part(shorter, 40), "holds other noise than noisygd adds"),
+    "every other step": ("noisygd", part(without_steps, range(2, 51, 2)), "was granted other queries in one step"),
+    "a step too many": ("agd", lambda made: made.update(steps=made["steps"] - 1), "was granted all of step"),
+    "more steps allowed": (
+        "noisygd",
+        both(set_("max_steps", to=60), set_("stop_reason", to="budget")),
+        "allows 60 steps",
+    ),
+    "steps of a file": (
+        "paper",
+        both(set_("max_steps", to=60), set_("stop_reason", to="budget")),
+        "allows 60 steps where paper takes 50",
+    ),
+    "why it stopped": ("noisygd", set_("stop_reason", to="budget"), "stopped by budget after 50 of 50 steps"),
+    "stopped after nothing": ("agd", set_("stop_reason", to="max_steps"), "stopped by max_steps after"),
+    # How much noise there was.
+    "noise": (
+        "noisygd",
+        both(part(louder, 1.1), set_("epsilon_certified", to=0.95)),
+        "holds other noise than noisygd adds",
+    ),
+    "noise in one place": (
+        "noisygd",
+        part(louder, 1.1, mechanisms=False),
+        "lists gaussian noise other than that of its events",
+    ),
+    "learned noise": (
+        "universal",
+        both(part(louder, 1.1), set_("epsilon_certified", to=0.95)),
+        "other noise than universal adds",
+    ),
+    "envelope": (
+        "dpsgd, pld",
+        part(louder, 1.1, events=False, mechanisms=False, envelope=True),
+        "costs more than its cap",
+    ),
+    "envelope and noise": ("dpsgd, pld", part(louder, 1.1, envelope=True), "holds other noise than dpsgd adds"),
+    # What it was held to.
+    "certificate": ("noisygd", set_("epsilon_certified", to=0.5), "certifies less than its events cost"),
+    "target": ("noisygd", set_("epsilon", to=2.0), "holds other noise than noisygd adds"),
+    "target of a filter": ("agd", both(set_("epsilon", to=2.0), set_("epsilon_certified", to=2.0)), "counts at order"),
+    "delta": ("universal", set_("delta", to=1e-5), "holds other noise than universal adds"),
+    "adjacency": ("universal", set_("adjacency", to="replace_one"), "holds other noise than universal adds"),
+    "adjacency of a proof": ("sgd_adv", set_("adjacency", to="zero_out"), "no price under adjacency zero_out"),
+    "accountant": ("noisygd", set_("accountant", to="zcdp"), "the theorem of gdp"),
+    "accountant and theorem": (
+        "noisygd",
+        both(set_("accountant", to="zcdp"), set_("theorem", to=THEOREM["zcdp"])),
+        "costs more than its cap",
+    ),
+    "accountant of a paper": (
+        "sgd_adv",
+        both(set_("accountant", to="rdp"), set_("envelope", to=None)),
+        "calibrated by accountant 'strong_composition'",
+    ),
+    "theorem": ("noisygd", set_("theorem", to=THEOREM["rdp"]), "but the theorem of rdp"),
+    "order": ("agd", set_("order", to=30.0), "counts at order 30.0, but rdp fixes"),
+    "an order where there is none": ("noisygd", set_("order", to=30.0), "counts at order 30.0, but gdp fixes None"),
+    # On which table.
+    "rows of a solve": (
+        "outpert",
+        set_("num_rows", to=4000),
+        "bounds a row's part otherwise than outpert does for 4000 rows",
+    ),
+    "rows": ("universal", set_("num_rows", to=20_000), "holds other noise than universal adds"),
+    "many rows": ("universal", set_("num_rows", to=900_000), "at which control-universal stands in for universal"),
+    "rate": (
+        "dpsgd",
+        part(poisson, 0.01),
+        "(sampling_rate 0.01) where dpsgd has Poisson sampling (sampling_rate 0.05)",
+    ),
+    "rate that was asked for": (
+        "minibatch, at a rate",
+        part(poisson, 0.02),
+        "where minibatch@0.1 has Poisson sampling (sampling_rate 0.1)",
+    ),
+    "no end of rows": ("noisygd", set_("num_rows", to=10**400), "greater than the maximum"),
+    "no end of queries": (
+        "noisygd",
+        both(
+            set_("events", 0, "steps", to=[1, 2**31 - 1]), set_("max_steps", to=2**31 - 1), set_("steps", to=2**31 - 1)
+        ),
+        "more than any run asks",
+    ),
+}
+#: Each of them compiles what an accountant of fixed noise, or a learned protector on batches, rehearses.
+LATER = {
+    "envelope",
+    "envelope and noise",
+    "adjacency of a proof",
+    "accountant of a paper",
+    "rate",
+    "rate that was asked for",
+}
+
+
+@pytest.mark.parametrize("name", others_later(EDITS, set(EDITS) - LATER))
+def test_an_edited_card_is_refused_for_what_was_edited(verify, name):
+    base, edit, phrase = EDITS[name]
+    made = card(base)
+    edit(made)
+    code, said = verify(made)
+    assert code in (1, 2)
+    assert phrase in said
+    assert "the card holds" not in said
+    if code == 1:
+        assert "THE CARD DOES NOT HOLD: it" in said
+
+
+def test_a_name_that_stands_twice_is_refused(verify):
+    text = json.dumps(card("noisygd"))
+    code, said = verify(text.replace('"epsilon": 1.0', '"epsilon": 0.1, "epsilon": 1.0', 1))
+    assert code == 2
+    assert "the name 'epsilon' stands twice" in said
+
+
+REMARKS = {
+    "an unknown file": (
+        set_("protector", "sha256", to="ab" * 32),
+        "no checkpoint of its SHA-256 ships with this version",
+    ),
+    "a theorem in other words": (set_("theorem", to="It holds."), f"this is what was checked: {THEOREM['gdp']}"),
+    "another version": (
+        both(part(louder, 1.1), set_("epsilon_certified", to=0.95), set_("versions", "l2p", to="0.0.9")),
+        "It is of l2p 0.0.9, and by this version it holds other noise than noisygd adds",
+    ),
+    "a simulation": (
+        both(set_("private_release", to=False), set_("seed_policy", to=SEED_POLICY[False])),
+        "it protects nobody",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REMARKS)
+def test_what_cannot_be_decided_is_said(verify, case):
+    edit, phrase = REMARKS[case]
+    made = card("noisygd")
+    edit(made)
+    code, said = verify(made)
+    assert code == 0
+    assert "note: " in said
+    assert phrase in said
+
+
+def test_a_card_that_was_written_anew_holds_and_that_is_said(verify):
+    """This method adds the same noise over the sensitivity whether rows are nulled or replaced: nothing tells which."""
+    code, said = verify(card("noisygd") | {"adjacency": "replace_one"})
+    assert code == 0
+    assert "anybody can write one that holds" in said
