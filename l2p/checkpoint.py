@@ -155,7 +155,8 @@ def find(name: str | Path) -> Path | None:
     name = str(name)
     if is_path(name):
         return Path(name)
-    return next((path for path in (folder / (name + SUFFIX) for folder in FOLDERS) if path.is_file()), None)
+    # Unlike `Path.is_file`, it has an answer for names that no file can have.
+    return next((path for path in (folder / (name + SUFFIX) for folder in FOLDERS) if os.path.isfile(path)), None)
 
 
 def is_path(name: str) -> bool:

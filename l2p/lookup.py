@@ -22,6 +22,8 @@ from l2p.tunable import with_tuned
 
 #: Begins the names of checkpoints that hold constants alone.
 CONTROL = "control"
+#: Such a name, and no path: a checkpoint's card has no say in which files are read.
+_CONTROL = re.compile(CONTROL + r"[\w,-]{0,100}")
 #: A name, and the sampling rate that is asked of it.
 _AT_RATE = re.compile(r"(.+)@(\d*\.?\d+(?:e-?\d+)?)")
 
@@ -206,7 +208,7 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
     A control has none, whatever it was warm-started from: it has no networks to do without.
     """
     name = card.get("config", {}).get("warm_start")
-    if name is None or not name.startswith(CONTROL) or card["name"].startswith(CONTROL) or find(name) is None:
+    if name is None or not _CONTROL.fullmatch(name) or card["name"].startswith(CONTROL) or find(name) is None:
         return None
     control = load(name)
     # Older cards know the control's file, card and all, which a meta-test changes; later ones know its parameters.
