@@ -36,8 +36,7 @@ SCHEMA: dict[str, Any] = _object(
         model={"type": "string", "pattern": r"^[a-z_]+(:[0-9]{1,6})?$"},
         coefficients=_or_null({"type": "integer"}),
         num_steps=_or_null({"type": "integer", "minimum": 1, "maximum": MOST_STEPS}),
-        # A name and not a path: a checkpoint has no say in which files are read.
-        warm_start=_or_null({"type": "string", "pattern": r"^[A-Za-z0-9_,-]+$"}),
+        warm_start=_or_null(_TEXT),
     ),
     warm_start_sha256=_or_null(_TEXT),
     warm_start_arrays_sha256=_or_null(_TEXT),

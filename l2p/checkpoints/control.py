@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from l2p.checkpoints.checkpoint import canonical, find, load
 
 #: Begins the names of checkpoints that hold constants alone.
 CONTROL = "control"
+#: Such a name, and no path: a checkpoint's card has no say in which files are read.
+_CONTROL = re.compile(CONTROL + r"[\w,-]{0,100}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +40,7 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
     A control has none, whatever it was warm-started from: it has no networks to do without.
     """
     name = canonical(card.get("config", {}).get("warm_start") or "")
-    if not name.startswith(CONTROL) or card["name"].startswith(CONTROL) or find(name) is None:
+    if not _CONTROL.fullmatch(name) or card["name"].startswith(CONTROL) or find(name) is None:
         return None
     control = load(name)
     # Older cards know the control's file, card and all, which a meta-test changes; later ones know its parameters.

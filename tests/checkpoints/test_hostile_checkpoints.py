@@ -307,8 +307,6 @@ CARDS = {
     "config's model": ("config", {"model": 3}), "classes": ("config", {"model": "softmax:ten"}),
     "many classes": ("config", {"model": "softmax:" + "9" * 4000}), "steps": ("config", {"num_steps": -3}),
     "half a step": ("config", {"num_steps": 2.5}), "coefficients": ("config", {"coefficients": "3"}),
-    "a path": ("config", {"warm_start": "control/../../secret"}),
-    "a file": ("config", {"warm_start": "control.safetensors"}),
     "no text": ("config", {"warm_start": 3}), "held_out": ("held_out", []), "digest": ("warm_start_sha256", 3),
     "gains": ("held_out", {"gains": {}}), "no bands": ("held_out", {"gains": GAINS | {"log_signal": []}}),
     "uneven gains": ("held_out", {"gains": GAINS | {"mean": [0.1, 0.2]}}),
@@ -330,6 +328,18 @@ def test_a_card_with_all_of_its_fields_is_read(tmp_path):
     more = {"meta_test": META_TEST, "held_out": {"gains": GAINS}, "range": {"log_signal": [0.7, 8.7]}, "anything": {}}
     more |= {"config": {"model": "softmax:10", "warm_start": "control", "num_steps": None}, "accountant": "gdp"}
     assert lookup.resolve(str(write(tmp_path / "mine.safetensors", *encoded("noisygd"), **more)), BUDGET, "logistic")
+
+
+@pytest.mark.parametrize("name", ["control/../../secret", "control.safetensors", "control" + "x" * 5000, "control\0"])
+def test_a_card_has_no_say_in_which_files_are_read(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(lookup, "find", lambda asked: pytest.fail(f"looked for {asked}"))
+    card = {**CARD, "config": {"warm_start": name}, "warm_start_sha256": "ab" * 32}
+    assert lookup.control_of(card) is None
+
+
+def test_names_that_no_file_can_have_are_unknown():
+    assert checkpoint.find("x" * 5000) is None
+    assert checkpoint.find("x\0") is None
 
 
 @pytest.mark.parametrize(

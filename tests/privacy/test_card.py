@@ -222,6 +222,13 @@ BROKEN = {
     "boolean epsilon": ({"epsilon": True}, "field 'epsilon'", "True is not of type 'number'"),
     "vast epsilon": ({"epsilon": 10**400}, "field 'epsilon'", "greater than the maximum"),
     "vacuous delta": ({"delta": 1}, "field 'delta'", "greater than or equal to the maximum of 1"),
+    "delta of every row": ({"delta": 1e-4}, "field 'delta'", "is not below 1/N for N = 30400"),
+    "countless rows": ({"num_rows": 10**400}, "field 'num_rows'", "greater than the maximum"),
+    "countless queries": (
+        {"steps": 2**31 - 1, "max_steps": 2**31 - 1} | event([["gaussian", 9.0]], (1, 2**31 - 1)),
+        "field 'events'",
+        "more than any run asks",
+    ),
     "negative certificate": ({"epsilon_certified": -0.1}, "field 'epsilon_certified'", "less than the minimum"),
     "too high a certificate": ({"epsilon_certified": 0.2}, "field 'epsilon_certified'", "exceeds the target"),
     "adjacency": ({"adjacency": "row"}, "field 'adjacency'", "'row' is not one of"),
