@@ -80,6 +80,6 @@ def public_solution(model: Model, rows: Rows) -> np.ndarray | str:
 
 def unlimited(model: Model, budget: Budget, num_rows: int) -> Setup:
     """The setup of a run without privacy, whose ledger grants everything."""
-    priced = Filter(default_accountant(("none",)), budget).accountant()
+    priced = Filter(default_accountant(("none",)), budget).price_list()
     setup = Setup.create(model, budget.adjacency, priced, num_rows)
     return dataclasses.replace(setup, cap=jnp.array(jnp.inf))

@@ -72,7 +72,7 @@ class Choice:
         training = Resolved("", protector, accountant).filter(targets[0])
         scoring = check(Score(), targets[1], str(model), "gdp", num_rows).filter(targets[1])
         training_setup, scoring_setup = (
-            Setup.create(model, budget.adjacency, filter.accountant(), num_rows) for filter in (training, scoring)
+            Setup.create(model, budget.adjacency, filter.price_list(), num_rows) for filter in (training, scoring)
         )
         return cls(budget, candidates, training, scoring, (training_setup, scoring_setup))
 

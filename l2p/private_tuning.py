@@ -42,7 +42,7 @@ class Score(Protector):
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
         setup = oracle.setup
-        noise_multiplier = oracle.noise_multiplier(setup.accountant.budget * (1.0 - SLACK))
+        noise_multiplier = oracle.noise_multiplier(setup.price_list.budget * (1.0 - SLACK))
         return params, oracle.ask(CorrectCount(setup.model, params, noise_multiplier)) / setup.num_rows
 
     def step(self, params: jax.Array, state: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:

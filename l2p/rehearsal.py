@@ -15,7 +15,7 @@ from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.envelope import rehearsed
 from l2p.privacy.events import Answered
-from l2p.privacy.prices import FIXED_SCHEDULES, Accountant
+from l2p.privacy.prices import FIXED_SCHEDULES, PriceList
 from l2p.protector import Protector
 from l2p.result import answered
 from l2p.run import Records, run, trace_rows
@@ -35,7 +35,7 @@ def set_up(
     """
     filter = filter_for(resolved, budget, model, num_features, num_rows, public)
     filter.sampler.check(budget.adjacency, num_rows)
-    setup = Setup.create(model, budget.adjacency, filter.accountant(), num_rows)
+    setup = Setup.create(model, budget.adjacency, filter.price_list(), num_rows)
     warnings = range_warnings(resolved.range, setup, num_features)
     level = resolved.control is not None and resolved.control.is_level(float(setup.log_signal))
     control = stand_in(resolved) if warnings or level else None
@@ -65,8 +65,8 @@ def filter_for(
     # Batches of a fixed size are drawn from a table of just so many rows.
     num_lines = getattr(filter.sampler, "num_rows", 1)
 
-    def rehearse(accountant: Accountant) -> list[Answered]:
-        setup = Setup.create(model, budget.adjacency, accountant, num_rows)
+    def rehearse(price_list: PriceList) -> list[Answered]:
+        setup = Setup.create(model, budget.adjacency, price_list, num_rows)
         first, later = _asked(resolved.protector, model.init(num_features), (num_lines, num_features), setup, public)
         return answered(trace_rows(first, [later]))
 

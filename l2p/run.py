@@ -142,7 +142,7 @@ def take_step(
     protector: Protector, run: Run, rows: Rows | RowSource, setup: Setup, noise: Noise, public: Rows | None
 ) -> tuple[Run, Records]:
     """One step, the same for both drivers."""
-    sampler, ledger = setup.accountant.sampler, run.ledger
+    sampler, ledger = setup.price_list.sampler, run.ledger
     if isinstance(sampler, PermutationEpochs):
         ledger = ledger.open_batch(run.step % sampler.steps_per_charge == 0)
     oracle = Oracle(rows, setup, ledger, noise, run.step, public, sampled=True, mechanisms=protector.mechanisms)

@@ -19,10 +19,10 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter, accountant_for_mu
+from l2p.privacy.accountants import Filter, price_list_for_mu
 from l2p.privacy.budget import LEAST_EPSILON, MOST_EPSILON, Budget
 from l2p.privacy.events import Adjacency
-from l2p.privacy.prices import Accountant
+from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FullBatch, Poisson, Sampler
 from l2p.protector import Protector
 from l2p.task import Rows
@@ -55,18 +55,18 @@ class ByMu:
         num_rows = batch.rows.x.shape[1]
 
         def setup(log_signal: jax.Array) -> Setup:
-            planned = accountant_for_mu(self.accountant, jnp.exp(log_signal) / num_rows)
+            planned = price_list_for_mu(self.accountant, jnp.exp(log_signal) / num_rows)
             return _capped(Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows), capped)
 
         return batch.rows, jax.vmap(setup)(batch.log_signal)
 
 
 @struct.dataclass
-class Tabled(Accountant):
-    """An accountant that looks up how much noise a cost pays for, where one of a run solves an equation for it.
+class Tabled(PriceList):
+    """A price list that looks up how much noise a cost pays for, where one of a run solves an equation for it.
 
     Solving takes as long as pricing 28 sampled queries and is most of a sampled step's time. Prices and the cap are
-    those of the accountant it was made from, so that a run is charged what it would be; noise is at most 0.5 % more.
+    those of the price list it was made from, so that a run is charged what it would be; noise is at most 0.5 % more.
 
     Attributes:
       log_noise: f32[len(LOG_SHARES)], log of the noise multiplier of a sampled Gaussian query at each cost.
@@ -75,11 +75,11 @@ class Tabled(Accountant):
     log_noise: jax.Array = struct.field(kw_only=True)
 
     @classmethod
-    def of(cls, accountant: Accountant) -> "Tabled":
-        """The same accountant, with its table."""
-        costs = accountant.budget * jnp.exp(LOG_SHARES)
-        log_noise = jnp.log(jax.vmap(lambda cost: accountant.noise_multiplier(cost, sampled=True))(costs))
-        fields = {field.name: getattr(accountant, field.name) for field in dataclasses.fields(accountant)}
+    def of(cls, price_list: PriceList) -> "Tabled":
+        """The same price list, with its table."""
+        costs = price_list.budget * jnp.exp(LOG_SHARES)
+        log_noise = jnp.log(jax.vmap(lambda cost: price_list.noise_multiplier(cost, sampled=True))(costs))
+        fields = {field.name: getattr(price_list, field.name) for field in dataclasses.fields(price_list)}
         return cls(**fields, log_noise=log_noise + CHORD)
 
     def noise_multiplier(
@@ -99,13 +99,13 @@ class Planned:
     of n rows, with N / n times the variance that they would have on one of N.
 
     Attributes:
-      accountants: stacked, leaves [G].
+      price_lists: stacked, leaves [G].
       log_signal: f32[G], log(mu N / sensitivity_factor) of each.
       num_rows: N, of the simulated table (static).
       adjacency: which tables are neighbours (static).
     """
 
-    accountants: Accountant
+    price_lists: PriceList
     log_signal: jax.Array
     num_rows: int = struct.field(pytree_node=False)
     adjacency: Adjacency = struct.field(pytree_node=False)
@@ -113,13 +113,13 @@ class Planned:
     def simulate(self, batch: TaskBatch, model: Model, capped: bool) -> tuple[Rows, Setup]:
         """The batch's rows, weighted, and one public setup per task, stacked, at the budget nearest to its own."""
         nearest = jnp.abs(self.log_signal[None, :] - batch.log_signal[:, None]).argmin(1)
-        accountants = jax.tree.map(lambda leaf: leaf[nearest], self.accountants)
+        price_lists = jax.tree.map(lambda leaf: leaf[nearest], self.price_lists)
         weight = self.num_rows / batch.rows.x.shape[1]
 
-        def setup(accountant: Accountant) -> Setup:
-            return _capped(Setup.create(model, self.adjacency, accountant, self.num_rows), capped)
+        def setup(price_list: PriceList) -> Setup:
+            return _capped(Setup.create(model, self.adjacency, price_list, self.num_rows), capped)
 
-        return dataclasses.replace(batch.rows, mask=batch.rows.mask * weight), jax.vmap(setup)(accountants)
+        return dataclasses.replace(batch.rows, mask=batch.rows.mask * weight), jax.vmap(setup)(price_lists)
 
 
 Budgets = ByMu | Planned
@@ -142,13 +142,13 @@ def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[floa
         filter = Filter(config.accountant, budget, protector.sampler, protector.num_steps)
         for mechanism in protector.mechanisms:
             filter.prices(mechanism, np.ones(1), sampled=True)
-        planned.append(filter.accountant())
-    accountants = cast(Accountant, jax.tree.map(lambda *leaves: jnp.stack(leaves), *planned))
-    if accountants.neighbours is not None:
-        accountants = jax.jit(jax.vmap(Tabled.of))(accountants)
+        planned.append(filter.price_list())
+    price_lists = cast(PriceList, jax.tree.map(lambda *leaves: jnp.stack(leaves), *planned))
+    if price_lists.neighbours is not None:
+        price_lists = jax.jit(jax.vmap(Tabled.of))(price_lists)
     size = config.simulated_rows / adjacency.sensitivity_factor
-    signals = jnp.stack([jnp.log(accountant.mu * size) for accountant in planned])
-    return Planned(accountants, signals, config.simulated_rows, adjacency)
+    signals = jnp.stack([jnp.log(price_list.mu * size) for price_list in planned])
+    return Planned(price_lists, signals, config.simulated_rows, adjacency)
 
 
 def budgets_of_shapes(config: MetaConfig, protector: Protector) -> dict[Shape, Budgets]:
@@ -167,7 +167,7 @@ def epsilon_for(config: MetaConfig, protector: Protector, log_signal: float) -> 
 
     def excess(log_epsilon: float) -> float:
         budget = Budget(math.exp(log_epsilon), config.delta, adjacency)
-        mu = Filter(config.accountant, budget, protector.sampler, protector.num_steps).accountant().mu
+        mu = Filter(config.accountant, budget, protector.sampler, protector.num_steps).price_list().mu
         return math.log(float(mu) * config.simulated_rows / adjacency.sensitivity_factor) - log_signal
 
     ends = math.log(LEAST_EPSILON) / 2, math.log(MOST_EPSILON) / 2

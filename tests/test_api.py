@@ -130,7 +130,7 @@ def test_a_simulation_in_chunks_is_the_one_run(monkeypatch):
     rows, key = table(200), jax.random.key(3)
     budget = Budget(2.0, 1e-4)
     result = l2p.private_train(rows, "agd", budget, key=key)
-    setup = l2p.Setup.create(Logistic(), budget.adjacency, Filter("rdp", budget).accountant(), 200)
+    setup = l2p.Setup.create(Logistic(), budget.adjacency, Filter("rdp", budget).price_list(), 200)
     params, final, _, _ = jax.jit(run)(api.load("agd", budget), jnp.zeros(NUM_FEATURES + 1), rows, setup, key)
     assert result.steps == int(final.step)
     np.testing.assert_allclose(result.params, params, rtol=1e-4, atol=1e-5)

@@ -31,7 +31,7 @@ def rows() -> Rows:
 def centre(rows: Rows, epsilon: float, key: int = 0, cap: float | None = None, centering: Centering = CENTERING):
     budget = Budget(epsilon, 1e-6)
     num_rows, num_features = rows.x.shape
-    setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).accountant(), num_rows)
+    setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).price_list(), num_rows)
     ledger = Ledger(jnp.float32(0), setup.cap if cap is None else jnp.float32(cap))
     oracle = Oracle(rows, setup, ledger, KeyNoise(jax.random.key(key)), jnp.zeros((), jnp.int32))
     return centering(num_features, oracle), oracle

@@ -72,7 +72,7 @@ def rows_at(signal, accountant="gdp", budget=BUDGET):
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
 def test_log_signal_is_the_one_that_a_run_sees(accountant, adjacency):
     budget = Budget(0.3, 1e-7, adjacency)
-    setup = Setup.create(Logistic(), budget.adjacency, Filter(accountant, budget).accountant(), 12_345)
+    setup = Setup.create(Logistic(), budget.adjacency, Filter(accountant, budget).price_list(), 12_345)
     assert log_signal(accountant, budget, 12_345) == pytest.approx(float(setup.log_signal), abs=1e-4)
 
 

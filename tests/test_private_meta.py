@@ -39,7 +39,7 @@ ROWS = rows_of(0)
 
 def setup(epsilon: float = 20.0, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Setup:
     budget = Budget(epsilon, 1e-5, adjacency)
-    return Setup.create(MODEL, adjacency, Filter("gdp", budget).accountant(), N)
+    return Setup.create(MODEL, adjacency, Filter("gdp", budget).price_list(), N)
 
 
 def query(noise_multiplier: float, num_outer: int = OUTER, clip_norm: float = CLIP) -> MetaDescent:

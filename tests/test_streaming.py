@@ -37,7 +37,7 @@ def table() -> Rows:
 
 
 def setup(accountant: str) -> Setup:
-    return Setup.create(MODEL, BUDGET.adjacency, Filter(accountant, BUDGET).accountant(), N)
+    return Setup.create(MODEL, BUDGET.adjacency, Filter(accountant, BUDGET).price_list(), N)
 
 
 @pytest.mark.parametrize("name", METHODS)

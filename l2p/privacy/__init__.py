@@ -4,14 +4,13 @@ from l2p.privacy.accountants import NAMES, THEOREM, Filter, default_accountant
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import MECHANISMS, Adjacency, Answered, Event
 from l2p.privacy.ledger import Ledger
-from l2p.privacy.prices import Accountant
+from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
 
 __all__ = [
     "MECHANISMS",
     "NAMES",
     "THEOREM",
-    "Accountant",
     "Adjacency",
     "Answered",
     "Budget",
@@ -22,6 +21,7 @@ __all__ = [
     "Ledger",
     "PermutationEpochs",
     "Poisson",
+    "PriceList",
     "Sampler",
     "default_accountant",
 ]

@@ -1,6 +1,6 @@
 """Filters: what is fixed before a run so that its cap holds, in float64; and the certificate after it.
 
-A `Filter` is one accountant for one budget and one sampler. `Filter.accountant` is its float32 part, which decides
+A `Filter` is one accountant for one budget and one sampler. `Filter.price_list` is its float32 part, which decides
 inside the run; `spent` and `certify` price the trace again with every operation rounded up. At noise multiplier m:
 
 - gaussian: mu = 1 / m, and rho = mu^2 / 2 (Dong, Roth & Su 2022; Bun & Steinke 2016);
@@ -34,8 +34,8 @@ from l2p.privacy.prices import (
     PAPER_MOST,
     SINH_ORDERS,
     WHOLE,
-    Accountant,
-    BasicAccountant,
+    PriceList,
+    WholePriceList,
     coefficient_of,
     float32_down,
     float32_up,
@@ -173,10 +173,10 @@ class Filter:
         priced = _RHO | (_SINH_RHO if self.name in ("rdp", "ctcdp") else {})
         return {mechanism: per_order * rho for mechanism, rho in priced.items()}
 
-    def accountant(self) -> Accountant:
+    def price_list(self) -> PriceList:
         """The part that decides inside a run: budget rounded down, prices rounded up, in float32.
 
-        >>> accountant = Filter("zcdp", Budget(0.1, 1e-8)).accountant()
+        >>> accountant = Filter("zcdp", Budget(0.1, 1e-8)).price_list()
         >>> accountant.name, round(float(accountant.mu), 4)
         ('zcdp', 0.0204)
         """
@@ -191,9 +191,9 @@ class Filter:
             self.neighbours,
         )
         if self.name != "basic":
-            return Accountant(*planned)
+            return PriceList(*planned)
         epsilon, delta = self.budget.epsilon, self.budget.delta
-        return BasicAccountant(
+        return WholePriceList(
             *planned,
             least=jnp.asarray(float32_up(math.nextafter(1 / epsilon, math.inf))),
             log_delta=jnp.asarray(np.nextafter(np.float32(math.log(delta)), np.float32(-np.inf))),
@@ -207,7 +207,7 @@ class Filter:
             return np.full(multiplier.shape, np.inf)
         coefficient = coefficient_of(self.name, self.coefficients, mechanism)
         if self.name == "basic":
-            # As `BasicAccountant`, whose multiplier is above 1 / epsilon by a rounding at least.
+            # As `WholePriceList`, whose multiplier is above 1 / epsilon by a rounding at least.
             return np.where(multiplier * self.limit >= 1.0, WHOLE * self.limit, np.inf)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             square = np.nextafter(multiplier * multiplier, 0.0)
@@ -302,19 +302,19 @@ class Filter:
         return min(self.epsilon(total), self.budget.epsilon)
 
 
-def accountant_for_mu(name: str, mu: jax.Array) -> Accountant:
+def price_list_for_mu(name: str, mu: jax.Array) -> PriceList:
     """A full-batch accountant with the cap of one Gaussian query at noise multiplier 1 / mu, for simulated budgets.
 
     Meta-training has no (epsilon, delta): it draws mu f32[] itself, which may be traced.
 
-    >>> round(float(accountant_for_mu("zcdp", jnp.float32(0.1)).budget), 6)
+    >>> round(float(price_list_for_mu("zcdp", jnp.float32(0.1)).budget), 6)
     0.005
     """
     if name not in ("gdp", "zcdp", "ctcdp"):
         raise InputError(f"accountant {name!r} depends on (epsilon, delta) beyond its cap; choose gdp, zcdp or ctcdp.")
     prices = {"gaussian": 1.0} if name == "gdp" else _RHO
     coefficients = {mechanism: jnp.float32(price) for mechanism, price in prices.items()}
-    return Accountant(name, coefficients, prices["gaussian"] * jnp.square(mu), jnp.float32(jnp.inf))
+    return PriceList(name, coefficients, prices["gaussian"] * jnp.square(mu), jnp.float32(jnp.inf))
 
 
 def default_accountant(mechanisms: Iterable[str], sampler: Sampler = FullBatch()) -> str:  # noqa: B008 - frozen

@@ -20,7 +20,7 @@ from l2p.errors import InputError
 from l2p.privacy import fixed, published
 from l2p.privacy.accountants import Filter
 from l2p.privacy.events import Answered
-from l2p.privacy.prices import FIXED_SCHEDULES, Accountant, EnvelopeAccountant, float32_down, float32_up
+from l2p.privacy.prices import FIXED_SCHEDULES, EnvelopePriceList, PriceList, float32_down, float32_up
 
 # An envelope lies on a grid of this ratio: a float32 run differs from its rehearsal in the last bits, and the fewer
 # different distributions there are to compose, the less their discretisation adds up to.
@@ -95,15 +95,15 @@ class EnvelopeFilter(Filter):
         """The envelope's epsilon, whatever was spent: what a run saves is not given back."""
         return self.limit_epsilon if spent <= self.limit else math.inf
 
-    def accountant(self) -> EnvelopeAccountant:
-        base = super().accountant()
+    def price_list(self) -> EnvelopePriceList:
+        base = super().price_list()
         fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
         start = [query for query in self.envelope if query.step == 0]
         steps = [query for query in self.envelope if query.step > 0]
-        return EnvelopeAccountant(**fields, at_start=_least(start, 1)[0], at_steps=_least(steps, self.num_steps or 1))
+        return EnvelopePriceList(**fields, at_start=_least(start, 1)[0], at_steps=_least(steps, self.num_steps or 1))
 
 
-def rehearsed(filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered]]) -> EnvelopeFilter:
+def rehearsed(filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]]) -> EnvelopeFilter:
     """The envelope of a schedule that is fixed beforehand, scaled so that it uses the budget up.
 
     Args:
@@ -125,7 +125,7 @@ def rehearsed(filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered
 
 
 def _first_within(
-    filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered]]
+    filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]]
 ) -> tuple[EnvelopeFilter, float, float]:
     """An envelope within the budget, how far the cap was raised for it, and how far is known or taken to be too far."""
     low, high = 0.0, _MOST
@@ -144,9 +144,9 @@ def _first_within(
     )
 
 
-def _enveloped(filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered]], raised: float) -> EnvelopeFilter:
+def _enveloped(filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]], raised: float) -> EnvelopeFilter:
     cap = filter.limit * math.exp(raised)
-    asked = rehearse(dataclasses.replace(filter.accountant(), budget=jnp.asarray(float32_down(cap))))
+    asked = rehearse(dataclasses.replace(filter.price_list(), budget=jnp.asarray(float32_down(cap))))
     envelope = tuple(query._replace(noise_multiplier=_below(query.noise_multiplier)) for query in asked)
     return EnvelopeFilter(filter.name, filter.budget, filter.sampler, filter.num_steps, envelope=envelope, cap=cap)
 

@@ -46,10 +46,10 @@ _MOST_EPSILON = 50.0
 
 
 @struct.dataclass
-class Accountant:
+class PriceList:
     """Prices of queries, the sampler they belong to, and a cap on their sum; arrays may be stacked and vmapped.
 
-    Made by `accountants.Filter.accountant`, so that price and sampler belong together.
+    Made by `accountants.Filter.price_list`, so that price and sampler belong together.
 
     Attributes:
       name: the filter's; the price's unit is its own (mu^2, rho, or the divergence at one order).
@@ -158,7 +158,7 @@ class Accountant:
 
 
 @struct.dataclass
-class EnvelopeAccountant(Accountant):
+class EnvelopePriceList(PriceList):
     """An accountant for schedules above a public lower envelope, whose price was found beforehand for all of it.
 
     A query noisier than its envelope is a post-processing of one that is exactly as noisy, so whatever the noise
@@ -188,7 +188,7 @@ class EnvelopeAccountant(Accountant):
 
 
 @struct.dataclass
-class BasicAccountant(Accountant):
+class WholePriceList(PriceList):
     """An accountant of one objective perturbation, (epsilon, delta)-private as a whole, which composes with nothing.
 
     Attributes:

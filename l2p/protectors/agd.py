@@ -82,7 +82,7 @@ class AGD(Protector):
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, AGDState]:
         zero = jnp.zeros((), jnp.float32)
-        price = self._at(self.log_gradient_share, oracle.setup) * oracle.setup.accountant.budget
+        price = self._at(self.log_gradient_share, oracle.setup) * oracle.setup.price_list.budget
         max_step = self._at(self.log_max_step, oracle.setup)
         return params, AGDState(jnp.zeros_like(params), zero, price, max_step, zero, jnp.zeros((), jnp.int32))
 
@@ -103,7 +103,7 @@ class AGD(Protector):
         direction = gradient / optax.safe_norm(gradient, 1e-12) + self._at(self.log_regularization, setup) * params
         sizes = state.max_step * jnp.arange(NUM_CANDIDATES + 1) / NUM_CANDIDATES
         choice = oracle.noise_multiplier(
-            self._at(self.log_selection_share, setup) * setup.accountant.budget, self.selection
+            self._at(self.log_selection_share, setup) * setup.price_list.budget, self.selection
         )
         loss_clip = self._at(self.log_loss_clip, setup)
         search = NoisyLineSearch(setup.model, params, direction, sizes, loss_clip, choice, self.selection)

@@ -117,13 +117,13 @@ def test_long_contributions_are_released_in_smaller_blocks_of_whole_vectors():
 
 # -------------------------------------------------------------------------------------------------------------- limits
 def setup(name, accountant="gdp", **changes):
-    planned = Filter(accountant, BUDGET).accountant()
+    planned = Filter(accountant, BUDGET).price_list()
     return Setup.create(EVERY[name], Adjacency.ZERO_OUT, planned, N).replace(**changes)
 
 
 def unlimited(name, accountant="gdp"):
     here = setup(name, accountant)
-    return here.replace(accountant=here.accountant.replace(budget=f32(1e12)), cap=f32(1e12))
+    return here.replace(price_list=here.price_list.replace(budget=f32(1e12)), cap=f32(1e12))
 
 
 def descent(rate, clip_norm, centering=None):

@@ -45,7 +45,7 @@ PRICED = [("gdp", "gaussian")] + [
 
 
 def plan(name, budget, *sampler):
-    return Filter(name, budget, *sampler).accountant()
+    return Filter(name, budget, *sampler).price_list()
 
 
 def renyi(p, q, order):
@@ -311,7 +311,7 @@ def test_every_combination_has_a_theorem_or_is_refused_in_a_sentence(sampler, ad
         if (name, sampler, adjacency) in COMBINATIONS:
             filter = Filter(name, Budget(0.1, 1e-8, adjacency), sampler)
             assert filter.limit > 0
-            assert tuple(filter.coefficients) == tuple(filter.accountant().coefficients)
+            assert tuple(filter.coefficients) == tuple(filter.price_list().coefficients)
             assert set(filter.coefficients) == set(PRICES_OF[name])
         else:
             with pytest.raises(InputError) as caught:
@@ -333,7 +333,7 @@ def test_a_sampler_of_another_table_is_refused():
 def test_every_mechanism_has_a_price_or_none_under_every_accountant(combination):
     name, sampler, adjacency = combination
     filter = Filter(name, Budget(0.4, 1e-8, adjacency), sampler)
-    accountant, noise = filter.accountant(), 40.0
+    accountant, noise = filter.price_list(), 40.0
     for mechanism in set(MECHANISMS) - {"none"}:
         event, entry = Event(mechanism, jnp.float32(noise), 1e4), Answered(1, mechanism, noise, 1e4)
         if mechanism not in PRICES_OF[name]:
@@ -404,7 +404,7 @@ def test_sinh_normal_noise_costs_at_most_its_price(noise, tail):
 def test_sinh_normal_is_refused_where_nothing_is_proved_of_it():
     for name in ("rdp", "ctcdp"):
         filter = Filter(name, BUDGET)
-        accountant, enough = filter.accountant(), 8 * filter.order * (1 + 1e-5)
+        accountant, enough = filter.price_list(), 8 * filter.order * (1 + 1e-5)
 
         def both(noise, tail, filter=filter, accountant=accountant):
             price = float(accountant.price(Event("sinh_normal", jnp.float32(noise), tail)))
@@ -433,7 +433,7 @@ def test_the_paper_s_rule_costs_13_q_squared_rho_where_its_preconditions_hold():
     # At a small epsilon the order bound decides, at a large one rho.
     for epsilon, sampler in itertools.product((0.05, 0.4, 1.6, 100.0), (FIXED, FixedSize(10, 100))):
         filter = Filter("paper_13", Budget(epsilon, 1e-8, REPLACE_ONE), sampler)
-        accountant, rate = filter.accountant(), sampler.rate()
+        accountant, rate = filter.price_list(), sampler.rate()
         most = min(0.1, -math.log(rate) / (4 * filter.order))
         assert (most == 0.1) == (epsilon == 100.0)
         least = math.sqrt(0.5 / most)
@@ -464,7 +464,7 @@ def test_noise_multiplier_inverts_the_sampled_price(combination):
     name, sampler, adjacency = combination
     for epsilon in (0.05, 1.6):
         filter = Filter(name, Budget(epsilon, 1e-8, adjacency), sampler)
-        accountant = filter.accountant()
+        accountant = filter.price_list()
         costs = jnp.asarray(filter.limit * np.geomspace(1e-7, 1, 200), jnp.float32)
         for mechanism in ("gaussian", "laplace", "gumbel"):
             found = there_and_back(accountant, costs, mechanism)
@@ -546,7 +546,7 @@ def test_extreme_budgets_can_be_planned_and_certified(combination):
             filter = Filter(name, budget, sampler, steps)
             assert 0 < filter.limit < math.inf
             assert filter.order > 1
-            accountant = filter.accountant()
+            accountant = filter.price_list()
             assert 0 < accountant.budget <= filter.limit
             entries = [Answered(step, "gaussian", noise) for step, noise in ((0, 1e8), (1, 1e7))]
             costs = [filter.spent([entry]) for entry in entries]

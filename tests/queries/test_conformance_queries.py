@@ -610,16 +610,16 @@ def test_event_prices_the_noise_as_in_float64(query, noise):
     for name, truth in truths.items():
         if name == "gdp" and mechanism != "gaussian":
             with pytest.raises(InputError, match="gdp"):
-                Filter(name, BUDGET).accountant().price(event)
+                Filter(name, BUDGET).price_list().price(event)
         else:
-            price = float(Filter(name, BUDGET).accountant().price(event))
+            price = float(Filter(name, BUDGET).price_list().price(event))
             assert truth <= price <= truth * (1 + 3e-6)
 
 
 @ADDITIVE
 def test_more_noise_is_cheaper_and_its_gradient_says_so(query):
     name = "gdp" if query.mechanism == "gaussian" else "rdp"
-    accountant = Filter(name, BUDGET).accountant()
+    accountant = Filter(name, BUDGET).price_list()
     price = lambda noise: accountant.price(query.replace(noise_multiplier=noise).event())  # noqa: E731
     check_grads(price, (f32(1.7),), order=1, modes=["rev"], rtol=2e-2)
     assert float(jax.grad(price)(f32(1.7))) < 0
@@ -628,7 +628,7 @@ def test_more_noise_is_cheaper_and_its_gradient_says_so(query):
 def test_minimizer_costs_infinity_finds_the_minimum_and_is_no_sum():
     query = Minimizer(MODEL, jnp.zeros(D + 1), jnp.zeros(()))
     for name in set(FullBatch.accountants) - set(FIXED_SCHEDULES):
-        assert float(Filter(name, BUDGET).accountant().price(query.event())) == math.inf
+        assert float(Filter(name, BUDGET).price_list().price(query.event())) == math.inf
     rows = table(count=120)
     found = np.asarray(jax.jit(lambda rows: query.add(query.empty(), rows))(rows), float)
     assert np.array_equal(query.release(jnp.asarray(found), NoNoise(), Adjacency.ZERO_OUT), f32(found))
