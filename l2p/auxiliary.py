@@ -11,8 +11,8 @@ from l2p.compare_config import PROJECTED
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter, default_accountant
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter, default_accountant
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.geometry import PublicGeometry

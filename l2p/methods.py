@@ -13,8 +13,8 @@ from l2p.errors import InputError
 from l2p.lookup import TUNED, Control, Resolved, range_warnings, resolve
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.rehearsal import set_up

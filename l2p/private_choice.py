@@ -7,7 +7,7 @@ of the best private score (Papernot & Steinke 2022; Liu & Talwar 2019).
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,11 @@ from l2p.hindsight import CANDIDATES, SPREADS
 from l2p.lookup import Resolved, resolve
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
+from l2p.privacy.filter import Filter
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
-from l2p.private_tuning import Score, base_accountant, base_budget, simulated_randomness
+from l2p.private_tuning import SCORE_ACCOUNTANT, Score, base_accountant, base_budget, simulated_randomness
 from l2p.protector import Protector
 from l2p.simulate import simulate
 from l2p.task import Rows
@@ -65,12 +65,12 @@ class Choice:
         keys = jax.random.split(jax.random.key(0), CANDIDATES - 1)
         candidates = (protector, *(around(protector, SPREADS[0], key) for key in keys))
         shares = _shares(budget)
-        targets = base_budget(shares[0], accountant, budget), base_budget(shares[1], "gdp", budget)
+        targets = base_budget(shares[0], accountant, budget), base_budget(shares[1], SCORE_ACCOUNTANT, budget)
         protector.sampler.check(budget.adjacency, num_rows)
         for candidate in candidates:
             check(candidate, targets[0], str(model), accountant, num_rows)
         training = Resolved("", protector, accountant).filter(targets[0])
-        scoring = check(Score(), targets[1], str(model), "gdp", num_rows).filter(targets[1])
+        scoring = check(Score(), targets[1], str(model), SCORE_ACCOUNTANT, num_rows).filter(targets[1])
         training_setup, scoring_setup = (
             Setup.create(model, budget.adjacency, filter.price_list(), num_rows) for filter in (training, scoring)
         )
@@ -79,7 +79,7 @@ class Choice:
     @property
     def rho(self) -> float:
         """The zCDP that no run exceeds, score included, rounded up."""
-        limits = [one.limit / 2 if one.name == "gdp" else one.limit for one in (self.training, self.scoring)]
+        limits = [one.limit / cast(float, one.accountant.per_rho) for one in (self.training, self.scoring)]
         return math.nextafter(math.fsum(limits), math.inf)
 
     @property
@@ -144,7 +144,7 @@ def base_run(name: str, budget: Budget, model: str, **asked: Any) -> Resolved:
       InputError: no run is private enough, or no theorem covers how this method reads rows.
     """
     share, _ = _shares(budget)
-    protector = resolve(name, base_budget(share, "gdp", budget), model, **asked).protector
+    protector = resolve(name, base_budget(share, SCORE_ACCOUNTANT, budget), model, **asked).protector
     accountant = base_accountant(name, protector)
     return resolve(name, base_budget(share, accountant, budget), model, accountant, **asked)
 

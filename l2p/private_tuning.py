@@ -15,9 +15,9 @@ from l2p.api import check, private_train
 from l2p.errors import InputError
 from l2p.models import MODELS, NAMES, find_model
 from l2p.oracle import Oracle, Setup
-from l2p.privacy import convert
-from l2p.privacy.accountants import Filter, default_accountant
+from l2p.privacy.accountants import covering, find, for_runs
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho
 from l2p.protector import Protector
 from l2p.protectors.schedulers import SLACK
@@ -26,8 +26,8 @@ from l2p.task import Rows, RowSource, Task
 
 #: A base run's budget is a number, rho; as a target it is written at this delta, whatever that of the total.
 _BASE_DELTA = 1e-12
-#: Accountants whose cap on a base run holds at every order, as the theorems about selection ask.
-_ACCOUNTANTS = ("gdp", "zcdp")
+#: What prices a score, which is one noised count of all rows.
+SCORE_ACCOUNTANT = default_accountant(("gaussian",))
 
 
 @struct.dataclass
@@ -116,8 +116,8 @@ def private_tuning(
         )
     rho = base_rho(law, budget.epsilon, budget.delta)
     runs = [_base_run(candidate, budget, rho * (1 - score_share), model, num_rows) for candidate in candidates]
-    scoring = base_budget(rho * score_share, "gdp", budget)
-    check(Score(), scoring, model, "gdp", num_rows)
+    scoring = base_budget(rho * score_share, SCORE_ACCOUNTANT, budget)
+    check(Score(), scoring, model, SCORE_ACCOUNTANT, num_rows)
 
     common = {"model": model, "num_rows": num_rows}
     best: tuple[float, int | None, jax.Array | None] = (-math.inf, None, None)
@@ -127,7 +127,10 @@ def private_tuning(
         train_key, score_key = keys(index)
         protector, accountant, target = runs[candidate]
         params = private_train(data, protector, target, key=train_key, accountant=accountant, **common).params
-        score = private_train(data, Score(), scoring, key=score_key, accountant="gdp", params=params, **common).params
+        scored = private_train(
+            data, Score(), scoring, key=score_key, accountant=SCORE_ACCOUNTANT, params=params, **common
+        )
+        score = scored.params
         if float(score[0]) > best[0]:
             best = float(score[0]), candidate, params
     score, candidate, params = best
@@ -145,7 +148,7 @@ def _base_run(
     candidate: Protector | str | Path, budget: Budget, rho: float, model: str, num_rows: int | None
 ) -> tuple[Protector | str | Path, str, Budget]:
     """A candidate with the accountant and the target that hold it to `rho`-zCDP; `InputError` if nothing does."""
-    protector = check(candidate, base_budget(rho, "gdp", budget), model, None, num_rows).protector
+    protector = check(candidate, base_budget(rho, SCORE_ACCOUNTANT, budget), model, None, num_rows).protector
     accountant = base_accountant(str(candidate), protector)
     target = base_budget(rho, accountant, budget)
     check(candidate, target, model, accountant, num_rows)
@@ -154,20 +157,22 @@ def _base_run(
 
 def base_accountant(name: str, protector: Protector) -> str:
     """The accountant that holds a protector's runs to some rho at every order; `InputError` if none does."""
-    if not set(_ACCOUNTANTS) <= set(protector.sampler.accountants):
+    # As the theorems about selection ask, their caps on a base run hold at every order.
+    at_every_order = [one.name for one in for_runs() if one.per_rho is not None]
+    if not set(at_every_order) <= set(covering(protector.sampler)):
         raise InputError(
             f"candidate {name} reads its rows by {protector.sampler}, priced at one order only, where choosing "
             "among runs needs all of them; choose one that reads full batches."
         )
-    return "gdp" if default_accountant(protector.mechanisms, protector.sampler) == "gdp" else "zcdp"
+    usual = default_accountant(protector.mechanisms, protector.sampler)
+    return usual if usual in at_every_order else at_every_order[-1]
 
 
 def base_budget(rho: float, accountant: str, total: Budget) -> Budget:
     """The target whose filter stops at rho, or at the Gaussian-DP of mu^2 = 2 rho, from below."""
-    if accountant == "gdp":
-        limit, epsilon = 2 * rho, convert.gdp_epsilon(math.sqrt(2 * rho), _BASE_DELTA)
-    else:
-        limit, epsilon = rho, convert.zcdp_epsilon(rho, _BASE_DELTA)
+    found = find(accountant)
+    assert found.per_rho is not None
+    limit, epsilon = found.per_rho * rho, found.epsilon_of_rho(rho, _BASE_DELTA)
     while True:
         target = Budget(epsilon, _BASE_DELTA, total.adjacency)
         if Filter(accountant, target).limit <= limit:

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from l2p.lookup import Resolved, range_warnings, stand_in
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.envelope import rehearsed
 from l2p.privacy.events import Answered
-from l2p.privacy.prices import FIXED_SCHEDULES, PriceList
+from l2p.privacy.filter import Filter
+from l2p.privacy.prices import PriceList
 from l2p.protector import Protector
 from l2p.result import answered
 from l2p.run import Records, run, trace_rows
@@ -60,7 +60,7 @@ def filter_for(
       InputError: no theorem covers the combination, or the accountant certifies the budget at no noise.
     """
     filter = resolved.filter(budget)
-    if filter.name not in FIXED_SCHEDULES:
+    if filter.accountant.adaptive:
         return filter
     # Batches of a fixed size are drawn from a table of just so many rows.
     num_lines = getattr(filter.sampler, "num_rows", 1)

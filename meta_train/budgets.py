@@ -19,14 +19,15 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter, price_list_for_mu
-from l2p.privacy.budget import LEAST_EPSILON, MOST_EPSILON, Budget
+from l2p.privacy.accountants import find
+from l2p.privacy.budget import MAX_EPSILON, MIN_EPSILON, Budget
 from l2p.privacy.events import Adjacency
+from l2p.privacy.filter import Filter, price_list_for_mu
 from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FullBatch, Poisson, Sampler
 from l2p.protector import Protector
 from l2p.task import Rows
-from meta_train.config import BY_MU, MetaConfig, Shape
+from meta_train.config import MetaConfig, Shape
 from meta_train.family import TaskBatch
 
 #: Budgets planned over a range of log(mu N); a task gets the one nearest to its own, at most half a spacing off.
@@ -45,7 +46,7 @@ class ByMu:
     """Budgets that are mu alone.
 
     Attributes:
-      accountant: one of `BY_MU` (static).
+      accountant: one under which only mu N matters to a full-batch run (static).
     """
 
     accountant: str = struct.field(pytree_node=False)
@@ -131,7 +132,7 @@ def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[floa
     Raises:
       InputError: the accountant has no theorem for the protector's sampler, or prices none of its queries.
     """
-    if config.accountant in BY_MU and isinstance(protector.sampler, FullBatch):
+    if find(config.accountant).by_mu and isinstance(protector.sampler, FullBatch):
         return ByMu(config.accountant)
     low, high = log_signal or config.log_signal
     adjacency = adjacency_for(protector.sampler)
@@ -170,7 +171,7 @@ def epsilon_for(config: MetaConfig, protector: Protector, log_signal: float) -> 
         mu = Filter(config.accountant, budget, protector.sampler, protector.num_steps).price_list().mu
         return math.log(float(mu) * config.simulated_rows / adjacency.sensitivity_factor) - log_signal
 
-    ends = math.log(LEAST_EPSILON) / 2, math.log(MOST_EPSILON) / 2
+    ends = math.log(MIN_EPSILON) / 2, math.log(MAX_EPSILON) / 2
     if not excess(ends[0]) < 0 < excess(ends[1]):
         raise InputError(
             f"no epsilon from {math.exp(ends[0]):.1g} to {math.exp(ends[1]):.1g} has log(mu N) {log_signal:g} for "

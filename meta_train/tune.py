@@ -16,8 +16,8 @@ import tyro
 from l2p import data
 from l2p.errors import InputError
 from l2p.lookup import tuned_name
-from l2p.privacy.accountants import default_accountant
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import default_accountant
 from l2p.protectors import HAND_DESIGNED
 from meta_train import meta_test
 from meta_train.builders import BUILDERS

@@ -9,8 +9,8 @@ import pytest
 
 from l2p.models import Logistic
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
 from l2p.protectors import Centering

@@ -19,8 +19,8 @@ from l2p import api, checkpoint
 from l2p.cli import COMMANDS, main
 from l2p.models import NAMES
 from l2p.privacy import Adjacency
+from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.card import Card
-from l2p.privacy.prices import FIXED_SCHEDULES
 from l2p.privacy.sampling import FullBatch
 from l2p.protectors import HAND_DESIGNED
 from meta_train.builders import BUILDERS
@@ -346,7 +346,7 @@ def test_protectors_are_listed_for_machines_and_people(tmp_path, monkeypatch, ca
     assert "0.7 to 8.7" in capsys.readouterr().out
 
 
-FILTERS = [name for name in FullBatch.accountants if name not in ("basic", *FIXED_SCHEDULES)]
+FILTERS = [name for name in covering(FullBatch()) if name not in ("basic", *of_fixed_noise())]
 RUNS = [("noisygd", name) for name in FILTERS] + [("agd", "rdp"), ("agd", "zcdp"), ("agd", "ctcdp")]
 
 

@@ -9,9 +9,9 @@ from l2p import private_train
 from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.reservation import limit_of
 from l2p.protectors import Decaying, Optax, PublicGeometry, Stepwise
 from l2p.run import run

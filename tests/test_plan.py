@@ -14,8 +14,8 @@ from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.oracle import Setup
 from l2p.plan import RULE, at, crossing, epsilon_for, log_signal, plan, rounded, rows_for
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from meta_train.builders import BUILDERS
 from meta_train.sources import parts_of
 

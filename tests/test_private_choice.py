@@ -17,8 +17,8 @@ from l2p.errors import InputError
 from l2p.methods import find_method
 from l2p.models import MODELS
 from l2p.privacy import Adjacency
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.selection import base_rho, total_epsilon
 from l2p.private_choice import LAW, SCORE_SHARE, Choice, choose, draws
 from l2p.private_tuning import Score

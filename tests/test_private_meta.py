@@ -11,8 +11,8 @@ from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.oracle import Setup
 from l2p.privacy import Adjacency
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.sampling import Poisson
 from l2p.protectors import HAND_DESIGNED, Decaying, Optax, Stepwise

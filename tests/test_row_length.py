@@ -10,8 +10,8 @@ import pytest
 from l2p.features import FeatureMap
 from l2p.models import MODELS
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
 from l2p.protectors import RowLength

@@ -12,8 +12,8 @@ from l2p.conditioning import value
 from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.run import run
 from l2p.task import Rows

@@ -26,12 +26,10 @@ class Sampler(abc.ABC):
     Attributes:
       name: what cards and traces call it.
       adjacencies: neighbours for which its prices are proved.
-      accountants: filters that can price it.
     """
 
     name: ClassVar[str]
     adjacencies: ClassVar[tuple[Adjacency, ...]] = _ANY
-    accountants: ClassVar[tuple[str, ...]]
 
     @property
     def steps_per_charge(self) -> int:
@@ -85,7 +83,6 @@ class FullBatch(Sampler):
     """
 
     name: ClassVar[str] = "full batch"
-    accountants: ClassVar[tuple[str, ...]] = ("gdp", "zcdp", "rdp", "ctcdp", "moments", "strong_composition", "basic")
 
     def rate(self) -> float:
         return 1.0
@@ -103,7 +100,6 @@ class Poisson(Sampler):
 
     sampling_rate: float
     name: ClassVar[str] = "Poisson"
-    accountants: ClassVar[tuple[str, ...]] = ("rdp", "ctcdp", "pld", "moments", "strong_composition")
 
     def __post_init__(self) -> None:
         """Check the rate."""
@@ -138,7 +134,6 @@ class FixedSize(Sampler):
     num_rows: int
     name: ClassVar[str] = "fixed-size"
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.REPLACE_ONE,)
-    accountants: ClassVar[tuple[str, ...]] = ("rdp", "ctcdp", "paper_13", "strong_composition")
 
     def __post_init__(self) -> None:
         """Check the sizes."""
@@ -169,7 +164,6 @@ class PermutationEpochs(Sampler):
     num_rows: int
     name: ClassVar[str] = "permutation epochs"
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE)
-    accountants: ClassVar[tuple[str, ...]] = ("gdp", "zcdp", "rdp", "ctcdp")
 
     def __post_init__(self) -> None:
         """Check the sizes."""

@@ -15,7 +15,8 @@ from l2p.conditioning import value
 from l2p.features import FeatureMap
 from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.accountants import Filter
+from l2p.privacy.accountants import covering
+from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.sampling import FullBatch
 from l2p.protector import Protector
 from l2p.protectors.hand_designed import Problem, log_constant
@@ -136,7 +137,9 @@ def agd(problem: Problem) -> AGD:
     selection_rho = 0.5 * first_epsilon**2
     gradient_rho = 0.5 * first_epsilon**2 / (2.0 * math.log(1.25 / budget.delta))
     # An accountant without a theorem for it is refused where the run is planned; its settings need some unit.
-    filter = Filter(accountant if accountant in FullBatch.accountants and accountant != "basic" else "rdp", budget)
+    if accountant not in covering(FullBatch(), "gaussian"):
+        accountant = default_accountant(("gaussian", "exponential"))
+    filter = Filter(accountant, budget)
     rho = filter.limit / filter.coefficients["gaussian"] / 2.0
     return AGD(
         log_gradient_share=log_constant(gradient_rho / rho),

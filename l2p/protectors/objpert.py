@@ -7,7 +7,7 @@ from l2p import struct
 from l2p.conditioning import value
 from l2p.models import GeneralizedLinear, Model
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.prices import WholePriceList
+from l2p.privacy.accountants.basic import WholePriceList
 from l2p.protector import Protector
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.smooth import check_norm_bound, check_smooth

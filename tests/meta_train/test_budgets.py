@@ -9,9 +9,9 @@ import pytest
 
 from l2p.errors import InputError
 from l2p.models import Logistic
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency, Event
+from l2p.privacy.filter import Filter
 from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 from l2p.protectors import HAND_DESIGNED

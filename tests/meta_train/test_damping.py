@@ -6,8 +6,8 @@ import pytest
 
 from l2p.models import MODELS
 from l2p.oracle import Setup
-from l2p.privacy.accountants import price_list_for_mu
 from l2p.privacy.events import Adjacency
+from l2p.privacy.filter import price_list_for_mu
 from l2p.protectors import Decaying, Optax, Stepwise
 from l2p.run import run
 from l2p.simulate import mean_loss

@@ -10,7 +10,8 @@ from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
 from l2p.errors import InputError
-from l2p.privacy import convert, fixed, published
+from l2p.privacy import convert, fixed
+from l2p.privacy.accountants import tcdp
 from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.renyi import Neighbours, divergence_up
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
@@ -27,7 +28,7 @@ def trace(noise_multiplier, num_steps, mechanism="gaussian"):
 
 
 def price(name, answered, sampler=POISSON, adjacency=Adjacency.ZERO_OUT, delta=DELTA):
-    return fixed.ACCOUNTANTS[name](answered, sampler, adjacency, delta)
+    return fixed.epsilon(name, answered, sampler, adjacency, delta)
 
 
 def agrees(value, printed):
@@ -218,7 +219,7 @@ def test_monotone_in_steps_noise_and_delta(name):
     costs([price(name, trace(10, 30), delta=delta) for delta in (1e-3, 1e-6, 1e-9, 1e-12)])
 
 
-@pytest.mark.parametrize("name", fixed.ACCOUNTANTS)
+@pytest.mark.parametrize("name", fixed.accountants())
 def test_no_query_costs_nothing(name):
     assert price(name, [], FULL) == 0
 
@@ -258,9 +259,9 @@ def test_permutation_epochs_cost_their_dearest_steps():
 
 
 def test_tcdp_says_which_precondition_fails():
-    assert published.tcdp_preconditions(trace(20, 5), POISSON) is None
+    assert tcdp.failing_precondition(trace(20, 5), POISSON) is None
     for noise, rate, phrase in ((1.0, 0.01, "rho"), (20.0, 0.2, "sampling rate")):
-        assert phrase in (published.tcdp_preconditions(trace(noise, 5), Poisson(rate)) or "")
+        assert phrase in (tcdp.failing_precondition(trace(noise, 5), Poisson(rate)) or "")
         assert price("tcdp", trace(noise, 5), Poisson(rate)) == math.inf
     # The theorem's third precondition follows from the other two.
     rho = np.geomspace(1e-12, 0.1, 1000)
@@ -340,7 +341,7 @@ def test_replacement_is_priced_for_poisson_and_fixed_size_batches():
 
 def test_the_table_has_every_accountant_and_its_reasons():
     rows = {row.name: row for row in fixed.table(trace(20, 50), POISSON, Adjacency.ZERO_OUT, DELTA)}
-    assert set(rows) == set(fixed.ACCOUNTANTS)
+    assert set(rows) == set(fixed.accountants())
     assert all(row.seconds < 1 for row in rows.values())
     assert rows["gdp"].epsilon is None
     assert "no theorem" in rows["gdp"].note

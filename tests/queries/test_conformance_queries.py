@@ -19,8 +19,8 @@ from l2p.features import Basis, FeatureMap
 from l2p.models import INTERCEPT_COLUMN, Logistic
 from l2p.oracle import exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, convert
+from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise, Noise
-from l2p.privacy.prices import FIXED_SCHEDULES
 from l2p.protectors.agd import NUM_CANDIDATES
 from l2p.queries import (
     ClippedGradient,
@@ -606,7 +606,7 @@ def test_event_prices_the_noise_as_in_float64(query, noise):
     rho = {"gaussian": 1 / 2, "gumbel": 1 / 8, "exponential": 1 / 2}[mechanism] / exact_noise**2
     order = convert.planned_order(BUDGET.epsilon, BUDGET.delta)
     truths = {"gdp": 1 / exact_noise**2, "zcdp": rho, "ctcdp": rho, "rdp": order * rho}
-    assert set(truths) == set(FullBatch.accountants) - {"basic", *FIXED_SCHEDULES}
+    assert set(truths) == set(covering(FullBatch())) - {"basic", *of_fixed_noise()}
     for name, truth in truths.items():
         if name == "gdp" and mechanism != "gaussian":
             with pytest.raises(InputError, match="gdp"):
@@ -627,7 +627,7 @@ def test_more_noise_is_cheaper_and_its_gradient_says_so(query):
 
 def test_minimizer_costs_infinity_finds_the_minimum_and_is_no_sum():
     query = Minimizer(MODEL, jnp.zeros(D + 1), jnp.zeros(()))
-    for name in set(FullBatch.accountants) - set(FIXED_SCHEDULES):
+    for name in set(covering(FullBatch())) - set(of_fixed_noise()):
         assert float(Filter(name, BUDGET).price_list().price(query.event())) == math.inf
     rows = table(count=120)
     found = np.asarray(jax.jit(lambda rows: query.add(query.empty(), rows))(rows), float)
