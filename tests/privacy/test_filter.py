@@ -224,39 +224,6 @@ def test_float32_is_rounded_to_the_asked_side():
         assert float(up) - float(down) <= value * 2**-23
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ((0.0, 1e-8), "finite epsilon"),
-        ((-1.0, 1e-8), "finite epsilon"),
-        ((math.inf, 1e-8), "finite epsilon"),
-        ((math.nan, 1e-8), "finite epsilon"),
-        ((0.9e-12, 1e-8), "outside"),
-        ((1.1e6, 1e-8), "outside"),
-        (("much", 1e-8), "give a number"),
-        ((None, 1e-8), "give a number"),
-        ((1.0, 0.0), "probability"),
-        ((1.0, 1.0), "probability"),
-        ((1.0, math.nan), "probability"),
-        ((1.0, 1e-8, "both"), "zero_out, add_remove, replace_one"),
-    ],
-)
-def test_budget_refuses(arguments, reason):
-    with pytest.raises(InputError, match=reason):
-        Budget(*arguments)
-
-
-def test_budget():
-    assert str(Budget(np.float32(0.5), 1e-8, "replace_one")) == "(epsilon=0.5, delta=1e-08), replace_one adjacency"
-    assert Budget(0.1, 1e-8, "add_remove").adjacency is Adjacency.ADD_REMOVE
-    assert Budget(0.1, 1e-8) == Budget(0.1, 1e-8, Adjacency.ZERO_OUT)
-    Budget(0.1, 1e-3).check_rows(999)
-    with pytest.raises(InputError, match="publishes one row"):
-        Budget(0.1, 1e-3).check_rows(1000)
-    with pytest.raises(InputError, match="0 rows"):
-        Budget(0.1, 1e-3).check_rows(0)
-
-
 # Sampled runs.
 
 POISSON, FIXED, EPOCHS = Poisson(1000 / 30400), FixedSize(1000, 30400), PermutationEpochs(1000, 30400)
@@ -421,33 +388,6 @@ def test_sinh_normal_is_refused_where_nothing_is_proved_of_it():
             assert both(noise, tail) == (math.inf, math.inf)
         for noise in (math.sqrt(0.5) * (1 + 1e-5), enough / math.sqrt(2) * (1 - 1e-5)):
             assert max(both(noise, enough)) < math.inf
-
-
-def test_the_paper_s_rule_costs_13_q_squared_rho_where_its_preconditions_hold():
-    """Bun et al. 2018, Theorem 11. While q and rho are at most 0.1, its condition 3 rho (2 + log2(1 / rho)) holds."""
-    assert 3 * 0.1 * (2 + math.log2(10)) < math.log(10)
-    with pytest.raises(InputError, match=r"sampling rates up to 0.1.*ctcdp"):
-        Filter("paper_13", Budget(0.1, 1e-8, REPLACE_ONE), FixedSize(11, 100))
-    Filter("paper_13", Budget(0.1, 1e-8, REPLACE_ONE), FixedSize(10, 100))
-    # At a small epsilon the order bound decides, at a large one rho.
-    for epsilon, sampler in itertools.product((0.05, 0.4, 1.6, 100.0), (FIXED, FixedSize(10, 100))):
-        filter = Filter("paper_13", Budget(epsilon, 1e-8, REPLACE_ONE), sampler)
-        accountant, rate = filter.price_list(), sampler.rate()
-        most = min(0.1, -math.log(rate) / (4 * filter.order))
-        assert (most == 0.1) == (epsilon == 100.0)
-        least = math.sqrt(0.5 / most)
-        for noise in (least * (1 - 1e-4), least / 3, 0.1, math.nan, 0.0, -1.0):
-            assert sampled_price(filter, "gaussian", noise) == math.inf
-            assert accountant.price(Event("gaussian", jnp.float32(noise)), sampled=True) == math.inf
-        for noise in (least * (1 + 1e-4), 3 * least, 1e4):
-            true = sampled_price(filter, "gaussian", float(np.float32(noise)))
-            assert true == pytest.approx(13 * rate**2 / (2 * noise**2), rel=1e-6)
-            found = float(accountant.price(Event("gaussian", jnp.float32(noise)), sampled=True))
-            assert true <= found <= true * (1 + 1e-5)
-        # It is far above the tight price of the same measure.
-        tight = Filter("ctcdp", filter.budget, sampler)
-        assert tight.order == filter.order
-        assert sampled_price(tight, "gaussian", 2 * least) < sampled_price(filter, "gaussian", 2 * least)
 
 
 @functools.partial(jax.jit, static_argnames="mechanism")
