@@ -148,7 +148,7 @@ def _ship(
         "sources": sorted({*parts_of(config.source), *(warm.card["sources"] if warm else ())}),
         "warm_start_arrays_sha256": None if warm is None else warm.arrays_sha256,
         # The unit that the constraint was measured in, or a method's own; the others stand for the tightest there is.
-        "accountant": None if find(config.accountant).sharp else config.accountant,
+        "accountant": config.accountant if find(config.accountant).binds else None,
         "range": {
             "log_signal": list(config.log_signal),
             "num_features": [min(counts), max(counts)],

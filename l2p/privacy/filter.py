@@ -110,7 +110,7 @@ class Filter:
     def spent(self, answered: Iterable[Answered]) -> float:
         """What a trace cost, in float64, rounded up; infinite if any answer had no noise to speak of.
 
-        With permutation epochs a row meets one step of each epoch, so an epoch costs what its dearest step costs.
+        With permutation epochs a row meets one step of each epoch, so an epoch costs what its costliest step costs.
         """
         return self.accountant.spent(self.terms, answered)
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from l2p.errors import InputError
 from l2p.privacy.accountants import covering
+from l2p.privacy.accountants.least_target import least_target
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.prices import SINH_ORDERS, PriceList, coefficient_of, float32_down, float32_up
@@ -131,7 +132,8 @@ class RunAccountant(Accountant):
       on_adaptive: whether noise may depend on earlier answers, and who proved it, for that table.
       at_order: whether it counts Renyi divergences at one order, so that prices grow with the order.
       default: whether runs use it unless told otherwise; the first that prices all of their queries.
-      sharp: whether no filter certifies less for what it prices: protectors trained by it run under the default.
+      binds: whether a protector that was trained under it also runs under it; False for filters of which a run takes
+        the tightest that prices its queries.
       per_rho: how much of its unit a rho-zCDP run spends, if its cap holds at every order as zCDP does; else None.
       composes: False for one that grants a single query, which takes the whole budget.
       trains: whether meta-training may simulate runs under it.
@@ -144,7 +146,7 @@ class RunAccountant(Accountant):
     adaptive: ClassVar[bool] = True
     at_order: ClassVar[bool] = False
     default: ClassVar[bool] = False
-    sharp: ClassVar[bool] = False
+    binds: ClassVar[bool] = True
     per_rho: ClassVar[float | None] = None
     composes: ClassVar[bool] = True
     trains: ClassVar[bool] = True
@@ -242,6 +244,10 @@ class RunAccountant(Accountant):
             )
         return np.where(usable, whole, np.inf)
 
+    def epsilon_of(self, trace: FixedTrace) -> float:
+        """Unless it has a sharper way: the least target that its filter would have held."""
+        return least_target(self, trace)
+
     def sampled_prices(self, terms: Terms, mechanism: str, multiplier: np.ndarray, whole: np.ndarray) -> np.ndarray:
         """f64[n], rounded up, of queries on a sample whose prices on all rows are `whole`; at most those."""
         del terms, mechanism, multiplier
@@ -250,7 +256,7 @@ class RunAccountant(Accountant):
     def spent(self, terms: Terms, answered: Iterable[Answered]) -> float:
         """What a trace cost, in float64, rounded up; infinite if any answer had no noise to speak of.
 
-        With permutation epochs a row meets one step of each epoch, so an epoch costs what its dearest step costs.
+        With permutation epochs a row meets one step of each epoch, so an epoch costs what its costliest step costs.
         """
         trace = list(answered)
         costs = np.zeros(len(trace))
@@ -266,13 +272,13 @@ class RunAccountant(Accountant):
 
 
 def _per_epoch(steps: Sequence[int], costs: np.ndarray, steps_per_epoch: int) -> list[float]:
-    """The dearest step of each epoch, each step's queries added up, and before them what every row met in `init`."""
+    """The queries of `init`, which read every row, and each epoch's costliest step, its queries added up."""
     of_step: dict[int, list[float]] = {}
     for step, cost in zip(steps, costs, strict=True):
         of_step.setdefault(step, []).append(cost)
     at_start = of_step.pop(0, [])
-    dearest: dict[int, float] = {}
+    costliest: dict[int, float] = {}
     for step, queries in of_step.items():
         epoch = (step - 1) // steps_per_epoch
-        dearest[epoch] = max(dearest.get(epoch, 0.0), math.nextafter(math.fsum(queries), math.inf))
-    return [*at_start, *dearest.values()]
+        costliest[epoch] = max(costliest.get(epoch, 0.0), math.nextafter(math.fsum(queries), math.inf))
+    return [*at_start, *costliest.values()]

@@ -6,9 +6,8 @@ import jax
 import numpy as np
 
 from l2p.privacy import convert
-from l2p.privacy.accountants.base import RHO, SINH_RHO, FixedTrace, Terms
+from l2p.privacy.accountants.base import RHO, SINH_RHO, Terms
 from l2p.privacy.accountants.families import TruncatedCDP, sampled_divergence, sampled_divergences
-from l2p.privacy.accountants.least_target import least_target
 from l2p.privacy.budget import Budget
 from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
@@ -17,6 +16,7 @@ from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisso
 class CompactTruncatedCDP(TruncatedCDP):
     """Adds up rho, each query's divergence over the order at the order bound.
 
+    >>> from l2p.privacy.accountants.base import FixedTrace
     >>> from l2p.privacy.events import Adjacency, Answered
     >>> trace = [Answered(1, "gaussian", 20.0)] * 50
     >>> round(ACCOUNTANT.epsilon_of(FixedTrace(trace, Poisson(1000 / 30400), Adjacency.ZERO_OUT, 1e-8)), 4)
@@ -41,10 +41,6 @@ class CompactTruncatedCDP(TruncatedCDP):
 
     def sampled_prices(self, terms: Terms, mechanism: str, multiplier: np.ndarray, whole: np.ndarray) -> np.ndarray:
         return sampled_divergences(terms, mechanism, multiplier, whole, 1.0 / terms.order)
-
-    def epsilon_of(self, trace: FixedTrace) -> float:
-        """The least target that the filter would have held (Hong et al., Definition 0.1)."""
-        return least_target(self, trace)
 
 
 ACCOUNTANT = CompactTruncatedCDP()

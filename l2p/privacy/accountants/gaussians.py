@@ -32,7 +32,7 @@ def noise_multipliers(accountant: str, trace: FixedTrace) -> tuple[np.ndarray, n
     start = [query.noise_multiplier for query in answered if query.step == 0]
     steps = [query for query in answered if query.step > 0]
     if isinstance(sampler, PermutationEpochs):
-        whole = start + _dearest(steps, sampler.steps_per_charge)
+        whole = start + _costliest(steps, sampler.steps_per_charge)
     elif isinstance(sampler, FullBatch):
         whole = start + [query.noise_multiplier for query in steps]
     else:
@@ -40,13 +40,13 @@ def noise_multipliers(accountant: str, trace: FixedTrace) -> tuple[np.ndarray, n
     return np.array(whole), np.zeros(0)
 
 
-def _dearest(steps: Sequence[Answered], steps_per_charge: int) -> list[float]:
-    """The noise multiplier of each epoch's dearest step, all its queries taken together."""
+def _costliest(steps: Sequence[Answered], steps_per_charge: int) -> list[float]:
+    """The noise multiplier of each epoch's costliest step, all its queries taken together."""
     per_step: dict[int, float] = {}
     for query in steps:
         per_step[query.step] = per_step.get(query.step, 0.0) + query.noise_multiplier**-2
-    dearest: dict[int, float] = {}
+    costliest: dict[int, float] = {}
     for step, cost in per_step.items():
         epoch = (step - 1) // steps_per_charge
-        dearest[epoch] = max(dearest.get(epoch, 0.0), cost)
-    return [cost**-0.5 for cost in dearest.values()]
+        costliest[epoch] = max(costliest.get(epoch, 0.0), cost)
+    return [cost**-0.5 for cost in costliest.values()]

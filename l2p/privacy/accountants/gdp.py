@@ -31,7 +31,7 @@ class GaussianDP(RunAccountant):
     budgeting = "root of the exact Gaussian curve (Balle & Wang 2018)"
     on_adaptive = "yes (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023)"
     default = True
-    sharp = True
+    binds = False
     per_rho = 2.0
 
     def limit(self, terms: Terms) -> float:

@@ -1,23 +1,26 @@
 """What a filter certifies of a finished trace: the least target that it would have held from the start."""
 
 import math
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from scipy.optimize import brentq
 
-from l2p.privacy.accountants.base import FixedTrace, RunAccountant
 from l2p.privacy.budget import Budget
+
+if TYPE_CHECKING:
+    from l2p.privacy.accountants.base import FixedTrace, RunAccountant
 
 # Targets among which is looked; beyond them a guarantee is empty.
 _TARGETS = (1e-9, 1e6)
 
 
-def least_target(accountant: RunAccountant, trace: FixedTrace) -> float:
+def least_target(accountant: "RunAccountant", trace: "FixedTrace") -> float:
     """The least epsilon for which the accountant's filter has room for the trace.
 
     What it counts at depends on the target, which is therefore solved for. Infinite where no target up to 1e6 will do.
 
     >>> from l2p.privacy.accountants import find
+    >>> from l2p.privacy.accountants.base import FixedTrace
     >>> from l2p.privacy.events import Adjacency, Answered
     >>> from l2p.privacy.sampling import FullBatch
     >>> trace = FixedTrace([Answered(1, "gaussian", 100.0)], FullBatch(), Adjacency.ZERO_OUT, 1e-8)

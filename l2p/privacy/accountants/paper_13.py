@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.errors import InputError
-from l2p.privacy.accountants.base import RHO, FixedTrace, Terms
+from l2p.privacy.accountants.base import RHO, Terms
 from l2p.privacy.accountants.families import TruncatedCDP
-from l2p.privacy.accountants.least_target import least_target
 from l2p.privacy.events import Adjacency
 from l2p.privacy.prices import UP, PriceList
 from l2p.privacy.sampling import FixedSize, Sampler
@@ -55,10 +54,6 @@ class ThirteenRule(TruncatedCDP):
         fits = (whole <= MAX_RHO) & (3 * whole * (2 - np.log2(whole)) <= amplifies)
         fits &= 4 * whole * terms.order <= amplifies
         return np.where(fits, FACTOR * rate**2 * whole * (1 + 1e-12), np.inf)
-
-    def epsilon_of(self, trace: FixedTrace) -> float:
-        """The least target that the filter would have held."""
-        return least_target(self, trace)
 
 
 ACCOUNTANT = ThirteenRule()

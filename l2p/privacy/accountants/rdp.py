@@ -3,9 +3,8 @@
 import math
 
 from l2p.privacy import convert
-from l2p.privacy.accountants.base import RHO, SINH_RHO, FixedTrace
+from l2p.privacy.accountants.base import RHO, SINH_RHO
 from l2p.privacy.accountants.families import OneOrder
-from l2p.privacy.accountants.least_target import least_target
 from l2p.privacy.budget import Budget
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 
@@ -13,6 +12,9 @@ from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisso
 class RenyiDP(OneOrder):
     """Adds up divergences at one order.
 
+    A finished trace certifies the least target that the filter at the target's own order would have held.
+
+    >>> from l2p.privacy.accountants.base import FixedTrace
     >>> from l2p.privacy.events import Adjacency, Answered
     >>> trace = [Answered(1, "gaussian", 20.0)] * 50
     >>> round(ACCOUNTANT.epsilon_of(FixedTrace(trace, Poisson(1000 / 30400), Adjacency.ZERO_OUT, 1e-8)), 4)
@@ -31,17 +33,13 @@ class RenyiDP(OneOrder):
     budgeting = "Canonne, Kamath & Steinke 2020, Proposition 12"
     on_adaptive = "yes (Feldman & Zrnic 2021; Lecuyer 2021)"
     default = True
-    sharp = True
+    binds = False
 
     def unit_at(self, order: float) -> str:
         return f"{self.unit} at order {order:.4g}"
 
     def mu(self, budget: Budget) -> float:
         return math.sqrt(2 * convert.zcdp_rho(budget.epsilon, budget.delta))
-
-    def epsilon_of(self, trace: FixedTrace) -> float:
-        """The least target that the filter at the target's own order would have held (Feldman & Zrnic 2021)."""
-        return least_target(self, trace)
 
 
 ACCOUNTANT = RenyiDP()

@@ -28,7 +28,7 @@ class ZeroConcentratedDP(RunAccountant):
     counts = "rho"
     budgeting = "Canonne, Kamath & Steinke 2020, Proposition 12, at its best order"
     on_adaptive = "yes (Whitehouse, Ramdas, Rogers & Wu 2023)"
-    sharp = True
+    binds = False
     per_rho = 1.0
 
     def limit(self, terms: Terms) -> float:

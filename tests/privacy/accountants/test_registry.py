@@ -90,7 +90,6 @@ NEW = '''
 
 from l2p.privacy import convert
 from l2p.privacy.accountants.base import RHO, RunAccountant
-from l2p.privacy.accountants.least_target import least_target
 from l2p.privacy.sampling import FullBatch
 
 
@@ -107,9 +106,6 @@ class New(RunAccountant):
 
     def epsilon(self, spent, terms):
         return convert.zcdp_epsilon(spent, terms.budget.delta)
-
-    def epsilon_of(self, trace):
-        return least_target(self, trace)
 
 
 ACCOUNTANT = New()
