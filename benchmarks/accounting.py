@@ -26,7 +26,7 @@ BUDGET = Budget(1.0, 1e-8)
 def trace(sampler: Sampler) -> list[Answered]:
     """Noise that wanders by a factor of 2 around what spends the budget evenly."""
     filter = Filter("rdp", BUDGET, sampler)
-    even = float(filter.accountant().noise_multiplier(filter.limit / QUERIES, sampled=True))
+    even = float(filter.price_list().noise_multiplier(filter.limit / QUERIES, sampled=True))
     factors = np.exp(np.random.default_rng(0).normal(0.3, 0.2, QUERIES))
     return [Answered(step + 1, "gaussian", float(value)) for step, value in enumerate(even * factors)]
 
@@ -41,7 +41,7 @@ def with_dp_accounting(accountant: PrivacyAccountant, sampler: Sampler, answered
 
 def in_a_run(filter: Filter, shares: jax.Array) -> Callable[[], jax.Array]:
     """A scan that plans, prices and charges QUERIES queries."""
-    accountant = filter.accountant()
+    accountant = filter.price_list()
 
     @jax.jit
     def scan(shares: jax.Array) -> jax.Array:

@@ -60,7 +60,7 @@ def main() -> None:
     compiled = jax.jit(run)
     for name in METHODS:
         found = resolve(name, budget, "logistic")
-        accountant = found.filter(budget).accountant()
+        accountant = found.filter(budget).price_list()
         setup = Setup.create(model, budget.adjacency, accountant, NUM_ROWS)
         start = model.init(NUM_FEATURES)
         candidates[name] = functools.partial(compiled, found.protector, start, rows, setup, jax.random.key(0))

@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from l2p.privacy import Adjacency, FullBatch, Poisson, Sampler
-from l2p.privacy.fixed import ACCOUNTANTS, table
+from l2p.privacy.fixed import accountants, table
 from l2p.privacy.planning import equal_steps
 
 DELTA, STEPS = 1e-8, (10, 20, 50, 100, 200, 500, 1000)
@@ -38,7 +38,7 @@ def draw(rows: list[dict[str, object]]) -> Figure:
     for column, setting in enumerate(SETTINGS):
         for line, quantity in enumerate(("epsilon", "seconds")):
             axis = figure.add_subplot(2, 2, 1 + column + 2 * line)
-            for index, name in enumerate(ACCOUNTANTS):
+            for index, name in enumerate(accountants()):
                 found = [row for row in rows if (row["setting"], row["accountant"]) == (setting, name)]
                 points = [(row["steps"], row[quantity]) for row in found if row["epsilon"] is not None]
                 if points:

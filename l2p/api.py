@@ -20,13 +20,13 @@ from l2p.checkpoints.set_up import set_up
 from l2p.errors import InputError, NoResult, withheld
 from l2p.models import Model, find_model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import SEED_POLICY, Card, versions
 from l2p.privacy.card.events import encode_events
 from l2p.privacy.envelope import EnvelopeFilter
 from l2p.privacy.events import Adjacency
+from l2p.privacy.filter import Filter
 from l2p.privacy.noise import Entropy
 from l2p.privacy.reservation import Reservation, held
 from l2p.protector import Protector
@@ -82,7 +82,7 @@ def private_train(
         for they are never read off labels.
       key: None is a release, with noise from the operating system. A JAX key is a simulation, which anybody who knows
         the key can undo; its card says so.
-      accountant: one of `accountants.NAMES`; default the protector's own.
+      accountant: one of `accountants.run_names()`; default the protector's own.
       params: f32[p], the public starting point; default the model's own.
       ledger: what all runs on this data set have spent together (`l2p ledger create`), or its file; this run's most is
         reserved there before it reads a row, and settled after it.

@@ -17,7 +17,7 @@ from l2p.models import Model
 from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
-from l2p.privacy.prices import Accountant
+from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.queries.base import Query
 from l2p.task import Rows, RowSource, null_invalid
@@ -35,7 +35,7 @@ class Setup:
       model: the model (static).
       adjacency: which tables are neighbours (static).
       kind: what the target is, one of `model.kinds`: declared, never read off labels (static).
-      accountant: prices, the sampler they belong to, and the budget, in the accountant's own unit.
+      price_list: prices, the sampler they belong to, and the budget, in the accountant's own unit.
       num_rows: f32[], N, public by declaration.
       cap: f32[], where the ledger refuses: the accountant's budget, or infinity when meta-training measures what a
         scheduler would spend.
@@ -44,38 +44,38 @@ class Setup:
     model: Model = struct.field(pytree_node=False)
     adjacency: Adjacency = struct.field(pytree_node=False)
     kind: str = struct.field(pytree_node=False)
-    accountant: Accountant
+    price_list: PriceList
     num_rows: jax.Array
     cap: jax.Array
 
     @classmethod
     def create(
-        cls, model: Model, adjacency: Adjacency, accountant: Accountant, num_rows, kind: str | None = None
+        cls, model: Model, adjacency: Adjacency, price_list: PriceList, num_rows, kind: str | None = None
     ) -> "Setup":
         """A setup whose ledger stops at the accountant's budget; `kind` None is the target that the model is for.
 
         Raises:
-          InputError: the accountant's prices of sampled queries are for other neighbours, or the model is not trained
+          InputError: the prices of sampled queries are for other neighbours, or the model is not trained
             on targets of that kind.
         """
-        accountant.sampler.check(adjacency)
-        if accountant.neighbours is not accountant.sampler.neighbours(adjacency):
+        price_list.sampler.check(adjacency)
+        if price_list.neighbours is not price_list.sampler.neighbours(adjacency):
             raise InputError(
-                f"accountant {accountant.name!r} was planned for other neighbours than {adjacency}, so its prices of "
-                f"{accountant.sampler} would be wrong; plan it with a budget of this adjacency."
+                f"accountant {price_list.name!r} was planned for other neighbours than {adjacency}, so its prices of "
+                f"{price_list.sampler} would be wrong; plan it with a budget of this adjacency."
             )
         return cls(
-            model, adjacency, model.known_kind(kind), accountant, jnp.asarray(num_rows, jnp.float32), accountant.budget
+            model, adjacency, model.known_kind(kind), price_list, jnp.asarray(num_rows, jnp.float32), price_list.budget
         )
 
     @property
     def batch_rows(self) -> jax.Array:
         """f32[], how many rows a step's query is expected to read: public, unlike the size of a drawn batch."""
-        return self.num_rows * self.accountant.sampler.rate()
+        return self.num_rows * self.price_list.sampler.rate()
 
     def num_charges(self, num_steps: int) -> int:
         """How many charges `num_steps` steps come to: one each, or one per permutation epoch."""
-        return -(-num_steps // self.accountant.sampler.steps_per_charge)
+        return -(-num_steps // self.price_list.sampler.steps_per_charge)
 
     @property
     def log_signal(self) -> jax.Array:
@@ -84,7 +84,7 @@ class Setup:
         mu is the Gaussian-DP parameter of a single Gaussian query that takes the whole budget, so that the noise on
         a mean of contributions bounded by 1 would be exp(-log_signal).
         """
-        return jnp.log(self.accountant.mu * self.num_rows / self.adjacency.sensitivity_factor)
+        return jnp.log(self.price_list.mu * self.num_rows / self.adjacency.sensitivity_factor)
 
 
 @struct.dataclass
@@ -146,7 +146,7 @@ class Oracle:
     ):
         self.setup = setup
         self._mechanisms = mechanisms
-        self.sampled = sampled and not isinstance(setup.accountant.sampler, FullBatch)
+        self.sampled = sampled and not isinstance(setup.price_list.sampler, FullBatch)
         self._starts = not sampled
         self.public = public
         self.step = step
@@ -173,7 +173,7 @@ class Oracle:
     @property
     def charge(self) -> jax.Array:
         """i32[], how many charges came before this step's: `step`, or the number of its permutation epoch."""
-        return self.step // self.setup.accountant.sampler.steps_per_charge
+        return self.step // self.setup.price_list.sampler.steps_per_charge
 
     def ask(self, query: Query) -> jax.Array:
         """Price, charge, aggregate, release: the noised answer in float32, or zeros if the budget does not cover it.
@@ -203,7 +203,7 @@ class Oracle:
         # Below, a multiplier of 1 stands in for an invalid one, so that no gradient meets its NaN.
         priced = dataclasses.replace(event, noise_multiplier=jnp.where(valid, event.noise_multiplier, 1.0))
         step = None if self._starts else self.step
-        price = self.setup.accountant.price(priced, self.sampled, step, len(self.records))
+        price = self.setup.price_list.price(priced, self.sampled, step, len(self.records))
         cost = jnp.where(valid, price, jnp.nan)
         granted = self._charge(cost)
         self.refused = self.refused | ~granted
@@ -229,10 +229,10 @@ class Oracle:
 
     def noise_multiplier(self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian") -> jax.Array:
         """f32[], the least noise that a query asked here may have for `cost`, in the accountant's unit."""
-        return self.setup.accountant.noise_multiplier(cost, mechanism, self.sampled)
+        return self.setup.price_list.noise_multiplier(cost, mechanism, self.sampled)
 
     def _charge(self, cost: jax.Array) -> jax.Array:
-        if not (self.sampled and isinstance(self.setup.accountant.sampler, PermutationEpochs)):
+        if not (self.sampled and isinstance(self.setup.price_list.sampler, PermutationEpochs)):
             granted, self.ledger = self.ledger.charge(cost)
             return granted
         granted, self.ledger = self.ledger.charge_in_epoch(cost)
@@ -300,7 +300,7 @@ class Oracle:
         return dataclasses.replace(picked, mask=picked.mask * batch.mask)
 
     def _draw(self, num_rows: int) -> Batch:
-        sampler = self.setup.accountant.sampler
+        sampler = self.setup.price_list.sampler
         if self._batch is None or not isinstance(sampler, PermutationEpochs):
             sampler.check(self.setup.adjacency, num_rows)
             self._batch = self._noise.batch(sampler, num_rows, self.step)

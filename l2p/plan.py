@@ -6,7 +6,7 @@ protector achieved at each value of it, on public tasks.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from l2p.checkpoints import checkpoint, lookup
 from l2p.checkpoints.control import control_of
 from l2p.errors import InputError
 from l2p.models import plain_name
-from l2p.privacy import convert
+from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.budget import Budget
 
 #: A protector beats the trivial model at a budget if it was more accurate on this share of meta-test tasks.
@@ -25,15 +25,6 @@ RULE = 0.9
 EPSILONS = (1e-6, 1e4)
 #: Median shares of the gap closer than this are level: so much comes from which tasks were drawn.
 NEAR = 0.03
-
-_MU: dict[str, Callable[[float, float], float]] = {
-    "gdp": convert.gdp_mu,
-    # What such a run's protector is told of its budget; it asks one query that is no Gaussian one.
-    "basic": convert.gdp_mu,
-    "zcdp": lambda epsilon, delta: math.sqrt(2 * convert.zcdp_rho(epsilon, delta)),
-    "rdp": lambda epsilon, delta: math.sqrt(2 * convert.zcdp_rho(epsilon, delta)),
-    "ctcdp": lambda epsilon, delta: math.sqrt(2 * convert.ctcdp(epsilon, delta).rho),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +127,7 @@ def log_signal(accountant: str, budget: Budget, rows: int) -> float:
     >>> round(log_signal("gdp", Budget(0.1, 1e-8), 30_400), 2)
     6.49
     """
-    return math.log(_mu(accountant, budget.epsilon, budget.delta) * rows / budget.adjacency.sensitivity_factor)
+    return math.log(_mu(accountant, budget) * rows / budget.adjacency.sensitivity_factor)
 
 
 def epsilon_for(target: float, accountant: str, budget: Budget, rows: int) -> float | None:
@@ -157,7 +148,7 @@ def epsilon_for(target: float, accountant: str, budget: Budget, rows: int) -> fl
 
 def rows_for(target: float, accountant: str, budget: Budget) -> int | None:
     """Fewest rows at which log_signal reaches `target`; None if `budget.delta` would not be below 1/N there."""
-    mu = _mu(accountant, budget.epsilon, budget.delta)
+    mu = _mu(accountant, budget)
     least = math.ceil(math.exp(target) * budget.adjacency.sensitivity_factor / mu)
     return least if budget.delta * least < 1 else None
 
@@ -232,12 +223,13 @@ def rounded(value: float, up: bool) -> str:
     return f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}"
 
 
-def _mu(accountant: str, epsilon: float, delta: float) -> float:
+def _mu(accountant: str, budget: Budget) -> float:
     """The Gaussian-DP parameter of one Gaussian query that spends all that `accountant` makes of the budget."""
-    if accountant not in _MU:
-        known = ", ".join(_MU)
+    mu = find(accountant).mu(budget)
+    if mu is None:
+        known = ", ".join(one.name for one in for_runs() if one.mu(budget) is not None)
         raise InputError(f"accountant {accountant!r} caps no sum of Gaussian queries, so it cannot plan; use {known}.")
-    return _MU[accountant](epsilon, delta)
+    return mu
 
 
 def _centres(figures: Mapping[str, Any]) -> list[float]:

@@ -16,11 +16,11 @@ from l2p.checkpoints.lookup import Resolved
 from l2p.errors import InputError
 from l2p.models import MODELS, NAMES, find_model
 from l2p.oracle import Oracle, Setup
-from l2p.privacy import convert
-from l2p.privacy.accountants import Filter, default_accountant
+from l2p.privacy.accountants import covering, find, for_runs
 from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
+from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.reservation import cost_of_best, count, held
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
 from l2p.protector import Protector
@@ -35,8 +35,8 @@ _BASE_DELTA = 1e-12
 Candidate = Protector | Resolved | str | Path
 #: A candidate, and the accountant and the target that hold one run of it to its share.
 BaseRun = tuple[Candidate, str, Budget]
-#: Accountants whose cap on a base run holds at every order, as the theorems about selection ask.
-_ACCOUNTANTS = ("gdp", "zcdp")
+#: What prices a score, which is one noised count of all rows.
+SCORE_ACCOUNTANT = default_accountant(("gaussian",))
 
 
 @struct.dataclass
@@ -51,7 +51,7 @@ class Score(Protector):
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
         setup = oracle.setup
-        noise_multiplier = oracle.noise_multiplier(setup.accountant.budget * (1.0 - SLACK))
+        noise_multiplier = oracle.noise_multiplier(setup.price_list.budget * (1.0 - SLACK))
         return params, oracle.ask(CorrectCount(setup.model, params, noise_multiplier)) / setup.num_rows
 
     def step(self, params: jax.Array, state: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
@@ -131,7 +131,7 @@ def private_tuning(
         )
     rho = base_rho(law, budget.epsilon, budget.delta)
     runs = [_base_run(candidate, budget, rho * (1 - score_share), model, num_rows) for candidate in candidates]
-    scoring = Score(), "gdp", base_budget(rho * score_share, "gdp", budget)
+    scoring = Score(), SCORE_ACCOUNTANT, base_budget(rho * score_share, SCORE_ACCOUNTANT, budget)
     learned = find_model(model)
     common = {"model": model, "num_rows": num_rows, "kind": learned.kind(learned.labels)}
     for protector, accountant, target in [*runs, scoring]:  # before anything is reserved, whatever does not fit
@@ -207,27 +207,29 @@ def _card(card: Card, budget: Budget, epsilon: float, statement: str) -> Card:
 
 def _base_run(candidate: Candidate, budget: Budget, rho: float, model: str, num_rows: int | None) -> BaseRun:
     """A candidate with the accountant and the target that hold it to `rho`-zCDP; `InputError` if nothing does."""
-    resolved = check(candidate, base_budget(rho, "gdp", budget), model, None, num_rows)
+    resolved = check(candidate, base_budget(rho, SCORE_ACCOUNTANT, budget), model, None, num_rows)
     accountant = base_accountant(resolved.name, resolved.protector)
     return candidate, accountant, base_budget(rho, accountant, budget)
 
 
 def base_accountant(name: str, protector: Protector) -> str:
     """The accountant that holds a protector's runs to some rho at every order; `InputError` if none does."""
-    if not set(_ACCOUNTANTS) <= set(protector.sampler.accountants):
+    # As the theorems about selection ask, their caps on a base run hold at every order.
+    at_every_order = [one.name for one in for_runs() if one.per_rho is not None]
+    if not set(at_every_order) <= set(covering(protector.sampler)):
         raise InputError(
             f"candidate {name} reads its rows by {protector.sampler}, priced at one order only, where choosing "
             "among runs needs all of them; choose one that reads full batches."
         )
-    return "gdp" if default_accountant(protector.mechanisms, protector.sampler) == "gdp" else "zcdp"
+    usual = default_accountant(protector.mechanisms, protector.sampler)
+    return usual if usual in at_every_order else at_every_order[-1]
 
 
 def base_budget(rho: float, accountant: str, total: Budget) -> Budget:
     """The target whose filter stops at rho, or at the Gaussian-DP of mu^2 = 2 rho, from below."""
-    if accountant == "gdp":
-        limit, epsilon = 2 * rho, convert.gdp_epsilon(math.sqrt(2 * rho), _BASE_DELTA)
-    else:
-        limit, epsilon = rho, convert.zcdp_epsilon(rho, _BASE_DELTA)
+    found = find(accountant)
+    assert found.per_rho is not None
+    limit, epsilon = found.per_rho * rho, found.epsilon_of_rho(rho, _BASE_DELTA)
     while True:
         target = Budget(epsilon, _BASE_DELTA, total.adjacency)
         if Filter(accountant, target).limit <= limit:

@@ -164,7 +164,7 @@ def take_step(
     view: FeatureMap | None = None,
 ) -> tuple[Run, Records]:
     """One step, the same for both drivers."""
-    sampler, ledger = setup.accountant.sampler, run.ledger
+    sampler, ledger = setup.price_list.sampler, run.ledger
     if isinstance(sampler, PermutationEpochs):
         ledger = ledger.open_batch(run.step % sampler.steps_per_charge == 0)
     oracle = Oracle(rows, setup, ledger, noise, run.step, public, True, protector.mechanisms, lines, view)

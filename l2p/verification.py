@@ -19,12 +19,12 @@ from l2p.checkpoints.set_up import asked, kinds_asked, set_up
 from l2p.errors import InputError
 from l2p.models import find_model
 from l2p.privacy import sampling
-from l2p.privacy.accountants import THEOREM, Filter
+from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.card import Card, versions
 from l2p.privacy.card.events import decode_events
 from l2p.privacy.envelope import EnvelopeFilter
 from l2p.privacy.events import Answered
-from l2p.privacy.prices import DIVERGENCES
+from l2p.privacy.filter import Filter
 from l2p.result import answered
 from l2p.run import TraceRow
 
@@ -104,10 +104,10 @@ def _by_step(trace: Sequence[Answered]) -> dict[int, tuple[str, ...]]:
 
 
 def _check_theorem(card: Card, found: Findings) -> None:
-    ours = THEOREM[card.accountant]
+    ours = find(card.accountant).theorem
     if card.theorem == ours:
         return
-    other = next((name for name, theorem in THEOREM.items() if theorem == card.theorem), None)
+    other = next((one.name for one in for_runs() if one.theorem == card.theorem), None)
     if other is not None:
         found.problems.append(f"names accountant {card.accountant}, but the theorem of {other}")
     else:
@@ -123,7 +123,7 @@ def _check_order(card: Card, found: Findings) -> None:
     if card.order == planned or (card.order is not None and planned is not None and _equal(card.order, planned)):
         return
     # Of noise that was fixed beforehand, any order proves what it certifies.
-    if card.adaptive_noise or card.accountant not in DIVERGENCES:
+    if card.adaptive_noise or not find(card.accountant).at_order:
         found.problems.append(f"counts at order {card.order}, but {card.accountant} fixes {planned} beforehand")
 
 

@@ -11,15 +11,13 @@ import jax.numpy as jnp
 
 from l2p.errors import InputError
 from l2p.models import Model, find_model, plain_name
-from l2p.privacy.accountants import NAMES
+from l2p.privacy.accountants import for_runs
 from meta_train.tasks.reference import RIDGE
 from meta_train.tasks.sources import kind_of, num_classes_of
 
 #: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
 #: spending is a constraint, since each budget is a constraint of its own.
 BANDS = 8
-#: Accountants under which only mu N matters to a full-batch run.
-BY_MU = ("gdp", "zcdp", "ctcdp")
 
 
 class Shape(NamedTuple):
@@ -138,7 +136,7 @@ class MetaConfig:
             "estimator": ("backpropagation", "evolution"),
             "objective": ("final", "truncated"),
             "constraint": ("share", "augmented_lagrangian", "soft"),
-            "accountant": tuple(name for name in NAMES if name != "pld"),
+            "accountant": tuple(one.name for one in for_runs() if one.trains),
         }
         for field, allowed in choices.items():
             if getattr(self, field) not in allowed:

@@ -21,7 +21,8 @@ from l2p.checkpoints.set_up import set_up
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
-from l2p.privacy import THEOREM, Adjacency, Budget, Filter
+from l2p.privacy import Adjacency, Budget, Filter
+from l2p.privacy.accountants import find
 from l2p.privacy.book import Book
 from l2p.privacy.card.events import decode_events
 from l2p.privacy.reservation import limit_of
@@ -133,7 +134,7 @@ def test_a_simulation_in_chunks_is_the_one_run(monkeypatch):
     rows, key = table(200), jax.random.key(3)
     budget = Budget(2.0, 1e-4)
     result = l2p.private_train(rows, "agd", budget, key=key)
-    setup = l2p.Setup.create(Logistic(), budget.adjacency, Filter("rdp", budget).accountant(), 200)
+    setup = l2p.Setup.create(Logistic(), budget.adjacency, Filter("rdp", budget).price_list(), 200)
     params, final, _, _ = jax.jit(run)(api.load("agd", budget), jnp.zeros(NUM_FEATURES + 1), rows, setup, key)
     assert result.steps == int(final.step)
     np.testing.assert_allclose(result.params, params, rtol=1e-4, atol=1e-5)
@@ -157,7 +158,7 @@ def test_the_card_prices_again_to_what_was_certified(name):
     assert card.epsilon_certified == certified <= BUDGET.epsilon
     assert len(card.answered()) == sum(kind["count"] for kind in card.mechanisms)
     assert all(float(np.float32(query.noise_multiplier)) == query.noise_multiplier for query in card.answered())
-    assert card.theorem == THEOREM[card.accountant]
+    assert card.theorem == find(card.accountant).theorem
     json.loads(card.to_json())
 
 
@@ -311,7 +312,7 @@ def test_public_rows_are_named_on_the_card():
 
 
 def test_a_contradicted_filter_withholds_the_result(monkeypatch):
-    monkeypatch.setattr("l2p.privacy.accountants.Filter.spent", lambda self, answered: np.inf)
+    monkeypatch.setattr("l2p.privacy.filter.Filter.spent", lambda self, answered: np.inf)
     with pytest.raises(RuntimeError, match="withhold the result"):
         l2p.private_train(table(), "noisygd", BUDGET)
 
@@ -581,7 +582,7 @@ def test_an_interrupt_passes_on_with_a_note_on_what_stays_reserved_and_only_on_t
 
 def test_a_result_that_is_withheld_counts_in_full(tmp_path, monkeypatch):
     book = book_at(tmp_path)
-    monkeypatch.setattr("l2p.privacy.accountants.Filter.spent", lambda self, answered: np.inf)
+    monkeypatch.setattr("l2p.privacy.filter.Filter.spent", lambda self, answered: np.inf)
     with pytest.raises(RuntimeError, match="withhold the result"):
         l2p.private_train(table(), "noisygd", BUDGET, ledger=book)
     (entry,) = book.entries()

@@ -23,8 +23,8 @@ from l2p.cli import COMMANDS, main
 from l2p.errors import InputError
 from l2p.models import NAMES
 from l2p.privacy import Adjacency
+from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.card import Card
-from l2p.privacy.prices import FIXED_SCHEDULES
 from l2p.privacy.sampling import FullBatch
 from l2p.protectors import HAND_DESIGNED
 from meta_train.training.starting_points import BUILDERS
@@ -364,7 +364,7 @@ def test_protectors_that_users_need_fit_a_screen(capsys):
     assert not any("-no-" in line or "-tuned-" in line for line in lines)
 
 
-FILTERS = [name for name in FullBatch.accountants if name not in ("basic", *FIXED_SCHEDULES)]
+FILTERS = [name for name in covering(FullBatch()) if name not in ("basic", *of_fixed_noise())]
 RUNS = [("noisygd", name) for name in FILTERS] + [("agd", "rdp"), ("agd", "zcdp"), ("agd", "ctcdp")]
 
 

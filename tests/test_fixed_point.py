@@ -402,7 +402,7 @@ class Ask(Protector):
         return params, ()
 
     def step(self, params, state, oracle):
-        noise = oracle.noise_multiplier(0.99 * oracle.setup.accountant.budget)
+        noise = oracle.noise_multiplier(0.99 * oracle.setup.price_list.budget)
         answer = oracle.ask(self.query.replace(noise_multiplier=noise))
         return params.at[: answer.shape[0]].set(answer), state
 

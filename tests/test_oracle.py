@@ -41,7 +41,7 @@ ROWS = table()
 
 
 def setup(name="gdp", budget=BUDGET, **changes):
-    return Setup.create(MODEL, budget.adjacency, Filter(name, budget).accountant(), N).replace(**changes)
+    return Setup.create(MODEL, budget.adjacency, Filter(name, budget).price_list(), N).replace(**changes)
 
 
 def mean(noise, clip=1.0):
@@ -50,7 +50,7 @@ def mean(noise, clip=1.0):
 
 def even(count, accountant=None):
     """The noise multiplier that `count` equal queries may afford, with room for rounding."""
-    accountant = accountant or setup().accountant
+    accountant = accountant or setup().price_list
     return float(accountant.noise_multiplier(accountant.budget / count)) * (1 + 1e-4)
 
 
@@ -113,14 +113,14 @@ def test_ask_prices_then_charges_then_reads_rows_then_releases():
             log.append("release")
             return super().release(aggregate, noise, adjacency)
 
-    class LoggedAccountant:
-        budget = setup().accountant.budget
+    class LoggedPriceList:
+        budget = setup().price_list.budget
 
         def price(self, event, *when):
             log.append("price")
-            return setup().accountant.price(event, *when)
+            return setup().price_list.price(event, *when)
 
-    oracle = opened(ledger=LoggedLedger(f32(0), setup().cap), accountant=LoggedAccountant())
+    oracle = opened(ledger=LoggedLedger(f32(0), setup().cap), price_list=LoggedPriceList())
     oracle.ask(LoggedSum(D, f32(1), f32(1e3)))
     assert log == ["event", "price", "charge", "rows", "release"]
 
@@ -129,7 +129,7 @@ def test_a_granted_query_is_charged_its_price_and_answered_with_noise():
     oracle = opened()
     query = mean(1e3)
     answer = oracle.ask(query)
-    assert float(oracle.ledger.spent) == pytest.approx(float(oracle.setup.accountant.price(query.event())), rel=1e-5)
+    assert float(oracle.ledger.spent) == pytest.approx(float(oracle.setup.price_list.price(query.event())), rel=1e-5)
     assert not bool(oracle.refused)
     assert np.abs(answer).min() > 1.0  # noise of deviation 1000 that happens to be below 1 has chance 1e-3 at most
     assert bool(oracle.records[0].granted)
@@ -295,7 +295,7 @@ def test_each_ask_has_noise_of_its_own():
 def test_no_scheduler_gets_past_the_budget_or_past_a_number_that_is_none(name):
     here, random, count = setup(name), np.random.default_rng(1), 200
     poison = np.array([math.nan, 0.0, math.inf, -math.inf, -1.0, 1e-45, 1e-30])
-    scale = even(STEPS, here.accountant)
+    scale = even(STEPS, here.price_list)
     multipliers = scale * np.exp(random.uniform(-1, 1, (count, STEPS, 2)))
     multipliers = np.where(
         random.random(multipliers.shape) < 0.1, random.choice(poison, multipliers.shape), multipliers
@@ -513,4 +513,4 @@ def test_log_signal_is_how_well_the_budget_resolves_a_mean(adjacency):
     here = setup(budget=Budget(1.0, 1e-6, adjacency))
     noise = math.sqrt(1 / Filter("gdp", BUDGET).limit) * (2 if adjacency is Adjacency.REPLACE_ONE else 1) / N
     assert float(here.log_signal) == pytest.approx(-math.log(noise), rel=1e-5)
-    assert float(here.accountant.price(Event("gaussian", 1 / here.accountant.mu))) <= float(here.cap)
+    assert float(here.price_list.price(Event("gaussian", 1 / here.price_list.mu))) <= float(here.cap)

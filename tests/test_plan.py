@@ -14,8 +14,8 @@ from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.oracle import Setup
 from l2p.plan import RULE, at, crossing, epsilon_for, log_signal, plan, rounded, rows_for
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from meta_train.tasks.sources import parts_of
 from meta_train.training.starting_points import BUILDERS
 
@@ -72,7 +72,7 @@ def rows_at(signal, accountant="gdp", budget=BUDGET):
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
 def test_log_signal_is_the_one_that_a_run_sees(accountant, adjacency):
     budget = Budget(0.3, 1e-7, adjacency)
-    setup = Setup.create(Logistic(), budget.adjacency, Filter(accountant, budget).accountant(), 12_345)
+    setup = Setup.create(Logistic(), budget.adjacency, Filter(accountant, budget).price_list(), 12_345)
     assert log_signal(accountant, budget, 12_345) == pytest.approx(float(setup.log_signal), abs=1e-4)
 
 

@@ -44,7 +44,7 @@ def budget_for(sampler, epsilon=1.0, delta=1e-6):
 
 def setup(sampler, accountant="rdp", **changes):
     budget = budget_for(sampler)
-    here = Setup.create(MODEL, budget.adjacency, Filter(accountant, budget, sampler, STEPS).accountant(), N)
+    here = Setup.create(MODEL, budget.adjacency, Filter(accountant, budget, sampler, STEPS).price_list(), N)
     return here.replace(**changes)
 
 
@@ -388,7 +388,7 @@ class Scripted(HostNoise):
 def test_a_query_in_init_reads_every_row_and_pays_for_every_row(sampler):
     current, first, later = read(sampler)
     assert members_of(current.state[0]).all()
-    accountant, event = setup(sampler).accountant, Event("gaussian", f32(QUIET))
+    accountant, event = setup(sampler).price_list, Event("gaussian", f32(QUIET))
     assert float(first[0].cost) == pytest.approx(float(accountant.price(event)), rel=1e-6)
     # And so it does where sampling amplifies: a quieter query, of which a sampled one costs less.
     noise = f32(30.0)
@@ -486,7 +486,7 @@ def test_a_batch_is_a_proper_part_of_the_table(sampler, sizes):
 @SAMPLERS
 def test_a_setup_has_no_sampler_but_its_accountants(sampler):
     here = setup(sampler)
-    assert here.accountant.sampler == sampler
+    assert here.price_list.sampler == sampler
     assert not hasattr(here, "sampler")
     assert float(here.batch_rows) == pytest.approx(N * sampler.rate())
     # An accountant whose sampler was swapped does not get the batches that it was priced for from a release.
@@ -501,7 +501,7 @@ def test_a_setup_has_no_sampler_but_its_accountants(sampler):
     ("planned", "asked"), [(ZERO_OUT, REPLACE_ONE), (REPLACE_ONE, ZERO_OUT)], ids=["zero_out", "replace_one"]
 )
 def test_an_accountant_priced_for_other_neighbours_makes_no_setup(planned, asked):
-    accountant = Filter("rdp", Budget(1.0, 1e-6, planned), POISSON, STEPS).accountant()
+    accountant = Filter("rdp", Budget(1.0, 1e-6, planned), POISSON, STEPS).price_list()
     with pytest.raises(InputError, match="neighbours"):
         Setup.create(MODEL, asked, accountant, N)
 
@@ -526,7 +526,7 @@ FEW = 6
 def unlimited(sampler):
     """Noise of about 1e-5 on a sum, and no cap."""
     here = setup(sampler)
-    return here.replace(accountant=here.accountant.replace(budget=f32(1e12)), cap=f32(1e12))
+    return here.replace(price_list=here.price_list.replace(budget=f32(1e12)), cap=f32(1e12))
 
 
 def descend(sampler, rows, centering=None):
@@ -616,7 +616,7 @@ def likelihood_ratios():
     """f32[2, runs]: without and with the canary, whose features are C e_1 where other rows have zeros."""
     sampler = Poisson(AUDIT["rate"])
     rows = Rows(jnp.zeros((8, 1)).at[3].set(1.0), jnp.zeros(8), jnp.ones(8))
-    accountant = Filter("rdp", Budget(1.0, AUDIT["delta"]), sampler, AUDIT["steps"]).accountant()
+    accountant = Filter("rdp", Budget(1.0, AUDIT["delta"]), sampler, AUDIT["steps"]).price_list()
     here = Setup.create(MODEL, ZERO_OUT, accountant, 8).replace(cap=f32(math.inf))
     protector = Audited(sampler)
 

@@ -9,8 +9,8 @@ import pytest
 from l2p import data
 from l2p.models import MODELS
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.run import run, trace_rows
 from l2p.simulate import CHUNK, mean_loss, noise_key, simulate, split, splits_digest
@@ -44,7 +44,7 @@ def simulated(request, rows):
     protectors = [protector for protector, _ in made]
     model = MODELS["logistic"]
     setups = [
-        Setup.create(model, budget.adjacency, Filter(name, budget).accountant(), num_rows)
+        Setup.create(model, budget.adjacency, Filter(name, budget).price_list(), num_rows)
         for budget, (_, name) in zip(BUDGETS, made, strict=True)
     ]
     return protectors, setups, simulate(protectors, setups, rows, SEEDS, observe=mean_loss)
@@ -87,7 +87,7 @@ def test_every_run_certifies_within_its_budget(simulated):
     for i in range(len(SEEDS)):
         for j, budget in enumerate(BUDGETS):
             events = outcome.answered(i, j)
-            certified = Filter(setups[j].accountant.name, budget).certify(events, protectors[j].adaptive_noise)
+            certified = Filter(setups[j].price_list.name, budget).certify(events, protectors[j].adaptive_noise)
             assert 0.9 * budget.epsilon < certified <= budget.epsilon
             assert outcome.cost_per_step()[i, j].sum() <= setups[j].cap
 

@@ -11,8 +11,8 @@ from l2p import api
 from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.noise import Entropy
 from l2p.protectors import HAND_DESIGNED
 from l2p.run import Release, Simulation, advance, advance_streaming, plan_noise, start, trace_rows
@@ -37,7 +37,7 @@ def table() -> Rows:
 
 
 def setup(accountant: str) -> Setup:
-    return Setup.create(MODEL, BUDGET.adjacency, Filter(accountant, BUDGET).accountant(), N)
+    return Setup.create(MODEL, BUDGET.adjacency, Filter(accountant, BUDGET).price_list(), N)
 
 
 @pytest.mark.parametrize("name", METHODS)

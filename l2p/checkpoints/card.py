@@ -6,7 +6,7 @@ from typing import Any
 
 from l2p.errors import InputError
 from l2p.json_fields import violation
-from l2p.privacy.accountants import NAMES
+from l2p.privacy.accountants import run_names
 from l2p.protectors.fields import MOST_STEPS
 
 _NUMBER, _NUMBERS = {"type": "number"}, {"type": "array", "items": {"type": "number"}}
@@ -29,7 +29,7 @@ _BAND = {"log_signal": _PAIR, "accuracy": _QUANTILES, "gain": _QUANTILES, "share
 #: The fields that are read; makers write others beside them, for people.
 SCHEMA: dict[str, Any] = _object(
     {"name": _TEXT, "models": _TEXTS, "sources": _TEXTS},
-    accountant={"enum": [*NAMES, None]},
+    accountant={"enum": [*run_names(), None]},
     range=_or_null({"type": "object", "additionalProperties": _PAIR}),
     config=_object(
         {},

@@ -24,9 +24,8 @@ from l2p.checkpoints.overlaps import overlaps
 from l2p.checkpoints.ranges import range_of
 from l2p.errors import InputError
 from l2p.models import find_model, plain_name
-from l2p.privacy.accountants import Filter, default_accountant
 from l2p.privacy.budget import Budget
-from l2p.privacy.prices import FIXED_SCHEDULES
+from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.sampling import Poisson, Sampler
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
@@ -61,7 +60,7 @@ class Resolved:
     def filter(self, budget: Budget) -> Filter:
         """What will stop its runs within `budget`; `InputError` if no theorem covers it, or it asks without noise."""
         filter = Filter(self.accountant, budget, self.protector.sampler, self.protector.num_steps)
-        if self.accountant in FIXED_SCHEDULES and self.protector.adaptive_noise:
+        if self.protector.adaptive_noise and not filter.accountant.adaptive:
             raise InputError(
                 f"accountant {self.accountant!r} certifies noise that is fixed beforehand, but that of protector "
                 f"{self.name!r} depends on earlier answers, for which it proves nothing; choose 'rdp'."

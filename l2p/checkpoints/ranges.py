@@ -23,10 +23,10 @@ def range_warnings(trained: Mapping[str, Sequence[float]] | None, setup: Setup, 
     """Sentences where a protector is used outside the range it was made for; none without one.
 
     >>> from l2p.models import Logistic
-    >>> from l2p.privacy.accountants import Filter
+    >>> from l2p.privacy.filter import Filter
     >>> from l2p.privacy.budget import Budget
     >>> budget = Budget(1.0, 1e-5)
-    >>> setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).accountant(), 1000)
+    >>> setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).price_list(), 1000)
     >>> range_warnings({"num_features": [8, 104]}, setup, 20)
     []
     """
@@ -34,7 +34,7 @@ def range_warnings(trained: Mapping[str, Sequence[float]] | None, setup: Setup, 
         "log_signal": float(setup.log_signal),
         "num_features": num_features,
         "num_classes": len(setup.model.labels),
-        "sampling_rate": setup.accountant.sampler.rate(),
+        "sampling_rate": setup.price_list.sampler.rate(),
     }
     return [
         f"This run's {name} is {here[name]:.4g}, outside [{low:g}, {high:g}] that the protector was made for; the "

@@ -12,11 +12,11 @@ from l2p.checkpoints.lookup import Resolved, stand_in
 from l2p.checkpoints.ranges import range_warnings
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.envelope import rehearsed
 from l2p.privacy.events import Answered
-from l2p.privacy.prices import FIXED_SCHEDULES, Accountant
+from l2p.privacy.filter import Filter
+from l2p.privacy.prices import PriceList
 from l2p.protector import Protector
 from l2p.result import answered
 from l2p.run import Records, TraceRow, run, trace_rows
@@ -42,7 +42,7 @@ def set_up(
     """
     filter = filter_for(resolved, budget, model, num_features, num_rows, public, kind)
     filter.sampler.check(budget.adjacency, num_rows)
-    setup = Setup.create(model, budget.adjacency, filter.accountant(), num_rows, kind)
+    setup = Setup.create(model, budget.adjacency, filter.price_list(), num_rows, kind)
     warnings = range_warnings(resolved.range, setup, num_features)
     level = resolved.control is not None and resolved.control.is_level(float(setup.log_signal))
     control = stand_in(resolved) if warnings or level else None
@@ -73,11 +73,11 @@ def filter_for(
       InputError: no theorem covers the combination, or the accountant certifies the budget at no noise.
     """
     filter = resolved.filter(budget)
-    if filter.name not in FIXED_SCHEDULES:
+    if filter.accountant.adaptive:
         return filter
 
-    def rehearse(accountant: Accountant) -> list[Answered]:
-        setup = Setup.create(model, budget.adjacency, accountant, num_rows, kind)
+    def rehearse(price_list: PriceList) -> list[Answered]:
+        setup = Setup.create(model, budget.adjacency, price_list, num_rows, kind)
         return answered(asked(resolved.protector, setup, num_features, public))
 
     return rehearsed(filter, rehearse)
@@ -99,7 +99,7 @@ def kinds_asked(protector: Protector, setup: Setup, num_features: int) -> tuple[
 
 def shape_of(setup: Setup, num_features: int) -> tuple[int, int]:
     """Lines and columns of a table to rehearse on; batches of a fixed size are drawn from one of just so many rows."""
-    return getattr(setup.accountant.sampler, "num_rows", 1), num_features
+    return getattr(setup.price_list.sampler, "num_rows", 1), num_features
 
 
 @partial(jax.jit, static_argnames="shape")

@@ -159,7 +159,7 @@ class Account:
         if self.accountant is not None:
             return [_timed(self.accountant, find)]
         lines = []
-        for name in planning.ACCOUNTANTS:
+        for name in planning.names():
             try:
                 lines.append(_timed(name, find))
             except InputError as error:

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from l2p.errors import InputError, withheld
+from l2p.privacy.accountants import run_names
 
 if TYPE_CHECKING:
     from l2p.result import Result
     from l2p.task import Rows
+
+    Accountant = str
+else:
+    Accountant = Literal[run_names()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +43,7 @@ class Apply:
     classes: tuple[float, ...] | None = None
     """Labels of class 0, 1, 2 and so on; else labels are 0 and 1, or -1 and 1. Model softmax has as many classes as are
     named here; model square is a classifier where two are."""
-    accountant: (
-        Literal["gdp", "rdp", "zcdp", "ctcdp", "paper_13", "pld", "moments", "strong_composition", "basic"] | None
-    ) = None
+    accountant: Accountant | None = None
     """Else the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """Which tables are neighbours."""
@@ -70,7 +73,8 @@ class Apply:
         from l2p.data import prepare, read_bounds, read_table
         from l2p.data.table import Kind, check_classes
         from l2p.models import find_model
-        from l2p.privacy import Adjacency, Budget
+        from l2p.privacy.budget import Budget
+        from l2p.privacy.events import Adjacency
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         bounds = read_bounds(self.bounds)

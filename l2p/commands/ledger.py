@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from l2p.errors import InputError
+from l2p.privacy.accountants import ledger_amounts
 
 if TYPE_CHECKING:
     from l2p.privacy.book import Book, Cost, Entry
+
+    Unit = str
+else:
+    Unit = Literal[tuple(ledger_amounts())]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Create:
     """Budget of all runs together, a probability below one over the number of rows."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """Which tables are neighbours; the same for every run."""
-    unit: Literal["gdp", "zcdp", "rdp", "basic"] = "gdp"
+    unit: Unit = "gdp"
     """What is added up: mu^2, rho or a Renyi divergence of every query, or (epsilon, delta) of every run."""
 
     def run(self) -> int:

@@ -11,8 +11,8 @@ from l2p.compare.config import PROJECTED
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter, default_accountant
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter, default_accountant
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.geometry import PublicGeometry
@@ -80,6 +80,6 @@ def public_solution(model: Model, rows: Rows) -> np.ndarray | str:
 
 def unlimited(model: Model, budget: Budget, num_rows: int, kind: str | None = None) -> Setup:
     """The setup of a run without privacy, whose ledger grants everything."""
-    priced = Filter(default_accountant(("none",)), budget).accountant()
+    priced = Filter(default_accountant(("none",)), budget).price_list()
     setup = Setup.create(model, budget.adjacency, priced, num_rows, kind)
     return dataclasses.replace(setup, cap=jnp.array(jnp.inf))

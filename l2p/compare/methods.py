@@ -17,8 +17,8 @@ from l2p.compare.config import ORACLE, PRETRAINED, PRIVATE, PROJECTED, split_nam
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.simulate import train_size

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,19 @@ from l2p.compare.hindsight import CANDIDATES, SPREADS
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
+from l2p.privacy.filter import Filter
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
-from l2p.private_tuning import Score, base_accountant, base_budget, private_tuning, simulated_randomness
+from l2p.private_tuning import (
+    SCORE_ACCOUNTANT,
+    Score,
+    base_accountant,
+    base_budget,
+    private_tuning,
+    simulated_randomness,
+)
 from l2p.protector import Protector
 from l2p.protectors.tunable import around
 from l2p.result import Result
@@ -71,14 +78,14 @@ class Choice:
         """
         candidates = _candidates(protector)
         shares = _shares(budget)
-        targets = base_budget(shares[0], accountant, budget), base_budget(shares[1], "gdp", budget)
+        targets = base_budget(shares[0], accountant, budget), base_budget(shares[1], SCORE_ACCOUNTANT, budget)
         protector.sampler.check(budget.adjacency, num_rows)
         for candidate in candidates:
             check(candidate, targets[0], str(model), accountant, num_rows)
         training = Resolved("", protector, accountant).filter(targets[0])
-        scoring = check(Score(), targets[1], str(model), "gdp", num_rows).filter(targets[1])
+        scoring = check(Score(), targets[1], str(model), SCORE_ACCOUNTANT, num_rows).filter(targets[1])
         training_setup, scoring_setup = (
-            Setup.create(model, budget.adjacency, filter.accountant(), num_rows, model.kind(model.labels))
+            Setup.create(model, budget.adjacency, filter.price_list(), num_rows, model.kind(model.labels))
             for filter in (training, scoring)
         )
         return cls(budget, candidates, training, scoring, (training_setup, scoring_setup))
@@ -86,7 +93,7 @@ class Choice:
     @property
     def rho(self) -> float:
         """The zCDP that no run exceeds, score included, rounded up."""
-        limits = [one.limit / 2 if one.name == "gdp" else one.limit for one in (self.training, self.scoring)]
+        limits = [one.limit / cast(float, one.accountant.per_rho) for one in (self.training, self.scoring)]
         return math.nextafter(math.fsum(limits), math.inf)
 
     @property
@@ -151,7 +158,7 @@ def base_run(name: str, budget: Budget, model: str, **asked: Any) -> Resolved:
       InputError: no run is private enough, or no theorem covers how this method reads rows.
     """
     share, _ = _shares(budget)
-    protector = resolve(name, base_budget(share, "gdp", budget), model, **asked).protector
+    protector = resolve(name, base_budget(share, SCORE_ACCOUNTANT, budget), model, **asked).protector
     accountant = base_accountant(name, protector)
     return resolve(name, base_budget(share, accountant, budget), model, accountant, **asked)
 

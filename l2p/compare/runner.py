@@ -22,7 +22,7 @@ from l2p.compare.config import PRETRAINED, PRIVATE, PROJECTED, CompareConfig, sp
 from l2p.compare.methods import Method, Ready, find_method
 from l2p.errors import InputError, withheld
 from l2p.models import Model, find_model, plain_name
-from l2p.privacy.accountants import NAMES
+from l2p.privacy.accountants import run_names
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import versions
 from l2p.privacy.events import Adjacency
@@ -150,8 +150,8 @@ def _facts(config: CompareConfig, rows: Rows) -> results.Row:
 
 def _check(config: CompareConfig) -> None:
     plain_name(config.model)
-    if config.accountant is not None and config.accountant not in NAMES:
-        known = ", ".join(NAMES)
+    if config.accountant is not None and config.accountant not in run_names():
+        known = ", ".join(run_names())
         raise InputError(f"accountant {config.accountant!r} certifies none of these runs; choose one of {known}.")
     for name, values in {"methods": config.methods, "epsilon": config.epsilon}.items():
         twice = next((value for value in values if values.count(value) > 1), None)

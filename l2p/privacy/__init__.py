@@ -1,27 +1,33 @@
-"""Privacy accounting: events, samplers, budgets, filters, and the ledger that a run obeys."""
+"""Privacy accounting: events, samplers, budgets, accountants, filters, and the ledger that a run obeys."""
 
-from l2p.privacy.accountants import NAMES, THEOREM, Filter, default_accountant
-from l2p.privacy.budget import Budget
-from l2p.privacy.events import MECHANISMS, Adjacency, Answered, Event
-from l2p.privacy.ledger import Ledger
-from l2p.privacy.prices import Accountant
-from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
+import importlib
+from typing import Any
 
-__all__ = [
-    "MECHANISMS",
-    "NAMES",
-    "THEOREM",
-    "Accountant",
-    "Adjacency",
-    "Answered",
-    "Budget",
-    "Event",
-    "Filter",
-    "FixedSize",
-    "FullBatch",
-    "Ledger",
-    "PermutationEpochs",
-    "Poisson",
-    "Sampler",
-    "default_accountant",
-]
+# Imported on first use: the command line takes its choices from `l2p.privacy.accountants` without waiting for JAX.
+_MODULES = {
+    "MECHANISMS": "l2p.privacy.events",
+    "Adjacency": "l2p.privacy.events",
+    "Answered": "l2p.privacy.events",
+    "Budget": "l2p.privacy.budget",
+    "Event": "l2p.privacy.events",
+    "Filter": "l2p.privacy.filter",
+    "FixedSize": "l2p.privacy.sampling",
+    "FullBatch": "l2p.privacy.sampling",
+    "Ledger": "l2p.privacy.ledger",
+    "PermutationEpochs": "l2p.privacy.sampling",
+    "Poisson": "l2p.privacy.sampling",
+    "PriceList": "l2p.privacy.prices",
+    "Sampler": "l2p.privacy.sampling",
+    "default_accountant": "l2p.privacy.filter",
+}
+__all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'l2p.privacy' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_MODULES]

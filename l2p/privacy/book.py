@@ -18,13 +18,14 @@ from typing import NamedTuple
 
 from l2p.errors import InputError
 from l2p.privacy import book_file
+from l2p.privacy.accountants import find, ledger_amounts
 from l2p.privacy.book_file import Row
 from l2p.privacy.budget import Budget
 
 #: What an amount is in each unit. The first three sum over all queries of all runs (privacy filters, so noise may
 #: depend on earlier answers); `basic` sums the (epsilon, delta) of whole runs, chosen as adaptively as one likes
 #: (Rogers, Roth, Ullman & Vadhan 2016).
-AMOUNTS = {"gdp": "mu^2", "zcdp": "rho", "rdp": "Renyi divergence at the planned order", "basic": "epsilon"}
+AMOUNTS = ledger_amounts()
 UNITS = tuple(AMOUNTS)
 
 
@@ -86,7 +87,7 @@ class Book:
         path, limit = Path(path).resolve(), _numbers(limit)
         if unit not in UNITS:
             raise InputError(f"unit {unit!r} is unknown, so costs would not add up; choose one of {', '.join(UNITS)}.")
-        if not 0 < limit.amount < math.inf or not 0 <= limit.delta < 1 or (limit.delta > 0 and unit != "basic"):
+        if not 0 < limit.amount < math.inf or not 0 <= limit.delta < 1 or (limit.delta > 0 and find(unit).composes):
             raise InputError(
                 f"{limit} in {unit} would cap or grant nothing; give a finite limit above 0, with delta 0 but in basic."
             )
@@ -216,7 +217,7 @@ class Book:
 
     def say(self, cost: Cost) -> str:
         """A cost in words."""
-        delta = f" and delta {cost.delta!r}" if self.unit == "basic" or cost.delta else ""
+        delta = f" and delta {cost.delta!r}" if cost.delta or not find(self.unit).composes else ""
         return f"{AMOUNTS[self.unit]} {cost.amount!r}{delta}"
 
 

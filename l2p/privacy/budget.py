@@ -7,7 +7,7 @@ from l2p.errors import InputError
 from l2p.privacy.events import Adjacency
 
 #: Beyond these a guarantee allows nothing, or says nothing.
-LEAST_EPSILON, MOST_EPSILON = 1e-12, 1e6
+MIN_EPSILON, MAX_EPSILON = 1e-12, 1e6
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Budget:
                 f"epsilon is {self.epsilon!r}, but a guarantee needs a finite epsilon above 0; "
                 "choose one, such as 0.1 or 1."
             )
-        if not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
+        if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
             raise InputError(
-                f"epsilon is {self.epsilon!r}, outside [{LEAST_EPSILON:g}, {MOST_EPSILON:g}], where the calibrations "
+                f"epsilon is {self.epsilon!r}, outside [{MIN_EPSILON:g}, {MAX_EPSILON:g}], where the calibrations "
                 "here are checked; choose one inside, such as 0.1 or 1."
             )
         if not 0 < self.delta < 1:

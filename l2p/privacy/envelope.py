@@ -16,25 +16,57 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p import struct
 from l2p.errors import InputError
-from l2p.privacy import fixed, published
-from l2p.privacy.accountants import Filter
-from l2p.privacy.events import Answered
-from l2p.privacy.prices import FIXED_SCHEDULES, Accountant, EnvelopeAccountant, float32_down, float32_up
+from l2p.privacy.accountants import of_fixed_noise
+from l2p.privacy.accountants.base import FixedTrace
+from l2p.privacy.events import Answered, Event
+from l2p.privacy.filter import Filter
+from l2p.privacy.prices import PriceList, float32_down, float32_up
 
 # An envelope lies on a grid of this ratio: a float32 run differs from its rehearsal in the last bits, and the fewer
 # different distributions there are to compose, the less their discretisation adds up to.
 _GRID = 1.0005
 # The ledger of such a run only spreads a schedule's shares: the envelope is what is enforced.
 _ROOM = 1 + 1e-3
-# How far that ledger's cap is raised or lowered, in logarithms: beyond `_LEAST`, 3000 times the noise gains nothing.
-_MOST, _LEAST = math.log(64.0), -16.0
+# How far that ledger's cap is raised or lowered, in logarithms: beyond `_MIN`, 3000 times the noise gains nothing.
+_MAX, _MIN = math.log(64.0), -16.0
 # To which the cap is found: half of it in the noise.
 _PRECISION = 2e-3
 
 
 class _OverBudget(InputError):
     """An envelope that costs more than the target."""
+
+
+@struct.dataclass
+class EnvelopePriceList(PriceList):
+    """Prices for schedules above a public lower envelope, which was priced beforehand as a whole.
+
+    A query noisier than its envelope is a post-processing of one that is exactly as noisy, so whatever the noise
+    depends on, the run costs at most what the envelope costs. Less noise is refused, and so is a query without one.
+
+    Attributes:
+      at_start: f32[A], the least noise multiplier of each query of `init`.
+      at_steps: f32[T, B], of each query of each step.
+    """
+
+    at_start: jax.Array = struct.field(kw_only=True)
+    at_steps: jax.Array = struct.field(kw_only=True)
+
+    def price(
+        self, event: Event, sampled: bool = False, step: jax.Array | None = None, slot: int | None = None
+    ) -> jax.Array:
+        price = super().price(event, sampled)
+        if slot is None:
+            return price
+        planned = self.at_start[None] if step is None else self.at_steps
+        if event.mechanism != "gaussian" or slot >= planned.shape[1]:
+            return jnp.full_like(price, jnp.inf)
+        row = jnp.zeros((), jnp.int32) if step is None else step
+        # Beyond the planned steps nothing is allowed.
+        least = jnp.where(row < planned.shape[0], planned[jnp.minimum(row, planned.shape[0] - 1), slot], jnp.inf)
+        return jnp.where(event.noise_multiplier >= least, price, jnp.inf)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +93,9 @@ class EnvelopeFilter(Filter):
     def __post_init__(self) -> None:
         """Price the envelope."""
         super().__post_init__()
-        if self.name not in FIXED_SCHEDULES or not self.envelope:
+        if self.accountant.adaptive or not self.envelope:
             raise InputError(
-                f"an envelope belongs to accountant {' or '.join(map(repr, FIXED_SCHEDULES))}, and has at least one "
+                f"an envelope belongs to accountant {' or '.join(map(repr, of_fixed_noise()))}, and has at least one "
                 "query; check both."
             )
         if not self.limit_epsilon <= self.budget.epsilon:
@@ -75,7 +107,8 @@ class EnvelopeFilter(Filter):
     @functools.cached_property
     def limit_epsilon(self) -> float:
         """Epsilon at `budget.delta` of the whole envelope, rounded up."""
-        return fixed.ACCOUNTANTS[self.name](self.envelope, self.sampler, self.budget.adjacency, self.budget.delta)
+        trace = FixedTrace(self.envelope, self.sampler, self.budget.adjacency, self.budget.delta)
+        return self.accountant.epsilon_of(trace)
 
     @functools.cached_property
     def limit(self) -> float:  # type: ignore[override]
@@ -95,15 +128,15 @@ class EnvelopeFilter(Filter):
         """The envelope's epsilon, whatever was spent: what a run saves is not given back."""
         return self.limit_epsilon if spent <= self.limit else math.inf
 
-    def accountant(self) -> EnvelopeAccountant:
-        base = super().accountant()
+    def price_list(self) -> EnvelopePriceList:
+        base = super().price_list()
         fields = {field.name: getattr(base, field.name) for field in dataclasses.fields(base)}
         start = [query for query in self.envelope if query.step == 0]
         steps = [query for query in self.envelope if query.step > 0]
-        return EnvelopeAccountant(**fields, at_start=_least(start, 1)[0], at_steps=_least(steps, self.num_steps or 1))
+        return EnvelopePriceList(**fields, at_start=_least(start, 1)[0], at_steps=_least(steps, self.num_steps or 1))
 
 
-def rehearsed(filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered]]) -> EnvelopeFilter:
+def rehearsed(filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]]) -> EnvelopeFilter:
     """The envelope of a schedule that is fixed beforehand, scaled so that it uses the budget up.
 
     Args:
@@ -125,28 +158,26 @@ def rehearsed(filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered
 
 
 def _first_within(
-    filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered]]
+    filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]]
 ) -> tuple[EnvelopeFilter, float, float]:
     """An envelope within the budget, how far the cap was raised for it, and how far is known or taken to be too far."""
-    low, high = 0.0, _MOST
-    while low >= _LEAST:
+    low, high = 0.0, _MAX
+    while low >= _MIN:
         try:
             return _enveloped(filter, rehearse, low), low, high
         except _OverBudget:
             low, high = min(2 * low, -1.0), low
-    floor = ""
-    if filter.name == "moments":
-        least = -math.log(filter.budget.delta) / published.MOST_MOMENT
-        floor = f" (it cannot certify below ln(1/delta) / {published.MOST_MOMENT} = {least:.3g})"
+    found = filter.accountant.floor(filter.budget.delta)
+    floor = f" (it {found})" if found else ""
     raise InputError(
         f"accountant {filter.name!r} certifies {filter.budget} at no amount of noise{floor}, so nothing can be asked; "
         "choose a larger epsilon or delta, or accountant 'rdp'."
     )
 
 
-def _enveloped(filter: Filter, rehearse: Callable[[Accountant], Sequence[Answered]], raised: float) -> EnvelopeFilter:
+def _enveloped(filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]], raised: float) -> EnvelopeFilter:
     cap = filter.limit * math.exp(raised)
-    asked = rehearse(dataclasses.replace(filter.accountant(), budget=jnp.asarray(float32_down(cap))))
+    asked = rehearse(dataclasses.replace(filter.price_list(), budget=jnp.asarray(float32_down(cap))))
     envelope = tuple(query._replace(noise_multiplier=_below(query.noise_multiplier)) for query in asked)
     return EnvelopeFilter(filter.name, filter.budget, filter.sampler, filter.num_steps, envelope=envelope, cap=cap)
 

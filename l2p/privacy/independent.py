@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from l2p.errors import InputError
 from l2p.privacy import convert
-from l2p.privacy.accountants import Filter
+from l2p.privacy.accountants import find
+from l2p.privacy.accountants.base import FixedTrace
 from l2p.privacy.events import Adjacency, Answered
-from l2p.privacy.losses import pld
+from l2p.privacy.filter import Filter
 from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
 
 if TYPE_CHECKING:
@@ -63,10 +64,11 @@ def compose(filter: Filter, answered: Sequence[Answered], adaptive: bool) -> Ind
             "dp-accounting has no proved price for Poisson batches under replace_one, so this card cannot be verified "
             "with it; leave out --verify."
         )
-    if filter.name == "gdp":
+    if set(filter.coefficients) == {"gaussian"}:  # all that it grants is one Gaussian mechanism together
         return Independent(_one_gaussian(filter, answered), "privacy loss distribution", _EXACT)
     if isinstance(sampler, Poisson) and gaussian and not adaptive:
-        epsilon = pld(answered, sampler, budget.adjacency, budget.delta)
+        trace = FixedTrace(answered, sampler, budget.adjacency, budget.delta)
+        epsilon = find("pld").epsilon_of(trace)
         return Independent(epsilon, "privacy loss distribution, for noise fixed in advance", _CLOSE)
     epsilon, order = _renyi(filter, answered)
     bounds = isinstance(sampler, FixedSize) or (isinstance(sampler, Poisson) and not gaussian)

@@ -12,7 +12,7 @@ from l2p import struct
 # The factor is a constant, so the ledger stays smooth in the cost, which `nextafter` would not.
 _UP = 1 + 2.0**-22
 # The bound above holds for normal numbers only and some devices flush the others to zero, so less counts as this.
-_LEAST_COST = 2.0**-100
+_MIN_COST = 2.0**-100
 # A last charge of all that is left must survive the factor above (4u) and the rounding of `left` itself and of the
 # sum (at most 5u together), or planners lose their last query.
 _RESERVE = 2.0**-20
@@ -50,7 +50,7 @@ class Ledger:
         """
         cost = jnp.asarray(cost, jnp.float32)
         valid = cost >= 0  # false for NaN
-        total = (self.spent + jnp.maximum(jnp.where(valid, cost, 0.0), _LEAST_COST)) * _UP
+        total = (self.spent + jnp.maximum(jnp.where(valid, cost, 0.0), _MIN_COST)) * _UP
         granted = valid & (total <= self.budget)
         return granted, dataclasses.replace(self, spent=jnp.where(granted, total, self.spent))
 

@@ -1,7 +1,7 @@
 """Before a run: how much noise T equal Gaussian steps need, how many steps a noise affords, and what they cost.
 
-Accountants that stop a run (`FILTERS`) are asked as a run would: a `Filter` for the budget, told T. The others are
-sharper or older and hold for noise that is fixed beforehand (`l2p.privacy.fixed`).
+Accountants that stop runs whatever their noise depends on are asked as a run would: a `Filter` for the budget, told T.
+The others are sharper or older and hold for noise that is fixed beforehand (`l2p.privacy.fixed`).
 """
 
 import math
@@ -12,21 +12,28 @@ import numpy as np
 from scipy.optimize import brentq
 
 from l2p.errors import InputError
-from l2p.privacy import fixed
-from l2p.privacy.accountants import Filter
+from l2p.privacy.accountants import every
+from l2p.privacy.accountants.base import Accountant, FixedTrace
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency, Answered
+from l2p.privacy.filter import Filter
 from l2p.privacy.sampling import Sampler
 
-FILTERS = ("gdp", "zcdp", "rdp", "ctcdp", "paper_13")
-ACCOUNTANTS = (*FILTERS, "pld", "moments", "strong_composition", "rdp_all_orders")
-
 # Noise multipliers that are searched, and how closely. Results are on the safe side whatever the tolerance.
-_LEAST, _MOST = 1e-2, 1e9
+_MIN_NOISE, _MAX_NOISE = 1e-2, 1e9
 _TOLERANCE = 1e-7
-_MOST_STEPS = 2**30
+_MAX_STEPS = 2**30
 # An accountant that lists every query is asked for no more than this.
-_MOST_LISTED = 2**20
+_MAX_LISTED = 2**20
+
+
+def names() -> list[str]:
+    """The accountants that plans are made with: those proved for Gaussian steps.
+
+    >>> names()[:3]
+    ['gdp', 'zcdp', 'rdp']
+    """
+    return [one.name for one in every() if one.proved and "gaussian" in one.coefficients]
 
 
 def noise_multiplier(budget: Budget, sampler: Sampler, num_steps: int, accountant: str) -> float:
@@ -38,7 +45,7 @@ def noise_multiplier(budget: Budget, sampler: Sampler, num_steps: int, accountan
       budget: epsilon in nats, delta, adjacency.
       sampler: which rows a step reads.
       num_steps: T, public.
-      accountant: one of `ACCOUNTANTS`.
+      accountant: one of `names()`.
 
     Raises:
       InputError: the accountant is unknown, has no theorem for this sampler, or certifies this budget at no noise.
@@ -55,11 +62,11 @@ def noise_multiplier(budget: Budget, sampler: Sampler, num_steps: int, accountan
     def at(log_noise: float) -> float:
         return excess(math.exp(log_noise))
 
-    low, high = math.log(_LEAST), math.log(_MOST)
+    low, high = math.log(_MIN_NOISE), math.log(_MAX_NOISE)
     if at(high) > 0:
         raise InputError(
             f"accountant {accountant!r} certifies {budget} for {num_steps} steps at no noise multiplier up to "
-            f"{_MOST:g}, so none can be planned; choose a larger epsilon or delta, or another accountant."
+            f"{_MAX_NOISE:g}, so none can be planned; choose a larger epsilon or delta, or another accountant."
         )
     # From 1 outwards by factors: accountants are slow where there is much less noise than needed.
     low, high = _bracket(at, low, high)
@@ -78,8 +85,8 @@ def noise_multiplier(budget: Budget, sampler: Sampler, num_steps: int, accountan
 def num_steps(budget: Budget, sampler: Sampler, noise_multiplier: float, accountant: str) -> int:
     """The most equal Gaussian steps at `noise_multiplier` (over the sensitivity) that stay within `budget`; 0 if none.
 
-    An accountant that lists every query (those that are not in `FILTERS`) is asked for at most 2^20 steps, others for
-    2^30; more are not reported.
+    An accountant of fixed noise, which lists every query, is asked for at most 2^20 steps, others for 2^30; more are
+    not reported.
 
     Raises:
       InputError: the accountant is unknown or has no theorem for this sampler, or the multiplier is not above 0.
@@ -95,7 +102,7 @@ def num_steps(budget: Budget, sampler: Sampler, noise_multiplier: float, account
 
     if not fits(1):
         return 0
-    least, most, ceiling = 1, 2, _MOST_STEPS if accountant in FILTERS else _MOST_LISTED
+    least, most, ceiling = 1, 2, _MAX_STEPS if _find(accountant).adaptive else _MAX_LISTED
     while most <= ceiling and fits(most):
         least, most = most, 2 * most
     if most > ceiling:
@@ -121,9 +128,7 @@ def epsilon(
     0.05
     """
     answered = equal_steps(num_steps, noise_multiplier)
-    if accountant in ("gdp", "zcdp") or accountant not in FILTERS:
-        return _fixed(accountant)(answered, sampler, adjacency, delta)
-    return fixed.least_target(accountant, answered, sampler, adjacency, delta, num_steps)
+    return _find(accountant).epsilon_of(FixedTrace(answered, sampler, adjacency, delta, num_steps))
 
 
 def equal_steps(num_steps: int, noise_multiplier: float) -> list[Answered]:
@@ -134,9 +139,9 @@ def equal_steps(num_steps: int, noise_multiplier: float) -> list[Answered]:
     """
     _check_steps(num_steps)
     _check_noise(noise_multiplier)
-    if num_steps > _MOST_LISTED:
+    if num_steps > _MAX_LISTED:
         raise InputError(
-            f"{num_steps} steps are too many to list one by one; choose at most {_MOST_LISTED}, or ask for a noise "
+            f"{num_steps} steps are too many to list one by one; choose at most {_MAX_LISTED}, or ask for a noise "
             "multiplier by one of the filters, which need no list."
         )
     return [Answered(step, "gaussian", noise_multiplier) for step in range(1, num_steps + 1)]
@@ -144,16 +149,17 @@ def equal_steps(num_steps: int, noise_multiplier: float) -> list[Answered]:
 
 def _excess(accountant: str, budget: Budget, sampler: Sampler, num_steps: int) -> Callable[[float], float]:
     """A function of the noise multiplier that is at most 0 exactly where the accountant certifies the budget."""
-    if accountant in FILTERS:
+    asked = _find(accountant)
+    if asked.adaptive:
         planned = Filter(accountant, budget, sampler, num_steps)
         met = math.ceil(num_steps / sampler.steps_per_charge)
         # The margin covers what `Filter.spent` may round up when it adds the steps one by one.
         log_room = math.log(planned.limit / met * (1 - 1e-12)) if planned.limit > 0 else -math.inf
         return lambda noise: _log(float(planned.prices("gaussian", np.array([noise]), sampled=True)[0])) - log_room
-    certified = _fixed(accountant)
 
     def excess(noise: float) -> float:
-        reached = certified(equal_steps(num_steps, noise), sampler, budget.adjacency, budget.delta)
+        trace = FixedTrace(equal_steps(num_steps, noise), sampler, budget.adjacency, budget.delta)
+        reached = asked.epsilon_of(trace)
         return _log(reached) - math.log(budget.epsilon * (1 - 1e-12))  # logarithms round
 
     return excess
@@ -163,13 +169,12 @@ def _log(value: float) -> float:
     return math.log(value) if value > 0 else -1e3 if value == 0 else math.inf  # a NaN fits nowhere
 
 
-def _fixed(accountant: str) -> fixed.Accountant:
-    if accountant not in ACCOUNTANTS:
+def _find(name: str) -> Accountant:
+    if name not in names():
         raise InputError(
-            f"accountant {accountant!r} is unknown, so nothing can be planned with it; choose one of "
-            f"{', '.join(ACCOUNTANTS)}."
+            f"accountant {name!r} is unknown, so nothing can be planned with it; choose one of {', '.join(names())}."
         )
-    return fixed.ACCOUNTANTS[accountant]
+    return next(one for one in every() if one.name == name)
 
 
 def _bracket(at: Callable[[float], float], least: float, most: float) -> tuple[float, float]:

@@ -27,7 +27,7 @@ _POINTS = 8
 #: within ln(1/q) order / (order - 1) of the truth, and far above what a run of more than a few steps spends on one.
 PANELS = 64
 _MANY_PANELS = 2048
-_MOST_NOISE = 2.0**40  # as inside jit
+_MAX_NOISE = 2.0**40  # as inside jit
 # Standard deviations beyond which the integrand's Gaussian factor is below 1e-31 of its peak.
 _TAIL = 12.0
 # r^order - 1 - order (r - 1) in powers of l: the terms left out are below 1e-16 of the first while order * l <= 0.5.
@@ -98,9 +98,9 @@ def divergence(
 def divergence_up(noise_multiplier: np.ndarray, rate: float, order: float, neighbours: Neighbours) -> np.ndarray:
     """`divergence` in float64, rounded up: f64[n]; infinite where the multiplier is NaN or not above 0."""
     noise_multiplier = np.asarray(noise_multiplier, np.float64)
-    usable = (noise_multiplier > 1e-100) & (noise_multiplier <= _MOST_NOISE)
+    usable = (noise_multiplier > 1e-100) & (noise_multiplier <= _MAX_NOISE)
     # Less noise costs infinity, more noise is charged as the most: both err on the safe side.
-    safe = np.where(usable, noise_multiplier, np.where(noise_multiplier > 1, _MOST_NOISE, 1.0))
+    safe = np.where(usable, noise_multiplier, np.where(noise_multiplier > 1, _MAX_NOISE, 1.0))
     distinct, index = np.unique(safe, return_inverse=True)
     price = np.empty_like(distinct)
     near = order <= (PANELS - 2 * _TAIL) * distinct

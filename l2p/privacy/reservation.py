@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from l2p.errors import InputError
-from l2p.privacy.accountants import Filter
+from l2p.privacy.accountants import find
 from l2p.privacy.book import AMOUNTS, Book, Cost, new_id
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
+from l2p.privacy.filter import Filter
 from l2p.privacy.selection import Repetitions
 
 # Of the conversion between two units.
@@ -30,7 +31,7 @@ def limit_of(unit: str, budget: Budget) -> Cost:
     >>> limit_of("basic", Budget(1.0, 1e-6))
     Cost(amount=1.0, delta=1e-06)
     """
-    return Cost(budget.epsilon, budget.delta) if unit == "basic" else Cost(Filter(unit, budget).limit)
+    return Cost(Filter(unit, budget).limit) if find(unit).composes else Cost(budget.epsilon, budget.delta)
 
 
 @contextlib.contextmanager
@@ -110,7 +111,7 @@ class Reservation:
             itself, and only a ledger that adds up queries gives back what was not spent.
         """
         counted = self.cost
-        if self.book.unit != "basic":
+        if find(self.book.unit).composes:
             spent = _pricer(self.book, self.filter).spent(answered)
             if not spent <= self.cost.amount * _ROUNDING:
                 raise RuntimeError(
@@ -144,9 +145,9 @@ def count(book: Book, id: str, counted: Cost, reserved: Cost, spent_before: Cost
 
 def most_cost(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
     """The most that a run can cost in the ledger's unit while its own filter holds."""
-    if book.unit == "basic":
+    if not find(book.unit).composes:
         return Cost(filter.budget.epsilon, filter.budget.delta)
-    if filter.name == "basic":
+    if not filter.accountant.composes:
         raise InputError(
             f"the ledger of {book.name} adds up {AMOUNTS[book.unit]}, but what this run guarantees is one epsilon and "
             "delta as a whole, which does not convert to it; keep a ledger with unit basic."

@@ -27,12 +27,10 @@ class Sampler(abc.ABC):
     Attributes:
       name: what cards and traces call it.
       adjacencies: neighbours for which its prices are proved.
-      accountants: filters that can price it.
     """
 
     name: ClassVar[str]
     adjacencies: ClassVar[tuple[Adjacency, ...]] = _ANY
-    accountants: ClassVar[tuple[str, ...]]
 
     @property
     def steps_per_charge(self) -> int:
@@ -86,7 +84,6 @@ class FullBatch(Sampler):
     """
 
     name: ClassVar[str] = "full batch"
-    accountants: ClassVar[tuple[str, ...]] = ("gdp", "zcdp", "rdp", "ctcdp", "moments", "strong_composition", "basic")
 
     def rate(self) -> float:
         return 1.0
@@ -104,7 +101,6 @@ class Poisson(Sampler):
 
     sampling_rate: float
     name: ClassVar[str] = "Poisson"
-    accountants: ClassVar[tuple[str, ...]] = ("rdp", "ctcdp", "pld", "moments", "strong_composition")
 
     def __post_init__(self) -> None:
         """Check the rate."""
@@ -139,7 +135,6 @@ class FixedSize(Sampler):
     num_rows: int
     name: ClassVar[str] = "fixed-size"
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.REPLACE_ONE,)
-    accountants: ClassVar[tuple[str, ...]] = ("rdp", "ctcdp", "paper_13", "strong_composition")
 
     def __post_init__(self) -> None:
         """Check the sizes."""
@@ -170,7 +165,6 @@ class PermutationEpochs(Sampler):
     num_rows: int
     name: ClassVar[str] = "permutation epochs"
     adjacencies: ClassVar[tuple[Adjacency, ...]] = (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE)
-    accountants: ClassVar[tuple[str, ...]] = ("gdp", "zcdp", "rdp", "ctcdp")
 
     def __post_init__(self) -> None:
         """Check the sizes."""

@@ -18,8 +18,8 @@ from l2p.privacy import convert
 
 _UP = 1 + 1e-12
 # Orders are searched from 1 + 1e-4 to 1 / delta, beyond which the conversion has nothing left to give.
-_LEAST_LOG_ORDER, _GRID = math.log(1e-4), 60
-_LEAST_RHO = 1e-20
+_MIN_LOG_ORDER, _GRID = math.log(1e-4), 60
+_MIN_RHO = 1e-20
 _BLOCK = 1024
 
 
@@ -174,7 +174,7 @@ def total_epsilon(repetitions: Repetitions, rho: float, delta: float) -> float:
         order = 1 + math.exp(log_x)
         return convert.rdp_epsilon(repetitions.divergence(rho, order), order, delta)
 
-    grid = np.linspace(_LEAST_LOG_ORDER, -math.log(delta), _GRID)
+    grid = np.linspace(_MIN_LOG_ORDER, -math.log(delta), _GRID)
     found = [epsilon(float(log_x)) for log_x in grid]
     best = int(np.argmin(found))
     ends = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
@@ -194,7 +194,7 @@ def base_rho(repetitions: Repetitions, epsilon: float, delta: float) -> float:
     >>> round(rho, 5), round(convert.zcdp_rho(1.0, 1e-6), 5)
     (0.00892, 0.02436)
     """
-    low, high = math.log(_LEAST_RHO), math.log(convert.zcdp_rho(epsilon, delta))
+    low, high = math.log(_MIN_RHO), math.log(convert.zcdp_rho(epsilon, delta))
     if total_epsilon(repetitions, math.exp(low), delta) > epsilon:
         raise InputError(
             f"the best of {repetitions.mean:g} runs on average is ({epsilon!r}, {delta!r})-DP for no base run; choose "

@@ -51,7 +51,7 @@ class AdaSSP(Protector):
     def step(self, params: jax.Array, state: tuple, oracle: Oracle) -> tuple[jax.Array, tuple]:
         setup, size = oracle.setup, params.shape[0]
         norm_bound = jnp.exp(value(self.log_norm_bound, setup.log_signal))
-        multiplier = oracle.noise_multiplier((1.0 - SLACK) / 3.0 * setup.accountant.budget)
+        multiplier = oracle.noise_multiplier((1.0 - SLACK) / 3.0 * setup.price_list.budget)
         moment = SecondMoment(size - 1, norm_bound, multiplier)
         least = oracle.ask(LeastEigenvalue(moment, multiplier))[0]
         second = unfolded(oracle.ask(moment), size)

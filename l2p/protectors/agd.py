@@ -15,7 +15,8 @@ from l2p import struct
 from l2p.features import FeatureMap
 from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.accountants import Filter
+from l2p.privacy.accountants import covering
+from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.sampling import FullBatch
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
@@ -84,7 +85,7 @@ class AGD(Protector):
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, AGDState]:
         zero = jnp.zeros((), jnp.float32)
-        price = self._at(self.log_gradient_share, oracle.setup) * oracle.setup.accountant.budget
+        price = self._at(self.log_gradient_share, oracle.setup) * oracle.setup.price_list.budget
         max_step = self._at(self.log_max_step, oracle.setup)
         return params, AGDState(jnp.zeros_like(params), zero, price, max_step, zero, jnp.zeros((), jnp.int32))
 
@@ -105,7 +106,7 @@ class AGD(Protector):
         direction = gradient / optax.safe_norm(gradient, 1e-12) + self._at(self.log_regularization, setup) * params
         sizes = state.max_step * jnp.arange(NUM_CANDIDATES + 1) / NUM_CANDIDATES
         choice = oracle.noise_multiplier(
-            self._at(self.log_selection_share, setup) * setup.accountant.budget, self.selection
+            self._at(self.log_selection_share, setup) * setup.price_list.budget, self.selection
         )
         loss_clip = self._at(self.log_loss_clip, setup)
         search = NoisyLineSearch(setup.model, params, direction, sizes, loss_clip, choice, self.selection)
@@ -138,7 +139,9 @@ def agd(problem: Problem) -> AGD:
     selection_rho = 0.5 * first_epsilon**2
     gradient_rho = 0.5 * first_epsilon**2 / (2.0 * math.log(1.25 / budget.delta))
     # An accountant without a theorem for it is refused where the run is planned; its settings need some unit.
-    filter = Filter(accountant if accountant in FullBatch.accountants and accountant != "basic" else "rdp", budget)
+    if accountant not in covering(FullBatch(), "gaussian"):
+        accountant = default_accountant(("gaussian", "exponential"))
+    filter = Filter(accountant, budget)
     rho = filter.limit / filter.coefficients["gaussian"] / 2.0
     return AGD(
         log_gradient_share=log_constant(gradient_rho / rho),

@@ -49,7 +49,7 @@ class LSTMScheduler(Scheduler):
         inputs = jnp.stack([jnp.log(norm + 1e-3), progress, standardize(oracle.setup.log_signal)])
         state, output = apply_lstm(self.network, state, inputs[None, :])
         even = oracle.noise_multiplier(
-            oracle.setup.accountant.budget * (1.0 - SLACK) / oracle.setup.num_charges(num_steps)
+            oracle.setup.price_list.budget * (1.0 - SLACK) / oracle.setup.num_charges(num_steps)
         )
         return Plan(_or_what_is_left(even * jnp.exp(output[0, 0]), oracle), clip_norm), state
 

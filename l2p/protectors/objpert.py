@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.models import GeneralizedLinear, Model
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.prices import BasicAccountant
+from l2p.privacy.accountants.basic import WholePriceList
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
@@ -52,9 +52,9 @@ class ObjectivePerturbation(Protector):
     def query(self, params: jax.Array, oracle: Oracle) -> PerturbedMinimum:
         """What it asks for: a minimiser that takes the whole budget."""
         setup = oracle.setup
-        multiplier = oracle.noise_multiplier(setup.accountant.budget, "objective")
+        multiplier = oracle.noise_multiplier(setup.price_list.budget, "objective")
         assert isinstance(setup.model, GeneralizedLinear)
-        assert isinstance(setup.accountant, BasicAccountant)
+        assert isinstance(setup.price_list, WholePriceList)
         return PerturbedMinimum(
             setup.model,
             params,
@@ -62,7 +62,7 @@ class ObjectivePerturbation(Protector):
             jnp.exp(value(self.log_ridge, setup.log_signal)),
             setup.num_rows,
             jax.nn.sigmoid(value(self.logit_share, setup.log_signal)),
-            setup.accountant.log_delta,
+            setup.price_list.log_delta,
             multiplier,
             self.published,
         )

@@ -78,7 +78,7 @@ class OutputPerturbation(Protector):
         assert isinstance(setup.model, GeneralizedLinear)
         multiplier = self.noise_multiplier
         if multiplier is None:
-            multiplier = oracle.noise_multiplier((1.0 - SLACK) * setup.accountant.budget)
+            multiplier = oracle.noise_multiplier((1.0 - SLACK) * setup.price_list.budget)
         query = Descent(
             setup.model,
             params,

@@ -188,9 +188,9 @@ class PrivateMeta(Protector):
         setup = oracle.setup
         share = jax.nn.sigmoid(value(self.logit_share, setup.log_signal))
         multiplier = noise_for_share(oracle, share)
-        left = setup.accountant.budget * (1.0 - share) * oracle.left
+        left = setup.price_list.budget * (1.0 - share) * oracle.left
         rest = dataclasses.replace(
-            setup, accountant=dataclasses.replace(setup.accountant, budget=left), cap=jnp.asarray(left, jnp.float32)
+            setup, price_list=dataclasses.replace(setup.price_list, budget=left), cap=jnp.asarray(left, jnp.float32)
         )
         learned = oracle.ask(
             MetaDescent(

@@ -184,7 +184,7 @@ class MixProjector(Projector):
         strength = jnp.zeros(1) if seen.strength is None else seen.strength
         spectrum = jnp.stack([strength.mean(), strength.max()]) / 4.0
         ratios = (jnp.log1p(energy) - math.log(2.0)) / 2.0
-        rate = standardize_rate(setup.accountant.sampler.rate())
+        rate = standardize_rate(setup.price_list.sampler.rate())
         return jnp.concatenate([inputs, jnp.array([standardize_size(size)]), ratios, spectrum, jnp.array([rate])])
 
     def _coordinates(

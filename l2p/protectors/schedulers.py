@@ -65,7 +65,7 @@ class Scheduler(abc.ABC):
 
 def noise_for_share(oracle: Oracle, share: jax.Array) -> jax.Array:
     """The noise multiplier f32[] of a Gaussian query that costs `share` of what is left."""
-    budget = oracle.setup.accountant.budget
+    budget = oracle.setup.price_list.budget
     # A spent ledger would ask for infinite noise; the floor keeps the number finite and the ledger refuses it.
     return oracle.noise_multiplier(jnp.maximum(share * oracle.left, 1e-9) * (1.0 - SLACK) * budget)
 
@@ -125,7 +125,7 @@ class ShareScheduler(Scheduler):
         log_clip_norm = value(self.log_clip_norm, log_signal) @ line
         if self.network is not None:
             size = jnp.asarray(standardize_size(seen.gradient.shape[0]))
-            rate = jnp.asarray(standardize_rate(oracle.setup.accountant.sampler.rate()))
+            rate = jnp.asarray(standardize_rate(oracle.setup.price_list.sampler.rate()))
             extra = apply_known(self.network, jnp.stack([2 * progress - 1, standardize(log_signal), size, rate]))
             logit, log_clip_norm = logit + extra[0], log_clip_norm + extra[1]
         charges_left = jnp.maximum(num_charges - charge, 1)

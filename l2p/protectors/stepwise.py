@@ -55,7 +55,7 @@ class Centering:
     def __call__(self, num_features: int, oracle: Oracle) -> FeatureMap:
         setup = oracle.setup
         share = jax.nn.sigmoid(value(self.logit_share, setup.log_signal))
-        multiplier = oracle.noise_multiplier(share * (1.0 - SLACK) * setup.accountant.budget)
+        multiplier = oracle.noise_multiplier(share * (1.0 - SLACK) * setup.price_list.budget)
         clip_norm = self.row_norm * num_features**0.5
         mean = oracle.ask(FeatureSum(num_features, clip_norm, multiplier)) / setup.num_rows
         noise_std = multiplier * clip_norm * setup.adjacency.sensitivity_factor / setup.num_rows

@@ -19,14 +19,15 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter, accountant_for_mu
-from l2p.privacy.budget import LEAST_EPSILON, MOST_EPSILON, Budget
+from l2p.privacy.accountants import find
+from l2p.privacy.budget import MAX_EPSILON, MIN_EPSILON, Budget
 from l2p.privacy.events import Adjacency
-from l2p.privacy.prices import Accountant
+from l2p.privacy.filter import Filter, price_list_for_mu
+from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FullBatch, Poisson, Sampler
 from l2p.protector import Protector
 from l2p.task import Rows
-from meta_train.config import BY_MU, MetaConfig, Shape
+from meta_train.config import MetaConfig, Shape
 from meta_train.tasks.family import TaskBatch
 from meta_train.tasks.sources import kind_of
 
@@ -46,7 +47,7 @@ class ByMu:
     """Budgets that are mu alone.
 
     Attributes:
-      accountant: one of `BY_MU` (static).
+      accountant: one under which only mu N matters to a full-batch run (static).
       kind: what targets the tasks have; None for what the model is for (static).
     """
 
@@ -58,18 +59,18 @@ class ByMu:
         num_rows = batch.rows.x.shape[1]
 
         def setup(log_signal: jax.Array) -> Setup:
-            planned = accountant_for_mu(self.accountant, jnp.exp(log_signal) / num_rows)
+            planned = price_list_for_mu(self.accountant, jnp.exp(log_signal) / num_rows)
             return _capped(Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows, self.kind), capped)
 
         return batch.rows, jax.vmap(setup)(batch.log_signal)
 
 
 @struct.dataclass
-class Tabled(Accountant):
-    """An accountant that looks up how much noise a cost pays for, where one of a run solves an equation for it.
+class Tabled(PriceList):
+    """A price list that looks up how much noise a cost pays for, where one of a run solves an equation for it.
 
     Solving takes as long as pricing 28 sampled queries and is most of a sampled step's time. Prices and the cap are
-    those of the accountant it was made from, so that a run is charged what it would be; noise is at most 0.5 % more.
+    those of the price list it was made from, so that a run is charged what it would be; noise is at most 0.5 % more.
 
     Attributes:
       log_noise: f32[len(LOG_SHARES)], log of the noise multiplier of a sampled Gaussian query at each cost.
@@ -78,11 +79,11 @@ class Tabled(Accountant):
     log_noise: jax.Array = struct.field(kw_only=True)
 
     @classmethod
-    def of(cls, accountant: Accountant) -> "Tabled":
-        """The same accountant, with its table."""
-        costs = accountant.budget * jnp.exp(LOG_SHARES)
-        log_noise = jnp.log(jax.vmap(lambda cost: accountant.noise_multiplier(cost, sampled=True))(costs))
-        fields = {field.name: getattr(accountant, field.name) for field in dataclasses.fields(accountant)}
+    def of(cls, price_list: PriceList) -> "Tabled":
+        """The same price list, with its table."""
+        costs = price_list.budget * jnp.exp(LOG_SHARES)
+        log_noise = jnp.log(jax.vmap(lambda cost: price_list.noise_multiplier(cost, sampled=True))(costs))
+        fields = {field.name: getattr(price_list, field.name) for field in dataclasses.fields(price_list)}
         return cls(**fields, log_noise=log_noise + CHORD)
 
     def noise_multiplier(
@@ -102,14 +103,14 @@ class Planned:
     of n rows, with N / n times the variance that they would have on one of N.
 
     Attributes:
-      accountants: stacked, leaves [G].
+      price_lists: stacked, leaves [G].
       log_signal: f32[G], log(mu N / sensitivity_factor) of each.
       num_rows: N, of the simulated table (static).
       adjacency: which tables are neighbours (static).
       kind: as for `ByMu` (static).
     """
 
-    accountants: Accountant
+    price_lists: PriceList
     log_signal: jax.Array
     num_rows: int = struct.field(pytree_node=False)
     adjacency: Adjacency = struct.field(pytree_node=False)
@@ -118,13 +119,13 @@ class Planned:
     def simulate(self, batch: TaskBatch, model: Model, capped: bool) -> tuple[Rows, Setup]:
         """The batch's rows, weighted, and one public setup per task, stacked, at the budget nearest to its own."""
         nearest = jnp.abs(self.log_signal[None, :] - batch.log_signal[:, None]).argmin(1)
-        accountants = jax.tree.map(lambda leaf: leaf[nearest], self.accountants)
+        price_lists = jax.tree.map(lambda leaf: leaf[nearest], self.price_lists)
         weight = self.num_rows / batch.rows.x.shape[1]
 
-        def setup(accountant: Accountant) -> Setup:
-            return _capped(Setup.create(model, self.adjacency, accountant, self.num_rows, self.kind), capped)
+        def setup(price_list: PriceList) -> Setup:
+            return _capped(Setup.create(model, self.adjacency, price_list, self.num_rows, self.kind), capped)
 
-        return dataclasses.replace(batch.rows, mask=batch.rows.mask * weight), jax.vmap(setup)(accountants)
+        return dataclasses.replace(batch.rows, mask=batch.rows.mask * weight), jax.vmap(setup)(price_lists)
 
 
 Budgets = ByMu | Planned
@@ -136,7 +137,7 @@ def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[floa
     Raises:
       InputError: the accountant has no theorem for the protector's sampler, or prices none of its queries.
     """
-    if config.accountant in BY_MU and isinstance(protector.sampler, FullBatch):
+    if find(config.accountant).by_mu and isinstance(protector.sampler, FullBatch):
         return ByMu(config.accountant, kind_of(config.source))
     low, high = log_signal or config.log_signal
     adjacency = adjacency_for(protector.sampler)
@@ -147,13 +148,13 @@ def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[floa
         filter = Filter(config.accountant, budget, protector.sampler, protector.num_steps)
         for mechanism in protector.mechanisms:
             filter.prices(mechanism, np.ones(1), sampled=True)
-        planned.append(filter.accountant())
-    accountants = cast(Accountant, jax.tree.map(lambda *leaves: jnp.stack(leaves), *planned))
-    if accountants.neighbours is not None:
-        accountants = jax.jit(jax.vmap(Tabled.of))(accountants)
+        planned.append(filter.price_list())
+    price_lists = cast(PriceList, jax.tree.map(lambda *leaves: jnp.stack(leaves), *planned))
+    if price_lists.neighbours is not None:
+        price_lists = jax.jit(jax.vmap(Tabled.of))(price_lists)
     size = config.simulated_rows / adjacency.sensitivity_factor
-    signals = jnp.stack([jnp.log(accountant.mu * size) for accountant in planned])
-    return Planned(accountants, signals, config.simulated_rows, adjacency, kind_of(config.source))
+    signals = jnp.stack([jnp.log(price_list.mu * size) for price_list in planned])
+    return Planned(price_lists, signals, config.simulated_rows, adjacency, kind_of(config.source))
 
 
 def budgets_of_shapes(config: MetaConfig, protector: Protector) -> dict[Shape, Budgets]:
@@ -172,10 +173,10 @@ def epsilon_for(config: MetaConfig, protector: Protector, log_signal: float) -> 
 
     def excess(log_epsilon: float) -> float:
         budget = Budget(math.exp(log_epsilon), config.delta, adjacency)
-        mu = Filter(config.accountant, budget, protector.sampler, protector.num_steps).accountant().mu
+        mu = Filter(config.accountant, budget, protector.sampler, protector.num_steps).price_list().mu
         return math.log(float(mu) * config.simulated_rows / adjacency.sensitivity_factor) - log_signal
 
-    ends = math.log(LEAST_EPSILON) / 2, math.log(MOST_EPSILON) / 2
+    ends = math.log(MIN_EPSILON) / 2, math.log(MAX_EPSILON) / 2
     if not excess(ends[0]) < 0 < excess(ends[1]):
         raise InputError(
             f"no epsilon from {math.exp(ends[0]):.1g} to {math.exp(ends[1]):.1g} has log(mu N) {log_signal:g} for "

@@ -9,8 +9,8 @@ from l2p import data
 from l2p.checkpoints.lookup import tuned_name
 from l2p.errors import InputError
 from l2p.models import find_model
-from l2p.privacy.accountants import default_accountant
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import default_accountant
 from l2p.protectors import HAND_DESIGNED
 from meta_train.config import MetaConfig
 from meta_train.recipes import files

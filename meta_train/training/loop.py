@@ -16,6 +16,7 @@ import orbax.checkpoint as ocp
 from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from l2p.models import plain_name
+from l2p.privacy.accountants import find
 from l2p.protector import Protector
 from meta_train.config import MetaConfig
 from meta_train.evaluation.held_out import Evaluator
@@ -148,7 +149,7 @@ def _ship(
         "sources": sorted({*parts_of(config.source), *(warm.card["sources"] if warm else ())}),
         "warm_start_arrays_sha256": None if warm is None else warm.arrays_sha256,
         # The unit that the constraint was measured in, or a method's own; the others stand for the tightest there is.
-        "accountant": None if config.accountant in ("gdp", "zcdp", "rdp") else config.accountant,
+        "accountant": config.accountant if find(config.accountant).binds else None,
         "range": {
             "log_signal": list(config.log_signal),
             "num_features": [min(counts), max(counts)],

@@ -42,7 +42,7 @@ def soft_run(
         observe=lambda params: mean_loss(params, setup.model, rows),
     )
     scores = score(losses, best_loss, first_loss(setup.model, rows), floor)
-    spent = records[-1].spent / setup.accountant.budget
+    spent = records[-1].spent / setup.price_list.budget
     return soft_score(scores, spent, STEP_WINDOW), scores[-1], spent[-1]
 
 
@@ -79,7 +79,7 @@ def next_segment(
     run, _, losses = advance(
         protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, rows)
     )
-    even = setup.accountant.budget * num_steps / protector.num_steps
+    even = setup.price_list.budget * num_steps / protector.num_steps
     scores = score(losses, best_loss, first_loss(setup.model, rows), floor)
     return scores.mean(), (run, (run.ledger.spent - before) / even)
 

@@ -242,7 +242,7 @@ def test_every_optimizer_that_may_be_named_takes_its_numbers_and_moves(tmp_path,
     given = {key: numbers.get(key, 0.9) for key in OPTIMIZERS[name]}
     loaded = checkpoint.load(optimizer(tmp_path, name, **given)).protector.projector
     assert loaded.hyperparameters.keys() == OPTIMIZERS[name].keys()
-    setup = lookup.resolve("noisygd", BUDGET, "logistic").filter(BUDGET).accountant()
+    setup = lookup.resolve("noisygd", BUDGET, "logistic").filter(BUDGET).price_list()
     setup = Setup.create(Logistic(), BUDGET.adjacency, setup, N)
     made = loaded._transformation(setup)
     params = jnp.ones(3)
@@ -456,7 +456,7 @@ def test_any_damage_is_refused_in_a_sentence_or_leaves_a_protector_that_can_be_p
     try:
         found = lookup.resolve(str(path), BUDGET, "logistic")
         filter = found.filter(BUDGET)
-        setup = Setup.create(Logistic(), BUDGET.adjacency, filter.accountant(), N)
+        setup = Setup.create(Logistic(), BUDGET.adjacency, filter.price_list(), N)
         found.protector.check(Logistic())
         plan_noise(found.protector, jnp.zeros(D + 1), N, D, setup)
     except InputError as error:
@@ -507,7 +507,7 @@ def test_whatever_the_numbers_of_a_checkpoint_are_its_run_stays_within_its_budge
         checkpoint.save(protector, tmp_path / "mine.safetensors", CARD)
         found = lookup.resolve(str(tmp_path / "mine.safetensors"), BUDGET, "logistic")
         filter = found.filter(BUDGET)
-        setup = Setup.create(Logistic(), BUDGET.adjacency, filter.accountant(), N)
+        setup = Setup.create(Logistic(), BUDGET.adjacency, filter.price_list(), N)
         _, _, (first, later), _ = simulate(found.protector, jnp.zeros(D + 1), rows, setup, jax.random.key(seed))
         spent.append(filter.spent(answered(trace_rows(first, [later]))) / filter.limit)
     assert max(spent) <= 1

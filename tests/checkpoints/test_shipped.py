@@ -127,7 +127,7 @@ def test_shipped_protectors_stay_within_budget_and_beat_guessing(name):
     y = ((x - 0.5) @ generator.normal(size=12) > 0.0).astype(np.float32)
     rows = Rows(x, y, np.ones(2000, np.float32))
     found = lookup.resolve(name, BUDGET, "logistic")
-    setup = Setup.create(Logistic(), BUDGET.adjacency, found.filter(BUDGET).accountant(), 2000)
+    setup = Setup.create(Logistic(), BUDGET.adjacency, found.filter(BUDGET).price_list(), 2000)
     params, _, (first, later), _ = jax.jit(run)(found.protector, Logistic().init(12), rows, setup, jax.random.key(0))
     priced = answered(trace_rows(first, [later]))
     share = found.filter(BUDGET).spent(priced) / found.filter(BUDGET).limit
@@ -165,7 +165,7 @@ def test_protectors_for_quadratic_problems_come_close_to_an_optimum_they_have_ne
     table, model = data.load("quadratic"), Quadratic()
     rows = Rows(table.x[:2000], table.y[:2000], np.ones(2000, np.float32))
     filter = found.filter(BUDGET)
-    setup = Setup.create(model, BUDGET.adjacency, filter.accountant(), 2000)
+    setup = Setup.create(model, BUDGET.adjacency, filter.price_list(), 2000)
     params, _, (first, later), _ = jax.jit(run)(found.protector, model.init(10), rows, setup, jax.random.key(0))
     assert filter.spent(answered(trace_rows(first, [later]))) <= filter.limit
     # 0.005 is what noise on the target leaves, and zero, where the run starts, is 1/6 above.

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from l2p.cli import main
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
 from l2p.privacy.card.events import encode_events
 from l2p.privacy.envelope import EnvelopeFilter
 from l2p.privacy.events import Adjacency
+from l2p.privacy.filter import Filter
 from l2p.privacy.planning import equal_steps, noise_multiplier
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 

@@ -20,8 +20,8 @@ from l2p.compare.runner import compare, load_rows
 from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.privacy import Adjacency
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.selection import base_rho, total_epsilon
 from l2p.private_tuning import Score
 from l2p.protectors import HAND_DESIGNED

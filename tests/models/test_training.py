@@ -111,13 +111,13 @@ def test_no_row_moves_a_sum_by_more_than_the_bound_in_float32_or_in_whole_units(
 
 # -------------------------------------------------------------------------------------------------------------- limits
 def setup(name, accountant="gdp", **changes):
-    planned = Filter(accountant, BUDGET).accountant()
+    planned = Filter(accountant, BUDGET).price_list()
     return Setup.create(EVERY[name], Adjacency.ZERO_OUT, planned, N).replace(**changes)
 
 
 def unlimited(name, accountant="gdp"):
     here = setup(name, accountant)
-    return here.replace(accountant=here.accountant.replace(budget=f32(1e12)), cap=f32(1e12))
+    return here.replace(price_list=here.price_list.replace(budget=f32(1e12)), cap=f32(1e12))
 
 
 def descent(rate, clip_norm, centering=None):

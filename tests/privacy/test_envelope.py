@@ -61,7 +61,7 @@ def planned():
 def test_a_run_at_its_envelope_is_granted_and_certified():
     filter = enveloped()
     assert filter.limit_epsilon <= BUDGET.epsilon
-    first, granted, spent = run(filter.accountant(), *planned())
+    first, granted, spent = run(filter.price_list(), *planned())
     assert first
     assert bool(granted.all())
     assert filter.spent(QUERIES) <= filter.limit
@@ -74,7 +74,7 @@ def test_more_noise_than_the_envelope_is_granted_and_nothing_is_given_back():
     filter, random = enveloped(), np.random.default_rng(0)
     at_start, noises = planned()
     noises = noises * np.exp(random.exponential(1.0, noises.shape)).astype(np.float32)
-    first, granted, _ = run(filter.accountant(), at_start * 3, noises)
+    first, granted, _ = run(filter.price_list(), at_start * 3, noises)
     assert first
     assert bool(granted.all())
     steps = [(step + 1, float(noise)) for step in range(STEPS) for noise in noises[step]]
@@ -89,11 +89,11 @@ def test_more_noise_than_the_envelope_is_granted_and_nothing_is_given_back():
 def test_a_query_below_its_envelope_is_refused():
     filter = enveloped()
     at_start, noises = planned()
-    _, granted, _ = run(filter.accountant(), at_start * (1 - 1e-6), noises.at[3, 1].multiply(1 - 1e-6))
+    _, granted, _ = run(filter.price_list(), at_start * (1 - 1e-6), noises.at[3, 1].multiply(1 - 1e-6))
     expected = np.ones((STEPS, 2), bool)
     expected[3, 1] = False
     np.testing.assert_array_equal(granted, expected)
-    first, granted, _ = run(filter.accountant(), jnp.float32(math.nan), jnp.full_like(noises, jnp.nan))
+    first, granted, _ = run(filter.price_list(), jnp.float32(math.nan), jnp.full_like(noises, jnp.nan))
     assert not first
     assert not granted.any()
     for index in (0, 1, 8):  # at the start, in a step with more noise, in one with less
@@ -106,7 +106,7 @@ def test_a_query_below_its_envelope_is_refused():
 
 def test_a_query_that_was_not_planned_is_refused():
     filter = enveloped()
-    accountant, enough = filter.accountant(), jnp.float32(1e6)
+    accountant, enough = filter.price_list(), jnp.float32(1e6)
     for event, sampled, step, slot in (
         (Event("gaussian", enough), True, STEPS, 0),  # a step too many
         (Event("gaussian", enough), True, 0, 2),  # a third query of a step
@@ -130,7 +130,7 @@ def test_a_query_that_was_not_planned_is_refused():
 
 def test_on_full_batches_too_the_start_and_the_steps_have_envelopes_of_their_own():
     whole = EnvelopeFilter("moments", Budget(3.0, 1e-5), FullBatch(), 2, gaussians((0, 9.0), (1, 5.0), (2, 6.0)))
-    price = whole.accountant().price
+    price = whole.price_list().price
     for step, least in ((None, 9.0), (jnp.int32(0), 5.0), (jnp.int32(1), 6.0)):
         granted = [price(Event("gaussian", jnp.float32(least * by)), False, step, 0) < jnp.inf for by in (0.99, 1.01)]
         assert granted == [False, True]
@@ -146,7 +146,7 @@ def test_float32_and_float64_decide_alike_next_to_the_envelope():
     """The float32 envelope is rounded up, so what it grants is above the float64 one."""
     noise = 6.0 * (1 + 2.0**-30)
     filter = EnvelopeFilter("pld", BUDGET, SAMPLER, 1, gaussians((1, noise)))
-    accountant = filter.accountant()
+    accountant = filter.price_list()
     values = np.float32(6.0) + np.arange(-3, 4, dtype=np.float32) * np.spacing(np.float32(6.0))
     for value in values:
         granted = accountant.price(Event("gaussian", jnp.asarray(value)), True, jnp.int32(0), 0) < jnp.inf
@@ -187,7 +187,7 @@ def test_a_rehearsed_schedule_uses_the_budget_up_and_beats_the_renyi_filter(deca
     filter = rehearsed(renyi, rehearse)
     assert len(rehearsals) <= 13
     assert 0.99 * BUDGET.epsilon <= filter.limit_epsilon <= BUDGET.epsilon
-    by_filter = [query.noise_multiplier for query in rehearse(renyi.accountant())]
+    by_filter = [query.noise_multiplier for query in rehearse(renyi.price_list())]
     by_envelope = [query.noise_multiplier for query in filter.envelope]
     assert all(mine < 0.97 * theirs for mine, theirs in zip(by_envelope, by_filter, strict=True))
     assert all(later <= earlier for earlier, later in itertools.pairwise(by_envelope))
@@ -195,7 +195,7 @@ def test_a_rehearsed_schedule_uses_the_budget_up_and_beats_the_renyi_filter(deca
         # Within the budget's last percent and a point of the grid of what an exact plan needs.
         assert by_envelope[0] == pytest.approx(noise_multiplier(BUDGET, SAMPLER, STEPS, "pld"), rel=5e-3)
     # The same schedule, run under the envelope's own accountant and ledger, is granted to the last step.
-    accountant = filter.accountant()
+    accountant = filter.price_list()
     noises = jnp.asarray(schedule(accountant))
     state = Ledger(jnp.float32(0), accountant.budget)
     price = jax.jit(lambda noise, step: accountant.price(Event("gaussian", noise), True, step, 0))
@@ -238,7 +238,7 @@ def test_looser_accountants_are_given_the_noise_that_they_need_and_no_more(case)
     renyi = noise_multiplier(filter.budget, filter.sampler, 20, "rdp")
     assert noise > times * renyi
     # What the Renyi filter would have certified is no more, and a query with less noise has no certificate at all.
-    trace = even(20, planned.accountant())
+    trace = even(20, planned.price_list())
     assert planned.certify(trace, adaptive=True) == filter.budget.epsilon
     assert planned.certify(trace, adaptive=False) == pytest.approx(planned.limit_epsilon)
     assert planned.spent([query._replace(noise_multiplier=0.999 * noise) for query in trace]) == math.inf

@@ -10,24 +10,14 @@ from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
 from l2p.errors import InputError
-from l2p.privacy import convert, fixed, published
+from l2p.privacy import convert, fixed
 from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.renyi import Neighbours, divergence_up
-from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
+from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
 from tests.later import others_later
+from tests.privacy.traces import DELTA, FULL, POISSON, RATE, price, trace
 
-DELTA = 1e-8
-RATE = 1000 / 30400
-POISSON, FULL = Poisson(RATE), FullBatch()
 STEPS = (20, 50, 200, 1000)
-
-
-def trace(noise_multiplier, num_steps, mechanism="gaussian"):
-    return [Answered(step, mechanism, float(noise_multiplier)) for step in range(1, num_steps + 1)]
-
-
-def price(name, answered, sampler=POISSON, adjacency=Adjacency.ZERO_OUT, delta=DELTA):
-    return fixed.ACCOUNTANTS[name](answered, sampler, adjacency, delta)
 
 
 def agrees(value, printed):
@@ -144,58 +134,6 @@ def test_agrees_with_dp_accountings_renyi_accountant(sampler, noise):
     assert ours >= price("pld", trace(noise, 100), sampler) * (1 - 1e-3)
 
 
-@pytest.mark.parametrize("steps", [10, 1000, 100_000])
-@pytest.mark.parametrize("mu", [0.05, 0.5, 2.0])
-@pytest.mark.parametrize("delta", [1e-5, 1e-9])
-def test_composed_losses_stay_above_the_exact_curve(steps, mu, delta):
-    # The Laplace query is negligible; it forces the Gaussian ones, which are taken together, onto a grid.
-    answered = [*trace(math.sqrt(steps) / mu, steps), Answered(1, "laplace", 1e9)]
-    exact = convert.gdp_epsilon(mu, delta)
-    assert exact <= price("pld", answered, FULL, delta=delta) <= exact * (1 + 2e-3)
-
-
-def test_rounding_of_a_small_delta_stays_on_the_safe_side():
-    for delta in (1e-11, 1e-12):
-        assert price("pld", trace(20, 1000), delta=delta) >= price("pld", trace(20, 1000), delta=2 * delta)
-    with pytest.raises(InputError, match="drowns"):
-        price("pld", trace(20, 1000), delta=1e-13)
-
-
-def laplace_delta(noise, epsilon):
-    """Exact: 1 - e^((epsilon - 1 / m) / 2) for epsilon up to 1 / m."""
-    return max(0.0, -math.expm1((epsilon - 1 / noise) / 2))
-
-
-@pytest.mark.parametrize("noise", [0.7, 5.0])
-def test_one_laplace_query_costs_what_its_formula_says(noise):
-    found = price("pld", trace(noise, 1, "laplace"), FULL, delta=1e-3)
-    assert laplace_delta(noise, found * (1 + 1e-6)) <= 1e-3 <= laplace_delta(noise, found * (1 - 1e-2)) + 1e-9
-
-
-def test_answers_over_two_coordinates_cost_no_more_than_one_laplace_variable():
-    # The proof in l2p.privacy.losses, on a grid: a shift of 1 spread over two coordinates, or a Gamma-length noise.
-    side = np.linspace(-14, 14, 1401)
-    x, y = np.meshgrid(side, side, indexing="ij")
-    norms = {
-        "l1": (abs(x) + abs(y), abs(x - 0.5) + abs(y - 0.5)),
-        "l1 uneven": (abs(x) + abs(y), abs(x - 0.9) + abs(y - 0.1)),
-        "l2": (np.hypot(x, y), np.hypot(x - 0.6, y - 0.8)),
-    }
-    for near, far in norms.values():
-        density, shifted = (np.exp(-norm) / np.exp(-near).sum() for norm in (near, far))
-        for epsilon in (0.0, 0.2, 0.5, 0.9):
-            delta = np.maximum(density - math.exp(epsilon) * shifted, 0).sum()
-            assert delta <= laplace_delta(1.0, epsilon) + 2e-3
-
-
-@pytest.mark.parametrize("mechanism", ["laplace", "gamma", "exponential", "gumbel"])
-@pytest.mark.parametrize("sampler", [FULL, POISSON])
-def test_pure_mechanisms_cost_no_more_than_basic_composition(mechanism, sampler):
-    answered = trace(10.0, 5, mechanism)
-    amplified = math.log1p(sampler.rate() * math.expm1(0.1))
-    assert 0 < price("pld", answered, sampler) <= 5 * amplified * (1 + 1e-3)
-
-
 @pytest.mark.parametrize("name", ["gdp", "pld", "rdp_all_orders", "rdp_planned", "ctcdp", "tcdp", "moments"])
 @pytest.mark.parametrize("delta", others_later([1e-12, 1e-5], [1e-12]))
 def test_extreme_noise_gives_neither_overflow_nor_nan(name, delta):
@@ -218,7 +156,7 @@ def test_monotone_in_steps_noise_and_delta(name):
     costs([price(name, trace(10, 30), delta=delta) for delta in (1e-3, 1e-6, 1e-9, 1e-12)])
 
 
-@pytest.mark.parametrize("name", fixed.ACCOUNTANTS)
+@pytest.mark.parametrize("name", fixed.accountants())
 def test_no_query_costs_nothing(name):
     assert price(name, [], FULL) == 0
 
@@ -257,53 +195,6 @@ def test_permutation_epochs_cost_their_dearest_steps():
     assert price("pld", trace(20, 152)) == pytest.approx(0.094, abs=5e-4)
 
 
-def test_tcdp_says_which_precondition_fails():
-    assert published.tcdp_preconditions(trace(20, 5), POISSON) is None
-    for noise, rate, phrase in ((1.0, 0.01, "rho"), (20.0, 0.2, "sampling rate")):
-        assert phrase in (published.tcdp_preconditions(trace(noise, 5), Poisson(rate)) or "")
-        assert price("tcdp", trace(noise, 5), Poisson(rate)) == math.inf
-    # The theorem's third precondition follows from the other two.
-    rho = np.geomspace(1e-12, 0.1, 1000)
-    assert (3 * rho * (2 + np.log2(1 / rho)) < math.log(10)).all()
-
-
-def test_moments_cannot_certify_small_budgets():
-    assert price("moments", trace(1e6, 1)) == pytest.approx(-math.log(DELTA) / 32, rel=1e-6)
-    # Away from that floor, the old conversion and whole orders cost something but not much.
-    assert price("rdp_all_orders", trace(2, 1000)) < price("moments", trace(2, 1000)) < 1.2 * 3.36
-
-
-@pytest.mark.parametrize("steps", [1, 50])
-def test_strong_composition_is_valid_and_loose(steps):
-    for sampler, noise in ((FULL, 50.0), (POISSON, 20.0)):
-        answered = trace(noise, steps)
-        found, sharp = price("strong_composition", answered, sampler), price("pld", answered, sampler)
-        assert sharp < found < 40 * sharp
-
-
-def test_strong_composition_holds_up_to_a_textbook_epsilon_of_1():
-    """Dwork & Roth 2014, Theorem A.1, is proved there only; beyond, the true delta may exceed the one claimed."""
-    least = math.sqrt(2 * math.log(1.25 * 2 * 3 / DELTA))
-    for sampler in (FULL, POISSON):
-        assert price("strong_composition", trace(least * (1 + 1e-9), 3), sampler) < math.inf
-        assert price("strong_composition", trace(least * (1 - 1e-9), 3), sampler) == math.inf
-    rows = {row.name: row for row in fixed.table(trace(2, 3), POISSON, Adjacency.ZERO_OUT, DELTA)}
-    assert rows["strong_composition"].epsilon is None
-    assert "textbook epsilon before sampling is at most 1" in rows["strong_composition"].note
-
-
-def test_strong_composition_is_no_less_than_solving_its_theorem():
-    """Dwork, Rothblum & Vadhan 2010 for (e, d)-DP steps: e_t amplified exactly, half of delta for the composition."""
-    for noise, steps, rate in ((40.0, 30, 0.01), (8.0, 5, 0.2), (60.0, 400, 0.03), (900.0, 2000, 1.0)):
-        sampler = FULL if rate == 1 else Poisson(rate)
-        base = math.sqrt(2 * math.log(1.25 * 2 * steps / DELTA)) / noise
-        each = math.log1p(rate * math.expm1(base))
-        solved = steps * each * math.expm1(each) + math.sqrt(2 * steps * math.log(2 / DELTA)) * each
-        assert solved < price("strong_composition", trace(noise, steps), sampler) < 4.1 * solved
-    # Where the second term outweighs the first, the closed form would not cover it.
-    assert price("strong_composition", trace(30, 1000), FULL) == math.inf
-
-
 REFUSED = {
     "gdp under sampling": ("gdp", POISSON, Adjacency.ZERO_OUT, "gaussian", "no theorem"),
     "gdp for selections": ("gdp", FULL, Adjacency.ZERO_OUT, "gumbel", "cannot price"),
@@ -340,7 +231,7 @@ def test_replacement_is_priced_for_poisson_and_fixed_size_batches():
 
 def test_the_table_has_every_accountant_and_its_reasons():
     rows = {row.name: row for row in fixed.table(trace(20, 50), POISSON, Adjacency.ZERO_OUT, DELTA)}
-    assert set(rows) == set(fixed.ACCOUNTANTS)
+    assert set(rows) == set(fixed.accountants())
     assert all(row.seconds < 1 for row in rows.values())
     assert rows["gdp"].epsilon is None
     assert "no theorem" in rows["gdp"].note

@@ -76,7 +76,7 @@ def schedules(random, kind, scale):
 )
 def test_no_schedule_passes_the_float64_cap(seed, kind, priced, target):
     (name, mechanism), budget = priced, BUDGETS[target]
-    accountant = Filter(name, budget).accountant()
+    accountant = Filter(name, budget).price_list()
     scale = float(accountant.noise_multiplier(accountant.budget / STEPS, mechanism))
     noise = schedules(np.random.default_rng(seed), kind, scale)
     granted, recorded = (np.asarray(array) for array in grants(accountant, jnp.asarray(noise), mechanism))
@@ -122,7 +122,7 @@ def test_planning_with_shares_of_what_is_left_gets_every_query():
         return jax.lax.scan(step, Ledger(jnp.float32(0), accountant.budget), jnp.arange(most))
 
     for name in ("gdp", "rdp"):
-        plans = [Filter(name, budget).accountant() for budget in BUDGETS.values()]
+        plans = [Filter(name, budget).price_list() for budget in BUDGETS.values()]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *plans)
         over_steps = jax.vmap(run, in_axes=(None, 0))
         final, (granted, noise) = jax.jit(jax.vmap(over_steps, in_axes=(0, None)))(stacked, jnp.arange(1, most + 1))
@@ -181,7 +181,7 @@ def test_left_is_a_share():
 @pytest.mark.parametrize("cap", [0.0, 1.0, math.inf])
 @pytest.mark.parametrize("noise", [math.nan, 0.0, -1.0, 1e-30, 0.5, 2.0, 1e30, math.inf])
 def test_gradients_are_finite_through_refusals_and_exhaustion(cap, noise):
-    accountant = Filter("gdp", BUDGETS[0.1]).accountant().replace(budget=jnp.float32(cap))
+    accountant = Filter("gdp", BUDGETS[0.1]).price_list().replace(budget=jnp.float32(cap))
 
     def objective(value, budget):
         state = ledger(0.0).replace(budget=budget)
@@ -257,7 +257,7 @@ def test_no_sampled_schedule_passes_the_float64_cap(seed, kind, planned, target)
         dear = STEPS * filter.prices("gaussian", np.array([math.exp(middle)]), True)[0] > filter.limit
         low, high = (middle, high) if dear else (low, middle)
     noise = schedules(np.random.default_rng(seed), kind, math.exp(high))[:SAMPLED_SCHEDULES]
-    granted, recorded = (np.asarray(array) for array in sampled_grants(filter.accountant(), jnp.asarray(noise)))
+    granted, recorded = (np.asarray(array) for array in sampled_grants(filter.price_list(), jnp.asarray(noise)))
 
     assert not np.any(granted & ~(noise > 0))
     costs = np.zeros(noise.shape)
@@ -316,7 +316,7 @@ def test_no_schedule_of_permutation_epochs_passes_the_float64_cap(seed, kind, na
     """60 x 1024 schedules of four epochs of three batches with three queries each, refused ones among them."""
     random = np.random.default_rng(seed)
     filter = Filter(name, BUDGETS[target], EPOCHS)
-    accountant = filter.accountant()
+    accountant = filter.price_list()
     epochs = BATCHES // EPOCHS.steps_per_charge
     scale = float(accountant.noise_multiplier(accountant.budget / (epochs * QUERIES)))
     noise = schedules(random, kind, scale)[:EPOCH_SCHEDULES, : BATCHES * QUERIES]
@@ -366,7 +366,7 @@ def test_equal_charges_planned_by_shares_of_epochs_are_all_granted(num_queries):
 
     filter = Filter("gdp", BUDGETS[0.1], EPOCHS)
     over_steps = jax.jit(jax.vmap(run, in_axes=(None, 0)))
-    final, (granted, noise) = over_steps(filter.accountant(), jnp.arange(1, most + 1))
+    final, (granted, noise) = over_steps(filter.price_list(), jnp.arange(1, most + 1))
     assert bool(jnp.all(granted))
     assert bool(jnp.all(final.spent >= 0.9999 * final.budget))
     assert bool(jnp.all(final.spent <= final.budget))
@@ -407,7 +407,7 @@ def test_an_epoch_pays_what_its_dearest_batch_exceeds_the_dearest_before_it_by()
 
 @pytest.mark.parametrize("noise", [math.nan, 0.0, -1.0, 1e-30, 5.0, 300.0, 1e30, math.inf])
 def test_gradients_through_epochs_are_finite(noise):
-    accountant = Filter("gdp", BUDGETS[0.1], EPOCHS).accountant()
+    accountant = Filter("gdp", BUDGETS[0.1], EPOCHS).price_list()
 
     @jax.jit
     @jax.value_and_grad

@@ -161,7 +161,7 @@ BUDGET = Budget(0.7, 1e-6)
 
 def test_one_query_takes_the_whole_budget_and_leaves_room_for_no_other():
     filter = Filter("basic", BUDGET)
-    accountant = filter.accountant()
+    accountant = filter.price_list()
     event = Event("objective", accountant.noise_multiplier(0.1, "objective"), log_delta=accountant.log_delta)
     cost = accountant.price(event)
     granted, ledger = Ledger(f32(0), accountant.budget).charge(cost)
@@ -180,7 +180,7 @@ def test_one_query_takes_the_whole_budget_and_leaves_room_for_no_other():
 @pytest.mark.parametrize("epsilon", [1e-12, 3e-5, 0.1, 1 / 3, 1.0, 17.3, 1e6])
 def test_the_least_noise_is_granted_and_less_or_another_delta_is_not(epsilon):
     filter = Filter("basic", Budget(epsilon, 1e-9))
-    accountant = filter.accountant()
+    accountant = filter.price_list()
     least, log_delta = np.float32(accountant.least), np.float32(accountant.log_delta)
 
     def both(multiplier, log_delta=log_delta):
@@ -206,7 +206,7 @@ def test_it_is_priced_by_no_other_accountant_nor_library_and_prices_nothing_else
     with pytest.raises(InputError, match="cannot price mechanism 'gaussian'"):
         Filter("basic", BUDGET).spent([Answered(1, "gaussian", 2.0)])
     assert Filter("basic", BUDGET).spent([Answered(1, "none", 0.0)]) == math.inf
-    assert float(Filter("basic", BUDGET).accountant().price(Event("none", f32(0)))) == math.inf
+    assert float(Filter("basic", BUDGET).price_list().price(Event("none", f32(0)))) == math.inf
     with pytest.raises(InputError, match=r"dp-accounting has no price for mechanism 'objective'.*leave out --verify"):
         compose(Filter("basic", BUDGET), trace, adaptive=False)
     for row in fixed.table(trace, FullBatch(), Adjacency.ZERO_OUT, 1e-6):

@@ -6,9 +6,9 @@ import pytest
 
 from l2p.errors import InputError
 from l2p.privacy import planning
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
+from l2p.privacy.filter import Filter
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 from tests.later import others_later
 
@@ -76,7 +76,7 @@ def test_full_batch_noise_is_the_published_one(epsilon):
 
 
 COMBINATIONS = [
-    *[(FullBatch(), name, Adjacency.ZERO_OUT) for name in planning.ACCOUNTANTS if name != "paper_13"],
+    *[(FullBatch(), name, Adjacency.ZERO_OUT) for name in planning.names() if name != "paper_13"],
     *[(Poisson(0.02), name, Adjacency.ADD_REMOVE) for name in ("rdp", "ctcdp", "pld", "moments", "rdp_all_orders")],
     (Poisson(0.02), "strong_composition", Adjacency.ZERO_OUT),
     *[

@@ -289,7 +289,7 @@ def test_a_float32_price_is_never_below_the_float64_price(adjacency):
     random = np.random.default_rng(2)
     for rate in (1e-3, 1000 / 30400, 0.3):
         plans = [plan for plan in PLANS if plan.budget.adjacency is adjacency and plan.sampler.rate() == rate]
-        accountants = [plan.accountant() for plan in plans]
+        accountants = [plan.price_list() for plan in plans]
         price = jax.jit(
             jax.vmap(lambda one, noise: one.price(Event("gaussian", noise), sampled=True), in_axes=(None, 0))
         )

@@ -143,7 +143,7 @@ def test_three_queries_take_a_third_of_the_budget_each_and_more_of_it_helps():
 def test_the_ridge_outweighs_the_noise_on_the_matrix(adjacency):
     """Where a table is tiny the noise alone decides, and the solution is short whatever the seed."""
     budget = Budget(0.5, 1e-3, adjacency)
-    setup = Setup.create(MODEL, adjacency, Filter("gdp", budget).accountant(), 30)
+    setup = Setup.create(MODEL, adjacency, Filter("gdp", budget).price_list(), 30)
     rows = jax.tree.map(jnp.asarray, table(30))
     one = lambda key: run(HAND_DESIGNED["adassp"](budget), jnp.zeros(D + 1), rows, setup, key)[0]  # noqa: E731
     params = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 300)))

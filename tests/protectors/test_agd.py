@@ -23,15 +23,15 @@ class Scripted:
     """An oracle that answers what it was told to, and keeps the price of every query."""
 
     def __init__(self, choices):
-        self.setup = Setup.create(Logistic(), Adjacency.ADD_REMOVE, Filter("zcdp", BUDGET).accountant(), 1000)
+        self.setup = Setup.create(Logistic(), Adjacency.ADD_REMOVE, Filter("zcdp", BUDGET).price_list(), 1000)
         self.gradients, self.choices = iter(GRADIENTS), iter(choices)
         self.paid, self.asked = [], []
 
     def noise_multiplier(self, cost, mechanism="gaussian"):
-        return self.setup.accountant.noise_multiplier(cost, mechanism)
+        return self.setup.price_list.noise_multiplier(cost, mechanism)
 
     def ask(self, query):
-        self.paid.append(float(self.setup.accountant.price(query.event())))
+        self.paid.append(float(self.setup.price_list.price(query.event())))
         self.asked.append(query)
         if isinstance(query, ClippedGradient):
             return jnp.asarray(next(self.gradients), jnp.float32)
@@ -125,7 +125,7 @@ def test_settings_are_those_of_the_papers_code():
 
 @pytest.mark.parametrize("accountant", ["zcdp", "rdp", "ctcdp"])
 def test_gumbel_choices_have_the_same_scale_for_a_quarter_of_the_price(accountant):
-    priced = Filter(accountant, BUDGET).accountant()
+    priced = Filter(accountant, BUDGET).price_list()
     noises, costs = [], []
     for name, mechanism in (("agd", "exponential"), ("agd_gumbel", "gumbel")):
         made = HAND_DESIGNED[name](BUDGET, accountant=accountant)

@@ -9,8 +9,8 @@ import pytest
 
 from l2p.models import Logistic
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
 from l2p.protectors import Centering
@@ -31,7 +31,7 @@ def rows() -> Rows:
 def centre(rows: Rows, epsilon: float, key: int = 0, cap: float | None = None, centering: Centering = CENTERING):
     budget = Budget(epsilon, 1e-6)
     num_rows, num_features = rows.x.shape
-    setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).accountant(), num_rows)
+    setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).price_list(), num_rows)
     ledger = Ledger(jnp.float32(0), setup.cap if cap is None else jnp.float32(cap))
     oracle = Oracle(rows, setup, ledger, KeyNoise(jax.random.key(key)), jnp.zeros((), jnp.int32))
     return centering(num_features, oracle), oracle

@@ -316,12 +316,12 @@ def filter_of(case, budget=BUDGETS[MIDDLE], accountant=None):
 
 
 def setup_of(case, budget=BUDGETS[MIDDLE], accountant=None, **changes):
-    planned = filter_of(case, budget, accountant).accountant()
+    planned = filter_of(case, budget, accountant).price_list()
     return Setup.create(MODEL, case.adjacency, planned, N).replace(**changes)
 
 
 def setup(accountant, budget=BUDGETS[MIDDLE], **changes):
-    return Setup.create(MODEL, budget.adjacency, Filter(accountant, budget).accountant(), N).replace(**changes)
+    return Setup.create(MODEL, budget.adjacency, Filter(accountant, budget).price_list(), N).replace(**changes)
 
 
 jit_start = jax.jit(start)
@@ -602,7 +602,7 @@ def test_hyper_parameters_budgets_seeds_and_table_sizes_share_one_trace(name):
 def unlimited(accountant):
     """A budget so large that its noise, about 1e-6 on a mean gradient, is below the tolerance of the limits."""
     here = setup(accountant)
-    return here.replace(accountant=here.accountant.replace(budget=f32(1e12)), cap=f32(1e12))
+    return here.replace(price_list=here.price_list.replace(budget=f32(1e12)), cap=f32(1e12))
 
 
 def naive_gradient(params, lines, y):
@@ -746,14 +746,14 @@ def test_adadp_pays_for_both_gradients_alike():
     _, _, (_, (first, second)), _ = pick(grid("adadp"), MIDDLE, 0)
     np.testing.assert_allclose(first.cost, second.cost, rtol=1e-5)
     np.testing.assert_allclose(first.noise_multiplier, first.noise_multiplier[0], rtol=1e-4)
-    assert float(first.cost.sum()) == pytest.approx(float(setup_of(CASES["adadp"]).accountant.budget) / 2, rel=1e-3)
+    assert float(first.cost.sum()) == pytest.approx(float(setup_of(CASES["adadp"]).price_list.budget) / 2, rel=1e-3)
 
 
 @pytest.mark.parametrize(("first", "factor"), [(0.5, None), (3.0, None), (0.01, 4.0), (300.0, 0.25)])
 def test_hyfree_without_noise_takes_the_step_of_an_exact_line_search_or_goes_as_far_towards_it_as_it_may(first, factor):
     protector = HYFREE.replace(**logs(learning_rate=first, loss_clip=3e4), interval=1, num_steps=1)
-    here = Setup.create(Square(), Adjacency.ZERO_OUT, Filter("gdp", BUDGETS[0]).accountant(), N)
-    here = here.replace(accountant=here.accountant.replace(budget=f32(1e15)), cap=f32(1e15))
+    here = Setup.create(Square(), Adjacency.ZERO_OUT, Filter("gdp", BUDGETS[0]).price_list(), N)
+    here = here.replace(price_list=here.price_list.replace(budget=f32(1e15)), cap=f32(1e15))
     params, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, here, KEY)
     lines = naive_lines()
     gradients = -LABELS[:, None] * lines
@@ -767,7 +767,7 @@ def test_hyfree_without_noise_takes_the_step_of_an_exact_line_search_or_goes_as_
 
 def test_hyfree_probes_cost_their_share_and_its_other_queries_the_rest_alike():
     _, _, (_, (first, probe, second)), _ = pick(grid("hyfree"), MIDDLE, 0)
-    budget = float(setup_of(CASES["hyfree"]).accountant.budget)
+    budget = float(setup_of(CASES["hyfree"]).price_list.budget)
     assert float(probe.cost.sum()) == pytest.approx(special.expit(1.0) * budget, rel=1e-3)
     np.testing.assert_allclose(first.cost, second.cost, rtol=1e-4)
     np.testing.assert_allclose(probe.cost, probe.cost[0], rtol=1e-3)

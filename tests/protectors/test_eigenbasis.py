@@ -9,8 +9,8 @@ from l2p import private_train
 from l2p.features import FeatureMap
 from l2p.models import MODELS
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
 from l2p.protectors import Decaying, Eigenbasis, Optax, Stepwise
@@ -47,7 +47,7 @@ def basis(power: float, share: float = 0.1, ridge: float = 0.5) -> Eigenbasis:
 def asked(epsilon: float, eigenbasis: Eigenbasis, key: int = 0, spent: float = 0.0):
     """(map, strength, record) of one query about ROWS."""
     budget = Budget(epsilon, 1e-6)
-    here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).accountant(), N)
+    here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
     ledger = Ledger(here.cap * spent, here.cap)
     oracle = Oracle(ROWS, here, ledger, KeyNoise(jax.random.key(key), jax.random.key(key)), jnp.array(0))
     return *eigenbasis(CENTRED, oracle), oracle.records[0]
@@ -118,7 +118,7 @@ def test_descent_in_the_basis_finds_what_varies_least():
         num_steps=20,
     )
     budget = Budget(1e3, 1e-6)
-    setup = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).accountant(), N)
+    setup = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
 
     @jax.jit
     def loss(protector: Stepwise) -> jax.Array:
@@ -153,7 +153,7 @@ class Unviewed(Stepwise):
 @pytest.mark.parametrize("epsilon", [0.3, 30.0])
 def test_rows_mapped_once_are_rows_mapped_at_every_step(epsilon):
     budget = Budget(epsilon, 1e-6)
-    setup = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).accountant(), N)
+    setup = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
     fields = {
         "scheduler": Decaying(jnp.log(jnp.array([0.5])), jnp.zeros(1)),
         "projector": Optax("sgd", {"learning_rate": jnp.log(jnp.array([2.0]))}),
@@ -195,7 +195,7 @@ def test_below_its_least_ratio_no_basis_is_bought_and_hardly_anything_is_paid():
 
 def test_of_more_features_than_it_turns_nothing_is_asked(monkeypatch):
     monkeypatch.setattr(eigenbasis_module, "MOST_FEATURES", D - 1)
-    here = Setup.create(MODEL, Budget(1.0, 1e-6).adjacency, Filter("zcdp", Budget(1.0, 1e-6)).accountant(), N)
+    here = Setup.create(MODEL, Budget(1.0, 1e-6).adjacency, Filter("zcdp", Budget(1.0, 1e-6)).price_list(), N)
     oracle = Oracle(ROWS, here, Ledger(jnp.array(0.0), here.cap), KeyNoise(*[jax.random.key(0)] * 2), jnp.array(0))
     features, strength = basis(1.0)(CENTRED, oracle)
     assert features is CENTRED

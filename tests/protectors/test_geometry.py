@@ -9,9 +9,9 @@ from l2p import private_train
 from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.reservation import limit_of
 from l2p.protectors import Decaying, Optax, PublicGeometry, Stepwise
 from l2p.run import run
@@ -20,7 +20,7 @@ from l2p.task import ArraySource, Rows
 
 MODEL, N, D, K = MODELS["logistic"], 2000, 12, 3
 BUDGET = Budget(1.0, 1e-6)
-SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).accountant(), N)
+SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), N)
 RANDOM = np.random.default_rng(0)
 MIXING = np.linalg.qr(RANDOM.normal(size=(D, D)))[0]
 
@@ -91,7 +91,7 @@ def test_with_every_direction_and_no_power_a_run_is_one_on_centred_rows():
     turned = geometry(0.0, directions=D)
     scale = float(jnp.linalg.norm(turned(D, SETUP)[0].basis.forward[:, 0]))
     scaled = ROWS.replace(x=(ROWS.x - turned.center[None, :]) * scale)
-    setup = dataclasses.replace(SETUP, cap=jnp.array(jnp.inf), accountant=Filter("gdp", Budget(1e4, 1e-6)).accountant())
+    setup = dataclasses.replace(SETUP, cap=jnp.array(jnp.inf), price_list=Filter("gdp", Budget(1e4, 1e-6)).price_list())
     params = [
         run(protector, jnp.zeros(D + 1), rows, setup, jax.random.key(0))[0]
         for protector, rows in ((stepping(geometry=turned), ROWS), (stepping(), scaled))

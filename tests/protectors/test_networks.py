@@ -16,7 +16,7 @@ from l2p.protectors.networks import apply_known, apply_mlp, init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.schedulers import Observation, ShareScheduler
 
-SETUP = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(0.5, 1e-6)).accountant(), 100)
+SETUP = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(0.5, 1e-6)).price_list(), 100)
 ROWS = Rows(jnp.zeros((100, 8)), jnp.zeros(100), jnp.ones(100))
 PLAIN = MixProjector(jnp.array([[0.5, 0.2]]), jnp.array([[0.5, 0.0, 0.0, 1.0, 0.0]]))
 SIZE, STD = 9, 0.3
@@ -73,7 +73,7 @@ def test_it_is_told_the_spectrum_that_was_bought():
 
 
 def test_they_are_told_the_sampling_rate():
-    sampled = Filter("rdp", Budget(0.5, 1e-6), Poisson(0.05), 20).accountant()
+    sampled = Filter("rdp", Budget(0.5, 1e-6), Poisson(0.05), 20).price_list()
     batches = Setup.create(Logistic(), Adjacency.ZERO_OUT, sampled, 100)
     ratio = update(told(RATE_AT), setup=batches) / update(PLAIN, setup=batches)
     np.testing.assert_allclose(jnp.log(ratio), standardize_rate(0.05), rtol=1e-4)

@@ -8,8 +8,8 @@ import pytest
 from l2p.features import FeatureMap
 from l2p.models import MODELS
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
 from l2p.protectors import LSTMProjector, LSTMScheduler, NormQuery, Stepwise
@@ -31,7 +31,7 @@ ROWS = rows_of(0)
 
 def setup(epsilon: float) -> Setup:
     budget = Budget(epsilon, 1e-6)
-    return Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).accountant(), N)
+    return Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
 
 
 def asked(epsilon: float, key: jax.Array, share: float = 0.1, step: int = 0):
@@ -65,7 +65,7 @@ def test_its_error_is_the_noise_it_paid_for():
 def test_it_takes_its_share_of_an_even_part_of_what_is_left():
     for step, charges_left in ((0, 6), (4, 2)):
         _, record = asked(1.0, jax.random.key(0), share=0.25, step=step)
-        np.testing.assert_allclose(record.cost, setup(1.0).accountant.budget * 0.25 / charges_left, rtol=1e-3)
+        np.testing.assert_allclose(record.cost, setup(1.0).price_list.budget * 0.25 / charges_left, rtol=1e-3)
 
 
 def test_a_noised_norm_is_never_negative():

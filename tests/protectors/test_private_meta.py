@@ -11,8 +11,8 @@ from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.oracle import Setup
 from l2p.privacy import Adjacency
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.sampling import Poisson
 from l2p.protectors import HAND_DESIGNED, Decaying, Optax, Stepwise
@@ -39,7 +39,7 @@ ROWS = rows_of(0)
 
 def setup(epsilon: float = 20.0, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Setup:
     budget = Budget(epsilon, 1e-5, adjacency)
-    return Setup.create(MODEL, adjacency, Filter("gdp", budget).accountant(), N)
+    return Setup.create(MODEL, adjacency, Filter("gdp", budget).price_list(), N)
 
 
 def query(noise_multiplier: float, num_outer: int = OUTER, clip_norm: float = CLIP) -> MetaDescent:

@@ -10,8 +10,8 @@ import pytest
 from l2p.features import FeatureMap
 from l2p.models import MODELS
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
 from l2p.protectors import RowLength
@@ -29,7 +29,7 @@ def stretched(spread: float, epsilon: float, spent: float = 0.0, seed: int = 0) 
     # As `Centering` would: a feature of mean 1/2 may have a variance of 1/4.
     before = FeatureMap(rows.x.mean(0), jnp.float32(TARGET / (D / 4.0) ** 0.5))
     budget = Budget(epsilon, 1e-6)
-    setup = Setup.create(MODELS["logistic"], budget.adjacency, Filter("gdp", budget).accountant(), N)
+    setup = Setup.create(MODELS["logistic"], budget.adjacency, Filter("gdp", budget).price_list(), N)
     noise = KeyNoise(jax.random.key(seed), jax.random.key(seed))
     after = CONSTANT(before, Oracle(rows, setup, Ledger(setup.cap * spent, setup.cap), noise, jnp.array(0)))
     return before, after, float(jnp.sqrt(after.squared_norms(rows.x)).mean())

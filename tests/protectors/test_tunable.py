@@ -11,8 +11,8 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.oracle import Setup
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
+from l2p.privacy.filter import Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.conditioning import value
 from l2p.protectors.tunable import around, combine, lift, partition, tunable, with_tuned
@@ -86,7 +86,7 @@ def test_a_lifted_method_runs_to_the_same_bits(name):
     assert all(leaf.shape == (3,) for leaf in jax.tree.leaves(lifted))
     generator = np.random.default_rng(0)
     rows = Rows(generator.random((60, 4)).astype(np.float32), generator.integers(0, 2, 60) * 1.0, np.ones(60))
-    planned = Filter("rdp", BUDGET, start.sampler, 5).accountant()
+    planned = Filter("rdp", BUDGET, start.sampler, 5).price_list()
     setup = Setup.create(Logistic(), BUDGET.adjacency, planned, 60)
     outcomes = [jax.jit(run)(one, jnp.zeros(5), rows, setup, jax.random.key(0))[0] for one in (start, lifted)]
     assert np.array_equal(*outcomes)

@@ -22,8 +22,8 @@ from l2p.fixed_point import MARGIN, ExactSum, Whole
 from l2p.models import INTERCEPT_COLUMN, Hinge, HuberSVM, Logistic, Square
 from l2p.oracle import Oracle, Setup, exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Ledger, convert
+from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise, Noise
-from l2p.privacy.prices import FIXED_SCHEDULES
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.agd import NUM_CANDIDATES
 from l2p.protectors.private_meta import MetaDescent
@@ -636,20 +636,20 @@ def test_event_prices_the_noise_as_in_float64(query, noise):
     rho = {"gaussian": 1 / 2, "gumbel": 1 / 8, "exponential": 1 / 2}[mechanism] / exact_noise**2
     order = convert.planned_order(BUDGET.epsilon, BUDGET.delta)
     truths = {"gdp": 1 / exact_noise**2, "zcdp": rho, "ctcdp": rho, "rdp": order * rho}
-    assert set(truths) == set(FullBatch.accountants) - {"basic", *FIXED_SCHEDULES}
+    assert set(truths) == set(covering(FullBatch())) - {"basic", *of_fixed_noise()}
     for name, truth in truths.items():
         if name == "gdp" and mechanism != "gaussian":
             with pytest.raises(InputError, match="gdp"):
-                Filter(name, BUDGET).accountant().price(event)
+                Filter(name, BUDGET).price_list().price(event)
         else:
-            price = float(Filter(name, BUDGET).accountant().price(event))
+            price = float(Filter(name, BUDGET).price_list().price(event))
             assert truth <= price <= truth * (1 + 3e-6)
 
 
 @ADDITIVE
 def test_more_noise_is_cheaper_and_its_gradient_says_so(query):
     name = "gdp" if query.mechanism == "gaussian" else "rdp"
-    accountant = Filter(name, BUDGET).accountant()
+    accountant = Filter(name, BUDGET).price_list()
     price = lambda noise: accountant.price(query.replace(noise_multiplier=noise).event())  # noqa: E731
     check_grads(price, (f32(1.7),), order=1, modes=["rev"], rtol=2e-2)
     assert float(jax.grad(price)(f32(1.7))) < 0
@@ -657,8 +657,8 @@ def test_more_noise_is_cheaper_and_its_gradient_says_so(query):
 
 def test_minimizer_costs_infinity_finds_the_minimum_and_is_no_sum():
     query = Minimizer(MODEL, jnp.zeros(D + 1), jnp.zeros(()))
-    for name in set(FullBatch.accountants) - set(FIXED_SCHEDULES):
-        assert float(Filter(name, BUDGET).accountant().price(query.event())) == math.inf
+    for name in set(covering(FullBatch())) - set(of_fixed_noise()):
+        assert float(Filter(name, BUDGET).price_list().price(query.event())) == math.inf
     rows = table(count=120)
     found = np.asarray(jax.jit(lambda rows: query.add(query.empty(), rows))(rows), float)
     assert np.array_equal(query.release(jnp.asarray(found), NoNoise(), Adjacency.ZERO_OUT), f32(found))
@@ -856,7 +856,7 @@ def maps(base):
     return Harmless(tuple(base.replace(**part) for part in parts))
 
 
-BASIC = Filter("basic", BUDGET).accountant()
+BASIC = Filter("basic", BUDGET).price_list()
 NOTHING = (np.nan, np.inf, -np.inf)
 POSITIVE = Refused((0.0, -CLIP, *NOTHING))
 NOT_NEGATIVE = Refused((-1e-3, *NOTHING))
@@ -945,7 +945,7 @@ def moved(query, field, value):
 def answered_at_all(query):
     """Whether the oracle grants it, what it charges, and the answer: 1 wherever one is given."""
     name = {"objective": "basic", "gaussian": "gdp"}.get(query.event().mechanism, "rdp")
-    setup = Setup.create(MODEL, BUDGET.adjacency, Filter(name, BUDGET).accountant(), N)
+    setup = Setup.create(MODEL, BUDGET.adjacency, Filter(name, BUDGET).price_list(), N)
     ledger = Ledger(f32(0), f32(1e6))  # room for all that has a price
     asked = Oracle(table(pad=0), setup, ledger, KeyNoise(jax.random.key(0)), jnp.zeros((), int))
     answer = asked.ask(query)
@@ -1002,7 +1002,7 @@ def test_a_static_field_that_means_nothing_raises_before_anything_runs(query, fi
     row = dict(next(fields for other, fields in RANGES if other is query))[field]
 
     def ask(rows):
-        setup = Setup.create(MODEL, BUDGET.adjacency, Filter("rdp", BUDGET).accountant(), N)
+        setup = Setup.create(MODEL, BUDGET.adjacency, Filter("rdp", BUDGET).price_list(), N)
         bad = moved(query, field, value)
         bad = bad.replace(setup=setup) if isinstance(query, MetaDescent) else bad
         ledger = Ledger(f32(0), setup.cap)

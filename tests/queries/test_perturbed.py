@@ -221,7 +221,7 @@ def test_a_release_learns():
 
 def test_a_second_query_is_refused_and_nothing_of_it_is_kept():
     protector = HAND_DESIGNED["objpert"](BUDGET).replace(num_steps=3)
-    setup = Setup.create(Logistic(), BUDGET.adjacency, Filter("basic", BUDGET).accountant(), 600)
+    setup = Setup.create(Logistic(), BUDGET.adjacency, Filter("basic", BUDGET).price_list(), 600)
     rows = jax.tree.map(jnp.asarray, table())
     params, ended, (_, (record,)), _ = jax.jit(run)(protector, jnp.zeros(D + 1), rows, setup, jax.random.key(0))
     assert record.granted.tolist() == [True, False, False]

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from l2p.errors import InputError
 from l2p.json_fields import strict, violation
 from l2p.privacy import sampling
+from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import html, text
 from l2p.privacy.card.events import decode_events
 from l2p.privacy.card.plots import Granted
 from l2p.privacy.events import Adjacency, Answered
-from l2p.privacy.prices import FIXED_SCHEDULES
 
 if TYPE_CHECKING:
-    from l2p.privacy.accountants import Filter
+    from l2p.privacy.filter import Filter
 
 #: That a card may list: as many steps as a run may be asked to take, with some queries each.
 MOST_QUERIES = 2**22
@@ -48,7 +48,7 @@ class Card:
       mechanisms: {query, mechanism, count, clip_norm [low, high], noise_multiplier [low, high]} per kind of query.
       events: every granted query exactly as it was asked (`encode_events`): enough to price the run again.
       envelope: the noise below which no query would have been answered, in the same form; None unless `accountant` is
-        one of fixed noise (`prices.FIXED_SCHEDULES`), which certifies that and not the events.
+        one of fixed noise (`accountants.of_fixed_noise`), which certifies that and not the events.
       steps, max_steps, stop_reason: steps done and allowed; "budget" or "max_steps".
       randomness: where the noise came from.
       seed_policy: one of `SEED_POLICY`.
@@ -100,7 +100,7 @@ class Card:
 
     def filter(self) -> "Filter":
         """The filter that stopped the run, rebuilt: it prices `answered` again."""
-        from l2p.privacy.accountants import Filter
+        from l2p.privacy.filter import Filter
 
         sampler = sampling.from_json(self.sampler)
         if self.envelope is None:
@@ -205,9 +205,9 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
     except InputError as error:
         yield "sampler", str(error).rstrip(".")
     else:
-        if card.accountant not in sampler.accountants:
+        if card.accountant not in covering(sampler):
             yield "accountant", f"{card.accountant} cannot price {sampler}"
-    if (card.envelope is None) is (card.accountant in FIXED_SCHEDULES):
+    if (card.envelope is None) is (card.accountant in of_fixed_noise()):
         belongs = "lacks the envelope that it certifies" if card.envelope is None else "certifies no envelope"
         yield "envelope", f"accountant {card.accountant} {belongs}"
     yield from _contradicting_events(card)

@@ -8,7 +8,7 @@ from typing import Protocol
 _WIDTH, _HEIGHT = 640, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 628, 30, 216
 #: Points or bars in a figure; a longer run is thinned, so that a card stays small.
-_MOST = 300
+_MAX_POINTS = 300
 _COLOURS = 4
 Point = tuple[float, float]
 
@@ -85,7 +85,7 @@ def spending(trace: Sequence[Granted], limit: float) -> str:
         return _BOTTOM - (_BOTTOM - _TOP) * share / top
 
     paid, bars = [], []
-    size = math.ceil(len(steps) / _MOST)
+    size = math.ceil(len(steps) / _MAX_POINTS)
     before = 0.0
     for start in range(0, len(steps), size):
         group = steps[start : start + size]
@@ -141,9 +141,9 @@ def _bar(left: float, right: float, low: float, high: float) -> str:
 
 def _thin(points: list[Point]) -> list[Point]:
     """The points, or the lowest and the highest of each stretch where there are too many to tell apart."""
-    if len(points) <= _MOST:
+    if len(points) <= _MAX_POINTS:
         return points
-    size = math.ceil(2 * len(points) / _MOST)
+    size = math.ceil(2 * len(points) / _MAX_POINTS)
     stretches = [points[start : start + size] for start in range(0, len(points), size)]
     lowest_and_highest = ({min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])} for part in stretches)
     return [point for pair in lowest_and_highest for point in sorted(pair)]

@@ -9,10 +9,10 @@ import pytest
 
 from l2p.errors import InputError
 from l2p.models import Logistic, Square
-from l2p.privacy.accountants import Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency, Event
-from l2p.privacy.prices import Accountant
+from l2p.privacy.filter import Filter
+from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 from l2p.protectors import HAND_DESIGNED
 from l2p.task import Rows
@@ -40,11 +40,11 @@ def test_tasks_of_every_sampling_rate_have_budgets_of_their_own(monkeypatch):
     found = budgets_of_shapes(config, DPSGD)
     assert list(found) == list(config.shapes[:3])  # the last is the first again
     first, second, third = found.values()
-    assert [simulated.accountants.sampler.rate() for simulated in (first, second)] == [0.1, 0.3]
+    assert [simulated.price_lists.sampler.rate() for simulated in (first, second)] == [0.1, 0.3]
     assert first is third
     plain = list(budgets_of_shapes(dataclasses.replace(CONFIG, num_features=(3, 4)), DPSGD).values())
     assert plain[0] is plain[1]
-    assert plain[0].accountants.sampler == DPSGD.sampler
+    assert plain[0].price_lists.sampler == DPSGD.sampler
 
 
 def test_only_mu_n_matters_where_it_does():
@@ -65,15 +65,15 @@ def test_tasks_get_the_signal_they_drew_to_half_a_spacing_and_rows_that_make_up_
     found = jax.vmap(lambda setup: setup.log_signal)(setups)
     np.testing.assert_allclose(found, SIGNALS, atol=0.55 * 5.0 / 16)
     np.testing.assert_allclose(rows.mask.sum(1), 10_000, rtol=1e-5)
-    assert setups.accountant.sampler == Poisson(0.05)
-    assert np.array_equal(setups.cap, setups.accountant.budget)
+    assert setups.price_list.sampler == Poisson(0.05)
+    assert np.array_equal(setups.cap, setups.price_list.budget)
     assert np.isinf(planned.simulate(BATCH, Logistic(), capped=False)[1].cap).all()
 
 
 def test_every_simulated_budget_is_one_that_a_filter_would_plan(planned):
     epsilon = epsilon_for(CONFIG, DPSGD, 2.0)
-    real = Filter("rdp", Budget(epsilon, 1e-8), DPSGD.sampler, 20).accountant()
-    first = jax.tree.map(lambda leaf: leaf[0], planned.accountants)
+    real = Filter("rdp", Budget(epsilon, 1e-8), DPSGD.sampler, 20).price_list()
+    first = jax.tree.map(lambda leaf: leaf[0], planned.price_lists)
     for name in ("budget", "order", "coefficients"):
         jax.tree.map(np.testing.assert_array_equal, getattr(first, name), getattr(real, name))
 
@@ -81,14 +81,14 @@ def test_every_simulated_budget_is_one_that_a_filter_would_plan(planned):
 def test_tabled_noise_is_paid_for_and_hardly_more_than_the_least(planned):
     shares = np.geomspace(2e-6, 1.0, 1999, dtype=np.float32)
 
-    def at(accountant):
-        costs = accountant.budget * shares
-        tabled = accountant.noise_multiplier(costs, sampled=True)
-        least = jax.vmap(lambda cost: Accountant.noise_multiplier(accountant, cost, sampled=True))(costs)
-        price = jax.vmap(lambda noise: accountant.price(Event("gaussian", noise), sampled=True))(tabled)
+    def at(price_list):
+        costs = price_list.budget * shares
+        tabled = price_list.noise_multiplier(costs, sampled=True)
+        least = jax.vmap(lambda cost: PriceList.noise_multiplier(price_list, cost, sampled=True))(costs)
+        price = jax.vmap(lambda noise: price_list.price(Event("gaussian", noise), sampled=True))(tabled)
         return price / costs, tabled / least
 
-    paid, ratio = jax.jit(jax.vmap(at))(jax.tree.map(lambda leaf: leaf[jnp.array([0, 8, 16])], planned.accountants))
+    paid, ratio = jax.jit(jax.vmap(at))(jax.tree.map(lambda leaf: leaf[jnp.array([0, 8, 16])], planned.price_lists))
     assert float(paid.max()) <= 1.0
     assert float(ratio.max()) < 1.005
 
@@ -116,7 +116,7 @@ def test_permutation_epochs_are_planned_too(monkeypatch):
     start = sized(DPSGD.replace(sampler=PermutationEpochs(2500, 10_000)), 48)
     found = budgets_for(dataclasses.replace(CONFIG, accountant="gdp"), start)
     assert isinstance(found, Planned)
-    assert found.accountants.sampler.steps_per_charge == 4
+    assert found.price_lists.sampler.steps_per_charge == 4
 
 
 def test_an_accountant_without_a_theorem_for_the_sampler_is_refused():

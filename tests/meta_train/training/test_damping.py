@@ -6,8 +6,8 @@ import pytest
 
 from l2p.models import MODELS
 from l2p.oracle import Setup
-from l2p.privacy.accountants import accountant_for_mu
 from l2p.privacy.events import Adjacency
+from l2p.privacy.filter import price_list_for_mu
 from l2p.protectors import Decaying, Optax, Stepwise
 from l2p.run import run
 from l2p.simulate import mean_loss
@@ -31,7 +31,7 @@ def final_loss(log_rate: jax.Array, rows: Rows, key: jax.Array, limit: float | N
         Optax("sgd", {"learning_rate": log_rate[None]}),
         num_steps=STEPS,
     )
-    setup = Setup.create(MODEL, Adjacency.ZERO_OUT, accountant_for_mu("gdp", jnp.array(1e4)), N)
+    setup = Setup.create(MODEL, Adjacency.ZERO_OUT, price_list_for_mu("gdp", jnp.array(1e4)), N)
     params, _, _, _ = run(damped(protector, limit), MODEL.init(D), rows, setup, key)
     return jnp.log(mean_loss(params, MODEL, rows))
 

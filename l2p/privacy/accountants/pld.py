@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from l2p.errors import InputError
-from l2p.privacy import convert
-from l2p.privacy.accountants import Filter
-from l2p.privacy.budget import Budget
+from l2p.privacy.accountants.base import FixedTrace
+from l2p.privacy.accountants.families import ENVELOPE, EnvelopeOnly
+from l2p.privacy.accountants.gdp import ACCOUNTANT as GDP
 from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.sampling import FullBatch, PermutationEpochs, Poisson, Sampler
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # 1e-3; above `_COARSEST` rounding shows although the losses are large.
 _SHARE, _COARSEST = 0.05, 1e-3
 # No query's losses take more than about this many points: where they are long, they are not small either.
-_MOST_POINTS = 2e5
+_MAX_POINTS = 2e5
 # Noise multipliers are rounded down to this relative grid, so that nearly equal queries are composed together.
 _GRID = 1e-6
 # Of delta, what truncating tails may add over all compositions.
@@ -44,47 +44,71 @@ class _Kind(NamedTuple):
     noise_multiplier: float
 
 
-def pld(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency, delta: float) -> float:
-    """Epsilon at delta by privacy loss distributions, in nats: the sharpest there is. Losses are rounded up.
+class PrivacyLossDistributions(EnvelopeOnly):
+    """The sharpest there is. Losses are rounded up.
 
     Gaussian queries on all rows, or by epochs, are one Gaussian query together, which is exact without any grid.
 
     Poisson batches are priced under zero_out and add_remove only. Under replace_one, dp-accounting composes the pair
     (1 - q) N(0, m^2) + q N(-+1, m^2), of which we know no proof that it is the worst one (Lebeda, Regehr, Kamath &
     Steinke 2024 on such traps), and measures m by the clipping norm, not by the sensitivity of 2 clipping norms.
+    Refused is also a delta so small that float64 cannot tell it from rounding (4e-15, and 2e-16 for each query).
 
-    Raises:
-      InputError: no pair of distributions is proved for this sampler, adjacency or mechanism; or delta is so small
-        that float64 cannot tell it from rounding (4e-15, and 2e-16 for each query).
-
-    >>> round(pld([Answered(1, "gaussian", 20.0)] * 50, Poisson(1000 / 30400), Adjacency.ZERO_OUT, 1e-8), 4)
+    >>> trace = [Answered(1, "gaussian", 20.0)] * 50
+    >>> round(ACCOUNTANT.epsilon_of(FixedTrace(trace, Poisson(1000 / 30400), Adjacency.ZERO_OUT, 1e-8)), 4)
     0.0528
     """
-    budget = Budget(1.0, delta, adjacency)
-    sampler.check(budget.adjacency)
-    if any(query.mechanism == "none" or not query.noise_multiplier > 0 for query in answered):
-        return math.inf
-    if any(query.mechanism == "objective" for query in answered):
-        raise InputError(
-            "an objective perturbation is (epsilon, delta)-private as a whole, and of its privacy loss distribution "
-            "nothing more is proved; choose accountant basic."
-        )
-    if not isinstance(sampler, Poisson) and all(query.mechanism == "gaussian" for query in answered):
-        return _one_gaussian(answered, sampler, budget)
-    kinds = _kinds(answered, sampler, budget)
-    if not kinds:
-        return 0.0
+
+    name = row = "pld"
+    theorem = f"Privacy loss distribution {ENVELOPE} (composition by dp-accounting; Koskela, Jalko & Honkela 2020)."
+    samplers = (Poisson,)  # on all rows `gdp` is as sharp, and a filter
+    counts = "privacy loss distributions, by dp-accounting"
+    trains = False
+
+    def covers(self, sampler: Sampler, adjacency: Adjacency, mechanism: str = "gaussian") -> bool:
+        proved = adjacency is not Adjacency.REPLACE_ONE and mechanism == "gaussian"
+        return proved and super().covers(sampler, adjacency, mechanism)
+
+    def epsilon_of(self, trace: FixedTrace) -> float:
+        answered, sampler = trace.answered, trace.sampler
+        sampler.check(trace.budget.adjacency)
+        if any(query.mechanism == "none" or not query.noise_multiplier > 0 for query in answered):
+            return math.inf
+        if any(query.mechanism == "objective" for query in answered):
+            raise InputError(
+                "an objective perturbation is (epsilon, delta)-private as a whole, and of its privacy loss "
+                "distribution nothing more is proved; choose accountant basic."
+            )
+        if not isinstance(sampler, Poisson) and all(query.mechanism == "gaussian" for query in answered):
+            return _one_gaussian(trace)
+        kinds = _kinds(answered, sampler, trace.budget.adjacency)
+        return _composed(kinds, sampler.rate(), trace.delta) if kinds else 0.0
+
+
+ACCOUNTANT = PrivacyLossDistributions()
+
+
+def _one_gaussian(trace: FixedTrace) -> float:
+    if isinstance(trace.sampler, (FullBatch, PermutationEpochs)):
+        return GDP.epsilon_of(trace)
+    raise InputError(
+        f"no privacy loss distribution is proved for {trace.sampler}, so none can be composed; choose accountant rdp, "
+        "or Poisson sampling."
+    )
+
+
+def _composed(kinds: Counter[_Kind], rate: float, delta: float) -> float:
+    """Epsilon at delta of all these queries together."""
     rounding = _ROUNDING_BASE + _ROUNDING * kinds.total()
     if rounding > delta / 2:
         raise InputError(
             f"losses of {kinds.total()} queries are composed in float64, whose rounding drowns a delta of {delta:g}; "
             f"choose accountant rdp, or delta of at least {2 * rounding:.2g}."
         )
-    interval = _interval(kinds, sampler.rate())
+    interval = _interval(kinds, rate)
     tail = min(1e-15, _TRUNCATED * delta / (2 * len(kinds)))
     parts = [
-        _losses(kind, sampler.rate(), interval).self_compose(count, tail_mass_truncation=tail)
-        for kind, count in kinds.items()
+        _losses(kind, rate, interval).self_compose(count, tail_mass_truncation=tail) for kind, count in kinds.items()
     ]
     # Short ones first: the cost of a composition is that of its longer part.
     while len(parts) > 1:
@@ -95,25 +119,14 @@ def pld(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency, de
     return math.inf if math.isnan(epsilon) else epsilon  # a loss too large for a float
 
 
-def _one_gaussian(answered: Sequence[Answered], sampler: Sampler, budget: Budget) -> float:
-    """Also of a fixed-size sampler's trace, if only to be refused by the filter."""
-    if isinstance(sampler, (FullBatch, PermutationEpochs)):
-        spent = Filter("gdp", budget, sampler).spent(answered)
-        return convert.gdp_epsilon(math.nextafter(math.sqrt(spent), math.inf), budget.delta) if spent else 0.0
-    raise InputError(
-        f"no privacy loss distribution is proved for {sampler}, so none can be composed; choose accountant rdp, or "
-        "Poisson sampling."
-    )
-
-
-def _kinds(answered: Sequence[Answered], sampler: Sampler, budget: Budget) -> Counter[_Kind]:
+def _kinds(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency) -> Counter[_Kind]:
     """How often each query was asked; Gaussian queries on all rows as one."""
     if not isinstance(sampler, (FullBatch, Poisson)):
         raise InputError(
             f"no privacy loss distribution of these mechanisms is proved for {sampler}; choose accountant rdp or zcdp."
         )
     amplified = isinstance(sampler, Poisson)
-    if amplified and budget.adjacency is Adjacency.REPLACE_ONE:
+    if amplified and adjacency is Adjacency.REPLACE_ONE:
         raise InputError(
             "the pair of distributions that dp-accounting composes for Poisson batches under replace_one is not proved "
             "to be the worst, so its epsilon might be too low; choose accountant rdp, or adjacency zero_out."
@@ -147,11 +160,11 @@ def _interval(kinds: Counter[_Kind], rate: float) -> float:
     for (_, sampled, noise_multiplier), count in kinds.items():
         mu, share = 1 / noise_multiplier, rate if sampled else 1.0
         # Root mean square of ln(1 - q + q e^(mu z - mu^2 / 2)) for small mu; too little for large ones, but then
-        # `_COARSEST` or `_MOST_POINTS` decides.
+        # `_COARSEST` or `_MAX_POINTS` decides.
         squares += count * (share * min(mu, 1.0)) ** 2
         # dp-accounting keeps normal variables up to 10 standard deviations.
         longest = max(longest, 10 * mu if share == 1 else math.log1p(share * math.expm1(min(10 * mu, 500.0))))
-    return max(min(_SHARE * math.sqrt(squares / kinds.total()), _COARSEST), longest / _MOST_POINTS)
+    return max(min(_SHARE * math.sqrt(squares / kinds.total()), _COARSEST), longest / _MAX_POINTS)
 
 
 def _losses(kind: _Kind, rate: float, interval: float) -> "PrivacyLossDistribution":

@@ -1,0 +1,125 @@
+"""One objective perturbation, (epsilon, delta)-private as a whole: it takes the whole budget, and nothing composes."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p import struct
+from l2p.errors import InputError
+from l2p.privacy import convert
+from l2p.privacy.accountants.base import FixedTrace, RunAccountant, Terms
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Event
+from l2p.privacy.prices import PriceList, coefficient_of, float32_down, float32_up
+from l2p.privacy.sampling import FullBatch
+
+# What the query costs of its budget: nearly all, so that with rounding there is room for one, not two.
+_WHOLE = 1 - 2.0**-19
+_COEFFICIENTS = {"objective": 1.0}
+
+
+@struct.dataclass
+class WholePriceList(PriceList):
+    """Prices of one objective perturbation, which is all or nothing.
+
+    Attributes:
+      least: f32[], 1 / epsilon of the budget, rounded up: the least noise multiplier that is granted.
+      log_delta: f32[], logarithm of the budget's delta, rounded down: the most that may be calibrated for.
+      signal: f32[], mu of one Gaussian query with this budget.
+    """
+
+    least: jax.Array = struct.field(kw_only=True)
+    log_delta: jax.Array = struct.field(kw_only=True)
+    signal: jax.Array = struct.field(kw_only=True)
+
+    def price(
+        self, event: Event, sampled: bool = False, step: jax.Array | None = None, slot: int | None = None
+    ) -> jax.Array:
+        del sampled, step, slot
+        multiplier = jnp.asarray(event.noise_multiplier, jnp.float32)
+        if event.mechanism == "none":
+            return jnp.full_like(multiplier, jnp.inf)
+        coefficient_of(self.name, self.coefficients, event.mechanism)  # refuses all others
+        covered = (multiplier >= self.least) & (event.log_delta <= self.log_delta)
+        return jnp.where(covered, self.budget * (1 - (1 - _WHOLE) / 2), jnp.inf)
+
+    def noise_multiplier(
+        self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian", sampled: bool = False
+    ) -> jax.Array:
+        """f32[], 1 / epsilon of the budget, whatever the cost: it is all or nothing."""
+        del sampled
+        coefficient_of(self.name, self.coefficients, mechanism)
+        return jnp.broadcast_to(self.least, jnp.shape(cost))
+
+    @property
+    def mu(self) -> jax.Array:
+        return self.signal
+
+
+class Basic(RunAccountant):
+    """Counts epsilon of a single query, at the budget's delta."""
+
+    name = "basic"
+    row = None
+    unit = "epsilon"
+    theorem = (
+        "Objective perturbation: a single query that is (epsilon, delta)-private as a whole and takes the whole "
+        "budget, so that nothing is composed (Kifer, Smith & Thakurta 2012; for generalized linear models, Redberg, "
+        "Koskela & Wang 2023)."
+    )
+    samplers = (FullBatch,)
+    coefficients = _COEFFICIENTS
+    counts = "epsilon, of one `objective` query that takes all of it"
+    budgeting = "epsilon itself, at delta"
+    on_adaptive = "nothing is left to depend"
+    default = True
+    composes = False
+
+    def limit(self, terms: Terms) -> float:
+        return terms.budget.epsilon
+
+    def epsilon(self, spent: float, terms: Terms) -> float:
+        return self.limit(terms) if spent <= self.limit(terms) else math.inf
+
+    def mu(self, budget: Budget) -> float:
+        """What such a run's protector is told of its budget; it asks no Gaussian query."""
+        return convert.gdp_mu(budget.epsilon, budget.delta)
+
+    def price_list(self, terms: Terms, limit: float) -> WholePriceList:
+        base = super().price_list(terms, limit)
+        epsilon, delta = terms.budget.epsilon, terms.budget.delta
+        return WholePriceList(
+            base.name,
+            base.coefficients,
+            base.budget,
+            base.order,
+            base.sampler,
+            base.neighbours,
+            base.sampled_price,
+            least=jnp.asarray(float32_up(math.nextafter(1 / epsilon, math.inf))),
+            log_delta=jnp.asarray(np.nextafter(np.float32(math.log(delta)), np.float32(-np.inf))),
+            signal=jnp.asarray(float32_down(convert.gdp_mu(epsilon, delta))),
+        )
+
+    def prices(
+        self, terms: Terms, mechanism: str, noise_multiplier: np.ndarray, sampled: bool, tail: float = math.inf
+    ) -> np.ndarray:
+        del sampled, tail
+        multiplier = np.asarray(noise_multiplier, np.float64)
+        if mechanism == "none":
+            return np.full(multiplier.shape, np.inf)
+        coefficient_of(self.name, self.coefficients, mechanism)  # refuses all others
+        # As `WholePriceList`, whose multiplier is above 1 / epsilon by a rounding at least.
+        limit = self.limit(terms)
+        return np.where(multiplier * limit >= 1.0, _WHOLE * limit, np.inf)
+
+    def epsilon_of(self, trace: FixedTrace) -> float:
+        raise InputError(
+            "an objective perturbation is (epsilon, delta)-private at the delta that it was calibrated for, which a "
+            "trace does not tell; its epsilon is that of the budget on its card."
+        )
+
+
+ACCOUNTANT = Basic()

@@ -1,0 +1,79 @@
+"""The tables of docs/accounting.md that the accountants themselves fill.
+
+    python -m l2p.privacy.accountants.tables docs/accounting.md
+
+writes them anew, each between its two marks.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from l2p.errors import InputError
+from l2p.privacy.accountants import for_runs
+from l2p.privacy.accountants.base import RunAccountant
+from l2p.privacy.events import MECHANISMS, Adjacency
+from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
+
+#: What writes them.
+COMMAND = "python -m l2p.privacy.accountants.tables docs/accounting.md"
+#: One sampler of each kind, to ask accountants about.
+EXAMPLES: tuple[Sampler, ...] = (
+    FullBatch(),
+    Poisson(0.05),
+    FixedSize(10, 200),
+    PermutationEpochs(10, 200),
+)
+
+
+def theorems() -> str:
+    """What each accountant counts, how a budget becomes its cap, and whether noise may depend on earlier answers."""
+    rows = [(f"`{one.name}`", one.counts, one.budgeting, one.on_adaptive) for one in for_runs()]
+    return _table(("accountant", "counts", "budget", "for noise that depends on answers"), rows)
+
+
+def coverage() -> str:
+    """Under which neighbours each accountant covers each sampler, and which mechanisms it prices in a run."""
+    rows = [
+        (f"`{one.name}`", *(_neighbours(one, sampler) for sampler in EXAMPLES), ", ".join(_mechanisms(one)))
+        for one in for_runs()
+    ]
+    return _table(("accountant", *(sampler.name for sampler in EXAMPLES), "mechanisms"), rows)
+
+
+def written(page: str) -> str:
+    """The page with both tables as they are now.
+
+    Raises:
+      InputError: a table's marks are missing.
+    """
+    for name, table in (("theorems", theorems()), ("coverage", coverage())):
+        begin, end = f"<!-- {name}: {COMMAND} -->\n", f"<!-- end of {name} -->"
+        before, found, rest = page.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not found or not closed:
+            raise InputError(
+                f"the page lacks the lines {begin.strip()} and {end}, between which its table belongs; put them in."
+            )
+        page = before + begin + table + end + after
+    return page
+
+
+def _neighbours(accountant: RunAccountant, sampler: Sampler) -> str:
+    covered = [one for one in Adjacency if any(accountant.covers(sampler, one, name) for name in MECHANISMS)]
+    return "all" if covered == list(Adjacency) else ", ".join(f"`{one}`" for one in covered) or "–"
+
+
+def _mechanisms(accountant: RunAccountant) -> list[str]:
+    asked = [(sampler, adjacency) for sampler in EXAMPLES for adjacency in Adjacency]
+    return [f"`{name}`" for name in MECHANISMS if any(accountant.covers(*where, name) for where in asked)]
+
+
+def _table(header: tuple[str, ...], rows: Iterable[Iterable[str]]) -> str:
+    first, *rest = (f"| {' | '.join(cells)} |\n" for cells in (header, *rows))
+    return "".join([first, "|---" * len(header) + "|\n", *rest])
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")

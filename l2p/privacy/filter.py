@@ -1,0 +1,185 @@
+"""What stops one run: an accountant set up for a budget and a sampler, in float64, before the run and after it.
+
+`Filter.price_list` decides inside the run, in float32; `spent` and `certify` price the trace again with every operation
+rounded up.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.errors import InputError
+from l2p.privacy.accountants import either, find, for_runs
+from l2p.privacy.accountants.base import SINH_RHO, RunAccountant, Terms
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Answered
+from l2p.privacy.prices import PriceList
+from l2p.privacy.renyi import Neighbours
+from l2p.privacy.sampling import FullBatch, Sampler
+
+
+@dataclasses.dataclass(frozen=True)
+class Filter:
+    """One accountant, planned for one budget and one sampler, in float64.
+
+    Attributes:
+      name: of the accountant, one of `accountants.run_names()`.
+      budget: the target, with its adjacency.
+      sampler: which rows the queries of a step read.
+      num_steps: T, public; plans the Renyi order of sampled runs, which T equal steps then make best use of.
+      fixed_order: the Renyi order itself, where it was planned before, as a card says.
+
+    Raises:
+      InputError: there is no theorem for this combination.
+
+    >>> filter = Filter("gdp", Budget(0.1, 1e-8))
+    >>> round(filter.limit, 7), round(filter.spent([Answered(1, "gaussian", 100.0)] * 2), 9)
+    (0.0004739, 0.0002)
+    """
+
+    name: str
+    budget: Budget
+    sampler: Sampler = FullBatch()  # noqa: RUF009 - frozen
+    num_steps: int | None = None
+    fixed_order: float | None = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse what has no theorem."""
+        self.accountant.check(self.sampler, self.budget.adjacency)
+
+    @property
+    def accountant(self) -> RunAccountant:
+        """The theorem and its prices."""
+        return find(self.name)
+
+    @property
+    def theorem(self) -> str:
+        """Why the cap holds."""
+        return self.accountant.theorem
+
+    @property
+    def unit(self) -> str:
+        """What prices are counted in."""
+        return self.accountant.unit_at(self.order)
+
+    @functools.cached_property
+    def neighbours(self) -> Neighbours | None:
+        """Which divergence prices a sampled Gaussian."""
+        return self.sampler.neighbours(self.budget.adjacency)
+
+    @functools.cached_property
+    def order(self) -> float:
+        """The order at which divergences are counted; infinite for measures of all orders."""
+        if self.fixed_order is not None and self.accountant.at_order:
+            return self.fixed_order
+        return self.accountant.order(self.budget, self.sampler, self.num_steps)
+
+    @property
+    def terms(self) -> Terms:
+        """What prices depend on beside the query."""
+        return Terms(self.budget, self.sampler, self.order)
+
+    @functools.cached_property
+    def limit(self) -> float:
+        """The cap, rounded down, in the accountant's own unit."""
+        return self.accountant.limit(self.terms)
+
+    @functools.cached_property
+    def coefficients(self) -> dict[str, float]:
+        """Mechanism to its price on all rows at noise multiplier 1."""
+        return self.accountant.coefficients_at(self.order)
+
+    def price_list(self) -> PriceList:
+        """The part that decides inside a run: budget rounded down, prices rounded up, in float32.
+
+        >>> prices = Filter("zcdp", Budget(0.1, 1e-8)).price_list()
+        >>> prices.name, round(float(prices.mu), 4)
+        ('zcdp', 0.0204)
+        """
+        return self.accountant.price_list(self.terms, self.limit)
+
+    def prices(self, mechanism: str, noise_multiplier: np.ndarray, sampled: bool, tail: float = math.inf) -> np.ndarray:
+        """f64[n], each rounded up; infinite where the multiplier is NaN or not above 0, or a precondition fails."""
+        return self.accountant.prices(self.terms, mechanism, noise_multiplier, sampled, tail)
+
+    def spent(self, answered: Iterable[Answered]) -> float:
+        """What a trace cost, in float64, rounded up; infinite if any answer had no noise to speak of.
+
+        With permutation epochs a row meets one step of each epoch, so an epoch costs what its costliest step costs.
+        """
+        return self.accountant.spent(self.terms, answered)
+
+    def epsilon(self, spent: float) -> float:
+        """Epsilon at `budget.delta` of a run that cost `spent`, rounded up, if its noise was fixed in advance.
+
+        For noise that depended on earlier answers this is no guarantee: `certify` then reports the cap.
+
+        >>> round(Filter("gdp", Budget(0.1, 1e-8)).epsilon(0.0001), 3)
+        0.044
+        """
+        # Where no query was answered, the conversions at a fixed order would still charge for delta.
+        return 0.0 if spent == 0 else self.accountant.epsilon(spent, self.terms)
+
+    def certify(self, answered: Sequence[Answered], adaptive: bool) -> float:
+        """The epsilon that a finished run may print at `budget.delta`; never above `budget.epsilon`.
+
+        Args:
+          answered: every granted query, in order.
+          adaptive: whether any noise, or when the run stopped, depended on earlier answers; then the theorem covers
+            the cap and not "what was spent so far".
+
+        Raises:
+          RuntimeError: the trace costs more than the cap, which a run of this library cannot reach.
+
+        >>> Filter("gdp", Budget(0.1, 1e-8)).certify([Answered(1, "gaussian", 100.0)], adaptive=True)
+        0.1
+        """
+        total = self.spent(answered)
+        if not total <= self.limit:
+            raise RuntimeError(
+                f"the {self.name} accountant's float64 check finds {total!r} spent of {self.limit!r}, so {self.budget} "
+                "does not hold; withhold the result and report this as a bug."
+            )
+        if adaptive:
+            return self.budget.epsilon
+        # Staying within the cap proves budget.epsilon by itself, so an upward rounding beyond it may be dropped.
+        return min(self.epsilon(total), self.budget.epsilon)
+
+
+def price_list_for_mu(name: str, mu: jax.Array) -> PriceList:
+    """A full-batch price list with the cap of one Gaussian query at noise multiplier 1 / mu, for simulated budgets.
+
+    Meta-training has no (epsilon, delta): it draws mu f32[] itself, which may be traced.
+
+    >>> round(float(price_list_for_mu("zcdp", jnp.float32(0.1)).budget), 6)
+    0.005
+    """
+    accountant = find(name)
+    if not accountant.by_mu:
+        able = [one.name for one in for_runs() if one.by_mu]
+        raise InputError(f"accountant {name!r} depends on (epsilon, delta) beyond its cap; choose {either(able)}.")
+    # Without an order there is none that sinh-normal tails could be checked up to.
+    prices = {mechanism: price for mechanism, price in accountant.coefficients.items() if mechanism not in SINH_RHO}
+    coefficients = {mechanism: jnp.float32(price) for mechanism, price in prices.items()}
+    return PriceList(name, coefficients, prices["gaussian"] * jnp.square(mu), jnp.float32(jnp.inf))
+
+
+def default_accountant(mechanisms: Iterable[str], sampler: Sampler = FullBatch()) -> str:  # noqa: B008 - frozen
+    """The tightest filter here that prices all of these mechanisms under this sampler.
+
+    >>> default_accountant({"gaussian"}), default_accountant({"gaussian", "gumbel"})
+    ('gdp', 'rdp')
+    """
+    asked = set(mechanisms) - {"none"}
+    usual = [one for one in for_runs() if one.default]
+    for one in usual:
+        if isinstance(sampler, one.samplers) and asked <= set(one.coefficients):
+            return one.name
+    # No theorem covers these together: the last that prices one of them says so when it is asked for the others.
+    general = max(usual, key=lambda one: len(one.coefficients))
+    return next((one.name for one in reversed(usual) if asked & set(one.coefficients)), general.name)
