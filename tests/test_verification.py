@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from l2p import checkpoint
+from l2p.checkpoints import checkpoint
 from l2p.cli import main
-from l2p.privacy import THEOREM
+from l2p.privacy.accountants import find
 from l2p.privacy.card import SEED_POLICY, versions
 from l2p.privacy.sampling import Poisson
 from tests.later import others_later
@@ -218,7 +218,7 @@ EDITS = {
     "accountant": ("noisygd", set_("accountant", to="zcdp"), "the theorem of gdp"),
     "accountant and theorem": (
         "noisygd",
-        both(set_("accountant", to="zcdp"), set_("theorem", to=THEOREM["zcdp"])),
+        both(set_("accountant", to="zcdp"), set_("theorem", to=find("zcdp").theorem)),
         "costs more than its cap",
     ),
     "accountant of a paper": (
@@ -226,7 +226,7 @@ EDITS = {
         both(set_("accountant", to="rdp"), set_("envelope", to=None)),
         "calibrated by accountant 'strong_composition'",
     ),
-    "theorem": ("noisygd", set_("theorem", to=THEOREM["rdp"]), "but the theorem of rdp"),
+    "theorem": ("noisygd", set_("theorem", to=find("rdp").theorem), "but the theorem of rdp"),
     "order": ("agd", set_("order", to=30.0), "counts at order 30.0, but rdp fixes"),
     "an order where there is none": ("noisygd", set_("order", to=30.0), "counts at order 30.0, but gdp fixes None"),
     # On which table.
