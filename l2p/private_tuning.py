@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from l2p import intake, struct
-from l2p.api import check, open_ledger, plan_run, private_train
+from l2p.api import open_ledger, private_train
 from l2p.checkpoints.lookup import Resolved
 from l2p.errors import InputError
 from l2p.models import MODELS, NAMES, find_model
@@ -23,6 +23,7 @@ from l2p.privacy.card import Card
 from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.reservation import cost_of_best, count, held
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
+from l2p.private_run import check, plan_run
 from l2p.protector import Protector
 from l2p.protectors.schedulers import SLACK
 from l2p.queries import CorrectCount

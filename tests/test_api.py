@@ -14,7 +14,7 @@ import safetensors
 import scipy.stats
 
 import l2p
-from l2p import api, struct
+from l2p import api, private_run, struct
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
@@ -130,7 +130,7 @@ def test_no_two_releases_and_every_two_simulations_are_alike():
 
 
 def test_a_simulation_in_chunks_is_the_one_run(monkeypatch):
-    monkeypatch.setattr(api, "CHUNK", 7)
+    monkeypatch.setattr(private_run, "CHUNK", 7)
     rows, key = table(200), jax.random.key(3)
     budget = Budget(2.0, 1e-4)
     result = l2p.private_train(rows, "agd", budget, key=key)
@@ -320,7 +320,7 @@ def test_a_contradicted_filter_withholds_the_result(monkeypatch):
 def test_a_run_compiles_once_for_all_budgets(monkeypatch):
     chex.clear_trace_counter()
     traced = jax.jit(chex.assert_max_traces(api.advance, n=1), static_argnames="num_steps")
-    monkeypatch.setattr(api, "_advance", traced)
+    monkeypatch.setattr(private_run, "_advance", traced)
     for epsilon in (0.5, 1.0, 2.0):
         l2p.private_train(table(), "noisygd", Budget(epsilon, 1e-6))
 
@@ -538,7 +538,7 @@ def test_a_basic_ledger_counts_runs_on_batches_by_their_epsilon_and_other_units_
 def test_a_run_that_crashes_counts_in_full(tmp_path, monkeypatch):
     book = book_at(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(api, "_train", lambda *_: (_ for _ in ()).throw(MemoryError("out of memory")))
+        patch.setattr(private_run, "_train", lambda *_: (_ for _ in ()).throw(MemoryError("out of memory")))
         with pytest.raises(MemoryError) as caught:
             l2p.private_train(table(), "noisygd", BUDGET, ledger=book)
     (entry,) = book.entries()

@@ -175,7 +175,7 @@ def test_an_error_in_a_protector_shows_shapes_of_n_rows_only():
 
 
 @pytest.mark.parametrize("kind", [MemoryError, RuntimeError, ValueError, UserWarning])
-@pytest.mark.parametrize("place", ["l2p.api._start", "l2p.api._advance"])
+@pytest.mark.parametrize("place", ["l2p.private_run._start", "l2p.private_run._advance"])
 def test_what_other_libraries_say_during_a_release_is_withheld(place, kind, monkeypatch):
     def fail(*args, **kwargs):
         raise kind(SAID)

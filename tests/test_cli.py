@@ -17,7 +17,7 @@ import pytest
 import safetensors
 from safetensors.numpy import load_file
 
-from l2p import api
+from l2p import api, private_run
 from l2p.checkpoints import checkpoint
 from l2p.cli import COMMANDS, main
 from l2p.errors import InputError
@@ -71,7 +71,7 @@ def refused(capsys, monkeypatch):
 
     def refuse(run, *args):
         with monkeypatch.context() as patch:
-            patch.setattr(api, "_start", lambda *_: pytest.fail("a query was asked"))
+            patch.setattr(private_run, "_start", lambda *_: pytest.fail("a query was asked"))
             assert run(*args) == 2
         out, err = capsys.readouterr()
         assert out == ""
@@ -425,9 +425,9 @@ def test_ctrl_c_says_that_the_reservation_stays_and_how_to_look_at_it(options, t
     # threads that Python would wait for or crash on.
     code = """
 import time, jax
-from l2p import api, cli
+from l2p import cli, private_run
 spin = jax.jit(lambda x: jax.lax.fori_loop(0, 10**9, lambda _, y: y @ y, x))
-api._train = lambda *_: (spin(jax.numpy.eye(200)), print("computing", flush=True), time.sleep(600))
+private_run._train = lambda *_: (spin(jax.numpy.eye(200)), print("computing", flush=True), time.sleep(600))
 cli.run_process()
 """
     words = ["apply", "--ledger", str(path), *(word for pair in options.items() for word in pair)]
@@ -450,7 +450,7 @@ cli.run_process()
 
 
 def test_a_command_without_a_reservation_is_interrupted_in_a_word(options, capsys, monkeypatch):
-    monkeypatch.setattr(api, "_train", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(private_run, "_train", lambda *_: signal.raise_signal(signal.SIGINT))
     assert apply(options) == 130
     assert capsys.readouterr() == ("", "Interrupted.\n")
 
@@ -461,7 +461,7 @@ def test_bad_input_that_is_found_after_a_reservation_does_not_count_as_nothing_s
     path = tmp_path / "ward.book"
     assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
     capsys.readouterr()
-    monkeypatch.setattr(api, "_train", lambda *_: (_ for _ in ()).throw(InputError("the source ended early.")))
+    monkeypatch.setattr(private_run, "_train", lambda *_: (_ for _ in ()).throw(InputError("the source ended early.")))
     assert apply(options | {"--ledger": str(path)}) == 1
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
@@ -497,7 +497,7 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
     assert shown(path, capsys) == facts
 
     with monkeypatch.context() as patch:
-        patch.setattr(api, "_train", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        patch.setattr(private_run, "_train", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         assert apply(second | {"--out": str(tmp_path / "e")}) == 143
     (said,) = capsys.readouterr().err.splitlines()
     killed = shown(path, capsys)["runs"][1]

@@ -67,7 +67,7 @@ class Apply:
         _claim(self.out)
         import jax  # only now: the checks above should answer at once
 
-        from l2p import api
+        from l2p import api, private_run
         from l2p.compare import private_choice
         from l2p.compare.config import PRIVATE
         from l2p.data import prepare, read_bounds, read_table
@@ -81,7 +81,7 @@ class Apply:
         model = find_model(self.model, len(self.classes) if self.classes else None)
         kind = cast(Kind, model.kind(self.classes))
         check_classes(self.classes, kind)
-        check, train = api.check, api.private_train
+        check, train = private_run.check, api.private_train
         if self.protector.endswith(PRIVATE):
             check, train = private_choice.released, private_choice.release
         check(self.protector, budget, str(model), self.accountant)

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import intake
-from l2p.api import check
 from l2p.checkpoints.lookup import Resolved, resolve
 from l2p.compare.config import PRIVATE
 from l2p.compare.hindsight import CANDIDATES, SPREADS
@@ -28,6 +27,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
+from l2p.private_run import check
 from l2p.private_tuning import (
     SCORE_ACCOUNTANT,
     Score,

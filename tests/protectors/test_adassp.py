@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import api
+from l2p import private_run
 from l2p.cli import main
 from l2p.compare.config import CompareConfig
 from l2p.compare.private_choice import Choice
@@ -174,7 +174,7 @@ def test_sums_stream_and_other_losses_and_bounds_are_refused():
     np.testing.assert_allclose(streamed.params, whole.params, rtol=1e-3, atol=1e-4)
     l2p.private_train(ArraySource(rows, 256), "adassp", budget, model="square")
     with pytest.raises(InputError, match="say nothing of the loss of logistic"):
-        api.check("adassp", budget, "logistic")
+        private_run.check("adassp", budget, "logistic")
     made = HAND_DESIGNED["adassp"](budget).replace(log_norm_bound=jnp.array([jnp.inf]))
     with pytest.raises(InputError, match="positive and finite"):
-        api.check(made, budget, "square")
+        private_run.check(made, budget, "square")

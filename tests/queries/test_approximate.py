@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import api
+from l2p import private_run
 from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.privacy import Adjacency, Budget, convert
@@ -126,7 +126,7 @@ def test_a_release_is_certified_and_at_a_huge_budget_is_that_of_objective_pertur
 @pytest.mark.parametrize(("name", "phrase"), UNCOVERED.items())
 def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(name, phrase):
     with pytest.raises(InputError, match=phrase):
-        api.check("amp", Budget(EPSILON, DELTA), name)
+        private_run.check("amp", Budget(EPSILON, DELTA), name)
 
 
 def test_streams_and_bounds_that_are_none_are_refused():
@@ -136,4 +136,4 @@ def test_streams_and_bounds_that_are_none_are_refused():
     made = HAND_DESIGNED["amp"](budget)
     made = made.replace(minimum=made.minimum.replace(log_norm_bound=f32([math.nan])))
     with pytest.raises(InputError, match="positive and finite"):
-        api.check(made, budget, "logistic")
+        private_run.check(made, budget, "logistic")

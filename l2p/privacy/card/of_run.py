@@ -1,0 +1,78 @@
+"""The card of a run that has just ended: everything that is stated of it, from its plan and its trace."""
+
+import datetime
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from l2p.privacy.budget import Budget
+from l2p.privacy.card import SEED_POLICY, Card, versions
+from l2p.privacy.card.events import encode_events
+from l2p.privacy.envelope import EnvelopeFilter
+from l2p.privacy.events import Adjacency, Answered
+from l2p.privacy.filter import Filter
+
+_RELEASED = "a key of 256 bits from the operating system, expanded by ChaCha20, a cryptographic generator."
+_SIMULATED = "a JAX key given by the user; anybody who knows it can subtract the noise."
+_FLOATS = {True: "float64 noise, added to sums that lie on a public grid", False: "float32 noise and sums"}
+
+
+def card_of_run(
+    budget: Budget, filter: Filter, answers: Sequence[Answered], *, certified: float, releases: bool, **facts: Any
+) -> Card:
+    """The card of a run.
+
+    Args:
+      budget: what the run was held to.
+      filter: what stopped it.
+      answers: every granted query, in order.
+      certified: epsilon at the budget's delta, as certified after the run.
+      releases: whether its noise came from the operating system.
+      facts: the other fields of `Card`, but for those that follow from these.
+    """
+    return Card(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        epsilon_certified=certified,
+        adjacency=budget.adjacency.value,
+        unit="row",
+        private_release=releases,
+        # An envelope is composed at no order; the one its ledger counts at only spreads the schedule.
+        order=filter.order if math.isfinite(filter.order) and not isinstance(filter, EnvelopeFilter) else None,
+        theorem=filter.theorem,
+        sampler=filter.sampler.to_json(),
+        events=encode_events(answers),
+        envelope=encode_events(filter.envelope) if isinstance(filter, EnvelopeFilter) else None,
+        randomness=_RELEASED if releases else _SIMULATED,
+        seed_policy=SEED_POLICY[releases],
+        float_mode=_FLOATS[releases],
+        versions=versions(),
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **facts,
+    )
+
+
+def not_private(budget: Budget, sources: Sequence[str] | None, num_public: int | None) -> list[str]:
+    """What the guarantee of a run does not cover, in sentences.
+
+    Args:
+      budget: what the run was held to.
+      sources: the public data that its protector was made from; None where unknown.
+      num_public: how many public rows the protector could read; None for a run without any.
+    """
+    sentences = [
+        "Public by declaration: the columns, their bounds, the classes, the number of rows N, every hyper-parameter.",
+        "Values outside the bounds were clipped silently, and rows marked null or holding a value that is not finite "
+        "counted as null rows; how many is not stated.",
+        "Choosing a protector, a budget or settings after looking at these rows, or at earlier results on them, is not "
+        "paid for here; each further run on these rows adds to what is spent.",
+        "That there is a result at all: a table that cannot be read, or a solve that does not converge, leaves none.",
+        "Running time and memory use.",
+    ]
+    if budget.adjacency is Adjacency.ADD_REMOVE:
+        sentences.append("N as it was declared, whatever the table's number of rows, which neighbours differ in.")
+    if sources:
+        sentences.append(f"The protector was made from public data ({', '.join(sources)}), read without limit.")
+    if num_public is not None:
+        sentences.append(f"The task's {num_public} public rows, which the protector read freely.")
+    return sentences
