@@ -643,12 +643,12 @@ def test_load_gives_protectors_by_name_or_file(tmp_path):
     chex.assert_trees_all_equal(l2p.load(tmp_path / "mine.safetensors"), control)
 
 
-def test_a_checkpoint_cannot_choose_noise_that_selections_have_no_price_for(tmp_path):
-    path = tmp_path / "forged.safetensors"
+def test_noise_that_selections_have_no_price_for_cannot_be_chosen(tmp_path):
     forged = dataclasses.replace(HAND_DESIGNED["agd"](Budget(1.0, 1e-4)), selection="gaussian")
-    checkpoint.save(forged, path, {"sources": []})
     with pytest.raises(InputError, match="selection with gaussian noise"):
-        api.private_train(table(), path, Budget(1.0, 1e-4))
+        api.private_train(table(), forged, Budget(1.0, 1e-4))
+    with pytest.raises(InputError, match="its selection is 'gaussian' where exponential or gumbel belongs"):
+        checkpoint.save(forged, tmp_path / "forged.safetensors", {"sources": []})
 
 
 def test_noise_that_may_depend_on_answers_is_certified_at_the_cap_unless_said_otherwise():

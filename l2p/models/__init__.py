@@ -60,8 +60,8 @@ def find_model(name: str, num_classes: int | None = None) -> Model:
     count = int(given) if given else num_classes
     if count is None or not 2 <= count <= MOST_CLASSES:
         raise InputError(
-            f"model 'softmax' must know how many classes there are, from 2 to {MOST_CLASSES}, before it meets a label; "
-            "declare them (--classes 0 1 2), or name it softmax:3."
+            f"model 'softmax' must know how many classes there are, at least 2 and at most {MOST_CLASSES}, before it "
+            "meets a label; declare them (--classes 0 1 2), or name it softmax:3."
         )
     return Softmax(count)
 

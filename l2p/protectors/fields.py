@@ -37,16 +37,15 @@ class Coefficients:
 
     def __call__(self, value: jax.Array, sizes: Sizes) -> str | None:
         del sizes
-        if value.ndim != 1 + len(self.tail) or value.shape[1:] != self.tail or len(value) not in _COUNTS:
+        if value.ndim != 1 + len(self.tail) or value.shape[1:] != self.tail or not 0 < len(value) <= MOST_COEFFICIENTS:
             wanted = ", ".join(["k", *map(str, self.tail)])
             return f"has shape {list(value.shape)} where [{wanted}] belongs, k from 1 to {MOST_COEFFICIENTS}"
         numbers = np.abs(np.asarray(value, np.float64))
         numbers[0] = np.where(np.asarray(value)[0] == -np.inf, 0.0, numbers[0])
         most = np.tensordot(2.0 ** np.arange(len(value)), numbers, 1).max()
-        return None if most <= MOST_LOG else f"reaches {most:.3g}, beyond {MOST_LOG:g}, whose exponential overflows"
-
-
-_COUNTS = range(1, MOST_COEFFICIENTS + 1)
+        return (
+            None if most <= MOST_LOG else f"reaches {most:.3g}, beyond {MOST_LOG:g}, near which exponentials overflow"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
