@@ -68,7 +68,7 @@ class Apply:
         from l2p.compare import private_choice
         from l2p.compare.config import PRIVATE
         from l2p.data import prepare, read_bounds, read_table
-        from l2p.data.table import Kind, check_classes
+        from l2p.data.preparation import Kind, check_classes
         from l2p.models import find_model
         from l2p.privacy import Adjacency, Budget
 
