@@ -1,7 +1,7 @@
 """Public data sets by name, and private tables from files."""
 
 from l2p.data.bounds import read_bounds
-from l2p.data.catalog import Dataset, load, num_classes
+from l2p.data.catalog import Dataset, kind_of, load, num_classes
 from l2p.data.preparation import Kind, Preparation, prepare
 from l2p.data.sets import NAMES
 from l2p.data.table import Table, read_table
@@ -12,6 +12,7 @@ __all__ = [
     "Kind",
     "Preparation",
     "Table",
+    "kind_of",
     "load",
     "num_classes",
     "prepare",

@@ -65,7 +65,7 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
     if variant is not None:
         content = variant.apply(content, text)
     x, y = content.x, content.y.astype(np.float32)
-    return Dataset(name, x, y, content.columns, kind(name), hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest())
+    return Dataset(name, x, y, content.columns, kind_of(name), hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest())
 
 
 def num_classes(name: str) -> int | None:
@@ -78,10 +78,10 @@ def num_classes(name: str) -> int | None:
     return (variant.num_classes if variant else None) or len(entry.classes) or None
 
 
-def kind(name: str) -> Kind:
+def kind_of(name: str) -> Kind:
     """What a set's target is, known without reading it.
 
-    >>> kind("digits"), kind("digits:odd"), kind("california")
+    >>> kind_of("digits"), kind_of("digits:odd"), kind_of("california")
     ('multiclass', 'binary', 'regression')
     """
     count = num_classes(name)
