@@ -20,7 +20,7 @@ class Dataset:
     """A public data set.
 
     Attributes:
-      name: the name it was asked for by.
+      name: the name that was asked for.
       x: f32[n, d], features in [0, 1].
       y: f32[n], labels: 0 or 1 (binary), 0..k-1 (multiclass), or in [0, 1] by public bounds (regression); around 0 for
         `quadratic`, whose model has no intercept.
@@ -43,7 +43,7 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
     Args:
       name: one of `NAMES`, with a colon and a variant if the set has any: `mnist:3,5`, `digits:odd`,
         `digits:features` or `digits:features:1152` (`l2p.data.digit_variants`).
-      data_dir: the folder of the files; else `L2P_DATA_DIR`, else `$XDG_CACHE_HOME/l2p`, else `~/.cache/l2p`.
+      data_dir: the folder of the files, by default `L2P_DATA_DIR`, else `$XDG_CACHE_HOME/l2p`, else `~/.cache/l2p`.
       urls: file name to mirrors, instead of the built-in addresses; the checksums stay.
 
     Raises:

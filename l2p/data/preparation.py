@@ -154,8 +154,8 @@ def prepare(
 
     Args:
       table, target: the table, of which only the columns are public, and its column of targets.
-      bounds: [low, high] of every feature, in its own units; for "regression" of the target too, else those are unused.
-      classes: the labels that become 0, 1, 2 and so on; without, those of "binary" are all 0 or 1, or all -1 or 1.
+      bounds: [low, high] of every feature, in its own units; for "regression" of the target too. Others are unused.
+      classes: the labels that become 0, 1, 2 and so on; default for "binary": all 0 or 1, or all -1 or 1.
       on_invalid: what an empty, NaN or infinite cell or a label outside the classes does: "refuse" refuses the table,
         "null" makes its row null (x, y, mask 0). Only "refuse" looks at more than one row at a time.
       features: the features in order, as in the table trained on; default all columns but the target, in table order.

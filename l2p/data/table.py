@@ -73,7 +73,7 @@ def read_table(path: str | Path, declared: Collection[str] = ()) -> Table:
 
 def _read_csv(path: Path, declared: Collection[str]) -> Table:
     try:
-        # The header is one line: a stray quote must not draw private rows into a name.
+        # The header is one line: a stray quote must not pull private rows into a name.
         header, _, body = path.read_text(encoding="utf-8-sig").partition("\n")
         columns = _distinct([cell.strip() for cell in next(csv.reader([header], skipinitialspace=True), [])], path)
         if any(_is_number(column) for column in columns):
