@@ -10,6 +10,8 @@
 import importlib
 from typing import Any
 
+__version__ = "0.1.0"  # the only place: pyproject.toml reads it here
+
 # Imported on first use, so that `l2p --help` and jax-free code need not wait for JAX.
 _MODULES = {
     "Adjacency": "l2p.privacy.events",
@@ -28,7 +30,7 @@ _MODULES = {
     "load": "l2p.api",
     "private_train": "l2p.api",
 }
-__all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*_MODULES, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -38,4 +40,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_MODULES]
+    return __all__

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import tyro
 
+from l2p import __version__
 from l2p.commands.account import Account
 from l2p.commands.apply import Apply
 from l2p.commands.compare import Compare, with_config
@@ -47,7 +48,7 @@ class Demo:
 DESCRIPTION = """Learned private optimizers: meta-trained on public tasks, run on private data within a budget.
 
 Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent; 130 and 143 interrupted by Ctrl-C or SIGTERM;
-1 anything else."""
+1 anything else. `l2p --version` prints the version."""
 _INTERRUPTED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 COMMANDS: dict[str, Callable[..., Any]] = {
     "apply": Apply,
@@ -80,9 +81,13 @@ def main(args: Sequence[str] | None = None) -> int:
     usage: l2p ...
     0
     """
+    args = sys.argv[1:] if args is None else args
+    if list(args) == ["--version"]:
+        print(f"l2p {__version__}")
+        return 0
     errors = io.StringIO()
     try:
-        args = with_config(sys.argv[1:] if args is None else args)
+        args = with_config(args)
         with contextlib.redirect_stderr(errors):
             command = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="l2p", description=DESCRIPTION, args=args)
     except SystemExit as stop:

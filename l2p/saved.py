@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors
 
-from l2p.data.table import Table, scale
+from l2p.data.bounds import scale
+from l2p.data.table import Table
 from l2p.errors import InputError, withheld
 from l2p.json_fields import strict, violation
 from l2p.models import Model, find_model

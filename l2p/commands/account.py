@@ -38,23 +38,23 @@ class Account:
     verify: bool = False
     """With --card: also compose its events with dp-accounting, and hold it against its protector if that is known."""
     table: bool = False
-    """With --card: also what each accountant would have certified, had the noise been fixed, and in what time."""
+    """With --card: also what each accountant would certify for noise fixed in advance, and in what time."""
     epsilon: float | None = None
-    """Target, in nats."""
+    """Target epsilon."""
     delta: float | None = None
-    """A probability below one over the number of rows."""
+    """Target delta, a probability below 1 / number of rows."""
     steps: int | None = None
-    """How many equal Gaussian steps."""
+    """Number of equal Gaussian steps."""
     noise_multiplier: float | None = None
     """Standard deviation of the noise over the sensitivity, which under replace_one is 2 clipping norms."""
     sampling_rate: float | None = None
-    """Poisson batches: the probability that a row is read; without it, every step reads every row."""
+    """Poisson batches: the probability that a step reads a row; without it, every step reads every row."""
     batch_size: int | None = None
     """Fixed-size batches, with --rows."""
     rows: int | None = None
-    """N, how many rows the table has."""
+    """Number of rows N of the table."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] | None = None
-    """Which tables are neighbours; zero_out unless said otherwise."""
+    """Which tables are neighbours; default zero_out."""
     accountant: str | None = None
     """One accountant to plan with; all of them by default."""
     json: bool = False
@@ -124,7 +124,7 @@ class Account:
         return FixedSize(self.batch_size, self.rows)
 
     def _plan(self) -> dict[str, Any]:
-        """What is missing of epsilon, steps and noise, by every accountant."""
+        """The missing one of epsilon, steps and noise, by every accountant."""
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
@@ -274,10 +274,10 @@ def _shown(report: dict[str, Any]) -> str:
 
 
 def _print_table(card: "Card", rows: list[dict[str, Any]]) -> None:
-    print(f"\nepsilon at delta {card.delta:g} of these events, had their noise been fixed in advance:")
+    print(f"\nepsilon at delta {card.delta:g} of these events, if their noise had been fixed in advance:")
     for row in rows:
         value = "-" if row["epsilon"] is None else f"{row['epsilon']:.6g}"
         mark = " " if row["valid_for_adaptive"] else "*"
         print(f"  {row['name']:<20}{mark} {value:<12}{row['seconds']:8.3f} s  {row['note']}".rstrip())
     depended = "this run's noise did" if card.adaptive_noise else "this run's did not"
-    print(f"* no guarantee where noise depends on earlier answers ({depended}).\n")
+    print(f"* no guarantee if noise depends on earlier answers ({depended}).\n")

@@ -24,54 +24,54 @@ class Apply:
     """Train on a private table within a budget, and write the model with its privacy card."""
 
     protector: str
-    """A method's or checkpoint's name (see `l2p protectors`), or a checkpoint's file; `minibatch@0.02` for batches of
-    another rate than its own; METHOD:private for the best of 10 runs on average, with settings that are chosen on the
-    private rows and paid for."""
+    """Name of a method or checkpoint (see `l2p protectors`), or a checkpoint's file; `minibatch@0.02` for another
+    sampling rate than its own; METHOD:private to choose the method's settings on the private rows, within the budget,
+    as the best of 10 runs on average."""
     data: Path
     """The private table, .csv or .parquet."""
     target: str
-    """Its column of labels, or of numbers to predict."""
+    """The column to predict: labels or numbers."""
     bounds: Path
-    """JSON {column: [low, high]} for every feature, from public knowledge; for the target too where it is a number to
-    predict (model square or quadratic)."""
+    """JSON {column: [low, high]} for every feature, from public knowledge; for the target too if it is a number
+    (model square or quadratic)."""
     epsilon: float
-    """Budget, in nats."""
+    """Privacy budget."""
     delta: float
-    """Budget, a probability below one over the number of rows."""
+    """Privacy budget, a probability below 1 / number of rows."""
     out: Path
     """Folder to write to; must be empty or new."""
     classes: tuple[float, ...] | None = None
-    """Labels of class 0, 1, 2 and so on; else labels are 0 and 1, or -1 and 1. Model softmax has as many classes as are
-    named here; model square is a classifier where two are."""
+    """Labels of class 0, 1, 2 and so on; default 0 and 1, or -1 and 1. Sets how many classes model softmax has; with
+    two classes, model square is a classifier."""
     accountant: Accountant | None = None
-    """Else the protector's own."""
+    """Default: the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """Which tables are neighbours."""
     rows: int | None = None
-    """N, public; else the number of lines of --data. Required under add_remove, where neighbours differ in it."""
+    """Number of rows N, public; default the lines of --data. Required under add_remove: neighbours differ in N."""
     seed: int | None = None
-    """Fixes the noise, so that the run is not a private release; for experiments."""
+    """Fixes the noise, for experiments: the run is then not a private release."""
     ledger: Path | None = None
-    """What all runs on this data set have spent together (see `l2p ledger create`); the run is reserved there. For
-    METHOD:private it must be in unit rdp or basic."""
+    """Ledger of all runs on this data set (see `l2p ledger create`), where this run reserves its budget. For
+    METHOD:private its unit must be rdp or basic."""
     test: Path | None = None
-    """A table to score the model on, outside the guarantee."""
+    """A table to score the model on; the guarantee does not cover it."""
     on_invalid: Literal["refuse", "null"] = "refuse"
-    """What to do with empty, NaN or infinite cells and undeclared labels: stop, or count their rows as null. How many
-    were, nothing says, so a typo in --classes trains on nothing."""
+    """What to do with empty, NaN or infinite cells and undeclared labels: refuse the table, or count such rows as null.
+    Their number is never shown, so a typo in --classes may train on no rows at all."""
     model: str = "logistic"
     """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic."""
 
     def run(self) -> int:
         """Check all that is public, then read the table, train, and write."""
         _claim(self.out)
-        import jax  # only now: the checks above should answer at once
+        import jax  # imported late, so that the check above answers at once
 
         from l2p import api, private_run
         from l2p.compare import private_choice
         from l2p.compare.config import PRIVATE
         from l2p.data import prepare, read_bounds, read_table
-        from l2p.data.table import Kind, check_classes
+        from l2p.data.preparation import Kind, check_classes
         from l2p.models import find_model
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
@@ -86,7 +86,9 @@ class Apply:
             check, train = private_choice.released, private_choice.release
         check(self.protector, budget, str(model), self.accountant)
         if self.seed is not None and not 0 <= self.seed < 2**32:
-            raise InputError(f"seed is {self.seed}, but a JAX key holds 32 bits of it; choose one from 0 to 2^32 - 1.")
+            raise InputError(
+                f"seed is {self.seed}, but a JAX key is made from 32 bits; choose a seed from 0 to 2^32 - 1."
+            )
         key = None if self.seed is None else jax.random.key(self.seed)
 
         declared = {self.target, *bounds}
@@ -119,7 +121,7 @@ class Apply:
 
 
 def _claim(folder: Path) -> None:
-    """Make an empty folder, before anything is spent that could then not be written."""
+    """Make sure that the output folder is empty and can be written, before anything is spent."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         occupied = any(folder.iterdir())
@@ -133,7 +135,7 @@ def _claim(folder: Path) -> None:
 
 
 def _save(result: "Result", folder: Path, *about: Any) -> Path:
-    """Write the result, which is paid for: elsewhere, if the folder cannot be written any more."""
+    """Write the result. It is paid for, so if the folder can no longer be written, it goes to a temporary one."""
     try:
         result.save(folder, *about)
     except OSError as error:
@@ -146,7 +148,7 @@ def _save(result: "Result", folder: Path, *about: Any) -> Path:
 
 @withheld("scoring the rows of --test")
 def _score(result: "Result", rows: "Rows", kind: str) -> dict[str, object]:
-    """Accuracy or squared error, and unregularised mean loss, on rows outside the guarantee; null rows do not count."""
+    """Accuracy or squared error, and unregularised mean loss, on rows without a guarantee; null rows do not count."""
     import jax
     import jax.numpy as jnp
 

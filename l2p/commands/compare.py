@@ -14,14 +14,14 @@ class Compare(CompareConfig):
     """Run methods x budgets x seeds on one data set, and write tables and a figure."""
 
     config: Path | None = None
-    """JSON of these options by name; those given beside it win."""
+    """JSON file of these options; options on the command line override it."""
     shard: str | None = None
-    """i/n: run the i-th of n shares of the cells alone, in a folder shared with the others or one of its own."""
+    """i/n: run only share i of n of the cells, in a folder shared with the other shares or in a separate one."""
     merge: tuple[Path, ...] | None = None
-    """Run nothing: gather the cells of these folders, and of OUT, in OUT."""
+    """Run nothing: collect the cells of these folders, and of OUT, in OUT."""
 
     def run(self) -> int:
-        """Compare; methods may be given in one word, `a,b,c`."""
+        """Compare; methods may also be separated by commas, `a,b,c`."""
         if self.shard is not None and self.merge is not None:
             raise InputError("--shard runs cells and --merge runs none, so they exclude each other; leave one out.")
         shard = None if self.shard is None else parse_shard(self.shard)

@@ -39,7 +39,7 @@ def main(out: Path | None = None) -> None:
     console = Console()
     console.print(f"\nOne real release by {METHODS[0]}, its noise drawn from the operating system:\n")
     card = private_train(split(load_rows(config), 0).private, METHODS[0], Budget(EPSILON, DELTA)).card
-    print(card.to_text())  # wrapped already, by itself
+    print(card.to_text())  # already wrapped
     (out / "card.json").write_text(card.to_json(), encoding="utf-8")
     (out / "card.txt").write_text(card.to_text(), encoding="utf-8")
     console.print(f"Written to {out}: summary.md, results.csv, figure.png, steps.png, card.txt and card.json.")

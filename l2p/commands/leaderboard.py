@@ -1,4 +1,4 @@
-"""`l2p leaderboard`: a page of standings made from results that were committed."""
+"""`l2p leaderboard`: a page of standings from committed results."""
 
 import dataclasses
 from pathlib import Path
@@ -13,7 +13,7 @@ class Leaderboard:
     results: tyro.conf.Positional[Path]
     """A folder of folders, each with the results.csv and inputs.json of a comparison."""
     out: Path | None = None
-    """The page to write; on the terminal without it."""
+    """The page to write; default the terminal."""
 
     def run(self) -> int:
         """Write it."""

@@ -22,18 +22,18 @@ class Create:
     """Declare a data set and what all runs on it may spend together."""
 
     file: tyro.conf.Positional[Path]
-    """The ledger to write; must be new. Keep it where every run finds it and only those who run l2p may write. Never
-    restore an older copy: it has forgotten what was spent since, and nothing can detect that."""
+    """The ledger to write; must be new. Keep it where every run finds it and only those who run l2p may write.
+    Never restore an older copy: it does not count what was spent since, and nothing can detect that."""
     name: str
-    """What people call the data set."""
+    """A name for the data set."""
     epsilon: float
-    """Budget of all runs together, in nats."""
+    """Budget of all runs together."""
     delta: float
-    """Budget of all runs together, a probability below one over the number of rows."""
+    """Budget of all runs together, a probability below 1 / number of rows."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """Which tables are neighbours; the same for every run."""
     unit: Unit = "gdp"
-    """What is added up: mu^2, rho or a Renyi divergence of every query, or (epsilon, delta) of every run."""
+    """What the ledger adds up: mu^2, rho or a Renyi divergence of every query, or (epsilon, delta) of every run."""
 
     def run(self) -> int:
         """Write it."""
@@ -50,7 +50,7 @@ class Create:
 
 @dataclasses.dataclass(frozen=True)
 class Show:
-    """Show what was spent, what runs hold that have not settled, and what is left."""
+    """Show what was spent, what unfinished runs have reserved, and what is left."""
 
     file: tyro.conf.Positional[Path]
     """A ledger."""
@@ -78,7 +78,7 @@ class Show:
         print(f"unit       {book.unit}: {AMOUNTS[book.unit]}")
         print(f"limit      {_amount(book.limit)}")
         print(f"spent      {_amount(Cost(**shown['spent']))}")
-        print(f"reserved   {_amount(Cost(**shown['reserved']))} of it, by runs that have not settled")
+        print(f"reserved   {_amount(Cost(**shown['reserved']))} of it, by unfinished runs")
         print(f"left       {_amount(Cost(**shown['left']))}")
         whole = (Column(name, no_wrap=True) for name in ("id", "state"))  # people copy ids
         rest = (Column(name, overflow="fold") for name in ("counts as", "reserved", "run", "process", "since"))
@@ -94,14 +94,14 @@ class Show:
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-    """Give back what a run reserved that ended before its first query was answered."""
+    """Release the reservation of a run that ended before its first query was answered."""
 
     file: tyro.conf.Positional[Path]
     """A ledger."""
     id: tyro.conf.Positional[str]
     """The run, as `l2p ledger show` lists it."""
     reason: str
-    """How you know, in one line; it stays in the ledger."""
+    """How you know, in one line; kept in the ledger."""
     no_query_was_answered: tyro.conf.FlagCreatePairsOff[bool] = False
     """Your assertion that no query of this run was answered or will be; if it is wrong, the guarantee is void."""
 
@@ -122,10 +122,10 @@ class Release:
 
 @dataclasses.dataclass(frozen=True)
 class Ledger:
-    """Keep what all runs on one data set have spent together: create, show or release.
+    """Keep track of what all runs on one data set have spent: create, show or release.
 
-    A ledger that was changed by anything but l2p is refused. An older copy put back, or a file that was written anew by
-    somebody who knows its format, cannot be told from a sound one."""
+    l2p refuses a ledger that anything else has changed. It cannot detect a restored older copy, or a file rewritten
+    by somebody who knows the format."""
 
     action: tyro.conf.OmitSubcommandPrefixes[
         tyro.conf.OmitArgPrefixes[

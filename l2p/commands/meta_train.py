@@ -6,17 +6,17 @@ from pathlib import Path
 
 @dataclasses.dataclass(frozen=True)
 class MetaTrain:
-    """Meta-train a protector on public tasks, or go on with the training that a folder holds.
+    """Meta-train a protector on public tasks, or resume a training from its folder.
 
-    What to train is said by a recipe, by a checkpoint whose training is to be repeated, or by a file.
+    What to train comes from a recipe, from a checkpoint whose training is repeated, or from a file.
     """
 
     out: Path
-    """Folder for the checkpoint, and for what a resumed training needs."""
+    """Folder for the checkpoint and for the state to resume from."""
     recipe: str | None = None
-    """The recipe of a shipped checkpoint, by the checkpoint's name; or `tuned`, for a hand-designed method."""
+    """Name of the shipped checkpoint whose recipe to follow, or `tuned` for a hand-designed method."""
     without: str | None = None
-    """A public data set to leave out of the recipe, so that what comes out may be scored on it."""
+    """A public data set to leave out of the recipe, so that the protector may be scored on it."""
     method: str | None = None
     """With `--recipe tuned`: the hand-designed method whose constants are tuned."""
     model: str | None = None
@@ -24,11 +24,11 @@ class MetaTrain:
     source: str | None = None
     """With `--recipe tuned`: the public data set that it is tuned on; adult by default."""
     like: str | None = None
-    """A checkpoint, by name or file: trains as its card says that it was."""
+    """A checkpoint, by name or file, whose training to repeat as its card describes it."""
     config: Path | None = None
     """A JSON or TOML file of what to train."""
     resume: bool = False
-    """Says in a script that going on is meant; a training found in the folder goes on with or without it."""
+    """States in a script that resuming is intended; a training found in the folder is resumed with or without it."""
 
     def run(self) -> int:
         """Train."""

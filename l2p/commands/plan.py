@@ -1,4 +1,4 @@
-"""`l2p plan`: what a budget would buy, before anything is spent."""
+"""`l2p plan`: what accuracy to expect of a budget, before anything is spent."""
 
 import dataclasses
 import json
@@ -8,23 +8,23 @@ if TYPE_CHECKING:
     from l2p.plan import Forecast
 
 NOISE = (
-    "Noise is the standard deviation of the noise on a mean over the table, for rows of norm at most 1, were the whole "
-    "budget spent on it."
+    "Noise is the standard deviation of the noise on the mean of all rows, each of norm at most 1, if the whole budget "
+    "were spent on that mean."
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Say what accuracy to expect of each shipped protector, from public facts alone: no private row is read."""
+    """Forecast the accuracy of each shipped protector from public facts; no private row is read."""
 
     rows: int
-    """N, how many rows the private table has."""
+    """Number of rows N of the private table."""
     features: int
-    """How many features."""
+    """Number of features."""
     epsilon: float
-    """Budget, in nats."""
+    """Privacy budget."""
     delta: float
-    """Budget, a probability below one over the number of rows."""
+    """Privacy budget, a probability below 1 / number of rows."""
     model: str = "logistic"
     """The model to train."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
@@ -49,7 +49,7 @@ class Plan:
         from rich.table import Column, Table
 
         title = f"{self.model} on {self.rows:,} rows x {self.features:,} features, {budget}"
-        columns = ("log(mu N),\nnoise", "accuracy", "gain over\ntrivial", "epsilon to\nbeat it")
+        columns = ("log(mu N),\nnoise", "accuracy", "gain over\nmajority", "epsilon to\nbeat it")
         table = Table(
             Column("protector,\naccountant", overflow="fold"), *columns, title=title, box=SIMPLE, pad_edge=False
         )
@@ -78,7 +78,7 @@ def _cells(forecast: "Forecast") -> list[str]:
 
 
 def _triple(values: tuple[float, ...] | None) -> str:
-    """Median, and below it the range."""
+    """The median, with the range below it."""
     if values is None:
         return "not\nmeasured"
     low, median, high = (round(100 * value, 1) + 0.0 for value in values)  # no -0.0
@@ -86,7 +86,7 @@ def _triple(values: tuple[float, ...] | None) -> str:
 
 
 def _warnings(forecasts: "list[Forecast]") -> list[str]:
-    """Each said once, for all protectors that it holds for."""
+    """Each warning once, with all protectors that it applies to."""
     said: dict[str, list[str]] = {}
     for forecast in forecasts:
         for sentence in forecast.warnings:

@@ -1,22 +1,22 @@
-"""`l2p protectors`: what may be named after `--protector`."""
+"""`l2p protectors`: the names that `--protector` takes."""
 
 import dataclasses
 import json
 import textwrap
 from typing import Any
 
-#: How wide and how far in the plain list is.
+#: Width and indent of the plain list.
 WIDTH, INDENT = 80, "    "
 
 
 @dataclasses.dataclass(frozen=True)
 class Protectors:
-    """List the protectors that users need, each with what it is; with --all, everything that has a name."""
+    """List the protectors that users need, with descriptions; with --all, every name that `--protector` takes."""
 
     all: bool = False
-    """List hand-designed methods and the checkpoints that only studies need, too, with the ranges of all."""
+    """Also list hand-designed methods and the checkpoints that only studies need, with all ranges."""
     json: bool = False
-    """Print everything that has a name as a JSON list: all of a card but the arrays' structure."""
+    """Print every name as a JSON list, with its card except the arrays' structure."""
 
     def run(self) -> int:
         """Print them."""
@@ -25,11 +25,11 @@ class Protectors:
         elif self.all:
             _print_all()
         else:
-            _print_first_floor()
+            _print_recommended()
         return 0
 
 
-def _print_first_floor() -> None:
+def _print_recommended() -> None:
     from l2p.checkpoints import checkpoint
     from l2p.protectors import HAND_DESIGNED
 
@@ -40,7 +40,7 @@ def _print_first_floor() -> None:
     print()
     for line in (
         f"Hand-designed methods: {', '.join(HAND_DESIGNED)}.",
-        "l2p protectors --all lists every name with its models, sources and range, also of the checkpoints that only "
+        "l2p protectors --all lists every name with its models, sources and range, including checkpoints that only "
         f"studies need; --json prints cards.{checkpoint.study_hint()}",
     ):
         print(textwrap.fill(line, WIDTH, break_on_hyphens=False))
@@ -59,7 +59,7 @@ def _print_all() -> None:
 
 
 def _protectors() -> list[dict[str, Any]]:
-    """Hand-designed methods, the first floor, and what studies need."""
+    """Hand-designed methods, the checkpoints that users need, and those that only studies need."""
     from l2p.checkpoints import checkpoint
     from l2p.privacy.budget import Budget
     from l2p.protectors import HAND_DESIGNED

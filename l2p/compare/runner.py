@@ -196,7 +196,7 @@ def _kind(config: CompareConfig) -> str:
     """What the target is: decides how a test scores."""
     if _is_file(config):
         return _model(config).kind(config.classes)
-    return {None: "regression", 2: "binary"}.get(data.num_classes(config.data), "multiclass")
+    return data.kind_of(config.data)
 
 
 def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:

@@ -1,4 +1,4 @@
-"""Public files, fetched once from where their publishers keep them, and checked.
+"""Download public files from their publishers once, and check them.
 
 The checksum is taken over the decompressed bytes, so a plain file, a gzipped one and a copy inside a tar archive
 are all the same file.
@@ -40,7 +40,7 @@ class Source:
 
 
 def data_folder(data_dir: Path | None = None) -> Path:
-    """The folder that public files live in: the argument, else `L2P_DATA_DIR`, else a cache of the user's own.
+    """The folder of public files: the argument, else `L2P_DATA_DIR`, else the user's cache.
 
     >>> data_folder(Path("sets"))
     PosixPath('sets')
@@ -57,12 +57,12 @@ def fetch(source: Source, folder: Path, timeout: float = 30.0) -> bytes:
 
     Args:
       source: the file.
-      folder: where it is looked for and kept, gzipped; made if missing.
-      timeout: seconds of silence after which a mirror is given up.
+      folder: where the file is kept, gzipped; created if missing.
+      timeout: seconds without an answer before the next mirror is tried.
 
     Raises:
       InputError: the file in the folder has the wrong checksum, no mirror has the right file, or the folder cannot
-        be written. The sentence says where to put the file by hand.
+        be written. The message says where to put the file by hand.
 
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "greeting").write_bytes(b"hello")
@@ -107,13 +107,13 @@ def _download(source: Source, folder: Path, timeout: float) -> bytes:
 def _answers(source: Source, timeout: float) -> Iterator[tuple[str, bytes | Exception]]:
     for url in source.urls:
         try:
-            # Some mirrors turn away urllib's own name.
+            # Some mirrors reject urllib's default user agent.
             request = urllib.request.Request(url, headers={"User-Agent": "l2p"})
             with urllib.request.urlopen(request, timeout=timeout) as response:
                 payload = response.read()
             yield url, _from_archive(payload, source.file) if url.endswith(".tgz") else _decompress(payload)
         except urllib.error.HTTPError as error:
-            error.close()  # it is the response as well
+            error.close()  # the error is also the response
             yield url, error
         except _UNREADABLE as error:
             yield url, error
@@ -141,5 +141,5 @@ def _write_atomically(path: Path, payload: bytes) -> None:
             os.replace(Path(part) / path.name, path)
     except OSError as error:
         raise InputError(
-            f"the data folder {path.parent} cannot be written ({error.strerror}): name another in L2P_DATA_DIR"
+            f"the data folder {path.parent} cannot be written ({error.strerror}): set L2P_DATA_DIR to another folder"
         ) from error

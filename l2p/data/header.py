@@ -1,18 +1,18 @@
-"""What a refusal may say of a table's own column names.
+"""Which of a table's column names an error message may show.
 
-A file without a header line has a private row in its place. So a name that only the file gives is shown only where the
-names that were declared (the target, and all columns with bounds) prove that its first line is a header.
+If a file has no header line, its first line is a private row. So a name that was not declared is shown only if the
+declared names (the target and the columns with bounds) prove that the first line is a header.
 """
 
 import difflib
 from collections.abc import Collection, Sequence
 
-#: Names listed at most: a sentence is not a schema.
-_MOST_LISTED = 5
+#: How many names a message lists at most.
+_MAX_LISTED = 5
 
 
 def is_header(columns: Sequence[str], declared: Collection[str]) -> bool:
-    """Whether all declared names but one at most, and at least two of them, are among the columns.
+    """Whether the columns include at least two declared names, and all of them but at most one.
 
     >>> is_header(("age", "dose", "class"), {"age", "dose", "Class"}), is_header(("Smith", "61"), {"age"})
     (True, False)
@@ -22,7 +22,7 @@ def is_header(columns: Sequence[str], declared: Collection[str]) -> bool:
 
 
 def called(index: int, columns: Sequence[str], declared: Collection[str]) -> str:
-    """A column by its name where that may be shown, else by its place.
+    """How a message refers to a column: by name if it may be shown, else by position.
 
     >>> called(0, ("Smith", "61"), ())
     'column 1'
@@ -37,12 +37,12 @@ def listed(names: Sequence[str]) -> str:
     >>> listed(["age", "dose"])
     "'age', 'dose'"
     """
-    shown = ", ".join(map(repr, names[:_MOST_LISTED]))
-    return shown if len(names) <= _MOST_LISTED else f"{shown} and {len(names) - _MOST_LISTED} more"
+    shown = ", ".join(map(repr, names[:_MAX_LISTED]))
+    return shown if len(names) <= _MAX_LISTED else f"{shown} and {len(names) - _MAX_LISTED} more"
 
 
 def what_is_missing(columns: Sequence[str], declared: Collection[str]) -> str | None:
-    """What to say of a table that lacks columns that were declared; None if it has them all.
+    """What a message says of declared columns that a table lacks; None if it has them all.
 
     >>> what_is_missing(("age", "dose", "class"), ("Class", "age", "dose"))
     "has no column 'Class'; did you mean 'class'?"

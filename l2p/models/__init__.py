@@ -1,7 +1,7 @@
 """Models: the loss of one row, over a flat parameter vector, one model per file."""
 
 from l2p.errors import InputError
-from l2p.models.base import INTERCEPT_COLUMN, LEAST_NORM, Model
+from l2p.models.base import INTERCEPT_COLUMN, MIN_NORM, Model
 from l2p.models.linear import GeneralizedLinear
 from l2p.models.logistic import Logistic
 from l2p.models.mlp import MLP
@@ -11,7 +11,7 @@ from l2p.models.svm import Hinge, HuberSVM
 
 __all__ = [
     "INTERCEPT_COLUMN",
-    "LEAST_NORM",
+    "MIN_NORM",
     "MLP",
     "MODELS",
     "NAMES",
@@ -27,22 +27,22 @@ __all__ = [
     "plain_name",
 ]
 
-#: Models that their name alone determines.
+#: Models that are fully determined by their name.
 MODELS: dict[str, Model] = {
     model.name: model for model in (Logistic(), HuberSVM(), Hinge(), Square(), MLP(), Quadratic())
 }
-#: Every name; of `softmax`, the number of classes must be told.
+#: All names; `softmax` also needs its number of classes.
 NAMES: tuple[str, ...] = (*MODELS, Softmax.name)
-#: That a softmax may be declared to have: names come from files, too.
-MOST_CLASSES = 2**16
+#: Limit on the declared classes of a softmax, because names also come from files.
+MAX_CLASSES = 2**16
 
 
 def find_model(name: str, num_classes: int | None = None) -> Model:
-    """The model that a name stands for.
+    """The model of this name.
 
     Args:
-      name: one of `NAMES`, or `softmax:K`; K is public by declaration and never read off labels.
-      num_classes: K as declared elsewhere, for a name that leaves it out; else unused.
+      name: one of `NAMES`, or `softmax:K`; K is declared, never read off the labels.
+      num_classes: K as declared elsewhere, for a `softmax` without it; unused for other models.
 
     Raises:
       InputError: an unknown name, or `softmax` without its classes.
@@ -58,19 +58,19 @@ def find_model(name: str, num_classes: int | None = None) -> Model:
             f"model {name!r} has {given} classes, but {num_classes} are declared; leave out one of the two numbers."
         )
     count = int(given) if given else num_classes
-    if count is None or not 2 <= count <= MOST_CLASSES:
+    if count is None or not 2 <= count <= MAX_CLASSES:
         raise InputError(
-            f"model 'softmax' must know how many classes there are, at least 2 and at most {MOST_CLASSES}, before it "
-            "meets a label; declare them (--classes 0 1 2), or name it softmax:3."
+            f"model 'softmax' must be told how many classes there are, from 2 to {MAX_CLASSES}: reading them "
+            "off the labels would leak; declare them (--classes 0 1 2), or name the model softmax:3."
         )
     return Softmax(count)
 
 
 def plain_name(name: str) -> str:
-    """The name without a number of classes: what protectors and cards list.
+    """The name without a number of classes, as protectors and cards list it.
 
     Raises:
-      InputError: no model is called that.
+      InputError: no model has this name.
 
     >>> plain_name("softmax:10")
     'softmax'

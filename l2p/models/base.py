@@ -13,12 +13,12 @@ from l2p.features import FeatureMap
 from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, row_by_row
 from l2p.task import Rows, in_blocks
 
-#: Value of the constant column that carries the intercept. Half a unit keeps its share of a row's norm small,
-#: so that per-row clipping spends its room on the features.
+#: Value of the constant column that carries the intercept. At 1/2 it adds
+#: little to a row's norm, so per-row clipping leaves more of the features.
 INTERCEPT_COLUMN = 0.5
 #: Norms below this are not clipped: dividing by them would overflow in a meta-gradient.
-LEAST_NORM = 1e-12
-#: Floats of per-row gradients that are formed at a time where a model knows no closed form: 16 MiB.
+MIN_NORM = 1e-12
+#: Floats of per-row gradients held at a time by models without a closed form: 16 MiB.
 GRADIENT_FLOATS = 2**22
 
 Factor = Callable[[jax.Array], jax.Array]
@@ -28,13 +28,13 @@ class Model(abc.ABC):
     """A model with flat parameters. Instances are hashable: they are static under `jax.jit`.
 
     Attributes:
-      name: what it is called; `str(model)` is the name that `find_model` takes, with the number of classes if it has
-        one to be told.
-      kinds: the targets that it is trained on, out of "binary" (0 and 1), "multiclass" (0 to K - 1) and "regression"
-        (in [0, 1] by public bounds); its own first.
+      name: its name; `str(model)` is the name that `find_model` takes, including the number of classes if the model
+        needs one.
+      kinds: the kinds of target it can be trained on: "binary" (0 and 1), "multiclass" (0 to K - 1) or "regression"
+        (in [0, 1] by public bounds); the default comes first.
       convex: whether the loss is convex in the params.
-      has_intercept: whether params can take up a shift of the features. Without, rows cannot be centred.
-      floats_per_row: how many numbers a row gives rise to on its way to the loss, for planning memory.
+      has_intercept: whether an intercept can absorb a shift of the features. Without one, rows cannot be centred.
+      floats_per_row: how many intermediate numbers the loss of a row needs, for planning memory.
     """
 
     name: ClassVar[str]
@@ -45,14 +45,14 @@ class Model(abc.ABC):
 
     @property
     def labels(self) -> tuple[float, ...]:
-        """The classes that rows hold, where classes are the target."""
+        """The labels of prepared rows, if the target is a class."""
         return 0.0, 1.0
 
     def __str__(self) -> str:
         return self.name
 
     def kind(self, classes: Sequence[float] | None = None) -> str:
-        """What kind of target it is to learn where `classes` are declared; None declares none.
+        """The kind of target to learn, given the declared `classes`; None if none are declared.
 
         >>> from l2p.models import MODELS
         >>> MODELS["square"].kind(), MODELS["square"].kind((0, 1)), MODELS["logistic"].kind()
@@ -63,10 +63,10 @@ class Model(abc.ABC):
         return self.kinds[0]
 
     def known_kind(self, kind: str | None) -> str:
-        """`kind` itself, or for None the model's own.
+        """`kind`, or the model's default if it is None.
 
         Raises:
-          InputError: it is not trained on such targets.
+          InputError: the model cannot be trained on such targets.
         """
         if kind is not None and kind not in self.kinds:
             raise InputError(
@@ -105,10 +105,10 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def per_param(self, values: jax.Array) -> jax.Array:
-        """A number per feature f32[d] as one per param f32[p]; zero for params that belong to no feature."""
+        """One number per feature f32[d] to one per param f32[p]; params that belong to no feature get zero."""
 
     def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
-        """Predicted classes, where classes are the target: params f32[p], x f32[n, d] -> f32[n]."""
+        """Predicted classes, if the target is a class: params f32[p], x f32[n, d] -> f32[n]."""
         return self.predict(params, x)
 
     def init(self, num_features: int) -> jax.Array:
@@ -132,7 +132,7 @@ class Model(abc.ABC):
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
         """Sum f32[p] of per-row gradients on mapped rows, each times `factor` f32[n] of their L2 norms f32[n].
 
-        Rows whose norm is not finite count as zero. Here gradients are formed block by block; models that know a
+        Rows whose norm is not finite count as zero. This default forms gradients block by block; models with a
         closed form never form them.
         """
 
@@ -152,14 +152,14 @@ class Model(abc.ABC):
     ) -> jax.Array:
         """Sum f32[p] of per-row gradients on mapped rows, each clipped to L2 norm `clip_norm`."""
         return self.scaled_gradient_sum(
-            params, rows, features, lambda norms: jnp.minimum(1.0, clip_norm / jnp.maximum(norms, LEAST_NORM))
+            params, rows, features, lambda norms: jnp.minimum(1.0, clip_norm / jnp.maximum(norms, MIN_NORM))
         )
 
-    # What a release sums up. A row's part in it depends on nothing but the row and public facts (`l2p.fixed_point`);
-    # as written here that takes one row at a time, and models that know a closed form do it block by block.
+    # Sums for releases. A row's contribution depends only on that row and on public facts (`l2p.fixed_point`). These
+    # defaults compute one row at a time; models with a closed form go block by block.
 
     def exact_gradient_sum(self, params: jax.Array, lines: Lines, factor: Factor, bound: jax.Array) -> Whole:
-        """`scaled_gradient_sum` [p] over a block, each row's part of L2 norm at most `bound`: exact, under float64."""
+        """`scaled_gradient_sum` [p] over a block, each row clipped to L2 norm `bound`: exact, with float64 enabled."""
         unit = bound.astype(jnp.float64) * 2.0**-COEFFICIENT_BITS
 
         def add(total: jax.Array, row: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
@@ -174,19 +174,22 @@ class Model(abc.ABC):
         return Whole(jax.lax.scan(add, jnp.zeros(params.shape[0], jnp.float64), rows)[0], unit)
 
     def exact_losses(self, candidates: jax.Array, lines: Lines) -> jax.Array:
-        """`losses` of a block's rows, rows first and under float64: f32[k, p] -> f64[n, k]."""
+        """`losses` of a block's rows, rows first, with float64 enabled: f32[k, p] -> f64[n, k]."""
         losses = row_by_row(lambda x, y: self.losses(candidates, x, y)[:, 0], lines)
         return losses.astype(jnp.float64)
 
     def exact_classes(self, params: jax.Array, lines: Lines) -> jax.Array:
-        """`classify` of a block's rows, under float64: f32[p] -> f[n]."""
+        """`classify` of a block's rows, with float64 enabled: f32[p] -> f[n]."""
         return row_by_row(lambda x, _: self.classify(params, x)[0], lines)
 
 
 @jax.custom_jvp
 def softplus(margin: jax.Array) -> jax.Array:
-    """log(1 + exp(margin)), elementwise, to about one unit of rounding at 1; `jax.nn.softplus` keeps more digits of
-    losses near zero, and takes twice as long, which is what choosing among candidates takes."""
+    """log(1 + exp(margin)), elementwise, with an absolute error of about one unit of rounding at 1.
+
+    `jax.nn.softplus` keeps more digits of losses near zero but takes twice as long, and this function is most of the
+    cost of choosing among candidates.
+    """
     return jnp.maximum(margin, 0.0) + jnp.log(1.0 + jnp.exp(-jnp.abs(margin)))
 
 
@@ -198,4 +201,4 @@ def _softplus_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tupl
 
 def safe_sqrt(squares: jax.Array) -> jax.Array:
     """Square root with a finite derivative at zero."""
-    return jnp.sqrt(jnp.maximum(squares, LEAST_NORM**2))
+    return jnp.sqrt(jnp.maximum(squares, MIN_NORM**2))

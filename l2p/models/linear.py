@@ -22,8 +22,8 @@ class GeneralizedLinear(Model):
     Attributes:
       lipschitz: supremum of |residual| over margins, for targets of its kinds; `math.inf` where there is none.
       smoothness: supremum of the curvature over margins; likewise.
-      flat: whether the curvature vanishes at some margins, so that Newton's method alone may find no way down.
-      shortest: the least length of a line; in a release, shorter lines count as if they had this.
+      flat: whether the curvature vanishes at some margins, so that Newton's method alone may fail to descend.
+      shortest: the smallest length of a line; in a release, shorter lines are treated as this long.
     """
 
     lipschitz: ClassVar[float]
@@ -44,7 +44,7 @@ class GeneralizedLinear(Model):
         """Second derivative of `margin_loss` in the margin, elementwise."""
 
     def newton_curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
-        """The curvature that Newton's method solves with, elementwise; another one where the true one may vanish."""
+        """The curvature that Newton's method uses, elementwise; models whose curvature may vanish replace it."""
         return self.curvature(margin, y)
 
     def num_params(self, num_features: int) -> int:
@@ -54,7 +54,7 @@ class GeneralizedLinear(Model):
         return num_params - 1
 
     def lines(self, x: jax.Array) -> jax.Array:
-        """What params are multiplied with: f32[n, d] -> f32[n, p]."""
+        """Rows with the constant column, which params multiply: f32[n, d] -> f32[n, p]."""
         return jnp.column_stack([x, jnp.full(x.shape[0], INTERCEPT_COLUMN)])
 
     def margin(self, params: jax.Array, x: jax.Array) -> jax.Array:
@@ -74,9 +74,9 @@ class GeneralizedLinear(Model):
     def losses_along(
         self, params: jax.Array, direction: jax.Array, sizes: jax.Array, x: jax.Array, y: jax.Array
     ) -> jax.Array:
-        """Margins along a line are linear in the size, so that any number of sizes costs two passes over the table."""
+        """Margins along a line are linear in the size, so any number of sizes takes two passes over the table."""
         margin, change = self.margins(jnp.stack([params, direction]), x)
-        # One size after the other: all at once would leave the cache, and takes a third longer for 21 of 40,000 rows.
+        # One size after another: 21 sizes at once on 40,000 rows overflow the cache and take a third longer.
         return jax.lax.map(lambda size: self.margin_loss(margin - size * change, y), sizes)
 
     def classes(self, margins: jax.Array) -> jax.Array:
@@ -87,7 +87,7 @@ class GeneralizedLinear(Model):
         return self.classes(self.margin(params, x))
 
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
-        """In two passes over the table: a gradient is residual * (mapped row, intercept column), so that its norm is
+        """In two passes over the table: a gradient is residual * (mapped row, intercept column), so its norm is
         known without forming it. Rows whose residual or squared norm is not finite count as zero."""
         residual = self.residual(self.margin(self.params_for_raw_rows(params, features), rows.x), rows.y)
         squares = features.squared_norms(rows.x)
@@ -97,7 +97,7 @@ class GeneralizedLinear(Model):
         return jnp.append(features.weighted_sum(rows.x, weight), weight.sum() * INTERCEPT_COLUMN)
 
     def exact_lines(self, lines: Lines) -> tuple[Lines, float]:
-        """What params are multiplied with, but for the intercept's column, and the constant in that column."""
+        """The rows that params multiply, without the intercept's column, and the constant in that column."""
         return lines, INTERCEPT_COLUMN
 
     def exact_margins(self, params: jax.Array, lines: Lines) -> jax.Array:

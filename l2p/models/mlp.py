@@ -13,8 +13,8 @@ from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, joined, numbers, roo
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt, softplus
 from l2p.task import Rows
 
-#: What params of the hidden layer are multiplied by to be its weights. One clipping norm and one step size serve both
-#: layers; with this scale their gradients have about the same norm (0.45 and 0.58 at the start on IPUMS-BR).
+#: The hidden layer's weights are its params times this. Both layers share one clipping norm and one step size; with
+#: this scale their gradients have about the same norm (0.45 and 0.58 at the start on IPUMS-BR).
 HIDDEN_SCALE = 0.5
 
 
@@ -22,12 +22,12 @@ HIDDEN_SCALE = 0.5
 class MLP(Model):
     """Two layers for binary labels (Hong et al. 2021): sigmoid units, then logistic regression on them.
 
-    A unit enters the output as 2 sigmoid - 1: the same family of functions, for the output's bias takes up the rest,
-    without the push that moves all sigmoids alike. Params are the hidden layer's (d + 1) x 20 matrix, line by line and
-    its biases last, then the output's 20 weights and bias.
+    A unit enters the output as 2 sigmoid - 1. The family of functions is the same, because the output's bias absorbs
+    the constant, but the push that moves all sigmoids alike is gone. Params are the hidden layer's (d + 1) x 20
+    matrix, row by row with its biases last, then the output's 20 weights and bias.
 
     Attributes:
-      num_units: of the hidden layer.
+      num_units: number of hidden units.
 
     >>> model = MLP()
     >>> model.num_params(52), model.num_features(1081)
@@ -69,7 +69,7 @@ class MLP(Model):
         return jnp.tanh(self._entering(weights, x))
 
     def _entering(self, weights: jax.Array, x: jax.Array) -> jax.Array:
-        """Half of what enters the sigmoids, f32[n, h]: sigmoid(z) is (1 + tanh(z / 2)) / 2."""
+        """Half of the sigmoids' input, f32[n, h]: sigmoid(z) is (1 + tanh(z / 2)) / 2."""
         return 0.5 * HIDDEN_SCALE * (x @ weights[:-1] + INTERCEPT_COLUMN * weights[-1:])
 
     def margin(self, params: jax.Array, x: jax.Array) -> jax.Array:
@@ -86,13 +86,13 @@ class MLP(Model):
             margin = self.margin(params, x)
             return softplus(margin) - y * margin
 
-        # One after the other: the units of all candidates together would not fit the cache, which takes twice as long.
+        # One after another: the units of all candidates together overflow the cache and take twice as long.
         return jax.lax.map(one, candidates)
 
     def losses_along(
         self, params: jax.Array, direction: jax.Array, sizes: jax.Array, x: jax.Array, y: jax.Array
     ) -> jax.Array:
-        """What enters the units is linear in the size, so that any number of sizes costs two passes over the table."""
+        """The input of the units is linear in the size, so any number of sizes takes two passes over the table."""
         (weights, output), (turn, change) = self._layers(params), self._layers(direction)
         entering, moving = self._entering(weights, x), self._entering(turn, x)
 
@@ -108,7 +108,7 @@ class MLP(Model):
 
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
         """In two passes over the table, by ghost norms (Goodfellow 2015): a layer's gradient is the outer product of
-        what enters it and of the loss's derivative in what leaves it, so that its norm is the product of theirs."""
+        its input and the loss's derivative in its output, so its norm is the product of their norms."""
         weights, output = self._layers(self.params_for_raw_rows(params, features))
         units = self.hidden(weights, rows.x)
         margin = units @ output[:-1] + INTERCEPT_COLUMN * output[-1]
@@ -132,7 +132,7 @@ class MLP(Model):
         )
 
     def _exact_units(self, weights: jax.Array, lines: Lines) -> Lines:
-        """The hidden units of a block's rows, as rows of h features of their own."""
+        """The hidden units of a block's rows, as rows of h features."""
         weights = weights.astype(jnp.float64)
         entering = lines.dot(weights[:-1], INTERCEPT_COLUMN * weights[-1])
         return lines.rounded(jnp.tanh(0.5 * HIDDEN_SCALE * entering), jnp.ones((), jnp.float64))

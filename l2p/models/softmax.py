@@ -16,12 +16,12 @@ from l2p.task import Rows
 
 @dataclasses.dataclass(frozen=True)
 class Softmax(Model):
-    """Multi-class logistic regression, labels 0 to K - 1; params are the (d + 1) x K matrix of weights, line by line.
+    """Multi-class logistic regression, labels 0 to K - 1; params are the (d + 1) x K matrix of weights, row by row.
 
-    The last line carries the intercepts. A label that is none of the classes belongs to none of them.
+    The last row holds the intercepts. A label outside the classes counts as no class.
 
     Attributes:
-      num_classes: K, public by declaration.
+      num_classes: K, as declared.
 
     >>> model = Softmax(10)
     >>> str(model), model.num_params(64), round(float(model.loss(jnp.zeros(650), jnp.ones(64), jnp.array(3.0))), 4)
@@ -83,9 +83,9 @@ class Softmax(Model):
     def losses_along(
         self, params: jax.Array, direction: jax.Array, sizes: jax.Array, x: jax.Array, y: jax.Array
     ) -> jax.Array:
-        """Margins along a line are linear in the size, so that any number of sizes costs two passes over the table."""
+        """Margins along a line are linear in the size, so any number of sizes takes two passes over the table."""
         margins, change = self.margins(params, x), self.margins(direction, x)
-        # One size after the other: all at once would leave the cache, and takes a third longer for 21 of 40,000 rows.
+        # One size after another: 21 sizes at once on 40,000 rows overflow the cache and take a third longer.
         return jax.lax.map(lambda size: self.margin_loss(margins - size * change, y), sizes)
 
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
@@ -93,7 +93,7 @@ class Softmax(Model):
 
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
         """In two passes over the table: a gradient is the outer product of (mapped row, intercept column) and the
-        residuals, so that its norm is the product of theirs."""
+        residuals, so its norm is the product of their norms."""
         residuals = self.residuals(self.margins(self.params_for_raw_rows(params, features), rows.x), rows.y)
         squares = features.squared_norms(rows.x)
         finite = jnp.isfinite(residuals).all(-1) & jnp.isfinite(squares)
@@ -150,7 +150,7 @@ class Softmax(Model):
         return jnp.repeat(jnp.append(values, 0.0), self.num_classes)
 
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
-        """`weights` f32[d, K] and `bias` f32[K] of the margins x . weights + bias; the largest says which class."""
+        """`weights` f32[d, K] and `bias` f32[K] of the margins x . weights + bias; the largest gives the class."""
         weights = params.reshape(-1, self.num_classes)
         return {"weights": weights[:-1], "bias": np.float32(INTERCEPT_COLUMN) * weights[-1]}
 

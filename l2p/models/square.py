@@ -31,8 +31,8 @@ class Square(GeneralizedLinear):
     smoothness: ClassVar[float] = 1.0
 
     def init(self, num_features: int) -> jax.Array:
-        """Every prediction 1/2, the middle of the targets' range: from zero, the first steps of every run would go into
-        an offset that is known beforehand."""
+        """Predicts 1/2 for every row, the middle of the targets' range: from zero, the first steps of every run would
+        be spent on an offset that is known beforehand."""
         start = super().init(num_features)
         return start.at[-1].set(0.5 / INTERCEPT_COLUMN) if self.has_intercept else start
 
@@ -59,9 +59,9 @@ class Square(GeneralizedLinear):
 class Quadratic(Square):
     """Quadratic problems ||W theta - y||^2 (Andrychowicz et al. 2016): least squares without an intercept.
 
-    Rows x in [0, 1] are lines 2 x - 1 of W, so that W is centred, as theirs is. The optimum is the solution of the
-    normal equations. Nothing in it takes up a shift, so rows are not centred; a map of the features is followed
-    exactly only where it keeps 1/2 in its place, as x -> scale * (x - 1/2) + 1/2 does.
+    Rows x in [0, 1] are lines 2 x - 1 of W, so that W is centred, as in that paper. The optimum is the solution of the
+    normal equations. There is no intercept to absorb a shift, so rows are not centred; params are rewritten exactly
+    only for maps of the features that map 1/2 to itself, such as x -> scale * (x - 1/2) + 1/2.
 
     >>> import jax.numpy as jnp
     >>> float(Quadratic().loss(jnp.ones(2), jnp.array([1.0, 0.5]), jnp.array(0.0)))

@@ -12,7 +12,7 @@ from l2p.models.linear import GeneralizedLinear
 
 @dataclasses.dataclass(frozen=True)
 class HuberSVM(GeneralizedLinear):
-    """Linear SVM with Huber's hinge (Wu et al. 2017), labels 0 and 1, which it reads as -1 and +1.
+    """Linear SVM with Huber's hinge (Wu et al. 2017), labels 0 and 1, read as -1 and +1.
 
     With z = (2 y - 1) * margin: 0 above 1 + width, 1 - z below 1 - width, and (1 + width - z)^2 / (4 width) between.
 
@@ -37,7 +37,7 @@ class HuberSVM(GeneralizedLinear):
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         h, z = self.width, (2.0 * y - 1.0) * margin
         bends = jnp.abs(1.0 - z) <= h
-        # Off the bend a harmless stand-in is squared, so that no derivative meets an overflow.
+        # Off the bend 1 stands in for z, so that no derivative overflows.
         bend = jnp.square(1.0 + h - jnp.where(bends, z, 1.0)) / (4.0 * h)
         return jnp.where(bends, bend, jnp.where(z < 1.0, 1.0 - z, 0.0))
 
@@ -51,9 +51,9 @@ class HuberSVM(GeneralizedLinear):
         return jnp.where(bends, jnp.square(sign) * self.smoothness, 0.0)
 
     def newton_curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
-        """Of the least curved parabola that touches the loss at this margin and lies above it everywhere.
+        """Curvature of the flattest parabola that touches the loss at this margin and lies above it everywhere.
 
-        Off the bend the loss is straight and has no curvature to solve with; with this one every full step descends.
+        Off the bend the loss is linear and has no curvature; with this one every full Newton step descends.
         """
         distance = jnp.abs(1.0 - (2.0 * y - 1.0) * margin)
         return 0.5 / jnp.maximum(distance, self.width)
@@ -61,7 +61,7 @@ class HuberSVM(GeneralizedLinear):
 
 @dataclasses.dataclass(frozen=True)
 class Hinge(GeneralizedLinear):
-    """Linear SVM with the hinge loss max(0, 1 - z), labels 0 and 1, z as in `HuberSVM`; its kink counts as flat.
+    """Linear SVM with the hinge loss max(0, 1 - z), labels 0 and 1, z as in `HuberSVM`; the kink counts as flat.
 
     >>> import jax.numpy as jnp
     >>> float(Hinge().loss(jnp.zeros(3), jnp.ones(2), jnp.array(1.0)))
@@ -83,5 +83,5 @@ class Hinge(GeneralizedLinear):
         return jnp.where(sign * margin < 1.0, -sign, 0.0)
 
     def curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
-        """Zero wherever it exists: the hinge cannot be solved by Newton's method, only a smoothed one."""
+        """Zero wherever it exists, so Newton's method needs a smoothed hinge."""
         return jnp.zeros(jnp.broadcast_shapes(margin.shape, y.shape), margin.dtype)

@@ -9,7 +9,7 @@ import optax
 from l2p import struct
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN, ExactSum, Lines, Whole, value_of
-from l2p.models import LEAST_NORM, Model
+from l2p.models import MIN_NORM, Model
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise
 from l2p.queries.base import Query, positive, within
@@ -51,7 +51,7 @@ class ClippedGradient(Query):
 
     def exact(self, lines: Lines) -> Whole:
         def factor(norms: jax.Array) -> jax.Array:
-            return jnp.minimum(1.0, self.clip_norm / jnp.maximum(norms, LEAST_NORM))
+            return jnp.minimum(1.0, self.clip_norm / jnp.maximum(norms, MIN_NORM))
 
         return self.model.exact_gradient_sum(self.params, lines.map(self.features), factor, self.bound)
 

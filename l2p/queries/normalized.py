@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.features import FeatureMap
 from l2p.fixed_point import Lines, Whole
-from l2p.models import LEAST_NORM, Model
+from l2p.models import MIN_NORM, Model
 from l2p.queries.base import Query, positive, within
 from l2p.task import Rows
 
@@ -49,13 +49,13 @@ class NormalizedGradient(Query):
 
     def _factor(self, norms: jax.Array) -> jax.Array:
         """What gradients of these L2 norms f[n] are multiplied by."""
-        return self.clip_norm / (jnp.maximum(norms, LEAST_NORM) + self.stability)
+        return self.clip_norm / (jnp.maximum(norms, MIN_NORM) + self.stability)
 
     def limit(self, contributions: jax.Array) -> jax.Array:
         """Each line of f[b, p] normalised; one that is not finite, or overflows when squared, becomes zero."""
         squares = jnp.square(contributions).sum(-1, keepdims=True)
         finite = jnp.isfinite(squares)
-        norms = jnp.sqrt(jnp.where(finite, jnp.maximum(squares, LEAST_NORM**2), 1.0))
+        norms = jnp.sqrt(jnp.where(finite, jnp.maximum(squares, MIN_NORM**2), 1.0))
         return jnp.where(finite, contributions, 0.0) * jnp.where(finite, self._factor(norms), 0.0)
 
     def empty(self) -> jax.Array:

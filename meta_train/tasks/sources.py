@@ -99,8 +99,7 @@ def _kind_of_part(source: str) -> Kind:
         return "regression"
     if source == SYNTHETIC or _REST.fullmatch(source):
         return "binary"
-    count = data.num_classes(source)
-    return "regression" if count is None else "binary" if count == 2 else "multiclass"
+    return data.kind_of(source)
 
 
 def families(source: str) -> tuple[Family, Family]:

@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import io
 import os
+import re
 import tarfile
 import threading
 from pathlib import Path
@@ -12,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2p.data.catalog import FILES, NAMES, load, num_classes
+from l2p.data import NAMES, load, num_classes, sets
 from l2p.data.download import Source, data_folder, fetch
+from l2p.data.sets import find
 from l2p.errors import InputError
 
 CONTENT = b"1 0 2\n0 1 3\n"
@@ -30,27 +32,67 @@ def real_folder(*files):
     return folder
 
 
+#: Shape, kind and digest of x and y: what results were computed on must never change.
 REAL = {
-    "ipums_br": (["ipums_br.dat"], (38_000, 52), "binary"),
-    "adult": (["a9a", "a9a.t"], (48_842, 123), "binary"),
-    "mnist": (["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"], (10_000, 784), "multiclass"),
-    "mnist:features": (["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"], (10_000, 288), "multiclass"),
-    "mnist:3,5": (["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"], (1_902, 784), "binary"),
-    "california": (["cal_housing.data"], (20_640, 8), "regression"),
+    "ipums_br": ((38_000, 52), "binary", "1f018930291214abeda5ea1f4e4356ce52b18779254f3541a9e508d546e1fc80"),
+    "adult": ((48_842, 123), "binary", "333bb9263293d24a0e7a7e3535d273278386eef0156eeda9b8f894032ed63afd"),
+    "mnist": ((10_000, 784), "multiclass", "7133361a130b46752a27a98b6b8929145544585bad5d4022819592ab071f6120"),
+    "mnist:features": ((10_000, 288), "multiclass", "1223ad7103f35a069e009004e1c99f57be030c507ac636854a413df0f9ad8420"),
+    "mnist:4,6": ((1_940, 784), "binary", "d9572fc4304de03271d9449a258cb0315a506e5d9d3a5c7abf619214363b6d5f"),
+    "california": ((20_640, 8), "regression", "a0eadee7c2a49e7f43f5c866ca1560a6511d24709fe0279cef193a4b138479a1"),
 }
 PACKAGED = {
-    "digits": ((1_797, 64), "multiclass"),
-    "digits:odd": ((1_797, 64), "binary"),
-    "digits:features": ((1_797, 288), "multiclass"),
-    "digits:features:18": ((1_797, 18), "multiclass"),
-    "digits:3,5": ((365, 64), "binary"),
-    "breast_cancer": ((569, 30), "binary"),
-    "diabetes": ((442, 10), "regression"),
+    "digits": ((1_797, 64), "multiclass", "8b380b811d800f881e31505021a9f1a1e1acbf7f16786b2b8846cb3f91b2b758"),
+    "digits:odd": ((1_797, 64), "binary", "d2028d924f8e01230a514d15ac4dde2c2a1d09cfe5f75b67fce06aed6a66f656"),
+    "digits:features": ((1_797, 288), "multiclass", "16f1afe0ffa4c4f1672b2c5ba173272b8eae1f8b0fdc320f2418cb55ebf7f226"),
+    "digits:features:18": (
+        (1_797, 18),
+        "multiclass",
+        "ce4dd7649c6a61544451e3b3deb36a62aa0c1c38481afa59739d23c6755dde28",
+    ),
+    "digits:3,5": ((365, 64), "binary", "942902375ea5efa9005e9ffd8b47b80b3ef41f71ea2a9bf94557ac0110914225"),
+    "breast_cancer": ((569, 30), "binary", "46c7a615cb7888a9525ddcfc9d0618bec8820dd9377a0555c47b00f17e39cbef"),
+    "diabetes": ((442, 10), "regression", "72f39c60f5bfbff0b9e63fe7237f83f9878d0e1da6100b78a94eee254b473d08"),
+    "quadratic": ((10_000, 10), "regression", "e643b3e6be1b0a65e1df2e9d142a095fcdee3c32fa282c5852d3f85bdd49101b"),
 }
 
 
-def assert_well_formed(data, name, shape, kind):
-    assert (data.name, data.x.shape, data.kind) == (name, shape, kind)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_set_says_everything_of_itself(name):
+    entry = find(name)
+    assert entry.name == name
+    assert entry.source.endswith(".")
+    assert "licen" in entry.source or "CC BY" in entry.source or "terms" in entry.source
+    assert entry.target
+    assert len(entry.classes) != 1
+    assert len(set(entry.classes)) == len(entry.classes)
+    assert not (entry.classes and entry.target_bounds)
+    assert all(low < high for low, high in [*entry.bounds.values(), entry.target_bounds or (0, 1)])
+    for source in entry.files:
+        assert len(source.sha256) == 64
+        assert source.urls
+        assert all(url.startswith("https://") for url in source.urls)
+    for variant in entry.variants:
+        asked = re.findall(r":(\S+)", variant.meaning)
+        assert asked
+        assert all(re.fullmatch(variant.pattern, text.rstrip(",")) for text in asked)
+    assert name in REAL | PACKAGED  # its rows are pinned
+    assert (name in REAL) == bool(entry.files)
+
+
+def test_every_file_of_a_set_is_in_the_list():
+    there = {path.stem for path in Path(sets.__file__).parent.glob("[!_]*.py")}
+    assert there == set(NAMES)
+    assert len(NAMES) == len(there)
+
+
+def test_two_sets_do_not_share_a_file_name():
+    files = [source.file for name in NAMES for source in find(name).files]
+    assert len(files) == len(set(files))
+
+
+def assert_well_formed(data, name, shape, kind, sha256):
+    assert (data.name, data.x.shape, data.kind, data.sha256) == (name, shape, kind, sha256)
     assert data.x.dtype == data.y.dtype == np.float32
     assert data.y.shape == shape[:1]
     assert len(set(data.columns)) == shape[1]
@@ -61,7 +103,10 @@ def assert_well_formed(data, name, shape, kind):
     varying = data.x.max(axis=0) > data.x.min(axis=0)
     assert varying.mean() > 0.7
     labels = set(np.unique(data.y).tolist())
-    if kind == "regression":
+    assert num_classes(name) == (None if kind == "regression" else len(labels))
+    if name == "quadratic":
+        assert labels
+    elif kind == "regression":
         assert min(labels) == 0
         assert max(labels) == 1
     else:
@@ -70,14 +115,13 @@ def assert_well_formed(data, name, shape, kind):
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_set_has_its_published_shape(name):
-    files, shape, kind = REAL[name]
-    assert_well_formed(load(name, real_folder(*files), urls={}), name, shape, kind)
+    files = [source.file for source in find(name.partition(":")[0]).files]
+    assert_well_formed(load(name, real_folder(*files), urls={}), name, *REAL[name])
 
 
 @pytest.mark.parametrize("name", PACKAGED)
 def test_a_packaged_set_needs_no_folder(name, tmp_path):
-    shape, kind = PACKAGED[name]
-    assert_well_formed(load(name, tmp_path / "absent"), name, shape, kind)
+    assert_well_formed(load(name, tmp_path / "absent"), name, *PACKAGED[name])
     assert not (tmp_path / "absent").exists()
 
 
@@ -97,10 +141,6 @@ def test_variants_relabel_the_same_rows():
 
 def test_the_quadratic_set_is_the_same_everywhere_and_has_its_optimum_where_it_says():
     data = load("quadratic")
-    assert (data.x.shape, data.kind, num_classes("quadratic")) == ((10_000, 10), "regression", None)
-    assert data.sha256 == "e643b3e6be1b0a65e1df2e9d142a095fcdee3c32fa282c5852d3f85bdd49101b"
-    assert data.x.min() >= 0
-    assert data.x.max() <= 1
     index = np.arange(1, 11)
     planted = (-1.0) ** index * index / 385**0.5
     lines = 2.0 * data.x.astype(np.float64) - 1.0
@@ -248,7 +288,7 @@ def test_load_checks_what_other_addresses_serve(server, tmp_path):
 
 def test_load_downloads_a_real_set(server, tmp_path):
     folder = real_folder("a9a", "a9a.t")
-    server.pages = {f"/{file}": fetch(FILES[file], folder) for file in ("a9a", "a9a.t")}
+    server.pages = {f"/{source.file}": fetch(source, folder) for source in find("adult").files}
     served = load("adult", tmp_path, urls={file: [f"{server.url}/{file}"] for file in ("a9a", "a9a.t")})
     assert served.sha256 == load("adult", folder, urls={}).sha256
     assert load("adult", tmp_path, urls={}).sha256 == served.sha256

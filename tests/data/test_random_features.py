@@ -3,7 +3,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from l2p.data.random_features import FEATURES, MOST, PER_FILTER, random_features
+from l2p.data.random_features import FEATURES, MAX_RESPONSE, PER_FILTER, random_features
 from l2p.errors import InputError
 
 IMAGES = (np.random.default_rng(1).integers(0, 256, (3, 28, 28)) / 255).astype(np.float32)
@@ -41,4 +41,4 @@ def test_a_feature_is_the_mean_rectified_response_in_its_cell(side, patch):
         for j in range(low, high)
     ]
     # The first cell's eighth filter; filters are rounded to multiples of 1 / 1024.
-    assert random_features(image[None])[0, 7] == pytest.approx(np.mean(responses) / MOST, abs=5e-3)
+    assert random_features(image[None])[0, 7] == pytest.approx(np.mean(responses) / MAX_RESPONSE, abs=5e-3)

@@ -1,23 +1,13 @@
-"""Private tables: what is read, how it is scaled, and that no refusal quotes a private cell."""
+"""Private tables: what is read, and that no refusal quotes a private cell."""
 
-import json
 import sys
 import time
-import traceback
 
 import numpy as np
 import pytest
 
-from l2p.data import Table, prepare, read_bounds, read_table
-from l2p.errors import InputError
-
-SECRET = "hiv-positive"
-BOUNDS = {"age": (0, 120), "dose": (-1, 1)}
-
-
-def table(labels=(0, 1, 1), ages=(30, 60, 150), doses=(0, -1, 9)):
-    """Columns age, dose, label."""
-    return Table(("age", "dose", "label"), np.column_stack([ages, doses, labels]).astype(float))
+from l2p.data import Table, prepare, read_table
+from tests.data.ward import BOUNDS, SECRET, refusal
 
 
 @pytest.fixture
@@ -30,17 +20,6 @@ def csv_file(tmp_path):
         return path
 
     return write
-
-
-def refusal(function, *args, **kwargs):
-    """The message of the InputError, checked to quote the secret nowhere, the printed traceback's causes included."""
-    with pytest.raises(InputError) as caught:
-        function(*args, **kwargs)
-    error = caught.value
-    printed = "".join(traceback.format_exception(error))
-    assert SECRET not in str(error)
-    assert f"'{SECRET}'" not in printed
-    return str(error)
 
 
 def test_a_csv_file_is_read_as_numbers(csv_file):
@@ -156,127 +135,3 @@ def test_missing_pyarrow_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "table.parquet").write_bytes(b"")
     assert "pip install 'l2p-jax[data]'" in refusal(read_table, tmp_path / "table.parquet")
-
-
-PAIRS = [[0], [0, 1, 2], 5, "01", ["0", "1"], [None, 1], [True, 2], [1, 1], [2, 1]]
-PAIRS += [[float("nan"), 1], [0, float("inf")], [-1e308, 1e308], [0, 10**400]]
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: str(pair)[:20])
-def test_malformed_bounds_are_refused(tmp_path, pair):
-    path = tmp_path / "bounds.json"
-    path.write_text(json.dumps({"age": [0, 1], "dose": pair}))
-    reason = "bounds of column 'dose' must be two finite numbers [low, high] with low < high"
-    assert refusal(read_bounds, path) == reason
-    assert refusal(prepare, table(), "label", BOUNDS | {"dose": pair}) == reason
-
-
-def test_bounds_are_a_json_object(tmp_path):
-    path = tmp_path / "bounds.json"
-    assert "cannot be read" in refusal(read_bounds, path)
-    for text in ("", "{", "[[0, 1]]", "3"):
-        path.write_text(text)
-        assert "JSON" in refusal(read_bounds, path)
-    path.write_text('{"age": [0, 120], "dose": [-0.5, 1e3]}')
-    assert read_bounds(path) == {"age": (0.0, 120.0), "dose": (-0.5, 1000.0)}
-
-
-def test_features_are_scaled_and_clipped():
-    rows = prepare(table(), "label", BOUNDS)
-    np.testing.assert_array_equal(rows.x, np.float32([[0.25, 0.5], [0.5, 0], [1, 1]]))
-    np.testing.assert_array_equal(rows.y, [0, 1, 1])
-    np.testing.assert_array_equal(rows.mask, [1, 1, 1])
-    assert all(type(part) is np.ndarray and part.dtype == np.float32 for part in (rows.x, rows.y, rows.mask))
-
-
-def test_huge_cells_are_clipped_like_others():
-    rows = prepare(table(ages=(1e308, -1e308, 0)), "label", BOUNDS | {"age": (-1e307, 1e307)})
-    np.testing.assert_array_equal(rows.x[:, 0], [1, 0, 0.5])
-
-
-DECLARED = [((0, 1, 1), None, (0, 1, 1)), ((-1, 1, -1), None, (0, 1, 0)), ((1, 1, 1), None, (1, 1, 1))]
-DECLARED += [((3, 5, 3), (3, 5), (0, 1, 0)), ((3, 5, 3), (5, 3), (1, 0, 1))]
-
-
-@pytest.mark.parametrize(("labels", "classes", "expected"), DECLARED)
-def test_labels_follow_the_declared_classes(labels, classes, expected):
-    np.testing.assert_array_equal(prepare(table(labels), "label", BOUNDS, classes).y, expected)
-
-
-NULL = [((0, 77, 1), None), ((3, 77, 5), (3, 5)), ((0, np.nan, 1), None), ((0, np.inf, 1), (0, 1))]
-
-
-@pytest.mark.parametrize(("labels", "classes"), NULL)
-def test_labels_outside_the_classes_are_null_rows(labels, classes):
-    rows = prepare(table(labels), "label", BOUNDS, classes, on_invalid="null")
-    np.testing.assert_array_equal(rows.y, [0, 0, 1])
-    np.testing.assert_array_equal(rows.mask, [1, 0, 1])
-    assert not rows.x[1].any()
-
-
-@pytest.mark.parametrize("labels", [(0, 77, 1), (-1, 0, 1), (0, np.nan, 1), (0, 0.5, 1)])
-def test_labels_outside_the_classes_are_refused_unquoted(labels):
-    message = refusal(prepare, table(labels), "label", BOUNDS)
-    assert "target 'label' has labels other than 0 and 1, or -1 and 1" in message
-    assert "77" not in message
-    assert "0.5" not in message
-    assert "other than 2 and 4" in refusal(prepare, table(labels), "label", BOUNDS, (2, 4))
-
-
-@pytest.mark.parametrize("cell", [np.nan, np.inf, -np.inf])
-def test_invalid_features_are_refused_or_null(cell):
-    broken = table(doses=(0, cell, 1))
-    assert "column 'dose'" in refusal(prepare, broken, "label", BOUNDS)
-    rows = prepare(broken, "label", BOUNDS, on_invalid="null")
-    np.testing.assert_array_equal(rows.mask, [1, 0, 1])
-    np.testing.assert_array_equal(rows.x, np.float32([[0.25, 0.5], [0, 0], [1, 1]]))
-    np.testing.assert_array_equal(rows.y, [0, 0, 1])
-
-
-def test_a_row_is_null_whatever_the_others_are():
-    rows, others = table(labels=(0, 2, -1), doses=(0, 1, np.nan)), table(labels=(-1, 7, 1), doses=(5, 5, 5))
-    alone = prepare(rows, "label", BOUNDS, on_invalid="null")
-    both = Table(rows.columns, np.concatenate([others.values, rows.values]))
-    beside = prepare(both, "label", BOUNDS, on_invalid="null")
-    for part in ("x", "y", "mask"):
-        np.testing.assert_array_equal(getattr(beside, part)[3:], getattr(alone, part))
-
-
-def test_missing_and_surplus_bounds_are_refused():
-    message = refusal(prepare, table(), "label", {"dose": (0, 1)})
-    why = "read off private rows they leak; declare [low, high] from public knowledge"
-    assert message == f"bounds are missing for column 'age': {why}"
-    assert "no column 'agee'" in refusal(prepare, table(), "label", BOUNDS | {"agee": (0, 1)})
-    # One declared name proves no header, so the others are counted only.
-    assert refusal(prepare, table(), "label", {}) == f"bounds are missing for 2 columns: {why}"
-    wide = Table((*"abcdefgh", "label"), np.zeros((1, 9)))
-    message = refusal(prepare, wide, "label", {"a": (0, 1)})
-    assert message == f"bounds are missing for column 'b', 'c', 'd', 'e', 'f' and 2 more: {why}"
-    # Bounds of the target are what a regression declares.
-    prepare(table(), "label", BOUNDS | {"label": (0, 1)})
-
-
-def test_an_unknown_target_is_refused():
-    assert "no column 'lable'; did you mean 'label'?" in refusal(prepare, table(), "lable", BOUNDS)
-    assert "at least one" in refusal(prepare, Table(("label",), np.zeros((2, 1))), "label", {})
-
-
-def test_features_fix_the_order_of_a_test_file():
-    trained = prepare(table(), "label", BOUNDS)
-    shuffled = Table(("label", "dose", "age"), table().values[:, [2, 1, 0]])
-    tested = prepare(shuffled, "label", BOUNDS, features=("age", "dose"))
-    np.testing.assert_array_equal(tested.x, trained.x)
-    assert prepare(table(), "label", BOUNDS, features=("dose",)).x.shape == (3, 1)
-
-
-@pytest.mark.parametrize(
-    ("reason", "argument"),
-    [
-        *(("two different numbers", {"classes": classes}) for classes in [(1, 1), (0, np.nan), (0, 1, 2), ("a", "b")]),
-        *(("features must be", {"features": names}) for names in [(), ("age", "age"), ("age", "label")]),
-        ("no column 'weight'", {"features": ("age", "weight")}),
-        ("'refuse' or 'null'", {"on_invalid": "drop"}),
-    ],
-)
-def test_malformed_arguments_are_refused(reason, argument):
-    assert reason in refusal(prepare, table(), "label", BOUNDS, **argument)

@@ -1,0 +1,72 @@
+"""The package as others see it: its names, its version, its types and what it installs."""
+
+import ast
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import l2p
+from l2p.cli import main
+
+ROOT = Path(l2p.__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("before", ["import l2p", "import l2p.models, l2p.errors; l2p.Budget"])
+def test_dir_shows_the_public_names_alone(before):
+    show = f"{before}; print(*dir(l2p))"
+    shown = subprocess.run([sys.executable, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert shown.split() == sorted(l2p.__all__)
+    assert {"private_train", "Budget", "__version__"} <= set(shown.split())
+    assert not {"Any", "importlib", "models"} & set(shown.split())
+
+
+@pytest.mark.parametrize("name", l2p.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(l2p, name) is not None
+
+
+def test_an_unknown_name_is_no_attribute():
+    with pytest.raises(AttributeError, match="no attribute 'privat_train'"):
+        l2p.privat_train  # noqa: B018
+
+
+def test_the_version_is_written_once(capsys):
+    assert re.fullmatch(r"\d+\.\d+\.\d+", l2p.__version__)
+    assert "version" not in PROJECT["project"]
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert ROOT / PROJECT["tool"]["hatch"]["version"]["path"] == Path(l2p.__file__)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"l2p {l2p.__version__}\n"
+
+
+def test_the_wheel_says_that_the_package_is_typed():
+    """PEP 561 wants the marker inside the package; the wheel takes the whole folder but what `exclude` names."""
+    assert (ROOT / "l2p" / "py.typed").is_file()
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert "l2p" in wheel["only-include"]
+    assert not [pattern for pattern in wheel["exclude"] if "l2p" in pattern or "typed" in pattern]
+
+
+def imported():
+    """Top-level modules that the package imports anywhere, lazily too."""
+    for path in [*ROOT.glob("l2p/**/*.py"), *ROOT.glob("meta_train/**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (name.name.partition(".")[0] for name in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                yield node.module.partition(".")[0]
+
+
+def test_every_core_dependency_is_imported():
+    known = {"jaxlib": "of jax: listed to leave out a version"}
+    needed = {re.match(r"[\w-]+", line)[0].lower() for line in PROJECT["project"]["dependencies"]}
+    modules, found = importlib.metadata.packages_distributions(), set()
+    for module in set(imported()):
+        found |= {name.lower() for name in modules.get(module, [])}
+    assert needed - found == set(known)
