@@ -13,8 +13,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from l2p.checkpoints.checkpoint import TUNED
 from l2p.checkpoints.lookup import Resolved, drawing, recognise
+from l2p.checkpoints.method_name import MethodName
 from l2p.checkpoints.set_up import asked, kinds_asked, set_up
 from l2p.errors import InputError
 from l2p.models import find_model
@@ -144,7 +144,7 @@ def _check_protector(card: Card, found: Findings) -> None:
         resolved = drawing(sampler, resolved)
     settings = _settings(card, resolved)
     found.problems += _misfits(card, resolved)
-    if sha256 is not None and not name.endswith(TUNED):  # as the file has them
+    if sha256 is not None and not MethodName.parse(name).tuned:  # as the file has them
         found.problems += settings
     if found.problems:
         return

@@ -12,9 +12,9 @@ import warnings
 
 import numpy as np
 
-WORD, NUMBER, COUNT, N = "canary-7f3a", 73190.625, 1013, 1000
+WORD, NUMBER, COUNT, N = "canary-quokka-7f3a", 73190.625, 1013, 1000
 PATTERNS = {
-    "the word": re.compile("7f3a", re.IGNORECASE),
+    "the word": re.compile("quokka", re.IGNORECASE),
     "the number": re.compile(r"73,?190"),
     "the count": re.compile(r"(?<![\w.])(1[,_ ]?013|811)(?![\w.])"),  # or four fifths, which `compare` trains on
 }

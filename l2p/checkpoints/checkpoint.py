@@ -15,6 +15,7 @@ import safetensors
 import safetensors.numpy
 
 from l2p.checkpoints import card as checkpoint_card
+from l2p.checkpoints.method_name import SUFFIX, TUNED, is_file
 from l2p.checkpoints.shipped import index
 from l2p.checkpoints.structure import decode, encode
 from l2p.errors import InputError
@@ -23,13 +24,10 @@ from l2p.privacy.card import versions
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 
-SUFFIX = ".safetensors"
 #: A protector of this many bytes would be hundreds of times the largest that ships; a larger file is not read.
 MOST_BYTES = 2**27
 #: The number formats of a checkpoint's arrays, as safetensors calls them.
 _FLOATS = ("F32", "F64")
-#: Ends the name of a method whose fields were tuned on public data.
-TUNED = ":tuned"
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: Where names are looked up, in order: the checkout's folder, then the one inside an installed wheel. What users need
 #: lies on the first floor of either; what studies need lies in folders below the checkout's `STUDY`.
@@ -102,7 +100,7 @@ def load(name: str | Path) -> Checkpoint:
     """
     path = find(name)
     if path is None:
-        raise _unknown(str(name))
+        raise unknown_name(str(name))
     card, arrays = read_card(path), _arrays(path)
     try:
         protector = decode(card["structure"], arrays)
@@ -140,7 +138,8 @@ def _paths(protector: Any) -> set[str]:
     return set(arrays)
 
 
-def _unknown(name: str) -> InputError:
+def unknown_name(name: str) -> InputError:
+    """The error about a name that stands for no protector, with those that do."""
     # Settings that were tuned are asked for as METHOD:tuned, whatever they were tuned on.
     suffixed = sorted({one.split("-tuned-")[0] + TUNED for one in names() if "-tuned-" in one})
     known = [*HAND_DESIGNED, *(one for one in first_floor() if "-tuned-" not in one), *suffixed]
@@ -160,7 +159,7 @@ def find(name: str | Path) -> Path | None:
     """The file of a checkpoint: `name` itself if it is a path, else the first of that name in `FOLDERS`, or of the
     name that it is an old one of."""
     name = str(name)
-    if is_path(name):
+    if is_file(name):
         return Path(name)
     files = _files()
     return files.get(name) or files.get(canonical(name))
@@ -179,11 +178,6 @@ def aliases(name: str) -> list[str]:
 def about(name: str) -> str:
     """What a checkpoint on the first floor is, in a line; empty where its folder does not say."""
     return next((found for folder in FOLDERS if (found := index(folder).about.get(name))), "")
-
-
-def is_path(name: str) -> bool:
-    """Whether a name is that of a file and not of a checkpoint in `FOLDERS`."""
-    return name.endswith(SUFFIX) or os.sep in name
 
 
 def digest(name: str) -> str:

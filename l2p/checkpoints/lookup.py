@@ -1,25 +1,24 @@
 """What a method's name stands for: a hand-designed one or a checkpoint, checked to fit what it is asked for."""
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from l2p.checkpoints.checkpoint import (
-    TUNED,
     Checkpoint,
     canonical,
     digest,
     find,
-    is_path,
     load,
     names,
     read_card,
     study_hint,
+    unknown_name,
 )
 from l2p.checkpoints.control import Control, control_of
+from l2p.checkpoints.method_name import MethodName, is_file
 from l2p.checkpoints.overlaps import overlaps
 from l2p.checkpoints.ranges import range_of
 from l2p.errors import InputError
@@ -30,9 +29,6 @@ from l2p.privacy.sampling import Poisson, Sampler
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.tunable import with_tuned
-
-#: A name, and the sampling rate that is asked of it.
-_AT_RATE = re.compile(r"(.+)@(\d*\.?\d+(?:e-?\d+)?)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +71,7 @@ class Resolved:
 
 
 def resolve(
-    name: str,
+    name: str | MethodName,
     budget: Budget,
     model: str,
     accountant: str | None = None,
@@ -96,29 +92,32 @@ def resolve(
       num_rows: N, for hand-designed methods that set up batches; None to check names and options only.
 
     Raises:
-      InputError: unknown name or model, no checkpoint tuned on such a set, a protector that does not fit, or a sampling
-        rate for one that draws batches as it was made to.
+      InputError: unknown name or model, a variant (only comparisons know those), no checkpoint tuned on such a set, a
+        protector that does not fit, or a sampling rate for one that draws batches as it was made to.
 
     >>> resolve("agd", Budget(0.1, 1e-8), "logistic").accountant
     'rdp'
     """
-    if sampled := _AT_RATE.fullmatch(name):
-        return _at_rate(resolve(sampled[1], budget, model, accountant, aux, avoid, num_rows), name, float(sampled[2]))
-    if name in HAND_DESIGNED:
-        method = HAND_DESIGNED[name]
-        method.check(name, budget, accountant)
-        protector = method(budget, model, num_rows, accountant)
-        return describe(protector, name, model, accountant or method.accountant, sources=())
-    method = HAND_DESIGNED.get(name.removesuffix(TUNED)) if name.endswith(TUNED) else None
+    asked = MethodName.parse(name)
+    name = str(asked)
+    if asked.variants:
+        raise unknown_name(name)
+    if (rate := asked.sampling_rate) is not None:
+        found = resolve(asked.without_rate(), budget, model, accountant, aux, avoid, num_rows)
+        return _at_rate(found, name, rate)
+    method = HAND_DESIGNED.get(asked.base)
     if method is not None:
         method.check(name, budget, accountant)
-    loaded = load(_tuned(name, model, aux, avoid) if name.endswith(TUNED) else name)
+        if not asked.tuned:
+            protector = method(budget, model, num_rows, accountant)
+            return describe(protector, name, model, accountant or method.accountant, sources=())
+    loaded = load(_tuned(asked, model, aux, avoid) if asked.tuned else name)
     if shared := [source for source in loaded.card["sources"] if overlaps(source, avoid)]:
         raise InputError(
             f"protector {name!r} was made from {', '.join(shared)}, so its score there would flatter it; choose "
             "another protector or data set."
         )
-    return _loaded(loaded, name, budget, model, accountant, num_rows)
+    return _loaded(loaded, asked, budget, model, accountant, num_rows)
 
 
 def recognise(
@@ -137,24 +136,24 @@ def recognise(
     file = next((one for one in names() if digest(one) == sha256), None)
     if file is None:
         return None
-    sampled = _AT_RATE.fullmatch(name)
-    plain = sampled[1] if sampled else name
-    tuned = plain.endswith(TUNED) and file.startswith(tuned_name(plain.removesuffix(TUNED), model, ""))
-    if not (canonical(plain) == file or tuned or is_path(plain)):
+    asked = MethodName.parse(name)
+    plain = asked.without_rate()
+    tuned = asked.tuned and file.startswith(tuned_name(asked.base, model, ""))
+    if not (canonical(str(plain)) == file or tuned or is_file(str(plain))):
         raise InputError(
             f"the SHA-256 of protector {name!r} is that of {file}, so one of the two is wrong; ask for the file that "
             "ran."
         )
     found = _loaded(load(file), plain, budget, model, accountant, num_rows)
-    return _at_rate(found, name, float(sampled[2])) if sampled else found
+    return found if asked.sampling_rate is None else _at_rate(found, name, asked.sampling_rate)
 
 
 def _loaded(
-    loaded: Checkpoint, name: str, budget: Budget, model: str, accountant: str | None, num_rows: int | None
+    loaded: Checkpoint, asked: MethodName, budget: Budget, model: str, accountant: str | None, num_rows: int | None
 ) -> Resolved:
     """A checkpoint by the name that it was asked for under, for a model that it was made for."""
-    card, protector = loaded.card, loaded.protector
-    method = HAND_DESIGNED.get(name.removesuffix(TUNED)) if name.endswith(TUNED) else None
+    card, protector, name = loaded.card, loaded.protector, str(asked)
+    method = HAND_DESIGNED.get(asked.base) if asked.tuned else None
     if plain_name(model) not in card["models"]:
         raise _misfit(name, card["models"], model)
     chosen = accountant or card.get("accountant")
@@ -231,9 +230,9 @@ def tuned_name(method: str, model: str, aux: str) -> str:
     return f"{method}-tuned-{plain_name(model)}-{aux.replace(':', '-')}"
 
 
-def _tuned(name: str, model: str, aux: str | None, avoid: Sequence[str]) -> str:
+def _tuned(asked: MethodName, model: str, aux: str | None, avoid: Sequence[str]) -> str:
     """Name of the checkpoint METHOD-tuned-MODEL-AUX that fits."""
-    method = name.removesuffix(TUNED)
+    method = asked.base
     shipped = [found for found in names() if found.startswith(tuned_name(method, model, ""))]
     for found in shipped if aux is None else [tuned_name(method, model, aux)]:
         path = find(found)
@@ -241,7 +240,7 @@ def _tuned(name: str, model: str, aux: str | None, avoid: Sequence[str]) -> str:
             return found
     wanted = ("" if aux is None else f" on {aux}") + (f" without {', '.join(avoid)}" if avoid else "")
     raise InputError(
-        f"there is no {name!r} for model {model!r} tuned{wanted}; shipped are {', '.join(shipped) or 'none'}: "
+        f"there is no {str(asked)!r} for model {model!r} tuned{wanted}; shipped are {', '.join(shipped) or 'none'}: "
         f"choose another method, or tune it with l2p meta-train --recipe tuned --method {method}.{study_hint()}"
     )
 

@@ -38,7 +38,10 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
     if isinstance(value, (tuple, list)):
         return {"tuple": [encode(item, arrays, _join(path, index)) for index, item in enumerate(value)]}
     if CLASSES.get(type(value).__name__) is not type(value):
-        raise TypeError(f"{path or 'the protector'} is a {type(value).__name__}, which l2p.protectors.CLASSES lacks.")
+        raise TypeError(
+            f"{path or 'the protector'} is a {type(value).__name__}, which no checkpoint may name; register its class "
+            "with `l2p.protectors.register`."
+        )
     fields, static = {}, {}
     for field in dataclasses.fields(value):
         item = getattr(value, field.name)

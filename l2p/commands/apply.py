@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from l2p.checkpoints.method_name import MethodName
 from l2p.errors import InputError, withheld
 from l2p.privacy.accountants import run_names
 
@@ -69,7 +70,6 @@ class Apply:
 
         from l2p import api, private_run
         from l2p.compare import private_choice
-        from l2p.compare.config import PRIVATE
         from l2p.data import prepare, read_bounds, read_table
         from l2p.data.preparation import Kind, check_classes
         from l2p.models import find_model
@@ -82,7 +82,7 @@ class Apply:
         kind = cast(Kind, model.kind(self.classes))
         check_classes(self.classes, kind)
         check, train = private_run.check, api.private_train
-        if self.protector.endswith(PRIVATE):
+        if MethodName.parse(self.protector).private:
             check, train = private_choice.released, private_choice.release
         check(self.protector, budget, str(model), self.accountant)
         if self.seed is not None and not 0 <= self.seed < 2**32:

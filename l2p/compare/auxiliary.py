@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.compare.config import PROJECTED
+from l2p.checkpoints.method_name import PROJECTED
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup

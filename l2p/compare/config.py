@@ -9,9 +9,6 @@ from typing import Any
 from l2p.errors import InputError
 from l2p.json_fields import checked
 
-#: What may follow a method's name: its start, the directions it works in, or its settings, come from elsewhere.
-PRETRAINED, PROJECTED, ORACLE, PRIVATE = ":pretrained", ":projected", ":oracle", ":private"
-
 
 @dataclasses.dataclass(frozen=True)
 class CompareConfig:
@@ -50,20 +47,6 @@ class CompareConfig:
     adjacency: str = "zero_out"
     accountant: str | None = None
     aux: str | None = None
-
-
-def split_name(method: str) -> tuple[str, frozenset[str]]:
-    """A method's name without the variants asked for, and these.
-
-    >>> split_name("noisygd:tuned:pretrained")
-    ('noisygd:tuned', frozenset({':pretrained'}))
-    """
-    variants: set[str] = set()
-    every = PRETRAINED, PROJECTED, ORACLE, PRIVATE
-    while found := [end for end in every if method.endswith(end) and end not in variants]:
-        variants.add(found[0])
-        method = method.removesuffix(found[0])
-    return method, frozenset(variants)
 
 
 def parse_shard(text: str) -> tuple[int, int]:

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from l2p.checkpoints.checkpoint import TUNED
 from l2p.checkpoints.control import Control
 from l2p.checkpoints.lookup import Resolved, resolve
+from l2p.checkpoints.method_name import ORACLE, PRIVATE, PROJECTED, MethodName
 from l2p.checkpoints.ranges import range_warnings
 from l2p.checkpoints.set_up import set_up
 from l2p.compare import hindsight, private_choice
 from l2p.compare.auxiliary import Auxiliary, unlimited
-from l2p.compare.config import ORACLE, PRETRAINED, PRIVATE, PROJECTED, split_name
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
@@ -118,7 +117,7 @@ class Method:
 
 
 def find_method(
-    name: str,
+    name: str | MethodName,
     budgets: Sequence[Budget],
     model: str,
     num_rows: int,
@@ -143,19 +142,20 @@ def find_method(
       InputError: unknown name, a checkpoint that does not fit, variants of a method that is not private, or two that
         exclude each other.
     """
-    base, variants = split_name(name)
-    if {ORACLE, PRIVATE} <= variants:
+    name = MethodName.parse(name)
+    base, variants = name.protector, name.variants
+    if name.oracle and name.private:
         raise InputError(
             f"{name} would both pay for the choice of its settings and not; choose {base}{PRIVATE}, which is private, "
             f"or {base}{ORACLE}, which is not."
         )
-    hand_designed = HAND_DESIGNED.get(base)
-    paper = HAND_DESIGNED.get(base.removesuffix(TUNED))
+    hand_designed = HAND_DESIGNED.get(str(base))
+    paper = HAND_DESIGNED.get(base.base)
     mine = budgets
     if paper is not None:  # its own form keeps to the neighbours and the accountant of its proof
         mine = [paper.budget(budget) for budget in budgets]
         accountant = paper.accountant or accountant
-    takes = bool({PRETRAINED, PROJECTED} & variants)
+    takes = name.pretrained or name.projected
     asked = {"accountant": accountant, "aux": None if takes else aux, "avoid": avoid}
     auxiliary = auxiliary or Auxiliary()
     found: dict[Budget, Resolved | str] = {}
@@ -174,29 +174,29 @@ def find_method(
         raise InputError(
             f"{base} is not private, so there is nothing for {' and '.join(sorted(variants))} to change; leave it out."
         )
-    if PRIVATE in variants:
+    if name.private:
         del asked["accountant"]
         found = {budget: _base_run(base, budget, model, num_rows, one, asked) for budget, one in found.items()}
         chosen = next((one.accountant for one in found.values() if isinstance(one, Resolved)), chosen)
-    if PROJECTED in variants:
+    if name.projected:
         if paper is None:
             raise InputError(f"{base} is learned, and reads rows as it learned to; leave out {PROJECTED}.")
-        found = {budget: _projected(base, one, auxiliary) for budget, one in found.items()}
+        found = {budget: _projected(str(base), one, auxiliary) for budget, one in found.items()}
     return Method(
-        name,
+        str(name),
         chosen,
         {budget: one if isinstance(one, str) else one.protector for budget, one in found.items()},
         None if some is None else some.range,
         None if some is None else some.sha256,
-        auxiliary.start if PRETRAINED in variants else None,
-        ORACLE in variants,
-        PRIVATE in variants,
+        auxiliary.start if name.pretrained else None,
+        name.oracle,
+        name.private,
         None if some is None else some.control,
     )
 
 
 def _base_run(
-    name: str, budget: Budget, model: str, num_rows: int, resolved: Resolved | str, asked: dict[str, Any]
+    name: MethodName, budget: Budget, model: str, num_rows: int, resolved: Resolved | str, asked: dict[str, Any]
 ) -> Resolved | str:
     """A method set up for one run of a selection within `budget`, or why no theorem covers that."""
     if isinstance(resolved, str):

@@ -17,7 +17,7 @@ import numpy as np
 
 from l2p import intake
 from l2p.checkpoints.lookup import Resolved, resolve
-from l2p.compare.config import PRIVATE
+from l2p.checkpoints.method_name import PRIVATE, MethodName
 from l2p.compare.hindsight import CANDIDATES, SPREADS
 from l2p.errors import InputError
 from l2p.models import Model
@@ -148,7 +148,7 @@ class _Run:
     trace: tuple[Trace, Trace]
 
 
-def base_run(name: str, budget: Budget, model: str, **asked: Any) -> Resolved:
+def base_run(name: str | MethodName, budget: Budget, model: str, **asked: Any) -> Resolved:
     """A method as one run of a selection within `budget` takes it: set up for its share, with the accountant of that.
 
     Args:
@@ -159,7 +159,7 @@ def base_run(name: str, budget: Budget, model: str, **asked: Any) -> Resolved:
     """
     share, _ = _shares(budget)
     protector = resolve(name, base_budget(share, SCORE_ACCOUNTANT, budget), model, **asked).protector
-    accountant = base_accountant(name, protector)
+    accountant = base_accountant(str(name), protector)
     return resolve(name, base_budget(share, accountant, budget), model, accountant, **asked)
 
 
@@ -217,7 +217,7 @@ def released(
             f"accountant {accountant!r} was asked for, but {name} holds its runs by the one that choosing among them "
             "needs; leave it out."
         )
-    base = base_run(name.removesuffix(PRIVATE), budget, model, num_rows=num_rows)
+    base = base_run(MethodName.parse(name).without(PRIVATE), budget, model, num_rows=num_rows)
     check(base, base_budget(_shares(budget)[0], base.accountant, budget), model)
     check(Score(), base_budget(_shares(budget)[1], "gdp", budget), model, "gdp")
     # A control in place of its networks would be the same for all candidates.

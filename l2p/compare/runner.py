@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import data
+from l2p.checkpoints.method_name import PRETRAINED, PROJECTED, MethodName
 from l2p.checkpoints.overlaps import overlaps
 from l2p.compare import cells, private_choice, results
 from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
-from l2p.compare.config import PRETRAINED, PRIVATE, PROJECTED, CompareConfig, split_name
+from l2p.compare.config import CompareConfig
 from l2p.compare.methods import Method, Ready, find_method
 from l2p.errors import InputError, withheld
 from l2p.models import Model, find_model, plain_name
@@ -205,13 +206,14 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
     adjacency = cast(Adjacency, config.adjacency)
     budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
     budgets[0].check_rows(train_size(rows))
-    if any(PRIVATE in split_name(name)[1] for name in config.methods):
+    names = [MethodName.parse(name) for name in config.methods]
+    if any(name.private for name in names):
         private_choice.check_kind(_kind(config))
     model, num_rows = str(_model(config)), train_size(rows)
     asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (config.data,)}
-    variants = frozenset().union(*(split_name(name)[1] for name in config.methods))
+    variants = frozenset().union(*(name.variants for name in names))
     auxiliary = _auxiliary(config, variants & {PRETRAINED, PROJECTED})
-    return [find_method(name, budgets, model, num_rows, **asked, auxiliary=auxiliary) for name in config.methods]
+    return [find_method(name, budgets, model, num_rows, **asked, auxiliary=auxiliary) for name in names]
 
 
 def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | None:

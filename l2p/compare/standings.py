@@ -4,8 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from l2p.checkpoints.checkpoint import TUNED
-from l2p.compare.config import ORACLE, split_name
+from l2p.checkpoints.method_name import MethodName
 from l2p.compare.results import BySeed, Estimate, Metric, Row, by_seed, difference
 from l2p.protectors import HAND_DESIGNED
 
@@ -28,7 +27,7 @@ def kinds(rows: Iterable[Row], adjacency: str) -> dict[str, str]:
     for row in rows:
         if row["accountant"] == "none":
             kind = "reference"
-        elif ORACLE in split_name(row["method"])[1]:
+        elif MethodName.parse(row["method"]).oracle:
             kind = "oracle"
         else:
             kind = "private" if row["adjacency"] == adjacency else "paper"
@@ -42,14 +41,14 @@ def form(method: str) -> str:
     >>> [form(name) for name in ("objpert_paper", "objpert", "objpert:tuned", "hyfree", "control-svm", "census")]
     ['paper', 'fair', 'tuned', 'rival', 'control', 'learned']
     """
-    base, variants = split_name(method)
-    if ORACLE in variants:
+    name = MethodName.parse(method)
+    if name.oracle:
         return "oracle"
-    if base.endswith(TUNED):
+    if name.tuned:
         return "tuned"
-    if base in HAND_DESIGNED:
-        return HAND_DESIGNED[base].form
-    return "control" if base.startswith("control") else "learned"
+    if name.base in HAND_DESIGNED:
+        return HAND_DESIGNED[name.base].form
+    return "control" if name.base.startswith("control") else "learned"
 
 
 def marked(method: str, kind: str) -> str:

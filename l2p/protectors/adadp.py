@@ -15,6 +15,7 @@ from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedGradient
 
@@ -91,6 +92,7 @@ class AdaDP(Protector):
         return params
 
 
+@hand_designed(form="rival")
 def adadp(problem: Problem) -> AdaDP:
     """ADADP at its authors' tolerance, 1, on full batches, with as many steps and the first rate of `noisygd`."""
     del problem

@@ -11,6 +11,7 @@ from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_norm_bound
 from l2p.queries.moments import CrossMoment, LeastEigenvalue, SecondMoment, unfolded
@@ -76,6 +77,7 @@ def predicting_labels(params: jax.Array) -> jax.Array:
     return (0.5 * params).at[-1].add(0.5 / INTERCEPT_COLUMN)
 
 
+@hand_designed(form="rival")
 def adassp(problem: Problem) -> AdaSSP:
     """AdaSSP at its author's failure probability, 0.05, on rows of norm at most 1."""
     del problem

@@ -22,6 +22,7 @@ from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.register import hand_designed
 from l2p.queries import ClippedGradient, NoisyLineSearch
 
 NUM_CANDIDATES = 20
@@ -131,6 +132,7 @@ class AGD(Protector):
         return params
 
 
+@hand_designed(form="paper")
 def agd(problem: Problem) -> AGD:
     """AGD at its authors' settings: epsilon / 120 for the first choice and, by the classic Gaussian calibration, the
     first gradient; clipping norms 3, gamma 0.1, 20 step sizes up to 2, L2 weight 0.001 (Lee and Kifer 2018)."""
@@ -154,6 +156,7 @@ def agd(problem: Problem) -> AGD:
     )
 
 
+@hand_designed()
 def agd_gumbel(problem: Problem) -> AGD:
     """`agd` with Gumbel noise in its choices: the same scale for a quarter of the price, which leaves more steps."""
     paper = agd(problem)

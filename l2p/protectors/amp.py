@@ -11,6 +11,7 @@ from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.objpert import ObjectivePerturbation, objpert
+from l2p.protectors.register import hand_designed
 from l2p.protectors.smooth import check_norm_bound, check_smooth
 from l2p.queries.perturbed import ApproximateMinimum
 
@@ -52,6 +53,7 @@ class ApproximateMinima(Protector):
         return params
 
 
+@hand_designed(form="rival")
 def amp(problem: Problem) -> ApproximateMinima:
     """Gradients down to a millionth of the noise, for a hundredth of the budget."""
     return ApproximateMinima(objpert(problem), logit_constant(0.01), log_constant(1e-6))

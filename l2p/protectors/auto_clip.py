@@ -10,6 +10,7 @@ from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.projectors import Optax
+from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying, Plan
 from l2p.protectors.stepwise import Stepwise
 from l2p.queries import NormalizedGradient, Query
@@ -30,6 +31,7 @@ class AutoClip(Stepwise):
         return NormalizedGradient(setup.model, params, features, plan.clip_norm, stability, plan.noise_multiplier)
 
 
+@hand_designed(form="rival")
 def auto_clip(problem: Problem) -> AutoClip:
     """Full-batch momentum SGD at its authors' constant, 0.01 (AUTO-S): constant noise, the rate of `noisygd`."""
     del problem

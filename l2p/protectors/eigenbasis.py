@@ -10,6 +10,7 @@ from l2p.features import Basis, FeatureMap
 from l2p.oracle import Oracle
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial, Positive, Scalar
+from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import Covariance
 from l2p.queries.moments import unfolded
@@ -20,6 +21,7 @@ LEAST_SHARE = 1e-6
 MOST_FEATURES = 512
 
 
+@stored
 @struct.dataclass
 class Eigenbasis:
     """Buys the covariance of mapped rows, and turns and stretches rows by it: z = U' x (lambda + ridge)^(-power / 2).

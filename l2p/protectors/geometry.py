@@ -12,11 +12,13 @@ from l2p.features import Basis, FeatureMap
 from l2p.oracle import Setup
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Numbers, Polynomial
+from l2p.protectors.register import stored
 
 #: Mean length that rows are brought to, as where their geometry is bought (`Centering`, `RowLength`).
 TARGET_NORM = 2.5
 
 
+@stored
 @struct.dataclass
 class PublicGeometry:
     """Reads rows along the directions in which public rows vary most: z = U' (x - m) (lambda + ridge)^(-power / 2).

@@ -15,6 +15,7 @@ from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import MOST_UNROLLED, Between, Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
+from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedLoss, NormalizedGradient
 
@@ -156,6 +157,7 @@ def _least_change(
     return jnp.maximum(low, 0.0) + jnp.minimum(high, 0.0)
 
 
+@hand_designed(form="rival")
 def hyfree(problem: Problem) -> HyFree:
     """HyFreeDP at its authors' 1 % for probes, every 5 moves, on full batches.
 

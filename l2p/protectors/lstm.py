@@ -11,6 +11,7 @@ from l2p.protectors.conditioning import standardize
 from l2p.protectors.fields import Scalar
 from l2p.protectors.networks import LikeLSTM, apply_lstm, init_lstm, lstm_carry
 from l2p.protectors.projectors import Projector
+from l2p.protectors.register import stored
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler, noise_for_share
 
 NUM_UNITS = 20
@@ -19,6 +20,7 @@ LOG_MAGNITUDE_SCALE = 10.0
 LSTM = Annotated[dict, LikeLSTM(3, NUM_UNITS, 1)]
 
 
+@stored
 @struct.dataclass
 class LSTMScheduler(Scheduler):
     """sigma(.): the noise multiplier, as a factor on the one that spends the budget evenly.
@@ -60,6 +62,7 @@ def _or_what_is_left(noise_multiplier: jax.Array, oracle: Oracle) -> jax.Array:
     return jnp.where((rest > noise_multiplier) & (rest < noise_multiplier * 2.0**0.5), rest, noise_multiplier)
 
 
+@stored
 @struct.dataclass
 class LSTMProjector(Projector):
     """pi(.): the update of each coordinate from that coordinate's noised gradients.

@@ -8,6 +8,7 @@ from l2p.models import NAMES
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
 from l2p.protectors.hand_designed import Problem
+from l2p.protectors.register import hand_designed
 from l2p.queries.solve import Minimizer
 
 
@@ -30,6 +31,7 @@ class NonPrivate(Protector):
         return params
 
 
+@hand_designed(form="reference", in_checkpoints=False)
 def nonprivate(problem: Problem) -> NonPrivate:
     """The exact minimiser, outside any budget."""
     del problem

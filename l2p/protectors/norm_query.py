@@ -8,10 +8,12 @@ from l2p.features import FeatureMap
 from l2p.oracle import Oracle
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial, Scalar
+from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import ClippedGradient, GradientNorm
 
 
+@stored
 @struct.dataclass
 class NormQuery:
     """Buys, before each gradient, the norm of the clipped sum that it would be a noised version of.

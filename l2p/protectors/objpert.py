@@ -11,6 +11,7 @@ from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.register import hand_designed
 from l2p.protectors.smooth import check_norm_bound, check_smooth
 from l2p.queries.perturbed import PerturbedMinimum
 
@@ -71,12 +72,14 @@ class ObjectivePerturbation(Protector):
         return params
 
 
+@hand_designed()
 def objpert(problem: Problem) -> ObjectivePerturbation:
     """Objective perturbation with noise by the exact curve of the Gaussian; a tenth of epsilon buys the convexity."""
     del problem
     return ObjectivePerturbation(log_constant(1.0), log_constant(1e-4), log_constant(1 / 9))
 
 
+@hand_designed("basic", form="paper")
 def objpert_paper(problem: Problem) -> ObjectivePerturbation:
     """As published: Delta = 2 lambda / epsilon and sigma = zeta sqrt(8 ln(2 / delta) + 4 epsilon) / epsilon."""
     del problem

@@ -9,10 +9,12 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import GeneralizedLinear, Model
 from l2p.oracle import Oracle, Setup
+from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial, Positive
 from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_norm_bound, check_smooth
 from l2p.queries.descent import Descent
@@ -95,12 +97,14 @@ class OutputPerturbation(Protector):
         return params
 
 
+@hand_designed()
 def outpert(problem: Problem) -> OutputPerturbation:
     """Output perturbation with exact Gaussian-DP noise on the sensitivity of its adjacency."""
     del problem
     return OutputPerturbation.create(norm_bound=1.0, ridge=1e-3, step_size=1.0)
 
 
+@hand_designed("gdp", Adjacency.REPLACE_ONE, "paper")
 def outpert_paper(problem: Problem) -> OutputPerturbation:
     """As published: no ridge, steps of 1 / beta, sensitivity 3 L T eta / N, and sqrt(2 ln(1.25 / delta)) / epsilon.
 

@@ -9,9 +9,11 @@ import math
 import jax.numpy as jnp
 
 from l2p.privacy import planning
+from l2p.privacy.events import Adjacency
 from l2p.privacy.sampling import FixedSize, Poisson
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.projectors import Optax
+from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying
 from l2p.protectors.stepwise import Stepwise
 
@@ -23,6 +25,7 @@ _ADV_STEPS = 10_000
 _MA_NOISE, _MA_STEPS = 4.0, 1000
 
 
+@hand_designed("strong_composition", Adjacency.REPLACE_ONE, "paper")
 def sgd_adv(problem: Problem) -> Stepwise:
     """SGD-Adv (Bassily, Smith & Thakurta 2014): batches of sqrt(N) + 10 rows, N epsilon / 500 steps of size 0.1,
     clipping norm 3; fixed-size batches, replaced rows, noise by strong composition, some 7 times that of `rdp`."""
@@ -31,6 +34,7 @@ def sgd_adv(problem: Problem) -> Stepwise:
     return Stepwise(_constant(3.0), _descent(0.1), num_steps=steps, sampler=FixedSize(batch, rows))
 
 
+@hand_designed("moments", Adjacency.ADD_REMOVE, "paper")
 def sgd_ma(problem: Problem) -> Stepwise:
     """SGD-MA (Abadi et al. 2016): Poisson batches of sqrt(N) + 10 rows, clipping norm 4, steps of size 0.05; as many as
     noise multiplier 4 affords by the moments accountant, and where more than 1000, so many with less noise."""

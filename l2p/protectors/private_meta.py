@@ -26,6 +26,7 @@ from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
+from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share
 from l2p.protectors.tunable import tunable
 from l2p.queries.base import Query, limit_norm, positive, within
@@ -221,6 +222,7 @@ class PrivateMeta(Protector):
         return from_vector(settings, self.inner).finish(params, inner, setup)
 
 
+@hand_designed()
 def private_meta(problem: Problem) -> PrivateMeta:
     """`noisygd` whose clipping norm, schedule, learning rate and momentum are learned privately, for a tenth of the
     budget, in ten outer steps over blocks of at least `LEAST_ROWS` rows."""

@@ -19,6 +19,7 @@ from l2p.oracle import Setup
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Coefficients, Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
+from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation
 
 
@@ -49,6 +50,7 @@ OPTIMIZERS: dict[str, dict[str, tuple[float, float]]] = {
 }
 
 
+@stored
 @struct.dataclass
 class Optax(Projector):
     """An optax optimizer by name.
@@ -127,6 +129,7 @@ class Averages:
     count: jax.Array
 
 
+@stored
 @struct.dataclass
 class MixProjector(Projector):
     """A learned mixture of gradient averages, with per-coordinate corrections from a zero-initialised network.

@@ -10,6 +10,7 @@ from l2p.features import FeatureMap
 from l2p.oracle import Oracle
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial, Positive
+from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import LengthSum
 
@@ -17,6 +18,7 @@ from l2p.queries import LengthSum
 SHORTEST = 0.02
 
 
+@stored
 @struct.dataclass
 class RowLength:
     """Buys the mean length of mapped rows, and stretches all of them so that it becomes `target_norm`.

@@ -14,6 +14,7 @@ from l2p.oracle import Oracle
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
+from l2p.protectors.register import stored
 
 #: Held back when the last step takes all that is left: float32 rounding must not refuse it.
 SLACK = 1e-5
@@ -76,6 +77,7 @@ def tail_share(log_weights: jax.Array, step: jax.Array) -> jax.Array:
     return jnp.exp(log_weights[step] - jax.nn.logsumexp(tail))
 
 
+@stored
 @struct.dataclass
 class Decaying(Scheduler):
     """Noise that changes geometrically over the run; a rate of zero is the constant schedule of plain DP-SGD.
@@ -97,6 +99,7 @@ class Decaying(Scheduler):
         return Plan(noise_for_share(oracle, share), jnp.exp(value(self.log_clip_norm, log_signal))), state
 
 
+@stored
 @struct.dataclass
 class ShareScheduler(Scheduler):
     """An open-loop schedule of shares and clipping norms, each a function of progress and log(mu N).

@@ -18,6 +18,7 @@ from l2p.protectors.fields import Count, Polynomial, Positive, Scalar
 from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.projectors import Projector
+from l2p.protectors.register import stored
 from l2p.protectors.row_length import RowLength
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
 from l2p.queries import ClippedGradient, FeatureSum, Query
@@ -26,6 +27,7 @@ from l2p.queries import ClippedGradient, FeatureSum, Query
 TYPICAL_SQUARE = 1.0 / 6.0
 
 
+@stored
 @struct.dataclass
 class Centering:
     """Buys a private feature mean first, centres rows on it and brings them to a common length.

@@ -45,13 +45,12 @@ def examples():
     """Protectors that have every class of `CLASSES` among their parts, each with all that may be left out."""
     universal, paper = (BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper"))
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))
-    outpert = HAND_DESIGNED["outpert"](BUDGET).replace(noise_multiplier=jnp.float32(3.0))
-    made = {name: HAND_DESIGNED[name](BUDGET) for name in ("agd", "adadp", "adassp", "amp", "auto_clip", "hyfree")}
-    return made | {
-        "noisygd": HAND_DESIGNED["noisygd"](BUDGET).replace(geometry=PublicGeometry.of(ROWS, 2)),
-        "outpert": outpert,
+    made = {name: method(BUDGET, num_rows=N) for name, method in HAND_DESIGNED.items()}
+    first = {type(one): name for name, one in reversed(made.items()) if type(one) in CLASSES.values()}
+    return {name: made[name] for name in first.values()} | {
+        "noisygd": made["noisygd"].replace(geometry=PublicGeometry.of(ROWS, 2)),
+        "outpert": made["outpert"].replace(noise_multiplier=jnp.float32(3.0)),
         "paper": paper.replace(norm_query=norm_query),
-        "private_meta": HAND_DESIGNED["private_meta"](BUDGET),
         "universal": universal,
     }
 

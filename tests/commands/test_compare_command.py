@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 import l2p.compare.runner as compare_module
-from l2p.checkpoints.checkpoint import TUNED, find
+from l2p.checkpoints.checkpoint import find
 from l2p.checkpoints.lookup import tuned_name
+from l2p.checkpoints.method_name import MethodName
 from l2p.cli import main
 from l2p.compare import results
-from l2p.compare.config import CompareConfig, parse_shard, read_config, split_name
+from l2p.compare.config import CompareConfig, parse_shard, read_config
 from l2p.errors import InputError
 from l2p.protectors import HAND_DESIGNED
 
@@ -78,13 +79,12 @@ def test_every_option_can_be_written_in_a_file(asked, tmp_path):
 def test_committed_experiments_name_methods_that_there_are(path, tmp_path):
     config = read_config(path, out=tmp_path)
     for name in config.methods:
-        base, _ = split_name(name)
-        method = base.removesuffix(TUNED)
-        if method in HAND_DESIGNED and base != method:
+        asked = MethodName.parse(name)
+        if asked.tuned and asked.base in HAND_DESIGNED:
             # `:tuned` is any shipped set's without `aux`.
-            assert config.aux is None or find(tuned_name(method, config.model, config.aux)), name
+            assert config.aux is None or find(tuned_name(asked.base, config.model, config.aux)), name
         else:
-            assert base in HAND_DESIGNED or find(base.partition("@")[0]), name
+            assert asked.base in HAND_DESIGNED or find(asked.base), name
 
 
 def test_the_experiment_of_the_readme_is_the_one_that_was_committed():
@@ -174,9 +174,5 @@ def test_a_configuration_without_data_is_refused(tmp_path):
         read_config(path)
 
 
-def test_shards_and_names_are_read():
+def test_shards_are_read():
     assert parse_shard("1/1") == (1, 1)
-    assert split_name("a:oracle:pretrained") == ("a", {":oracle", ":pretrained"})
-    assert split_name("a:tuned:private") == ("a:tuned", {":private"})
-    assert split_name("a:tuned") == ("a:tuned", frozenset())
-    assert split_name("a:oracle:oracle") == ("a:oracle", {":oracle"})

@@ -22,6 +22,7 @@ from l2p.privacy.noise import Entropy
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 from l2p.protectors import (
     AGD,
+    CLASSES,
     HAND_DESIGNED,
     AdaDP,
     AdaSSP,
@@ -44,13 +45,14 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
+from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import _least_change
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.result import answered
 from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
 from l2p.task import Rows
-from tests.later import others_later
+from tests.later import slow_by_cost
 
 D, N, STEPS, PART = 3, 96, 12, 4
 MODEL, KEY = Logistic(), jax.random.key(3)
@@ -172,16 +174,24 @@ NORMALIZED, LOSS, NORM_OF = "normalized_gradient", "clipped_loss", "gradient_nor
 class Case:
     """A protector and what is known of it: its queries, its accountants, and whether it uses its budget up.
 
-    `slack` is the share of the budget that a planner of shares may leave: a sampled price is inverted less closely.
+    Without a protector it is the one that the hand-designed method of that name sets up for each budget. `slack` is the
+    share of the budget that a planner of shares may leave: a sampled price is inverted less closely.
     """
 
-    protector: object
+    protector: object = None
     first: tuple = ()
     each: tuple = (GRADIENT,)
     accountant: str = "gdp"
     exhausts: bool = False
     adjacency: Adjacency = Adjacency.ZERO_OUT
     slack: float = 1e-4
+    method: HandDesigned | None = None
+
+    def at(self, budget):
+        """The protector for a budget."""
+        if self.method is None:
+            return self.protector
+        return self.method(dataclasses.replace(budget, adjacency=self.adjacency), num_rows=N).replace(num_steps=STEPS)
 
 
 #: Accountants of fixed noise spread their schedule by a Renyi ledger, which holds by itself and is tested here; their
@@ -204,16 +214,14 @@ CASES = {
     "hyfree, batches": Case(
         HYFREE.replace(sampler=Poisson(0.2)), each=(NORMALIZED, LOSS, NORMALIZED), accountant="rdp", slack=2e-3
     ),
-    "agd, exponential": Case(GREEDY, each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
-    "agd, gumbel": Case(GREEDY.replace(selection="gumbel"), each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
+    "agd": Case(GREEDY, each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
+    "agd_gumbel": Case(GREEDY.replace(selection="gumbel"), each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True),
     "sgd_adv": Case(
-        HAND_DESIGNED["sgd_adv"](BUDGETS[MIDDLE], num_rows=N),
         accountant="strong_composition",
         adjacency=Adjacency.REPLACE_ONE,
         slack=2e-3,
     ),
     "sgd_ma": Case(
-        HAND_DESIGNED["sgd_ma"](BUDGETS[MIDDLE], num_rows=N),
         accountant="moments",
         adjacency=Adjacency.ADD_REMOVE,
         slack=2e-3,
@@ -265,6 +273,7 @@ CASES = {
         accountant="basic",
         exhausts=True,
     ),
+    "objpert_paper": Case(each=("perturbed_minimum",), accountant="basic", exhausts=True),
     "amp": Case(
         ApproximateMinima(
             ObjectivePerturbation(jnp.log(f32([0.8])), jnp.log(f32([1e-3])), f32([-1.0])), f32([-3.0]), f32([-10.0])
@@ -279,35 +288,104 @@ CASES = {
         exhausts=True,
     ),
     "outpert": Case(OutputPerturbation.create(0.8, 0.01, 1.5, num_iterations=6), each=("descent",), exhausts=True),
+    "outpert_paper": Case(each=("descent",), adjacency=Adjacency.REPLACE_ONE, exhausts=True),
 }
-CASES = {
-    name: case
-    if isinstance(case.protector, PrivateMeta)
-    else dataclasses.replace(case, protector=case.protector.replace(num_steps=STEPS))
-    for name, case in CASES.items()
+#: Hand-designed methods without a row, and why.
+NO_ROW = {"nonprivate": "it asks for answers without noise, which no budget here pays for; its own test is below"}
+
+
+def completed(name, case):
+    """The case with its method, where its protector is left to that, and of the length that every run here has."""
+    if case.protector is None:
+        case = dataclasses.replace(case, method=HAND_DESIGNED[name])
+        return dataclasses.replace(case, protector=case.at(BUDGETS[MIDDLE]))
+    if isinstance(case.protector, PrivateMeta):  # its length is its inner protector's
+        return case
+    return dataclasses.replace(case, protector=case.protector.replace(num_steps=STEPS))
+
+
+CASES = {name: completed(name, case) for name, case in CASES.items()}
+
+#: CPU seconds to compile and run a case on nine budgets and seeds, measured one by one with an empty cache. A case
+#: without a number costs nothing, so that a new one is tested at once.
+SECONDS = {
+    "noisygd": 1.6,
+    "noisygd, adam": 1.4,
+    "auto_clip": 1.2,
+    "adadp": 1.6,
+    "adadp, batches": 3.5,
+    "adadp, permutation epochs": 2.1,
+    "hyfree": 2.2,
+    "hyfree, batches": 4.7,
+    "agd": 1.8,
+    "agd_gumbel": 1.8,
+    "sgd_adv": 2.4,
+    "sgd_ma": 3.8,
+    "control": 2.3,
+    "census": 2.0,
+    "control, eigenbasis": 3.4,
+    "census, row length, eigenbasis": 3.9,
+    "control, public geometry": 2.0,
+    "paper": 2.4,
+    "paper, norm query": 2.5,
+    "shares, norm query, batches": 3.6,
+    "private_meta": 6.7,
+    "LSTM scheduler, sgd": 1.8,
+    "shares, LSTM projector": 2.7,
+    "dpsgd": 2.8,
+    "dpsgd, LSTM scheduler": 3.3,
+    "control, fixed size": 4.0,
+    "control, permutation epochs": 2.4,
+    "permutation epochs, LSTM scheduler": 2.4,
+    "objpert": 2.7,
+    "objpert_paper": 2.4,
+    "amp": 3.3,
+    "adassp": 2.5,
+    "outpert": 1.8,
+    "outpert_paper": 1.6,
 }
-ALL = pytest.mark.parametrize("name", CASES)
-#: One of each kind, for properties that cost a compilation of their own.
-KINDS = [
-    "noisygd",
-    "auto_clip",
-    "adadp",
-    "hyfree",
-    "agd, gumbel",
-    "census",
-    "paper",
-    "dpsgd",
-    "dpsgd, LSTM scheduler",
-    "control, permutation epochs",
-]
-SOME = pytest.mark.parametrize("name", KINDS)
-#: Kinds that differ most, for properties that cost most.
-FEW = ["noisygd", "agd, gumbel", "census", "paper", "dpsgd"]
-SOME_FIRST = pytest.mark.parametrize("name", others_later(KINDS, [*FEW, "adadp", "hyfree"]))
-FEW_OF_ALL_FIRST = pytest.mark.parametrize("name", others_later(CASES, [*FEW, "control, permutation epochs"]))
-SAMPLED = pytest.mark.parametrize(
-    "name", [name for name, case in CASES.items() if case.protector.sampler != FullBatch()]
-)
+#: What a property costs in multiples of that: 1 for those that read these runs, which the first of them pays for.
+TIMES = {
+    "budget": 1.0,
+    "frozen": 1.0,
+    "checkpoint": 0.0,
+    "queries": 1.0,
+    "adaptive": 1.0,
+    "vmapped": 2.0,
+    "parts": 2.0,
+    "without jit": 1.0,
+    "seeds": 1.0,
+    "release": 2.0,
+    "one trace": 0.5,
+    "no budget": 1.0,
+    "no steps": 1.0,
+    "gradients": 3.0,
+    "differences": 3.0,
+}
+#: What a case cannot have, and why.
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+
+
+def kinds_of(name):
+    """What a case stands for: its class and whether that is run by networks, and how its rows are drawn."""
+    protector = CASES[name].protector
+    places = [jax.tree_util.keystr(place) for place, _ in jax.tree_util.tree_leaves_with_path(protector)]
+    return (type(protector), any("network" in place for place in places)), type(protector.sampler)
+
+
+def every_case(trait):
+    """Test a property on every case. Those that cost too much are slow, but for the cheapest of each kind."""
+    names = [name for name in CASES if (trait, name) not in EXCEPTIONS]
+    dearest_first = sorted(names, key=lambda name: SECONDS.get(name, 0.0), reverse=True)
+    cheapest = {kind: name for name in dearest_first for kind in kinds_of(name)}
+
+    def marked(name):
+        if reason := EXCEPTIONS.get((trait, name)):
+            return pytest.param(name, marks=pytest.mark.skip(reason=f"{name}: {reason}"))
+        cost = 0.0 if name in cheapest.values() else TIMES[trait] * SECONDS.get(name, 0.0)
+        return pytest.param(name, marks=slow_by_cost(cost))
+
+    return pytest.mark.parametrize("name", [marked(name) for name in CASES])
 
 
 def filter_of(case, budget=BUDGETS[MIDDLE], accountant=None):
@@ -333,14 +411,15 @@ jit_finish = jax.jit(lambda protector, ended, here: protector.finish(ended.param
 def single(name, parts=(STEPS,), budget=MIDDLE, seed=0, accountant=None):
     """One run in parts: (params, run, (records of init, of steps), params seen)."""
     case = CASES[name]
+    protector = case.at(BUDGETS[budget])
     here, noise = setup_of(case, BUDGETS[budget], accountant), Simulation(jax.random.split(KEY, SEEDS)[seed])
-    current, first = jit_start(case.protector, ZERO, ROWS, here, noise)
+    current, first = jit_start(protector, ZERO, ROWS, here, noise)
     later = []
     for part in parts:
-        current, *records_and_seen = jit_advance(case.protector, current, ROWS, here, noise, num_steps=part)
+        current, *records_and_seen = jit_advance(protector, current, ROWS, here, noise, num_steps=part)
         later.append(records_and_seen)
     records, seen = jax.tree.map(lambda *leaves: np.concatenate(leaves), *later)
-    return jax.device_get((jit_finish(case.protector, current, here), current, (first, records), seen))
+    return jax.device_get((jit_finish(protector, current, here), current, (first, records), seen))
 
 
 @functools.cache
@@ -362,22 +441,32 @@ def events(first, records):
     return answered(trace_rows(first, [records]))
 
 
+# ---------------------------------------------------------------------------------------------------------- the table
+def test_every_hand_designed_method_has_a_row():
+    assert not NO_ROW.keys() & CASES.keys()
+    assert HAND_DESIGNED.keys() <= CASES.keys() | NO_ROW.keys()
+    assert NO_ROW.keys() <= HAND_DESIGNED.keys()
+
+
+def test_every_row_of_a_method_is_of_the_class_that_the_method_makes():
+    for name in HAND_DESIGNED.keys() & CASES.keys():
+        assert type(CASES[name].protector) is type(HAND_DESIGNED[name](BUDGETS[MIDDLE], num_rows=N)), name
+
+
+def test_every_class_that_a_checkpoint_may_name_is_in_a_row():
+    structures = json.dumps([encode(case.protector, {}) for case in CASES.values()])
+    assert {name for name in CLASSES if f'"class": "{name}"' in structures} == CLASSES.keys()
+
+
+def test_costs_and_exceptions_are_of_rows_and_properties_that_there_are():
+    assert SECONDS.keys() <= CASES.keys()
+    assert {name for _, name in EXCEPTIONS} <= CASES.keys()
+    assert {trait for trait, _ in EXCEPTIONS} <= TIMES.keys()
+    assert all(EXCEPTIONS.values())
+
+
 # --------------------------------------------------------------------------------------------------------- the budget
-@pytest.mark.parametrize(
-    ("name", "accountant"),
-    [(name, CASES[name].accountant) for name in CASES]
-    + [("noisygd", other) for other in ("zcdp", "rdp", "ctcdp")]
-    + others_later(
-        [
-            ("agd, exponential", "ctcdp"),
-            ("dpsgd", "ctcdp"),
-            ("control, fixed size", "ctcdp"),
-            ("control, permutation epochs", "zcdp"),
-        ],
-        [("dpsgd", "ctcdp")],
-    ),
-)
-def test_no_run_spends_more_than_its_budget_in_float64_under_any_accountant(name, accountant):
+def within_budget(name, accountant=None):
     _, ended, (first, records), _ = grid(name, accountant)
     for index, budget in enumerate(BUDGETS):
         for seed in range(SEEDS):
@@ -392,7 +481,32 @@ def test_no_run_spends_more_than_its_budget_in_float64_under_any_accountant(name
                 assert total >= cap * (1 - CASES[name].slack)  # planners of shares leave nothing behind
 
 
-@ALL
+@every_case("budget")
+def test_no_run_spends_more_than_its_budget_in_float64(name):
+    within_budget(name)
+
+
+#: What runs under another accountant than the case's own cost on top of those.
+OTHER_ACCOUNTANTS = {
+    ("noisygd", "zcdp"): 0.3,
+    ("noisygd", "rdp"): 0.3,
+    ("noisygd", "ctcdp"): 0.2,
+    ("agd", "ctcdp"): 0.3,
+    ("dpsgd", "ctcdp"): 3.5,
+    ("control, fixed size", "ctcdp"): 2.8,
+    ("control, permutation epochs", "zcdp"): 0.5,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "accountant"),
+    [pytest.param(*pair, marks=slow_by_cost(cost)) for pair, cost in OTHER_ACCOUNTANTS.items()],
+)
+def test_nor_under_another_accountant(name, accountant):
+    within_budget(name, accountant)
+
+
+@every_case("frozen")
 def test_a_run_is_frozen_from_its_first_refusal_on(name):
     _, ended, (_, records), seen = grid(name)
     granted = np.stack([record.granted for record in records], -1)
@@ -442,13 +556,19 @@ def test_batches_of_an_epoch_share_its_price():
     assert np.all(np.diff(spent[:, 0]) > 0.01 * spent[-1, 0])
 
 
-@SAMPLED
-def test_a_checkpoint_keeps_the_sampler(name):
+@every_case("checkpoint")
+def test_a_checkpoint_gives_it_back(name):
     arrays = {}
-    structure = json.loads(json.dumps(encode(CASES[name].protector, arrays)))
-    again = decode(structure, arrays)
+    again = decode(json.loads(json.dumps(encode(CASES[name].protector, arrays))), arrays)
+    assert type(again) is type(CASES[name].protector)
     assert again.sampler == CASES[name].protector.sampler
     chex.assert_trees_all_equal(again, CASES[name].protector)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.protector.sampler != FullBatch()])
+def test_a_checkpoint_with_an_unknown_sampler_is_refused(name):
+    arrays = {}
+    structure = json.loads(json.dumps(encode(CASES[name].protector, arrays)))
     structure["static"]["sampler"]["name"] = "shuffle"
     with pytest.raises(InputError, match="sampler 'shuffle' is unknown"):
         decode(structure, arrays)
@@ -461,7 +581,7 @@ def test_decaying_noise_spends_geometrically():
 
 
 # ---------------------------------------------------------------------------------------------------------- the queries
-@ALL
+@every_case("queries")
 def test_it_asks_exactly_the_queries_and_mechanisms_it_declares(name):
     case = CASES[name]
     _, _, (first, records), _ = grid(name)
@@ -470,10 +590,10 @@ def test_it_asks_exactly_the_queries_and_mechanisms_it_declares(name):
     assert {record.mechanism for record in [*first, *records]} == set(case.protector.mechanisms)
 
 
-@ALL
+@every_case("adaptive")
 def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
     case, noise = CASES[name], Simulation(KEY)
-    here, protector = setup_of(case, BUDGETS[2]), case.protector
+    here, protector = setup_of(case, BUDGETS[2]), case.at(BUDGETS[2])
     if isinstance(protector, AGD):  # steps of 10 pay where labels follow the features, and are rejected where not
         protector = protector.replace(**logs(max_step=200.0))
     ends, asked = [], []
@@ -492,16 +612,20 @@ def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
 
 
 # ------------------------------------------------------------------------------------------------------------- replays
-@FEW_OF_ALL_FIRST
+@every_case("vmapped")
 def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
     case = CASES[name]
     setups = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(setup_of(case, budget) for budget in BUDGETS))
 
-    def one(here, key):
-        return run(case.protector, ZERO, ROWS, here, key)
+    protectors, axis = case.protector, None
+    if case.method is not None:
+        protectors, axis = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(case.at, BUDGETS)), 0
 
-    keys = jax.random.split(KEY, SEEDS)
-    together = jax.device_get(jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))(setups, keys))
+    def one(protector, here, key):
+        return run(protector, ZERO, ROWS, here, key)
+
+    keys, seeds = jax.random.split(KEY, SEEDS), jax.vmap(one, (None, None, 0))
+    together = jax.device_get(jax.jit(jax.vmap(seeds, (axis, 0, None)))(protectors, setups, keys))
     params, ended, (first, records), _ = together
     alone, alone_ended, (alone_first, alone_records), _ = grid(name)
     np.testing.assert_allclose(params, alone, rtol=2e-4, atol=2e-5)
@@ -511,12 +635,12 @@ def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
         np.testing.assert_allclose(one.noise_multiplier, other.noise_multiplier, rtol=1e-4)
 
 
-@FEW_OF_ALL_FIRST
+@every_case("parts")
 def test_a_run_in_parts_is_the_run_in_one_piece_bit_for_bit(name):
     chex.assert_trees_all_equal(single(name, parts=(PART, PART, PART)), single(name))
 
 
-@pytest.mark.parametrize("name", others_later(["noisygd", "dpsgd", "control, permutation epochs"], ["noisygd"]))
+@every_case("without jit")
 def test_a_run_without_jit_is_the_run_with_it(name):
     case = CASES[name]
     here, noise = setup_of(case), Simulation(jax.random.split(KEY, SEEDS)[0])
@@ -528,7 +652,7 @@ def test_a_run_without_jit_is_the_run_with_it(name):
     chex.assert_trees_all_close(records, jitted_records, rtol=2e-4)
 
 
-@ALL
+@every_case("seeds")
 def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
     params = grid(name)[0]
     assert len(np.unique(params.reshape(-1, D + 1), axis=0)) == len(BUDGETS) * SEEDS
@@ -539,23 +663,7 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
     chex.assert_trees_all_equal(jax.device_get(again), single(name)[1])
 
 
-@pytest.mark.parametrize(
-    "name",
-    others_later(
-        [
-            "agd, gumbel",
-            "census",
-            "dpsgd, LSTM scheduler",
-            "control, fixed size",
-            "control, permutation epochs",
-            "objpert",
-            "amp",
-            "adassp",
-            "outpert",
-        ],
-        ["census", "control, permutation epochs", "adassp"],
-    ),
-)
+@every_case("release")
 def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
     case = CASES[name]
     here = setup_of(case)
@@ -580,7 +688,7 @@ def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name)
     assert int(ends[0].step) > 0
 
 
-@SOME
+@every_case("one trace")
 def test_hyper_parameters_budgets_seeds_and_table_sizes_share_one_trace(name):
     case, count = CASES[name], 0
 
@@ -807,7 +915,7 @@ def test_the_averaged_iterate_is_their_mean_until_the_horizon():
     np.testing.assert_allclose(params, np.mean(iterates, 0), atol=1e-5)
 
 
-@ALL
+@every_case("no budget")
 def test_without_a_budget_only_the_public_start_is_released(name):
     case = CASES[name]
     here = setup_of(case, cap=f32(0.0))
@@ -818,7 +926,7 @@ def test_without_a_budget_only_the_public_start_is_released(name):
     assert float(ended.ledger.spent) == 0
 
 
-@SOME
+@every_case("no steps")
 def test_without_steps_only_the_public_start_is_released(name):
     case = CASES[name]
     here, start_params = setup_of(case), ZERO if CASES[name].first else ZERO + 0.3
@@ -855,16 +963,21 @@ def meta(name):
         return losses.mean(), steps
 
     value_and_grad = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    (_, steps), gradient = value_and_grad(case.protector)
-    return case.protector, jax.jit(loss), gradient, steps
+    protector = case.at(BUDGETS[2])
+    (_, steps), gradient = value_and_grad(protector)
+    return protector, jax.jit(loss), gradient, steps
 
 
 #: A choice of step size is discrete: what only shapes its noise has no derivative, and tuning it needs a search. A rate
 #: that changes by the most that is allowed does not depend on how well its probe is known.
-SILENT = {"agd, gumbel": [".log_selection_share", ".log_loss_clip"], "hyfree": [".log_loss_clip", ".log_loss_ratio"]}
+SILENT = {
+    "agd": [".log_selection_share", ".log_loss_clip"],
+    "agd_gumbel": [".log_selection_share", ".log_loss_clip"],
+    "hyfree": [".log_loss_clip", ".log_loss_ratio"],
+}
 
 
-@SOME_FIRST
+@every_case("gradients")
 def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(name):
     protector, _, gradient, steps = meta(name)
     chex.assert_tree_all_finite(gradient)
@@ -878,7 +991,7 @@ def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(n
     assert silent == SILENT.get(name, [])
 
 
-@SOME_FIRST
+@every_case("differences")
 def test_meta_gradients_are_central_differences(name):
     """Along each leaf's own gradient, so that the slope is that gradient's norm.
 
@@ -902,4 +1015,4 @@ def test_meta_gradients_are_central_differences(name):
             values.append(float(value))
         assert (values[0] - values[1]) / (2 * step) == pytest.approx(norms[index], rel=0.05, abs=4e-4)
         checked += 1
-    assert checked >= 3
+    assert checked >= min(3, len(leaves))

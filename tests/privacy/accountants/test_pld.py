@@ -40,7 +40,7 @@ def test_one_laplace_query_costs_what_its_formula_says(noise):
 
 
 def test_answers_over_two_coordinates_cost_no_more_than_one_laplace_variable():
-    # The proof in l2p.privacy.accountants.pld, on a grid: a shift of 1 spread over two coordinates, or a Gamma-length noise.
+    # The proof in l2p.privacy.accountants.pld, on a grid: a shift of 1 over two coordinates, or a Gamma-length noise.
     side = np.linspace(-14, 14, 1401)
     x, y = np.meshgrid(side, side, indexing="ij")
     norms = {

@@ -1,0 +1,132 @@
+"""Names of methods and the suffixes that may follow them, as in `minibatch@0.02:tuned:projected`. Free of JAX.
+
+The only place that knows how a suffix is written.
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable
+from typing import Final
+
+from l2p.errors import InputError
+
+#: Ends the name of a checkpoint's file, which may stand where a method's name does.
+SUFFIX: Final = ".safetensors"
+#: The method's settings, tuned on public data.
+TUNED: Final = ":tuned"
+#: What a comparison changes about a method: its start, the directions it works in, or who chooses its settings.
+PRETRAINED: Final = ":pretrained"
+PROJECTED: Final = ":projected"
+ORACLE: Final = ":oracle"
+PRIVATE: Final = ":private"
+VARIANTS: Final = (PRETRAINED, PROJECTED, ORACLE, PRIVATE)
+#: Precedes a sampling rate.
+_AT: Final = "@"
+_RATE: Final = rf"{_AT}\d*\.?\d+(?:e-?\d+)?"
+_LAST: Final = re.compile("|".join([rf"(?:{_RATE})\Z", *(re.escape(word) + r"\Z" for word in (TUNED, *VARIANTS))]))
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodName:
+    """A method's name, cut into its base and its suffixes; `str` puts them together again, as they were written.
+
+    Attributes:
+      base: of a hand-designed method or a checkpoint, or the path of a checkpoint's file.
+      suffixes: as written, in their order, none twice: results are filed under the whole name.
+    """
+
+    base: str
+    suffixes: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, name: "str | MethodName") -> "MethodName":
+        """Cut up a name; one that is cut up already stays as it is.
+
+        Raises:
+          InputError: a suffix that there is none of, one twice, or a variant before what it varies.
+
+        >>> MethodName.parse("minibatch@0.02:projected")
+        MethodName(base='minibatch', suffixes=('@0.02', ':projected'))
+        """
+        if isinstance(name, MethodName):
+            return name
+        base, suffixes = name, []
+        while (found := _LAST.search(base)) and found.start() > 0:
+            base = base[: found.start()]
+            suffixes.insert(0, found[0])
+        if not is_file(base) and (odd := re.search(rf"(?<!^)[:{_AT}].*", base)):
+            raise _malformed(name, f"{odd[0][:60]!r} is no suffix of a method")
+        kinds = [_AT if suffix.startswith(_AT) else suffix for suffix in suffixes]
+        if twice := next((kind for kind in kinds if kinds.count(kind) > 1), None):
+            raise _malformed(name, f"{'a sampling rate' if twice == _AT else twice} is asked for twice")
+        if sorted(kinds, key=VARIANTS.__contains__) != kinds:
+            raise _malformed(name, f"a variant precedes the {TUNED} or {_AT}RATE that it is a variant of")
+        return cls(base, tuple(suffixes))
+
+    def __str__(self) -> str:
+        return self.base + "".join(self.suffixes)
+
+    @property
+    def sampling_rate(self) -> float | None:
+        """The rate of Poisson batches that is asked for, in place of the method's own; None for its own."""
+        return next((float(suffix.removeprefix(_AT)) for suffix in self.suffixes if suffix.startswith(_AT)), None)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether its settings are those tuned on public data."""
+        return TUNED in self.suffixes
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether it starts from a solution on public data."""
+        return PRETRAINED in self.suffixes
+
+    @property
+    def projected(self) -> bool:
+        """Whether it reads rows in the directions of public ones."""
+        return PROJECTED in self.suffixes
+
+    @property
+    def oracle(self) -> bool:
+        """Whether its settings are searched on the private rows themselves, unpaid."""
+        return ORACLE in self.suffixes
+
+    @property
+    def private(self) -> bool:
+        """Whether its settings are chosen on the private rows, and paid for."""
+        return PRIVATE in self.suffixes
+
+    @property
+    def variants(self) -> frozenset[str]:
+        """Those of `VARIANTS` that are asked for."""
+        return frozenset(self.suffixes).intersection(VARIANTS)
+
+    @property
+    def protector(self) -> "MethodName":
+        """The name of what runs, without the variants."""
+        return self._keeping(lambda suffix: suffix not in VARIANTS)
+
+    def without(self, variant: str) -> "MethodName":
+        """The same without one of `VARIANTS`."""
+        return self._keeping(lambda suffix: suffix != variant)
+
+    def without_rate(self) -> "MethodName":
+        """The same at the method's own sampling rate."""
+        return self._keeping(lambda suffix: not suffix.startswith(_AT))
+
+    def _keeping(self, wanted: Callable[[str], bool]) -> "MethodName":
+        return MethodName(self.base, tuple(filter(wanted, self.suffixes)))
+
+
+def is_file(base: str) -> bool:
+    """Whether a name is the path of a checkpoint's file, in which any sign may stand."""
+    return base.endswith(SUFFIX) or os.sep in base
+
+
+def _malformed(name: str, why: str) -> InputError:
+    every = ", ".join((TUNED, *VARIANTS))
+    return InputError(
+        f"method {name[:120]!r} cannot be read, for {why}; write METHOD{_AT}RATE for batches of another sampling rate, "
+        f"then any of {every}, each once."
+    )

@@ -1,0 +1,70 @@
+"""The protector that docs/submitting.md adds: its file, line and row are applied to a copy of the code and tested."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFORMANCE, REGISTER = (f"tests/protectors/test_{name}.py" for name in ("conformance_protectors", "register"))
+FILE, LINE, ROW = re.findall(r"```python\n(.*?)```", (ROOT / "docs/submitting.md").read_text(encoding="utf-8"), re.S)
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the code and of what tests protectors."""
+    shutil.copytree(ROOT / "l2p", tmp_path / "l2p", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "tests/protectors").mkdir(parents=True)
+    for name in ("pyproject.toml", "tests/conftest.py", "tests/later.py", CONFORMANCE, REGISTER):
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def insert(path, before, text):
+    """Put lines in front of the first that begins so."""
+    old = path.read_text(encoding="utf-8")
+    at = re.search(rf"^{re.escape(before)}", old, re.M).start()
+    path.write_text(old[:at] + text + old[at:], encoding="utf-8")
+
+
+def add(folder, file=FILE, line=LINE, row=ROW):
+    """Apply the documented change, or what there is of it."""
+    (folder / "l2p/protectors/unit_descent.py").write_text(file, encoding="utf-8")
+    insert(folder / "l2p/protectors/__init__.py", "from l2p.protectors.stepwise", line)
+    insert(folder / CONFORMANCE, '    "noisygd": Case', row)
+
+
+def tested(folder, *options):
+    """(exit status, output) of the copy's own tests."""
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", *options]
+    found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return found.returncode, found.stdout + found.stderr
+
+
+def test_the_documented_protector_has_every_property(copy):
+    add(copy)
+    status, said = tested(copy, CONFORMANCE, REGISTER, "-k", "unit_descent or is_registered or has_its_line or a_row")
+    assert status == 0, said
+    assert int(re.search(r"(\d+) passed", said)[1]) >= 15
+    assert "skipped" not in said
+
+
+FORGOTTEN = {
+    "the decorator": ({"file": FILE.replace('@hand_designed(form="rival")\n', "")}, "test_every_class_of_protectors"),
+    "the line": ({"line": ""}, "test_every_file_that_registers_has_its_line"),
+    "the row": ({"row": ""}, "test_every_hand_designed_method_has_a_row"),
+}
+
+
+@pytest.mark.parametrize("what", FORGOTTEN)
+def test_forgetting_a_part_of_it_fails_a_test_that_says_so(copy, what):
+    change, failing = FORGOTTEN[what]
+    add(copy, **change)
+    status, said = tested(copy, CONFORMANCE, REGISTER, "-k", "is_registered or has_its_line or has_a_row")
+    assert status == 1, said
+    assert re.search(rf"FAILED \S+::{failing}", said), said

@@ -1,0 +1,98 @@
+"""One place to register a protector: whatever a file of l2p/protectors makes is registered, and forgetting it fails."""
+
+import ast
+import importlib
+import inspect
+import json
+import pkgutil
+import typing
+from pathlib import Path
+
+import chex
+import pytest
+
+from l2p import protectors
+from l2p.checkpoints.structure import decode, encode
+from l2p.privacy import Budget
+from l2p.protector import Protector
+from l2p.protectors import CLASSES, HAND_DESIGNED, Decaying, Stepwise
+from l2p.protectors.hand_designed import Problem
+from l2p.protectors.projectors import Projector
+from l2p.protectors.register import hand_designed, stored
+from l2p.protectors.schedulers import Scheduler
+
+FILES = [importlib.import_module(f"l2p.protectors.{found.name}") for found in pkgutil.iter_modules(protectors.__path__)]
+MADE = {name: typing.get_type_hints(method.make)["return"] for name, method in HAND_DESIGNED.items()}
+#: Classes of protectors that no checkpoint may hold, and why.
+NOT_STORED = {"NonPrivate": "it has no settings, and answers without noise need no checkpoint"}
+
+
+def of_the_files(wanted):
+    """What the files of l2p/protectors define themselves, by file and name."""
+    return {
+        (file.__name__, name): value
+        for file in FILES
+        for name, value in vars(file).items()
+        if getattr(value, "__module__", None) == file.__name__ and wanted(value)
+    }
+
+
+def is_part(value):
+    bases = Protector, Scheduler, Projector
+    return inspect.isclass(value) and issubclass(value, bases) and not inspect.isabstract(value)
+
+
+def is_factory(value):
+    return inspect.isfunction(value) and list(inspect.get_annotations(value).values())[:1] == [Problem]
+
+
+def test_every_class_of_protectors_schedulers_and_projectors_is_registered():
+    found = of_the_files(is_part)
+    assert {"Stepwise", "LSTMScheduler", "Optax"} <= {name for _, name in found}
+    missing = {place for place, cls in found.items() if CLASSES.get(cls.__name__) is not cls}
+    assert {name for _, name in missing} == set(NOT_STORED)
+
+
+def test_every_factory_is_registered_under_its_name():
+    found = of_the_files(lambda value: is_factory(value) and not value.__name__.startswith("_"))
+    assert {name: method.make for name, method in HAND_DESIGNED.items()} == {name: f for (_, name), f in found.items()}
+
+
+def test_every_file_that_registers_has_its_line_in_the_package():
+    tree = ast.parse(Path(protectors.__file__).read_text(encoding="utf-8"))
+    imported = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
+    makes = [method.make for method in HAND_DESIGNED.values()]
+    assert {made.__module__ for made in [*CLASSES.values(), *makes]} <= imported
+
+
+@pytest.mark.parametrize("name", HAND_DESIGNED)
+def test_a_factory_makes_the_class_it_says_and_a_checkpoint_gives_that_back(name):
+    made, arrays = HAND_DESIGNED[name](Budget(1.0, 1e-6), num_rows=10_000), {}
+    assert type(made) is MADE[name]
+    if type(made).__name__ in NOT_STORED:
+        with pytest.raises(TypeError, match="no checkpoint may name"):
+            encode(made, arrays)
+    else:
+        chex.assert_trees_all_equal(decode(json.loads(json.dumps(encode(made, arrays))), arrays), made)
+
+
+def test_a_name_or_a_class_that_is_taken_or_unknown_is_not_registered():
+    def noisygd(problem: Problem) -> Stepwise:
+        raise AssertionError
+
+    def lost(problem: Problem) -> Protector:
+        raise AssertionError
+
+    def unsaid(problem):
+        raise AssertionError
+
+    before = dict(HAND_DESIGNED), dict(CLASSES)
+    with pytest.raises(TypeError, match="two methods are called noisygd"):
+        hand_designed()(noisygd)
+    for make in (lost, unsaid):
+        with pytest.raises(TypeError, match="annotate the protector's class"):
+            hand_designed()(make)
+    with pytest.raises(TypeError, match="two classes are called Decaying"):
+        stored(type("Decaying", (), {}))
+    assert stored(Decaying) is Decaying
+    assert before == (HAND_DESIGNED, CLASSES)
