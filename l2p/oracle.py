@@ -24,7 +24,7 @@ from l2p.task import Rows, RowSource, null_invalid
 
 #: Noise is a multiple of the bound on one row. Outside this range that product may vanish, or the sum overflow, in
 #: float32, and an answer would carry no noise: refused.
-LEAST_BOUND, MOST_BOUND = 2.0**-60, 2.0**60
+MIN_BOUND, MAX_BOUND = 2.0**-60, 2.0**60
 
 
 @struct.dataclass
@@ -198,7 +198,7 @@ class Oracle:
             )
         valid = jnp.isfinite(event.noise_multiplier) & (event.noise_multiplier >= 0) & ~self.refused
         if event.mechanism != "none":
-            valid &= (query.bound >= LEAST_BOUND) & (query.bound <= MOST_BOUND)  # false for NaN
+            valid &= (query.bound >= MIN_BOUND) & (query.bound <= MAX_BOUND)  # false for NaN
             valid &= query.most_rows >= self._num_lines
         # Below, a multiplier of 1 stands in for an invalid one, so that no gradient meets its NaN.
         priced = dataclasses.replace(event, noise_multiplier=jnp.where(valid, event.noise_multiplier, 1.0))

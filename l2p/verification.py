@@ -34,7 +34,7 @@ TOLERANCE, ENVELOPE_TOLERANCE = 1e-3, 1e-2
 #: Same numbers, written down twice.
 _SAME = 1e-6
 #: Numbers of a table, and of a model on it, beyond which nothing is rehearsed.
-MOST_NUMBERS = 2**26
+MAX_NUMBERS = 2**26
 
 
 @dataclasses.dataclass
@@ -188,7 +188,7 @@ def _rehearsal(card: Card, resolved: Resolved, found: Findings) -> Iterator[str]
     """Where its queries, or their noise if that is the same on every table, are not what the protector asks."""
     model, name = find_model(card.model), resolved.name
     lines = getattr(resolved.protector.sampler, "num_rows", 1)
-    if max(lines * card.num_features, model.num_params(card.num_features)) > MOST_NUMBERS:
+    if max(lines * card.num_features, model.num_params(card.num_features)) > MAX_NUMBERS:
         found.remarks.append("Its table is too large to rehearse the run on this machine.")
         return
     ran, filter, setup, _ = set_up(resolved, card.budget, model, card.num_features, card.num_rows)

@@ -35,7 +35,7 @@ hypothesis.settings.register_profile("l2p", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("l2p")
 
 #: Linux grants a process 65,530 memory maps, every compiled function takes some, and the compiler crashes without.
-MOST_MAPS = 20_000
+MAX_MAPS = 20_000
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -43,5 +43,5 @@ def few_memory_maps():
     """Forget compiled functions between two files of tests when there are too many of them."""
     yield
     maps = Path("/proc/self/maps")
-    if maps.exists() and len(maps.read_bytes().splitlines()) > MOST_MAPS:
+    if maps.exists() and len(maps.read_bytes().splitlines()) > MAX_MAPS:
         jax.clear_caches()

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 #: A case that costs more CPU seconds than these is left to .ci/full.
-MOST_SECONDS = 4.0
+MAX_SECONDS = 4.0
 
 
 def slow_by_cost(seconds: float) -> tuple[pytest.MarkDecorator, ...]:
     """The marks of a case that takes so long, measured with an empty cache."""
-    return (pytest.mark.slow,) if seconds > MOST_SECONDS else ()
+    return (pytest.mark.slow,) if seconds > MAX_SECONDS else ()
 
 
 def others_later(every: Iterable[Any], now: Collection[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from l2p.errors import InputError
 from l2p.json_fields import violation
 from l2p.privacy.accountants import run_names
-from l2p.protectors.fields import MOST_STEPS
+from l2p.protectors.fields import MAX_STEPS
 
 _NUMBER, _NUMBERS = {"type": "number"}, {"type": "array", "items": {"type": "number"}}
 _TEXT, _TEXTS = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
@@ -35,7 +35,7 @@ SCHEMA: dict[str, Any] = _object(
         {},
         model={"type": "string", "pattern": r"^[a-z_]+(:[0-9]{1,6})?$"},
         coefficients=_or_null({"type": "integer"}),
-        num_steps=_or_null({"type": "integer", "minimum": 1, "maximum": MOST_STEPS}),
+        num_steps=_or_null({"type": "integer", "minimum": 1, "maximum": MAX_STEPS}),
         warm_start=_or_null(_TEXT),
     ),
     warm_start_sha256=_or_null(_TEXT),

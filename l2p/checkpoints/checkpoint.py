@@ -25,7 +25,7 @@ from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 
 #: A protector of this many bytes would be hundreds of times the largest that ships; a larger file is not read.
-MOST_BYTES = 2**27
+MAX_BYTES = 2**27
 #: The number formats of a checkpoint's arrays, as safetensors calls them.
 _FLOATS = ("F32", "F64")
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -228,8 +228,8 @@ def read_card(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():
             raise OSError("it is no file")
-        if path.stat().st_size > MOST_BYTES:
-            raise OSError(f"it is larger than {MOST_BYTES >> 20} MiB, and no protector is")
+        if path.stat().st_size > MAX_BYTES:
+            raise OSError(f"it is larger than {MAX_BYTES >> 20} MiB, and no protector is")
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
     except (OSError, safetensors.SafetensorError) as error:

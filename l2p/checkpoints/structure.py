@@ -14,7 +14,7 @@ from l2p.protectors import CLASSES
 from l2p.protectors.fields import kinds, misfit
 
 #: Parts of a protector within parts, and networks within those: six deep in what ships.
-MOST_DEPTH = 16
+MAX_DEPTH = 16
 
 
 def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
@@ -64,8 +64,8 @@ def decode(node: Any, arrays: Mapping[str, np.ndarray], path: str = "") -> Any:
 
 def _decoded(node: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:
     """The same with arrays of NumPy, which are quicker to check."""
-    if path.count(".") > MOST_DEPTH:
-        raise InputError(f"it goes {MOST_DEPTH} parts deep at {path[:60]!r}, where no protector does")
+    if path.count(".") > MAX_DEPTH:
+        raise InputError(f"it goes {MAX_DEPTH} parts deep at {path[:60]!r}, where no protector does")
     match node:
         case None:
             return None

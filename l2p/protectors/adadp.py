@@ -20,7 +20,7 @@ from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedGradient
 
 #: The most that one step changes the learning rate by, down and up (alpha_min and alpha_max of the paper).
-LEAST_CHANGE, MOST_CHANGE = 0.9, 1.1
+MIN_CHANGE, MAX_CHANGE = 0.9, 1.1
 
 
 @struct.dataclass
@@ -85,7 +85,7 @@ class AdaDP(Protector):
         square = jnp.square((full - half) / jnp.maximum(1.0, jnp.abs(full))).sum()
         # The floor only keeps the logarithm and its derivative finite.
         log_excess = 0.5 * jnp.log(square + 1e-24) - value(self.log_tolerance, setup.log_signal)
-        change = jnp.clip(-0.5 * log_excess, jnp.log(LEAST_CHANGE), jnp.log(MOST_CHANGE))
+        change = jnp.clip(-0.5 * log_excess, jnp.log(MIN_CHANGE), jnp.log(MAX_CHANGE))
         return jnp.where(log_excess <= 0.0, half, params), AdaDPState(state.log_rate + change)
 
     def finish(self, params: jax.Array, state: AdaDPState, setup: Setup) -> jax.Array:

@@ -16,9 +16,9 @@ from l2p.queries import Covariance
 from l2p.queries.moments import unfolded
 
 #: Share of the budget that the question costs where its answer is not used: what is compiled cannot leave it out.
-LEAST_SHARE = 1e-6
+MIN_SHARE = 1e-6
 #: Eigenvectors take time with the cube of d, and a budget that buys as many as these in a useful quality is rare.
-MOST_FEATURES = 512
+MAX_FEATURES = 512
 
 
 @stored
@@ -34,8 +34,8 @@ class Eigenbasis:
     meta-gradient would only see what the query costs, so it leaves the share alone; choose it by search.
 
     A covariance has d times as many entries as a mean. Below some budget per dimension its noise drowns it, and what it
-    cost is missing elsewhere: there the share asked for is `LEAST_SHARE`, and rows stay as they are. Above
-    `MOST_FEATURES` nothing is asked at all.
+    cost is missing elsewhere: there the share asked for is `MIN_SHARE`, and rows stay as they are. Above
+    `MAX_FEATURES` nothing is asked at all.
 
     Attributes:
       logit_share: f32[k], logit of the share of what is left of the budget, a polynomial in log(mu N).
@@ -56,12 +56,12 @@ class Eigenbasis:
     def __call__(self, features: FeatureMap, oracle: Oracle) -> tuple[FeatureMap, jax.Array]:
         """The map followed by the basis; and f32[d], log of each direction's eigenvalue over the noise's."""
         setup, size = oracle.setup, features.center.shape[0]
-        if size > MOST_FEATURES:
+        if size > MAX_FEATURES:
             return features, jnp.zeros(size)
         share, bought = jax.nn.sigmoid(value(self.logit_share, setup.log_signal)), jnp.array(True)
         if self.log_least_ratio is not None:
             bought = setup.log_signal >= self.log_least_ratio + jnp.log(size)
-            share = jnp.where(bought, share, LEAST_SHARE)
+            share = jnp.where(bought, share, MIN_SHARE)
         multiplier = noise_for_share(oracle, share)
         answer = oracle.ask(Covariance(features, self.row_norm, multiplier)) / setup.num_rows
         std = multiplier * jnp.square(self.row_norm) * setup.adjacency.sensitivity_factor / setup.num_rows

@@ -14,13 +14,13 @@ import jax
 import numpy as np
 
 #: The most steps that a run may be asked to take: more cannot be listed one by one.
-MOST_STEPS = 2**20
+MAX_STEPS = 2**20
 #: The most moves that a step may unroll: each is compiled.
-MOST_UNROLLED = 64
+MAX_UNROLLED = 64
 #: How far from 0 a logarithm or a logit may lie: its exponential is a float32 number, and so is its inverse.
-MOST_LOG = 80.0
+MAX_LOG = 80.0
 #: A polynomial's powers of up to 2 stay far within float32.
-MOST_COEFFICIENTS = 32
+MAX_COEFFICIENTS = 32
 
 Sizes = dict[str, int]
 
@@ -29,7 +29,7 @@ Sizes = dict[str, int]
 class Coefficients:
     """f32[k, *tail], the coefficients of polynomials in log(mu N), which `conditioning.standardize` keeps in [-2, 2].
 
-    They are logarithms, logits or the like, so none leaves [-MOST_LOG, MOST_LOG] at any budget; but the constant term
+    They are logarithms, logits or the like, so none leaves [-MAX_LOG, MAX_LOG] at any budget; but the constant term
     may be -inf, the logarithm of nothing.
     """
 
@@ -37,15 +37,13 @@ class Coefficients:
 
     def __call__(self, value: jax.Array, sizes: Sizes) -> str | None:
         del sizes
-        if value.ndim != 1 + len(self.tail) or value.shape[1:] != self.tail or not 0 < len(value) <= MOST_COEFFICIENTS:
+        if value.ndim != 1 + len(self.tail) or value.shape[1:] != self.tail or not 0 < len(value) <= MAX_COEFFICIENTS:
             wanted = ", ".join(["k", *map(str, self.tail)])
-            return f"has shape {list(value.shape)} where [{wanted}] belongs, k from 1 to {MOST_COEFFICIENTS}"
+            return f"has shape {list(value.shape)} where [{wanted}] belongs, k from 1 to {MAX_COEFFICIENTS}"
         numbers = np.abs(np.asarray(value, np.float64))
         numbers[0] = np.where(np.asarray(value)[0] == -np.inf, 0.0, numbers[0])
         most = np.tensordot(2.0 ** np.arange(len(value)), numbers, 1).max()
-        return (
-            None if most <= MOST_LOG else f"reaches {most:.3g}, beyond {MOST_LOG:g}, near which exponentials overflow"
-        )
+        return None if most <= MAX_LOG else f"reaches {most:.3g}, beyond {MAX_LOG:g}, near which exponentials overflow"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +83,7 @@ Line = Annotated[jax.Array, Coefficients((2,))]
 Scalar = Annotated[jax.Array, Numbers()]
 Positive = Annotated[jax.Array, Numbers(positive=True)]
 #: How many steps, iterations or blocks.
-Count = Annotated[int, Between(MOST_STEPS)]
+Count = Annotated[int, Between(MAX_STEPS)]
 
 
 @functools.cache

@@ -13,16 +13,16 @@ from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
-from l2p.protectors.fields import MOST_UNROLLED, Between, Count, Polynomial
+from l2p.protectors.fields import MAX_UNROLLED, Between, Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedLoss, NormalizedGradient
 
 #: One probe changes the learning rate, or the bound of the losses, by this factor at most.
-MOST_CHANGE = 4.0
+MAX_CHANGE = 4.0
 #: The logarithm of a loss bound stays within this of 0.
-MOST_LOG_CLIP = 40.0 * math.log(2.0)
+MAX_LOG_CLIP = 40.0 * math.log(2.0)
 #: How many standard deviations of its noise a probe is doubted by.
 DOUBT = 2.0
 
@@ -73,7 +73,7 @@ class HyFree(Protector):
     log_loss_ratio: Polynomial
     log_stability: Polynomial
     logit_momentum: Polynomial
-    interval: Annotated[int, Between(MOST_UNROLLED)] = struct.field(pytree_node=False, default=5)
+    interval: Annotated[int, Between(MAX_UNROLLED)] = struct.field(pytree_node=False, default=5)
     num_steps: Count = struct.field(pytree_node=False, default=10)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     models = NAMES
@@ -129,7 +129,7 @@ class HyFree(Protector):
         mean_loss = jnp.exp(state.log_loss_clip - value(self.log_loss_ratio, setup.log_signal))
         clip_change = _least_change(here, doubt, mean_loss, 0.0)
         # Within what the oracle takes: a run that ended for its bound would end by what it was answered.
-        log_loss_clip = jnp.clip(state.log_loss_clip + clip_change, -MOST_LOG_CLIP, MOST_LOG_CLIP)
+        log_loss_clip = jnp.clip(state.log_loss_clip + clip_change, -MAX_LOG_CLIP, MAX_LOG_CLIP)
         return state.replace(log_rate=state.log_rate + rate_change, log_loss_clip=log_loss_clip)  # type: ignore[attr-defined]
 
     def finish(self, params: jax.Array, state: HyFreeState, setup: Setup) -> jax.Array:
@@ -149,7 +149,7 @@ def _least_change(
         rises, bends = numerator > 0.0, denominator > 0.0
         known = rises & bends
         log = jnp.log(jnp.where(known, numerator, 1.0) / jnp.where(known, denominator, 1.0))
-        limit = math.log(MOST_CHANGE)
+        limit = math.log(MAX_CHANGE)
         return jnp.where(rises, jnp.where(bends, jnp.clip(log, -limit, limit), limit), -limit)
 
     low = log_ratio(numerator - doubt, denominator + denominator_doubt)

@@ -35,7 +35,7 @@ from l2p.simulate import mean_loss
 from l2p.task import Rows, in_blocks
 
 #: Rows that a block holds, at the least: fewer say nothing about a run.
-LEAST_ROWS = 32
+MIN_ROWS = 32
 
 
 def to_vector(protector: Protector) -> jax.Array:
@@ -225,8 +225,8 @@ class PrivateMeta(Protector):
 @hand_designed()
 def private_meta(problem: Problem) -> PrivateMeta:
     """`noisygd` whose clipping norm, schedule, learning rate and momentum are learned privately, for a tenth of the
-    budget, in ten outer steps over blocks of at least `LEAST_ROWS` rows."""
-    num_blocks = min(max((problem.num_rows or 10_000) // LEAST_ROWS, 1), 1024)
+    budget, in ten outer steps over blocks of at least `MIN_ROWS` rows."""
+    num_blocks = min(max((problem.num_rows or 10_000) // MIN_ROWS, 1), 1024)
     return PrivateMeta(
         inner=noisygd(problem),
         logit_share=logit_constant(0.1),

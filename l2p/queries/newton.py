@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.models import GeneralizedLinear
 
-_MOST_ITERATIONS = 200
+_MAX_ITERATIONS = 200
 # Step sizes are searched from 2^-60 to 2^6, to a relative 2^-26.
 _LOG_SIZES, _HALVINGS = (-60.0, 6.0), 32
 
@@ -73,7 +73,7 @@ def minimize(objective: Objective, start: jax.Array, tolerance: jax.Array) -> tu
         return _State(params, fixed.gradient(params, fixed.table @ params), state.iteration + 1)
 
     def goes_on(state: _State) -> jax.Array:
-        return (jnp.linalg.norm(state.gradient) > enough) & (state.iteration < _MOST_ITERATIONS)
+        return (jnp.linalg.norm(state.gradient) > enough) & (state.iteration < _MAX_ITERATIONS)
 
     state = _State(start, fixed.gradient(start, fixed.table @ start), jnp.zeros((), jnp.int32))
     found = jax.lax.while_loop(goes_on, improve, state).params

@@ -28,7 +28,7 @@ from l2p.oracle import Setup
 from l2p.privacy import Budget, Poisson
 from l2p.privacy.sampling import Sampler
 from l2p.protectors import CLASSES, HAND_DESIGNED, NormQuery, Optax, PrivateMeta, PublicGeometry
-from l2p.protectors.fields import MOST_LOG, MOST_STEPS, Coefficients, kinds
+from l2p.protectors.fields import MAX_LOG, MAX_STEPS, Coefficients, kinds
 from l2p.protectors.hand_designed import logit_constant
 from l2p.protectors.projectors import OPTIMIZERS
 from l2p.result import answered
@@ -95,7 +95,7 @@ SAMPLERS = [
     {"name": "fixed-size", "batch_size": -2, "num_rows": 9}, {"name": "permutation epochs", "batch_size": 3},
     {"name": "full batch", "loophole": 1},
 ]  # fmt: skip
-NUMBERS = [-3, 0, 2.5, True, "7", None, [1], 10**30, 10**4000, MOST_STEPS + 1]
+NUMBERS = [-3, 0, 2.5, True, "7", None, [1], 10**30, 10**4000, MAX_STEPS + 1]
 #: What no field that holds a part or an array may hold in its place.
 NODES = ["exec", 3, [], {}, {"class": "Pickle", "fields": {}, "static": {}}, {"array": "f32[3]"}, {"tuple": []}]
 NODES += [{"class": ["Optax"], "fields": {}, "static": {}}, {"class": "Optax", "fields": {}, "static": {}}]
@@ -382,7 +382,7 @@ def test_shapes_that_a_file_cannot_hold_are_refused_before_they_are_made(tmp_pat
 def test_what_is_no_file_or_far_too_large_is_refused_unread(tmp_path):
     huge, pipe = tmp_path / "huge.safetensors", tmp_path / "pipe.safetensors"
     with huge.open("wb") as file:
-        file.truncate(checkpoint.MOST_BYTES + 1)
+        file.truncate(checkpoint.MAX_BYTES + 1)
     os.mkfifo(pipe)
     for path, phrase in ((huge, "larger than 128 MiB"), (pipe, "it is no file"), (tmp_path / "", "it is no file")):
         assert phrase in refused(f"{path}{os.sep if path == tmp_path else ''}")
@@ -486,7 +486,7 @@ def extremes(protector, seed):
         name = getattr(path[-1], "name", None)
         kind = kinds(type(owner)).get(name) if dataclasses.is_dataclass(owner) and name else None
         if kind is not None and any(isinstance(rule, Coefficients) for rule in typing.get_args(kind)):
-            size = MOST_LOG / 2.0 ** np.arange(len(leaf)) / len(leaf)
+            size = MAX_LOG / 2.0 ** np.arange(len(leaf)) / len(leaf)
             ends = size.reshape((-1,) + (1,) * (leaf.ndim - 1)) * random.choice([-1.0, 0.0, 0.1, 1.0], leaf.shape)
             return jnp.asarray(ends * (1 - 1e-6), jnp.float32)
         return leaf * jnp.float32(random.choice([1e-6, 1.0, 1e3]))
@@ -568,7 +568,7 @@ def test_a_protector_that_could_not_be_loaded_again_is_not_saved(tmp_path):
 
 def test_steps_that_diverge_end_in_a_sentence_and_leave_no_result(tmp_path, capsys):
     control = BUILDERS["control"](jax.random.key(0))
-    rate = jnp.zeros((1, 2)).at[0].set(0.9 * MOST_LOG)  # and twice that at the end
+    rate = jnp.zeros((1, 2)).at[0].set(0.9 * MAX_LOG)  # and twice that at the end
     path = tmp_path / "mine.safetensors"
     checkpoint.save(control.replace(projector=control.projector.replace(log_learning_rate=rate)), path, CARD)
     table, bounds = tmp_path / "ward.csv", tmp_path / "bounds.json"

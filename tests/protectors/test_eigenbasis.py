@@ -194,7 +194,7 @@ def test_below_its_least_ratio_no_basis_is_bought_and_hardly_anything_is_paid():
 
 
 def test_of_more_features_than_it_turns_nothing_is_asked(monkeypatch):
-    monkeypatch.setattr(eigenbasis_module, "MOST_FEATURES", D - 1)
+    monkeypatch.setattr(eigenbasis_module, "MAX_FEATURES", D - 1)
     here = Setup.create(MODEL, Budget(1.0, 1e-6).adjacency, Filter("zcdp", Budget(1.0, 1e-6)).price_list(), N)
     oracle = Oracle(ROWS, here, Ledger(jnp.array(0.0), here.cap), KeyNoise(*[jax.random.key(0)] * 2), jnp.array(0))
     features, strength = basis(1.0)(CENTRED, oracle)

@@ -22,7 +22,7 @@ PLAIN = MixProjector(jnp.array([[0.5, 0.2]]), jnp.array([[0.5, 0.0, 0.0, 1.0, 0.
 SIZE, STD = 9, 0.3
 #: As long as its noise makes it on average.
 NOISE = STD * jnp.where(jnp.arange(SIZE) % 2 == 0, 1.0, -1.0)
-SIZE_AT, NEWEST_AT, MEAN_AT, MOST_AT, RATE_AT = 2, 3, TENSOR_INPUTS - 3, TENSOR_INPUTS - 2, TENSOR_INPUTS - 1
+SIZE_AT, NEWEST_AT, MEAN_AT, MAX_AT, RATE_AT = 2, 3, TENSOR_INPUTS - 3, TENSOR_INPUTS - 2, TENSOR_INPUTS - 1
 
 
 def update(projector, gradient=NOISE, strength=None, setup=SETUP):
@@ -67,9 +67,9 @@ def test_it_is_told_how_far_each_average_stands_out_of_its_noise(average):
 
 def test_it_is_told_the_spectrum_that_was_bought():
     strength = jnp.arange(SIZE, dtype=jnp.float32)
-    assert (log_gain(MEAN_AT), log_gain(MOST_AT)) == (0.0, 0.0)
+    assert (log_gain(MEAN_AT), log_gain(MAX_AT)) == (0.0, 0.0)
     assert log_gain(MEAN_AT, strength=strength) == pytest.approx(1.0, abs=1e-5)
-    assert log_gain(MOST_AT, strength=strength) == pytest.approx(2.0, abs=1e-5)
+    assert log_gain(MAX_AT, strength=strength) == pytest.approx(2.0, abs=1e-5)
 
 
 def test_they_are_told_the_sampling_rate():

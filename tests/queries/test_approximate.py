@@ -107,7 +107,7 @@ def test_rounding_of_huge_tables_is_hidden_too():
 
 
 def test_a_gradient_that_is_too_long_is_not_answered(monkeypatch):
-    monkeypatch.setattr(newton, "_MOST_ITERATIONS", 0)
+    monkeypatch.setattr(newton, "_MAX_ITERATIONS", 0)
     noise = Scripted(jnp.ones(D + 1), jnp.zeros(D + 1))
     assert np.isnan(query().answer(jax.tree.map(jnp.asarray, table()), noise, Adjacency.ZERO_OUT)).all()
     with pytest.raises(RuntimeError, match="not finite"):

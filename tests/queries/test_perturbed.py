@@ -165,7 +165,7 @@ def test_a_search_that_did_not_converge_is_not_answered(monkeypatch):
     rows = jax.tree.map(jnp.asarray, table())
     asked = query()
     assert np.isfinite(asked.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)).all()
-    monkeypatch.setattr(newton, "_MOST_ITERATIONS", 1)
+    monkeypatch.setattr(newton, "_MAX_ITERATIONS", 1)
     assert np.isnan(asked.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)).all()
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from l2p.privacy.filter import Filter
 
 #: That a card may list: as many steps as a run may be asked to take, with some queries each.
-MOST_QUERIES = 2**22
+MAX_QUERIES = 2**22
 #: What `Card.seed_policy` says, by whether the run is a private release.
 SEED_POLICY = {True: "no seed: operating system", False: "fixed seed: research only"}
 
@@ -215,7 +215,7 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
 
 def _contradicting_events(card: Card) -> Iterator[tuple[str, str]]:
     listed = sum((span["steps"][1] - span["steps"][0] + 1) * len(span["queries"]) for span in card.events)
-    if listed > MOST_QUERIES:
+    if listed > MAX_QUERIES:
         yield "events", f"{listed} queries are more than any run asks, and than can be listed one by one"
         return
     last = -1
