@@ -249,7 +249,7 @@ class Oracle:
             return answer.astype(jnp.int32 if jnp.issubdtype(answer.dtype, jnp.integer) else jnp.float32)
 
     def _whole_answer(self, query: Query) -> jax.Array:
-        """The answer to a query that is no sum: all of it computed at once, in a release in float64."""
+        """The answer to a non-additive query: all of it computed at once, in a release in float64."""
         if not isinstance(self._rows, Rows):
             raise InputError(
                 f"{query.name} is not a sum over rows but is solved on all of them at once, so they cannot stream; "

@@ -19,7 +19,7 @@ from l2p.models import plain_name
 from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.budget import Budget
 
-#: A protector beats the trivial model at a budget if it was more accurate on this share of meta-test tasks.
+#: A protector beats the majority model at a budget if it was more accurate on this share of meta-test tasks.
 RULE = 0.9
 #: Where the smallest sufficient epsilon is looked for.
 EPSILONS = (1e-6, 1e4)
@@ -42,7 +42,7 @@ class Forecast:
       share_of_gap: that gain over what a model fitted without privacy gains, which makes meta-tests on different
         data comparable; None likewise.
       beat_trivial: share of meta-test tasks with a gain above 0; None likewise.
-      least_epsilon: from here on it beats the trivial model by `RULE`, for this table and delta; None if never.
+      least_epsilon: from here on it beats the majority model by `RULE`, for this table and delta; None if never.
       least_rows: from here on it does at this budget; None if never, or where delta would not be below 1/N.
       most_epsilon: reaches the upper end of the trained range; None without one.
       fits_features: whether the number of features is in the trained range.
@@ -252,7 +252,7 @@ def _warnings(
         yield f"{features} features are outside the {sizes[0]:g} to {sizes[1]:g} that it was made for."
     control = control_of(card)
     if control is not None and (not (reaches and fits) or control.is_level(signal)):
-        yield f"{control.name} would run in its place: the constants that its networks were put on."
+        yield f"Its control {control.name} would run instead."
 
 
 def _notes(meta_tests: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
@@ -268,7 +268,7 @@ def _notes(meta_tests: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
         f"trivial one (the majority class) by more than {100 * least:g} points. Other data can give more or less: this "
         "is no promise, and figures from different sources do not compare."
     )
-    yield f"A protector beats the trivial model where it was more accurate on at least {100 * RULE:g} % of these tasks."
+    yield f"A protector beats the majority model if it was more accurate on at least {100 * RULE:g} % of these tasks."
     most = max(figures["train_rows"] for figures in meta_tests)
     if rows < most:
         yield (
@@ -278,7 +278,7 @@ def _notes(meta_tests: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
 
 
 def _advise(forecasts: Sequence[Forecast], rows: int, features: int, budget: Budget) -> tuple[str | None, str]:
-    """Of those in range that beat the trivial model, the one that comes closest to no privacy, and a sentence."""
+    """Of those in range that beat the majority model, the one that comes closest to no privacy, and a sentence."""
     able = [one for one in forecasts if one.in_range and one.least_epsilon and one.least_epsilon <= budget.epsilon]
     shares = {one.name: one.share_of_gap[1] for one in able if one.share_of_gap is not None}
     if shares:
@@ -301,7 +301,7 @@ def _advise(forecasts: Sequence[Forecast], rows: int, features: int, budget: Bud
             "None recommended: this budget resolves the table better than any task that a protector was made for; "
             f"epsilon {rounded(min(enough), up=False)} reaches the end of what was measured, and spends less."
         )
-    return None, f"None recommended: no protector beats the trivial model here. {_help(fitting, rows, budget)}"
+    return None, f"None recommended: no protector beats the majority model here. {_help(fitting, rows, budget)}"
 
 
 def _help(fitting: Sequence[Forecast], rows: int, budget: Budget) -> str:

@@ -80,7 +80,7 @@ def load(path: str | Path) -> SavedModel:
     """The model in a file, or in the folder that holds `model.safetensors`.
 
     Raises:
-      InputError: there is none, it is none of ours, or it contradicts itself.
+      InputError: there is none, it was not written by l2p, or it contradicts itself.
 
     >>> import tempfile, jax, l2p
     >>> rows = l2p.Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))

@@ -89,7 +89,7 @@ class MetaConfig:
       eval_every: outer steps between scores on held-out tasks and between resumable checkpoints.
       eval_tasks: held-out tasks per feature count.
       gain_rounds: on how many times as many fresh tasks, at the end, the networks are compared with the control that
-        they were put on, which runs wherever they gained nothing; 0 does not compare.
+        they extend, which runs wherever they gained nothing; 0 does not compare.
       seed: of everything.
     """
 

@@ -197,9 +197,7 @@ def test_outside_its_range_a_protector_is_stood_in_for_by_the_control_it_was_mad
     result = l2p.private_train(table(), "mine", BUDGET, key=key)
     np.testing.assert_array_equal(result.params, params)
     assert (result.card.protector["name"], result.card.protector["sha256"]) == ("control-mine", control.sha256)
-    assert result.card.warnings == [
-        "Outside the range of mine, control-mine runs: the constants that its networks were put on."
-    ]
+    assert result.card.warnings == ["mine was not trained for this range; its control control-mine runs instead."]
     # Inside its range it runs itself; and so it does where the control has changed since, its card apart.
     checkpoint.save(start, tmp_path / "control-mine.safetensors", {"sources": ["adult"], "range": wide, "more": 1})
     assert l2p.private_train(table(), "mine", BUDGET, key=key).card.protector["name"] == "control-mine"

@@ -473,7 +473,7 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
     create = ["ledger", "create", path, "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]
     assert main(create) == 0
     assert "ward has" in capsys.readouterr().out
-    assert "a ledger that forgets" in refused(main, create)
+    assert "would lose what was spent" in refused(main, create)
 
     first = options | {"--ledger": path, "--out": str(tmp_path / "first")}
     assert apply(first) == 0

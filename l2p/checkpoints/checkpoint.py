@@ -96,7 +96,7 @@ def load(name: str | Path) -> Checkpoint:
     """A checkpoint by name (looked up in `FOLDERS`) or by the path of its file.
 
     Raises:
-      InputError: there is no such checkpoint, or the file is unreadable, is none of ours or is damaged.
+      InputError: there is no such checkpoint, or the file is unreadable, was not written by l2p or is damaged.
     """
     path = find(name)
     if path is None:

@@ -18,7 +18,7 @@ _CONTROL = re.compile(CONTROL + r"[\w,-]{0,100}")
 
 @dataclasses.dataclass(frozen=True)
 class Control:
-    """The constants that a protector's networks were put on, by the name of their checkpoint.
+    """The constants-only baseline that a protector's networks extend, by the name of its checkpoint.
 
     Attributes:
       name: of the checkpoint.

@@ -42,7 +42,7 @@ class Resolved:
       sources: public data sets it was made from; None if unknown.
       sha256: of its checkpoint; None without one.
       range: {log_signal: [low, high], num_features: [low, high]} that it was made for; None if unlimited or unknown.
-      control: the constants that its networks were put on; None without any that ship.
+      control: the constants-only baseline that its networks extend; None without one that ships.
     """
 
     name: str
@@ -191,7 +191,7 @@ def drawing(sampler: Sampler, found: Resolved) -> Resolved:
 
 
 def stand_in(resolved: Resolved) -> Resolved | None:
-    """What runs where nothing speaks for a protector's networks: the constants they were put on; None without any."""
+    """Control used where a protector's networks show no gain; None without one."""
     if resolved.control is None:
         return None
     loaded = load(resolved.control.name)

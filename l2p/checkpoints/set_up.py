@@ -49,7 +49,7 @@ def set_up(
     if control is None:
         return resolved, filter, setup, warnings
     said = (
-        f"Outside the range of {resolved.name}, {control.name} runs: the constants that its networks were put on."
+        f"{resolved.name} was not trained for this range; its control {control.name} runs instead."
         if warnings
         else f"At this budget {control.name} runs: the networks of {resolved.name} gained nothing over it on held-out "
         "tasks, or lost to it on those of one source."

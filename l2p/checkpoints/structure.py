@@ -57,7 +57,7 @@ def decode(node: Any, arrays: Mapping[str, np.ndarray], path: str = "") -> Any:
 
     Raises:
       InputError: an array is missing or has another shape, a class is unknown, a field holds what its type rules out,
-        or a node is none of ours; the message names the path.
+        or a node was not written by l2p; the message names the path.
     """
     return jax.tree.map(jnp.asarray, _decoded(node, arrays, path))
 

@@ -132,7 +132,7 @@ def read(folder: Path) -> dict[Cell, Kept]:
     """Every cell of a folder, or, where only results.csv and inputs.json are left of it, their rows.
 
     Raises:
-      InputError: a file is none of ours, or the folder mixes comparisons or protectors.
+      InputError: a file was not written by l2p, or the folder mixes comparisons or protectors.
     """
     table = folder / "results.csv"
     if (folder / "cells").is_dir():

@@ -22,7 +22,7 @@ class CompareConfig:
       classes: for a file, the labels that become 0, 1, 2 and so on; `square` is a classifier where they are named.
       model: name of the model; `softmax` takes its number of classes from the data set or `classes`.
       methods: method names, the one that the others are compared with first.
-      epsilon: budgets, in nats.
+      epsilon: budgets.
       delta: probability, below one over the number of training rows.
       seeds: how many; seed s fixes split and noise, the same for every method.
       adjacency: which tables are neighbours; a paper's own form keeps those of its proof, and is marked.

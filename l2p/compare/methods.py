@@ -56,7 +56,7 @@ class Method:
       start: f32[p], where runs start, or a sentence that says why they cannot; None for the model's own start.
       in_hindsight: whether its settings are searched on the private rows themselves.
       by_choice: whether they are chosen there and paid for; `protectors` are set up for one of the runs.
-      control: what stands in for a checkpoint where nothing speaks for its networks, if there is one.
+      control: control used where a checkpoint's networks show no gain, if there is one.
     """
 
     name: str

@@ -101,7 +101,7 @@ class Book:
             os.link(part, path)  # unlike a rename, it never replaces a file
         except FileExistsError:
             raise InputError(
-                f"{path} exists, and a ledger that forgets is none; open it, or name a new file."
+                f"{path} exists, and overwriting a ledger would lose what was spent; open it, or name a new file."
             ) from None
         except OSError as error:
             raise InputError(f"{path.parent} can hold no ledger ({error.strerror}); name another folder.") from error

@@ -127,14 +127,14 @@ def _event(filter: Filter, sampled: bool, mechanism: str, multiplier: float) -> 
 
 
 def _met(filter: Filter, answered: Sequence[Answered]) -> list[Answered]:
-    """What a row meets: everything, or with permutation epochs what every row met and each epoch's dearest step."""
+    """What a row meets: everything, or with permutation epochs what every row met and each epoch's costliest step."""
     if not isinstance(filter.sampler, PermutationEpochs):
         return list(answered)
     steps: dict[int, list[Answered]] = {}
     for query in answered:
         steps.setdefault(query.step, []).append(query)
-    dearest: dict[int, list[Answered]] = {}
+    costliest: dict[int, list[Answered]] = {}
     for step, queries in steps.items():
         epoch = 0 if step == 0 else 1 + (step - 1) // filter.sampler.steps_per_charge
-        dearest[epoch] = max(dearest.get(epoch, []), queries, key=filter.spent)
-    return [query for queries in dearest.values() for query in queries]
+        costliest[epoch] = max(costliest.get(epoch, []), queries, key=filter.spent)
+    return [query for queries in costliest.values() for query in queries]

@@ -62,8 +62,8 @@ class Ledger:
     def charge_in_epoch(self, cost: jax.typing.ArrayLike) -> tuple[jax.Array, "Ledger"]:
         """`charge` for one more query on a batch whose rows no other batch of the epoch holds.
 
-        A row meets one batch per epoch, so an epoch costs what its dearest batch costs, and only what a batch exceeds
-        the dearest before it by is due.
+        A row meets one batch per epoch, so an epoch costs what its costliest batch costs, and only what a batch exceeds
+        the costliest before it by is due.
         """
         cost = jnp.asarray(cost, jnp.float32)
         valid = cost >= 0  # false for NaN

@@ -154,7 +154,7 @@ class FixedSize(Sampler):
 class PermutationEpochs(Sampler):
     """Each epoch cuts a fresh random order of the rows into batches of `batch_size`; what is left over sits it out.
 
-    A row meets at most one batch per epoch, so an epoch costs what its dearest step costs. There is no amplification:
+    A row meets at most one batch per epoch, so an epoch costs what its costliest step costs. There is no amplification:
     numbers proved for Poisson batches do not hold here (Chua et al. 2024).
 
     >>> PermutationEpochs(1000, 30_400).steps_per_charge

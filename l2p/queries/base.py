@@ -17,7 +17,7 @@ class Query(abc.ABC):
     """A noised aggregate of rows. Concrete queries are `l2p.struct` dataclasses.
 
     `contributions` then `limit` define it, readably; `add` may compute the same sum faster, and `exact` is the sum that
-    a release forms. One that is no sum defines `add` alone, over all rows at once, or `answer`. Only what `answer` or
+    a release forms. A non-additive one defines `add` alone, over all rows at once, or `answer`. Only what `answer` or
     `release` returns may leave the oracle.
 
     A bound is proved for a range of each field, which the class names. Outside it `bound` is NaN (`within`), and the

@@ -17,7 +17,7 @@ from l2p.task import Rows
 
 #: Keeps the Hessian invertible where features are collinear; far below what a test accuracy can show.
 RIDGE = 1e-6
-#: The same for a model that is not convex, which learns its rows by heart without: more accurate on others.
+#: The same for a model that is not convex, which overfits without: more accurate on other rows.
 WEIGHT_DECAY = 1e-4
 #: The length of a gradient at which a search ends; the mean loss is then far nearer its minimum than is ever printed.
 TOLERANCE = 1e-6

@@ -4,7 +4,7 @@
 
 Tasks come from the rows that meta-training set aside, half of them to train on and half to test on, so that a task's
 test rows are in none of its training rows. Only tasks with something to learn count: on the others nobody can beat the
-trivial model, which predicts the majority class. Every protector from one source meets the same tasks and the same
+majority model, which predicts the majority class. Every protector from one source meets the same tasks and the same
 noise, and so does every band: bands differ in the budget and in nothing else.
 """
 
@@ -41,7 +41,7 @@ TASKS, ROWS = 32, 2048
 MANY_FEATURES = 128
 #: Tasks drawn for each one wanted: with 8 features only a quarter of Adult's have something to learn.
 DRAWS = 5
-#: By how much the non-private optimum must beat the trivial model, in accuracy, where there is something to learn.
+#: By how much the non-private optimum must beat the majority model, in accuracy, where there is something to learn.
 MIN_GAIN = 0.02
 QUANTILES = (0.1, 0.5, 0.9)
 #: Neither the tasks that early stopping looks at nor those of benchmarks/held_out_tasks.py.
@@ -122,7 +122,7 @@ def meta_test(
     Returns:
       What the tasks are (`data`, `seed`, `num_features`, `train_rows`, `least_gain`, `tasks`, and quantiles of
       `trivial` and `optimum` accuracy), and `bands`, lowest first: one below the trained range, then `BANDS` that cover
-      it. Each has its range of `log_signal`; `quantiles` of test `accuracy`, of `gain` over the trivial model and of
+      it. Each has its range of `log_signal`; `quantiles` of test `accuracy`, of `gain` over the majority model and of
       `share_of_gap`, that gain over the optimum's; and `beat_trivial`, on which share of tasks gain was above 0.
 
     Raises:

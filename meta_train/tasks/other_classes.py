@@ -1,7 +1,7 @@
 """Rows of a task along the directions of the classes that are not in it, as those of a deployed run lie.
 
 Public directions are those of public rows, and private rows are of other classes. Directions of all classes of a source
-hold those of a task's own: constants tuned along them ask too little of the noise, and networks learn by heart which of
+hold those of a task's own: constants tuned along them ask too little of the noise, and networks memorise which of
 them tell the classes apart, for a direction's variance is as good as its number.
 """
 

@@ -66,7 +66,7 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
         # is what unseen classes are to judge, which they could not if they had chosen it.
         chooses = config.constraint == "share" and config.unseen is None
         if chooses and first == 0:
-            # Networks that only did harm are not shipped: what they were put on counts, too.
+            # Networks that only did harm are not shipped: the constants they extend count, too.
             best = (jnp.array(evaluator.merit(evaluator.before)), state.protector)
         for step in _steps(first, config.steps, progress):
             state, metrics = update(state, step)
