@@ -54,17 +54,22 @@ def test_the_documented_protector_has_every_property(copy):
     assert "skipped" not in said
 
 
+DECORATOR = '@hand_designed(form="rival")\n'
 FORGOTTEN = {
-    "the decorator": ({"file": FILE.replace('@hand_designed(form="rival")\n', "")}, "test_every_class_of_protectors"),
-    "the line": ({"line": ""}, "test_every_file_that_registers_has_its_line"),
-    "the row": ({"row": ""}, "test_every_hand_designed_method_has_a_row"),
+    "the decorator": (
+        {"file": FILE.replace('@hand_designed(form="rival")\n', "")},
+        REGISTER,
+        "every_class_of_protectors",
+    ),
+    "the line": ({"line": ""}, REGISTER, "every_file_that_registers_has_its_line"),
+    "the row": ({"row": ""}, CONFORMANCE, "every_hand_designed_method_has_a_row"),
 }
 
 
 @pytest.mark.parametrize("what", FORGOTTEN)
 def test_forgetting_a_part_of_it_fails_a_test_that_says_so(copy, what):
-    change, failing = FORGOTTEN[what]
+    change, where, failing = FORGOTTEN[what]
     add(copy, **change)
-    status, said = tested(copy, CONFORMANCE, REGISTER, "-k", "is_registered or has_its_line or has_a_row")
+    status, said = tested(copy, where, "-k", "is_registered or has_its_line or has_a_row")
     assert status == 1, said
-    assert re.search(rf"FAILED \S+::{failing}", said), said
+    assert re.search(rf"FAILED \S+::test_{failing}", said), said
