@@ -366,7 +366,9 @@ TIMES = {
     "differences": 2.0,
 }
 #: What a case cannot have, and why.
-EXCEPTIONS: dict[tuple[str, str], str] = {}
+EXCEPTIONS = {
+    ("differences", "adassp"): "one of its two numbers has a slope that differences in float32 cannot tell from none",
+}
 
 
 def kinds_of(name):
@@ -970,11 +972,17 @@ def meta(name):
 
 
 #: A choice of step size is discrete: what only shapes its noise has no derivative, and tuning it needs a search. A rate
-#: that changes by the most that is allowed does not depend on how well its probe is known.
+#: that changes by the most that is allowed does not depend on how well its probe is known. Convexity that a ridge gives
+#: for nothing need not be bought, so its share says nothing; as published that share is a half. What has no ridge
+#: has the logarithm of nothing.
 SILENT = {
     "agd": [".log_selection_share", ".log_loss_clip"],
     "agd_gumbel": [".log_selection_share", ".log_loss_clip"],
     "hyfree": [".log_loss_clip", ".log_loss_ratio"],
+    "objpert": [".logit_share"],
+    "objpert_paper": [".log_ridge", ".logit_share"],
+    "amp": [".minimum.logit_share"],
+    "outpert_paper": [".log_ridge"],
 }
 
 
@@ -1016,4 +1024,4 @@ def test_meta_gradients_are_central_differences(name):
             values.append(float(value))
         assert (values[0] - values[1]) / (2 * step) == pytest.approx(norms[index], rel=0.05, abs=4e-4)
         checked += 1
-    assert checked >= min(3, len(leaves))
+    assert checked >= min(3, len(leaves) - len(SILENT.get(name, [])))
