@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-#: A case that costs more CPU seconds than these is left to .ci/full.
-MAX_SECONDS = 4.0
+#: What a case may cost, in CPU seconds; and the cheapest of its kind, which stands for those that are left out.
+MAX_SECONDS, MAX_SECONDS_OF_A_KIND = 1.0, 5.0
 
 
-def slow_by_cost(seconds: float) -> tuple[pytest.MarkDecorator, ...]:
+def slow_by_cost(seconds: float, stands_for_others: bool = False) -> tuple[pytest.MarkDecorator, ...]:
     """The marks of a case that takes so long, measured with an empty cache."""
-    return (pytest.mark.slow,) if seconds > MAX_SECONDS else ()
+    return (pytest.mark.slow,) if seconds > (MAX_SECONDS_OF_A_KIND if stands_for_others else MAX_SECONDS) else ()
 
 
 def others_later(every: Iterable[Any], now: Collection[Any]) -> list[Any]:

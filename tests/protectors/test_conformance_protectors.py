@@ -297,6 +297,8 @@ NO_ROW = {"nonprivate": "it asks for answers without noise, which no budget here
 def completed(name, case):
     """The case with its method, where its protector is left to that, and of the length that every run here has."""
     if case.protector is None:
+        if name not in HAND_DESIGNED:
+            raise KeyError(f"no method is called {name}; register its factory, import its file, or give a protector")
         case = dataclasses.replace(case, method=HAND_DESIGNED[name])
         return dataclasses.replace(case, protector=case.at(BUDGETS[MIDDLE]))
     if isinstance(case.protector, PrivateMeta):  # its length is its inner protector's
@@ -344,26 +346,29 @@ SECONDS = {
     "outpert": 1.8,
     "outpert_paper": 1.6,
 }
-#: What a property costs in multiples of that: 1 for those that read these runs, which the first of them pays for.
+#: What a property costs in multiples of that. The first seven read these runs, and share what they cost; the last two
+#: share a gradient.
 TIMES = {
-    "budget": 1.0,
-    "frozen": 1.0,
+    "budget": 0.2,
+    "frozen": 0.2,
+    "queries": 0.2,
+    "adaptive": 0.2,
+    "seeds": 0.2,
+    "no budget": 0.2,
+    "no steps": 0.3,
     "checkpoint": 0.0,
-    "queries": 1.0,
-    "adaptive": 1.0,
-    "vmapped": 2.0,
-    "parts": 2.0,
+    "vmapped": 1.4,
+    "parts": 0.6,
     "without jit": 1.0,
-    "seeds": 1.0,
-    "release": 2.0,
+    "release": 1.9,
     "one trace": 0.5,
-    "no budget": 1.0,
-    "no steps": 1.0,
-    "gradients": 3.0,
-    "differences": 3.0,
+    "gradients": 2.0,
+    "differences": 2.0,
 }
 #: What a case cannot have, and why.
-EXCEPTIONS: dict[tuple[str, str], str] = {}
+EXCEPTIONS = {
+    ("differences", "adassp"): "one of its two numbers has a slope that differences in float32 cannot tell from none",
+}
 
 
 def kinds_of(name):
@@ -374,18 +379,16 @@ def kinds_of(name):
 
 
 def every_case(trait):
-    """Test a property on every case. Those that cost too much are slow, but for the cheapest of each kind."""
-    names = [name for name in CASES if (trait, name) not in EXCEPTIONS]
-    dearest_first = sorted(names, key=lambda name: SECONDS.get(name, 0.0), reverse=True)
-    cheapest = {kind: name for name in dearest_first for kind in kinds_of(name)}
+    """Test a property on every case. Which of them are slow is decided by what they cost, and by nothing else."""
+    costs = {name: TIMES[trait] * SECONDS.get(name, 0.0) for name in CASES if (trait, name) not in EXCEPTIONS}
+    cheapest = {kind: name for name in sorted(costs, key=costs.__getitem__, reverse=True) for kind in kinds_of(name)}
 
-    def marked(name):
+    def marks(name):
         if reason := EXCEPTIONS.get((trait, name)):
-            return pytest.param(name, marks=pytest.mark.skip(reason=f"{name}: {reason}"))
-        cost = 0.0 if name in cheapest.values() else TIMES[trait] * SECONDS.get(name, 0.0)
-        return pytest.param(name, marks=slow_by_cost(cost))
+            return pytest.mark.skip(reason=f"{name}: {reason}")
+        return slow_by_cost(costs[name], stands_for_others=name in cheapest.values())
 
-    return pytest.mark.parametrize("name", [marked(name) for name in CASES])
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in CASES])
 
 
 def filter_of(case, budget=BUDGETS[MIDDLE], accountant=None):
@@ -969,11 +972,17 @@ def meta(name):
 
 
 #: A choice of step size is discrete: what only shapes its noise has no derivative, and tuning it needs a search. A rate
-#: that changes by the most that is allowed does not depend on how well its probe is known.
+#: that changes by the most that is allowed does not depend on how well its probe is known. Convexity that a ridge gives
+#: for nothing need not be bought, so its share says nothing; as published that share is a half. What has no ridge
+#: has the logarithm of nothing.
 SILENT = {
     "agd": [".log_selection_share", ".log_loss_clip"],
     "agd_gumbel": [".log_selection_share", ".log_loss_clip"],
     "hyfree": [".log_loss_clip", ".log_loss_ratio"],
+    "objpert": [".logit_share"],
+    "objpert_paper": [".log_ridge", ".logit_share"],
+    "amp": [".minimum.logit_share"],
+    "outpert_paper": [".log_ridge"],
 }
 
 
@@ -1015,4 +1024,4 @@ def test_meta_gradients_are_central_differences(name):
             values.append(float(value))
         assert (values[0] - values[1]) / (2 * step) == pytest.approx(norms[index], rel=0.05, abs=4e-4)
         checked += 1
-    assert checked >= min(3, len(leaves))
+    assert checked >= min(3, len(leaves) - len(SILENT.get(name, [])))

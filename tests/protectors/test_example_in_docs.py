@@ -38,7 +38,7 @@ def add(folder, file=FILE, line=LINE, row=ROW):
     insert(folder / CONFORMANCE, '    "noisygd": Case', row)
 
 
-def tested(folder, *options):
+def outcome(folder, *options):
     """(exit status, output) of the copy's own tests."""
     environment = os.environ | {"PYTHONPATH": str(folder)}
     command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", *options]
@@ -48,23 +48,28 @@ def tested(folder, *options):
 
 def test_the_documented_protector_has_every_property(copy):
     add(copy)
-    status, said = tested(copy, CONFORMANCE, REGISTER, "-k", "unit_descent or is_registered or has_its_line or a_row")
+    status, said = outcome(copy, CONFORMANCE, REGISTER, "-k", "unit_descent or is_registered or has_its_line or a_row")
     assert status == 0, said
     assert int(re.search(r"(\d+) passed", said)[1]) >= 15
     assert "skipped" not in said
 
 
+DECORATOR = '@hand_designed(form="rival")\n'
 FORGOTTEN = {
-    "the decorator": ({"file": FILE.replace('@hand_designed(form="rival")\n', "")}, "test_every_class_of_protectors"),
-    "the line": ({"line": ""}, "test_every_file_that_registers_has_its_line"),
-    "the row": ({"row": ""}, "test_every_hand_designed_method_has_a_row"),
+    "the decorator": (
+        {"file": FILE.replace('@hand_designed(form="rival")\n', "")},
+        REGISTER,
+        "every_class_of_protectors",
+    ),
+    "the line": ({"line": ""}, REGISTER, "every_file_that_registers_has_its_line"),
+    "the row": ({"row": ""}, CONFORMANCE, "every_hand_designed_method_has_a_row"),
 }
 
 
 @pytest.mark.parametrize("what", FORGOTTEN)
 def test_forgetting_a_part_of_it_fails_a_test_that_says_so(copy, what):
-    change, failing = FORGOTTEN[what]
+    change, where, failing = FORGOTTEN[what]
     add(copy, **change)
-    status, said = tested(copy, CONFORMANCE, REGISTER, "-k", "is_registered or has_its_line or has_a_row")
+    status, said = outcome(copy, where, "-k", "is_registered or has_its_line or has_a_row")
     assert status == 1, said
-    assert re.search(rf"FAILED \S+::{failing}", said), said
+    assert re.search(rf"FAILED \S+::test_{failing}", said), said
