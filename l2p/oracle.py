@@ -296,8 +296,8 @@ class Oracle:
         if not self.sampled:
             return rows
         batch = self._draw(rows.y.shape[0])
-        picked = jax.tree.map(lambda leaf: leaf[batch.indices], rows)
-        return dataclasses.replace(picked, mask=picked.mask * batch.mask)
+        read = jax.tree.map(lambda leaf: leaf[batch.indices], rows)
+        return dataclasses.replace(read, mask=read.mask * batch.mask)
 
     def _draw(self, num_rows: int) -> Batch:
         sampler = self.setup.price_list.sampler
@@ -348,5 +348,5 @@ def add_lines(query: Query, lines: Lines, total: ExactSum) -> ExactSum:
 
 
 def grid_of(query: Query) -> jax.Array:
-    """The step f64[] of the public grid that a release rounds an answer to which is no sum."""
+    """The step f64[] of the public grid that a release rounds a non-additive answer to."""
     return jnp.asarray(query.unit).astype(jnp.float64) / GRID_STEPS
