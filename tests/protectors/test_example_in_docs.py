@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.later import slow_by_cost
+
 ROOT = Path(__file__).resolve().parents[2]
 CONFORMANCE, REGISTER = (f"tests/protectors/test_{name}.py" for name in ("conformance_protectors", "register"))
+TRAITS = re.findall(r"^@every_case", (ROOT / CONFORMANCE).read_text(encoding="utf-8"), re.M)
 FILE, LINE, ROW = re.findall(r"```python\n(.*?)```", (ROOT / "docs/submitting.md").read_text(encoding="utf-8"), re.S)
 
 
@@ -46,11 +49,20 @@ def outcome(folder, *options):
     return found.returncode, found.stdout + found.stderr
 
 
-def test_the_documented_protector_has_every_property(copy):
+REGISTERED = "is_registered or has_its_line or a_row"
+#: Properties that take compilations of their own are left to the slow run of all of them.
+CHEAP = "not (vmapped or without_jit or release_in or gradients)"
+
+
+@pytest.mark.parametrize(
+    ("properties", "most_left_out"),
+    [pytest.param(CHEAP, 5, id="cheap"), pytest.param("unit_descent", 0, id="all", marks=pytest.mark.slow)],
+)
+def test_the_documented_protector_has_every_property(copy, properties, most_left_out):
     add(copy)
-    status, said = outcome(copy, CONFORMANCE, REGISTER, "-k", "unit_descent or is_registered or has_its_line or a_row")
+    status, said = outcome(copy, CONFORMANCE, REGISTER, "-k", f"unit_descent and {properties} or {REGISTERED}")
     assert status == 0, said
-    assert int(re.search(r"(\d+) passed", said)[1]) >= 15
+    assert int(re.search(r"(\d+) passed", said)[1]) >= len(TRAITS) - most_left_out + 5
     assert "skipped" not in said
 
 
@@ -66,7 +78,8 @@ FORGOTTEN = {
 }
 
 
-@pytest.mark.parametrize("what", FORGOTTEN)
+#: Each takes 6 CPU seconds, most of them to import.
+@pytest.mark.parametrize("what", [pytest.param(what, marks=slow_by_cost(6.0)) for what in FORGOTTEN])
 def test_forgetting_a_part_of_it_fails_a_test_that_says_so(copy, what):
     change, where, failing = FORGOTTEN[what]
     add(copy, **change)
