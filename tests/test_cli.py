@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import types
 from pathlib import Path
 
@@ -432,13 +433,20 @@ cli.run_process()
 """
     words = ["apply", "--ledger", str(path), *(word for pair in options.items() for word in pair)]
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},  # a read from it was once seen to hang
     )
+    watch = threading.Timer(300, process.kill)
+    watch.start()
     try:
         assert process.stdout.readline() == "computing\n"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:
+        watch.cancel()
         process.kill()
         process.wait()
     assert (process.returncode, out) == (130, "")
