@@ -294,6 +294,12 @@ CASES = {
 NO_ROW = {"nonprivate": "it asks for answers without noise, which no budget here pays for; its own test is below"}
 
 
+def of_length(protector, num_steps):
+    if isinstance(protector, PrivateMeta):  # its length is its inner protector's
+        return protector.replace(inner=of_length(protector.inner, num_steps))
+    return protector.replace(num_steps=num_steps)
+
+
 def completed(name, case):
     """The case with its method, where its protector is left to that, and of the length that every run here has."""
     if case.protector is None:
@@ -301,9 +307,7 @@ def completed(name, case):
             raise KeyError(f"no method is called {name}; register its factory, import its file, or give a protector")
         case = dataclasses.replace(case, method=HAND_DESIGNED[name])
         return dataclasses.replace(case, protector=case.at(BUDGETS[MIDDLE]))
-    if isinstance(case.protector, PrivateMeta):  # its length is its inner protector's
-        return case
-    return dataclasses.replace(case, protector=case.protector.replace(num_steps=STEPS))
+    return dataclasses.replace(case, protector=of_length(case.protector, STEPS))
 
 
 CASES = {name: completed(name, case) for name, case in CASES.items()}
@@ -367,6 +371,10 @@ TIMES = {
 }
 #: What a case cannot have, and why.
 EXCEPTIONS = {
+    (
+        "no steps",
+        "control, public geometry",
+    ): "it has two directions of three features, and a start outside them is lost",
     ("differences", "adassp"): "one of its two numbers has a slope that differences in float32 cannot tell from none",
     ("differences", "sgd_ma"): "one of its three numbers has a slope that differences in float32 cannot tell from none",
     (
@@ -711,7 +719,7 @@ def test_hyper_parameters_budgets_seeds_and_table_sizes_share_one_trace(name):
     jitted.lower(shaken(case.protector), ZERO + 1, OTHER_ROWS, here, jax.random.key(99))
     jitted.lower(case.protector, ZERO, ROWS, setup_of(case, BUDGETS[0], num_rows=f32(7)), KEY)
     assert count == 1
-    jitted.lower(case.protector.replace(num_steps=2), ZERO, ROWS, here, KEY)
+    jitted.lower(of_length(case.protector, 2), ZERO, ROWS, here, KEY)
     assert count == 2
 
 
