@@ -376,6 +376,10 @@ EXCEPTIONS = {
         "control, public geometry",
     ): "it has two directions of three features, and a start outside them is lost",
     ("differences", "adassp"): "one of its two numbers has a slope that differences in float32 cannot tell from none",
+    (
+        "differences",
+        "sgd_adv",
+    ): "one of its three numbers has a slope that differences in float32 cannot tell from none",
     ("differences", "sgd_ma"): "one of its three numbers has a slope that differences in float32 cannot tell from none",
     (
         "differences",
