@@ -143,7 +143,9 @@ class Oracle:
         mechanisms: Sequence[str] | None = None,
         lines: Lines | None = None,
         view: FeatureMap | None = None,
+        sums_only: bool = False,
     ):
+        self._sums_only = sums_only
         self.setup = setup
         self._mechanisms = mechanisms
         self.sampled = sampled and not isinstance(setup.price_list.sampler, FullBatch)
@@ -179,7 +181,8 @@ class Oracle:
         """Price, charge, aggregate, release: the noised answer in float32, or zeros if the budget does not cover it.
 
         Raises:
-          TypeError: at trace time, for a mechanism that the protector does not declare.
+          TypeError: at trace time, for a mechanism that the protector does not declare, or a non-additive query of
+            one that declares itself additive.
           RuntimeError: at trace time, inside `vmap`, `grad`, `cond`, `scan` or `jit` within a step. There a query
             would be answered more often than it is charged. Also once the step is over.
         """
@@ -195,6 +198,13 @@ class Oracle:
             raise TypeError(
                 f"ask({query.name}) uses mechanism {event.mechanism!r}, which its protector does not declare, but "
                 f"checks and ledgers rely on `Protector.mechanisms`, here {', '.join(self._mechanisms)}; add it there."
+            )
+        if self._sums_only and not query.additive:
+            # Checked here and not when rows are read: how many there are may be private, and a refusal would tell.
+            raise TypeError(
+                f"ask({query.name}) is solved on all rows at once, but its protector says that all its queries are "
+                "sums, so nobody checked that its table has no more rows than the proof allows; set "
+                "`additive = False` there."
             )
         valid = jnp.isfinite(event.noise_multiplier) & (event.noise_multiplier >= 0) & ~self.refused
         if event.mechanism != "none":
@@ -274,8 +284,9 @@ class Oracle:
     def _exact_aggregate(self, query: Query, granted: jax.Array) -> ExactSum:
         total = ExactSum.empty(query.empty().shape[0])
         if isinstance(self._rows, Rows):
-            assert self._lines is not None
             lines = self._lines
+            if lines is None:
+                lines = raw_lines(self._rows.x, self._rows.y, self._rows.mask)
             if self.sampled:
                 batch = self._draw(self._rows.y.shape[0])
                 lines = picked(lines, batch.indices, batch.mask)

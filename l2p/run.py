@@ -99,7 +99,17 @@ def start(
     step = jnp.zeros((), jnp.int32)
     rows = null_invalid(rows) if isinstance(rows, Rows) else rows
     lines = exact_lines(rows, noise)
-    oracle = Oracle(rows, setup, ledger, noise.init_noise(), step, public, mechanisms=protector.mechanisms, lines=lines)
+    oracle = Oracle(
+        rows,
+        setup,
+        ledger,
+        noise.init_noise(),
+        step,
+        public,
+        mechanisms=protector.mechanisms,
+        lines=lines,
+        sums_only=protector.additive,
+    )
     params, state = protector.init(params, oracle)
     oracle.close()
     return Run(params, state, oracle.ledger, step, ~oracle.refused), oracle.records
@@ -167,7 +177,9 @@ def take_step(
     sampler, ledger = setup.price_list.sampler, run.ledger
     if isinstance(sampler, PermutationEpochs):
         ledger = ledger.open_batch(run.step % sampler.steps_per_charge == 0)
-    oracle = Oracle(rows, setup, ledger, noise, run.step, public, True, protector.mechanisms, lines, view)
+    oracle = Oracle(
+        rows, setup, ledger, noise, run.step, public, True, protector.mechanisms, lines, view, protector.additive
+    )
     # Once refused, always refused: a dead run asks, is answered with zeros, and pays nothing.
     oracle.refused = ~run.alive
     params, state = protector.step(run.params, run.state, oracle)
@@ -254,10 +266,14 @@ def _planned(tree: Any, shapes: tuple[Any, ...], num_rows: int, num_features: in
         rows = Rows(jnp.zeros((num_rows, num_features)), jnp.zeros(num_rows), jnp.zeros(num_rows))
         ledger, step = Ledger(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
         asked = protector.mechanisms
-        moved, state = protector.init(params, Oracle(rows, setup, ledger, plans[0], step, public, False, asked))
+        moved, state = protector.init(
+            params, Oracle(rows, setup, ledger, plans[0], step, public, False, asked, sums_only=protector.additive)
+        )
         view = protector.view(state)
         rows = rows if view is None else mapped(rows, view)
-        protector.step(moved, state, Oracle(rows, setup, ledger, plans[1], step, public, True, asked))
+        protector.step(
+            moved, state, Oracle(rows, setup, ledger, plans[1], step, public, True, asked, sums_only=protector.additive)
+        )
 
     jax.eval_shape(trace, *shapes)
     return tuple(plans[0].draws), tuple(plans[1].draws)

@@ -317,7 +317,7 @@ def test_a_contradicted_filter_withholds_the_result(monkeypatch):
 
 def test_a_run_compiles_once_for_all_budgets(monkeypatch):
     chex.clear_trace_counter()
-    traced = jax.jit(chex.assert_max_traces(api.advance, n=1), static_argnames="num_steps")
+    traced = jax.jit(chex.assert_max_traces(private_run.advance, n=1), static_argnames="num_steps")
     monkeypatch.setattr(private_run, "_advance", traced)
     for epsilon in (0.5, 1.0, 2.0):
         l2p.private_train(table(), "noisygd", Budget(epsilon, 1e-6))

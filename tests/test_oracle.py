@@ -19,7 +19,7 @@ from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Ledger
 from l2p.privacy.noise import Entropy, KeyNoise
 from l2p.protector import Protector
 from l2p.protectors import AGD, CLASSES, HAND_DESIGNED
-from l2p.queries import ClippedGradient, FeatureSum, NoisyMinimum
+from l2p.queries import ClippedGradient, Descent, FeatureSum, NoisyMinimum
 from l2p.result import answered
 from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
 from l2p.task import Rows
@@ -91,6 +91,18 @@ def opened(rows=ROWS, ledger=None, **changes):
 
 
 # ---------------------------------------------------------------------------------------------- rule 1: charge, answer
+def test_a_solve_by_a_protector_of_sums_is_refused_whatever_the_number_of_rows():
+    # Refused by what the protector says of itself, before anything runs: a refusal that depends on the number of rows
+    # would tell it where it is private.
+    solve = Descent(Logistic(), jnp.zeros(3), *map(jnp.float32, (1.0, 0.1, 1.0, 60.0, 5.0)))
+    for count in (60, 61):
+        rows = Rows(jnp.ones((count, 2)), jnp.ones(count), jnp.ones(count))
+        here = setup()
+        args = rows, here, Ledger(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
+        with pytest.raises(TypeError, match="additive = False"):
+            Oracle(*args, sums_only=True).ask(solve)
+
+
 def test_ask_prices_then_charges_then_reads_rows_then_releases():
     log = []
 

@@ -152,7 +152,7 @@ EDITS = {
     "another file": (
         "universal",
         set_("protector", "sha256", to=CONTROL),
-        "is that of control, so one of the two is wrong",
+        "is that of control-plain-adult, so one of the two is wrong",
     ),
     "another name": ("universal", set_("protector", "name", to="census"), "is that of universal"),
     "a method's name": (

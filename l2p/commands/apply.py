@@ -84,6 +84,7 @@ class Apply:
         check, train = private_run.check, api.private_train
         if MethodName.parse(self.protector).private:
             check, train = private_choice.released, private_choice.release
+            private_choice.check_kind(kind)
         check(self.protector, budget, str(model), self.accountant)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(

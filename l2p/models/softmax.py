@@ -1,6 +1,7 @@
 """Multi-class logistic regression."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -156,6 +157,8 @@ class Softmax(Model):
 
 
 def _exponentials(margins: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """exp(margin - largest margin) f64[..., K] in whole numbers of 2^-40, and their sum f64[..., 1], which is exact."""
-    whole = jnp.rint(jnp.exp(margins - margins.max(-1, keepdims=True)) * 2.0**40)
-    return whole * 2.0**-40, whole.sum(-1, keepdims=True) * 2.0**-40
+    """exp(margin - largest margin) f64[..., K] in whole units of 2^-40, or more for more than 8,192 classes, and their
+    sum f64[..., 1], which is exact."""
+    bits = min(40, 53 - math.ceil(math.log2(margins.shape[-1])))
+    whole = jnp.rint(jnp.exp(margins - margins.max(-1, keepdims=True)) * 2.0**bits)
+    return whole * 2.0**-bits, whole.sum(-1, keepdims=True) * 2.0**-bits

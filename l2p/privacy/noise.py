@@ -58,6 +58,10 @@ class Noise(abc.ABC):
         """The values f[k]; in a release, rounded to the public grid."""
         return values
 
+    def coarse(self, noised: jax.Array, scale: jax.Array) -> jax.Array:
+        """Values f[k] with Gaussian noise of this scale f[]; in a release, rounded to 2^-20 of it or to the grid."""
+        return noised
+
     @abc.abstractmethod
     def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
         """The rows, out of `num_rows` lines, that a query at `step` i32[] (from 0) reads."""
@@ -159,6 +163,9 @@ class HostNoise(Noise):
         if distribution != "gaussian":
             # A selection's proof is about the noised scores themselves, of which only the index leaves.
             return noised
+        return self.coarse(noised, scale)
+
+    def coarse(self, noised: jax.Array, scale: jax.Array) -> jax.Array:
         doublings = jnp.ceil(jnp.log2(jnp.maximum(scale / (self.grid * GRID_STEPS), 1.0))).astype(jnp.int32)
         grid = jnp.ldexp(jnp.asarray(self.grid, noised.dtype), doublings)
         return jnp.rint(noised / grid) * grid
@@ -166,7 +173,7 @@ class HostNoise(Noise):
     def _add_exactly(self, aggregate: ExactSum, scale: jax.Array) -> jax.Array:
         # Whole steps of noise on a whole number of steps: what rounding a Gaussian mechanism's answer gives. All that
         # follows the sum is post-processing, the rounding to 2^-20 of the noise included.
-        steps = scale.astype(jnp.float64) * (1.0 + MARGIN) / aggregate.unit
+        steps = scale.astype(jnp.float64) * (1.0 + MARGIN) / jnp.abs(aggregate.unit)
         whole = Whole(jnp.rint(steps * self.standard("gaussian", steps.shape)), aggregate.unit)
         noised = aggregate.plus(whole)
         coarse = jnp.ldexp(1.0, jnp.maximum(jnp.ceil(jnp.log2(steps / GRID_STEPS)), 0.0).astype(jnp.int32))

@@ -107,8 +107,7 @@ class MetaDescent(Query):
         single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), rows)
         blocks = in_blocks(single, -(-rows.y.shape[0] // self.num_blocks))
         scale = self.noise_multiplier * math.sqrt(self.num_outer) * self.bound
-        silence = jnp.zeros(self.num_outer * begin.size, dtype)
-        noises = noise.add(self.mechanism, silence, scale).reshape(self.num_outer, begin.size)
+        noises = scale * noise.standard(self.mechanism, (self.num_outer, begin.size))
         # As in `exact_sum`: what rounding to the grid may add is taken off before.
         shrink = 1.0 - (begin.size**0.5 + 2.0) / GRID_STEPS
         optimizer = optax.adam(self.learning_rate)
@@ -118,7 +117,8 @@ class MetaDescent(Query):
             index, noise_now = piece
             clipped = limit_norm(self.meta_gradients(vector, blocks, index).astype(dtype), self.clip_norm * shrink)
             total = (noise.on_grid(clipped) if isinstance(noise, HostNoise) else clipped).sum(0)
-            mean = ((total + noise_now) / blocks.y.shape[0]).astype(jnp.float32)
+            # Rounded after the sum: noise that was rounded before would leave the sum bare below its own grid.
+            mean = (noise.coarse(total + noise_now, scale) / blocks.y.shape[0]).astype(jnp.float32)
             updates, moments = optimizer.update(mean, moments)
             return (vector + cast(jax.Array, updates), moments), None
 

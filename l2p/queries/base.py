@@ -7,7 +7,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients
+from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients, value_of
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import Noise
 from l2p.task import Rows
@@ -97,8 +97,10 @@ class Query(abc.ABC):
 
     def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
         """The answer: the aggregate with noise of scale noise_multiplier * bound * sensitivity_factor."""
-        scale = self.noise_multiplier * self.bound * adjacency.sensitivity_factor
-        return noise.add(self.mechanism, aggregate, scale)
+        # In a release in float64, like the aggregate: rounded down in float32, noise would be narrower than its price.
+        dtype = value_of(aggregate).dtype
+        scale = jnp.asarray(self.noise_multiplier, dtype) * jnp.asarray(self.bound, dtype)
+        return noise.add(self.mechanism, aggregate, scale * adjacency.sensitivity_factor)
 
     def event(self) -> Event:
         """What answering once costs."""

@@ -38,5 +38,5 @@ def test_budget():
     Budget(0.1, 1e-3).check_rows(999)
     with pytest.raises(InputError, match="publishes one row"):
         Budget(0.1, 1e-3).check_rows(1000)
-    with pytest.raises(InputError, match="0 rows"):
+    with pytest.raises(InputError, match="without rows"):
         Budget(0.1, 1e-3).check_rows(0)

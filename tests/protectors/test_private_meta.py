@@ -9,11 +9,11 @@ import pytest
 from l2p import private_train
 from l2p.errors import InputError
 from l2p.models import MODELS
-from l2p.oracle import Setup
+from l2p.oracle import Setup, grid_of
 from l2p.privacy import Adjacency
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
-from l2p.privacy.noise import KeyNoise
+from l2p.privacy.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise
 from l2p.privacy.sampling import Poisson
 from l2p.protectors import HAND_DESIGNED, Decaying, Optax, Stepwise
 from l2p.protectors.private_meta import MetaDescent, PrivateMeta, from_vector, to_vector
@@ -57,9 +57,13 @@ gradients = jax.jit(lambda rows: query(0.0).meta_gradients(to_vector(INNER), blo
 class Heard(KeyNoise):
     """Noise that writes down what it was asked for."""
 
-    def add(self, distribution, aggregate, scale):
-        self.asked = distribution, aggregate.shape, float(scale)
-        return super().add(distribution, aggregate, scale)
+    def standard(self, distribution, shape):
+        self.asked = distribution, shape
+        return super().standard(distribution, shape)
+
+    def coarse(self, noised, scale):
+        self.scale = scale
+        return super().coarse(noised, scale)
 
 
 def test_settings_go_to_a_vector_and_back():
@@ -92,9 +96,35 @@ def test_noise_is_that_of_one_answer_cut_into_outer_steps():
     # K adaptive answers with multiplier m sqrt(K): mu^2 adds up to 1 / m^2.
     noise = Heard(jax.random.key(0))
     query(3.0).answer(ROWS, noise, Adjacency.ZERO_OUT)
-    assert noise.asked[:2] == ("gaussian", (OUTER * 2 + OUTER,))  # three settings at four outer steps
-    assert noise.asked[2] == pytest.approx(3.0 * OUTER**0.5 * 2 * CLIP, rel=1e-6)
+    assert noise.asked == ("gaussian", (OUTER, 3))  # three settings at four outer steps
+    assert noise.scale == pytest.approx(3.0 * OUTER**0.5 * 2 * CLIP, rel=1e-6)
     assert float(query(3.0).bound) == pytest.approx(2 * CLIP)
+
+
+def test_no_part_of_a_meta_gradient_is_released_without_noise(monkeypatch):
+    """What is left of an answer beyond the noise's own grid must not be the same whatever the noise."""
+    asked = query(1000.0, num_outer=1)
+    monkeypatch.setattr(optax, "adam", lambda rate: optax.sgd(1.0))  # the step is the noised mean itself
+    width = float(asked.bound) / GRID_STEPS * 2.0**10  # noise is 1,000 bounds wide
+    seen = []
+
+    class Kept(HostNoise):
+        def coarse(self, noised, scale):
+            seen.append(super().coarse(noised, scale))
+            return seen[-1]
+
+    residues = []
+    for seed in range(8):
+        (bits,) = Entropy(seed).draw([Draw("gaussian", 3)], 1)
+        with jax.enable_x64(True), jax.disable_jit():
+            noise = Kept([jnp.asarray(bits[0])], [Draw("gaussian", 3)])
+            noise.grid = grid_of(asked)
+            rows = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), ROWS)
+            monkeypatch.setattr(MetaDescent, "meta_gradients", lambda *_: jnp.full((BLOCKS, 3), 0.0123))
+            asked.answer(rows, noise, Adjacency.ZERO_OUT)
+        residues.append(np.asarray(seen[-1]) / width % 1.0)
+    # All of it lies on the noise's grid; what was rounded before the sum left the gradient bare below it.
+    assert np.all(np.isclose(residues, 0.0) | np.isclose(residues, 1.0))
 
 
 def test_without_noise_it_is_descent_along_clipped_meta_gradients():

@@ -170,7 +170,7 @@ def test_answers_carry_noise_multiplier_times_sensitivity_and_a_release_lies_on_
         steps = noise / grid
         assert np.array_equal(steps, np.rint(steps))
         # Where descent arrives is rounded before the noise is: 0.4 of a step is gone.
-        plain = bits[0].view(np.float64).ravel() * float(f32(1.7) * asked.bound * adjacency.sensitivity_factor)
+        plain = bits[0].view(np.float64).ravel() * (float(f32(1.7)) * float(asked.bound) * adjacency.sensitivity_factor)
         assert np.array_equal(steps, np.rint(plain / grid))
     total = (noise**2).sum() / scale**2
     p_value = lambda total: 2 * min(stats.chi2.cdf(total, count), stats.chi2.sf(total, count))  # noqa: E731

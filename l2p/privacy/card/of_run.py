@@ -71,6 +71,7 @@ def not_private(budget: Budget, sources: Sequence[str] | None, num_public: int |
     ]
     if budget.adjacency is Adjacency.ADD_REMOVE:
         sentences.append("N as it was declared, whatever the table's number of rows, which neighbours differ in.")
+        sentences.append("Methods that solve on all rows at once: that the table has at most N lines.")
     if sources:
         sentences.append(f"The protector was made from public data ({', '.join(sources)}), read without limit.")
     if num_public is not None:

@@ -344,7 +344,7 @@ def test_held_out_quadratics_are_other_problems_at_the_same_budgets(quadratics):
 
 
 def test_quadratics_are_tuned_for_models_of_numbers_and_not_centred():
-    config = config_for("noisygd", "quadratic", QUADRATICS, 8)
+    config = config_for("noisygd", "quadratic", QUADRATICS)
     assert (config.name, config.num_features) == ("noisygd-tuned-quadratic-random_quadratics", (5, 20))
     assert config.find_model() == Quadratic()
     with pytest.raises(InputError, match="regression"):
