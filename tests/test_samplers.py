@@ -11,6 +11,7 @@ import scipy.stats
 
 from l2p import api, struct
 from l2p.errors import InputError
+from l2p.fixed_point import value_of
 from l2p.models import Logistic
 from l2p.oracle import Oracle, Setup
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter
@@ -377,7 +378,7 @@ class Scripted(HostNoise):
         self.given, self.asked = batch, []
 
     def add(self, distribution, aggregate, scale):
-        return aggregate
+        return value_of(aggregate)
 
     def batch(self, sampler, num_rows, step):
         self.asked.append((sampler, num_rows, int(step)))
