@@ -190,7 +190,7 @@ def test_where_its_control_would_run_a_plan_says_so(folder):
 
     def said(features):
         (found,) = [one for one in plan(20_000, features, BUDGET).forecasts if one.name == "networks"]
-        return any("control-good would run in its place" in warning for warning in found.warnings)
+        return any("control-good would run instead" in warning for warning in found.warnings)
 
     assert not said(20)
     assert said(120)
