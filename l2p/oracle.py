@@ -119,7 +119,8 @@ class Oracle:
     for amplification is proved query by query; the queries of a permutation epoch's step share their batch.
 
     In a release sums are exact (`l2p.fixed_point`): rows in memory come as `lines` too, and rows that stream are
-    read through `view` here, since a source may map them in blocks of any size.
+    read through `view` here, since a source may map them in blocks of any size. `sums_only` says that the
+    protector declares all its queries additive, so that a solve by it is refused before anything runs.
 
     Attributes:
       setup: the public facts.
