@@ -9,6 +9,8 @@ import hypothesis
 import jax
 import pytest
 
+pytest_plugins = ["tests.costs"]
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # In the environment, so that subprocesses (the command line, notebook kernels) run the checkout with these settings.

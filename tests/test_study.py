@@ -13,7 +13,6 @@ from l2p.compare import results
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "study.py"
 
 
-@pytest.mark.slow
 def test_the_study_writes_tables_figures_and_curves(tmp_path):
     words = ["--only", "breast_cancer_steps", "--seeds", "2", "--jobs", "2", "--out", str(tmp_path)]
     done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True)

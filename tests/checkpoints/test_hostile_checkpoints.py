@@ -41,6 +41,7 @@ CARD = {"name": "mine", "models": ["logistic"], "sources": ["adult"]}
 ROWS = np.random.default_rng(0).random((50, D))
 
 
+@functools.cache
 def examples():
     """Protectors that have every class of `CLASSES` among their parts, each with all that may be left out."""
     universal, paper = (BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper"))

@@ -4,7 +4,6 @@ from l2p.commands import demo
 from l2p.errors import InputError
 
 
-@pytest.mark.slow  # .ci/run runs the whole demo
 def test_the_demo_writes_its_report(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "METHODS", ("noisygd",))
     monkeypatch.setattr(demo, "SEEDS", 2)

@@ -256,7 +256,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(config, changes, wo
         "noisygd:private",
         "agd:private",
         "noisygd:tuned:private",
-        pytest.param("universal:private", marks=pytest.mark.slow),
+        "universal:private",
     ],
 )
 def test_a_release_chooses_among_what_a_comparison_simulates(rows, monkeypatch, name):

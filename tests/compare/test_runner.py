@@ -176,7 +176,6 @@ def test_batches_set_up_for_another_table_are_not_scored(config, tmp_path):
     assert all("set up for 999 rows, but the table has" in row["note"] for row in rows)
 
 
-@pytest.mark.slow
 def test_papers_forms_keep_their_neighbours_and_accountants_and_are_marked(config, capsys):
     config = dataclasses.replace(config, methods=("sgd_adv", "sgd_ma"), epsilon=(0.05, 2.0), delta=1e-8)
     config = dataclasses.replace(config, accountant="rdp", seeds=1)
@@ -324,7 +323,6 @@ def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
     assert mapped["test_loss"] == pytest.approx(expected, rel=1e-2)
 
 
-@pytest.mark.slow
 def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     methods = ("noisygd", "noisygd:projected", "noisygd:projected:oracle", "noisygd:private:projected", "agd:projected")
     config = CompareConfig(

@@ -10,7 +10,6 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.privacy.filter import Filter
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
-from tests.later import others_later
 
 DELTA = 1e-8
 RATE = 1000 / 30400
@@ -53,7 +52,7 @@ def at_the_planned_order(budget, steps):
     return high
 
 
-@pytest.mark.parametrize("epsilon", others_later(POISSON_TABLE, [0.0125, 0.8]))
+@pytest.mark.parametrize("epsilon", POISSON_TABLE)
 def test_sampled_noise_is_the_published_one(epsilon):
     for steps, cell in zip((20, 50, 200, 1000), POISSON_TABLE[epsilon].split(), strict=True):
         paper, planned, pld = cell.split("/")
@@ -102,9 +101,7 @@ def test_noise_steps_and_epsilon_are_each_others_inverse(sampler, accountant, ad
     assert planning.num_steps(budget, sampler, noise * 0.98, accountant) < 40 + sampler.steps_per_charge
 
 
-@pytest.mark.parametrize(
-    "accountant", others_later(["rdp", "ctcdp", "pld", "rdp_all_orders"], ["rdp", "ctcdp", "rdp_all_orders"])
-)
+@pytest.mark.parametrize("accountant", ["rdp", "ctcdp", "pld", "rdp_all_orders"])
 @pytest.mark.parametrize("epsilon", [0.001, 100.0])
 def test_extreme_budgets(accountant, epsilon):
     for sampler in (Poisson(RATE), FullBatch()):

@@ -52,7 +52,6 @@ from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.result import answered
 from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
 from l2p.task import Rows
-from tests.later import slow_by_cost
 
 D, N, STEPS, PART = 3, 96, 12, 4
 MODEL, KEY = Logistic(), jax.random.key(3)
@@ -312,63 +311,6 @@ def completed(name, case):
 
 CASES = {name: completed(name, case) for name, case in CASES.items()}
 
-#: CPU seconds to compile and run a case on nine budgets and seeds, measured one by one with an empty cache. A case
-#: without a number costs nothing, so that a new one is tested at once.
-SECONDS = {
-    "noisygd": 1.6,
-    "noisygd, adam": 1.4,
-    "auto_clip": 1.2,
-    "adadp": 1.6,
-    "adadp, batches": 3.5,
-    "adadp, permutation epochs": 2.1,
-    "hyfree": 2.2,
-    "hyfree, batches": 4.7,
-    "agd": 1.8,
-    "agd_gumbel": 1.8,
-    "sgd_adv": 2.4,
-    "sgd_ma": 3.8,
-    "control": 2.3,
-    "census": 2.0,
-    "control, eigenbasis": 3.4,
-    "census, row length, eigenbasis": 3.9,
-    "control, public geometry": 2.0,
-    "paper": 2.4,
-    "paper, norm query": 2.5,
-    "shares, norm query, batches": 3.6,
-    "private_meta": 6.7,
-    "LSTM scheduler, sgd": 1.8,
-    "shares, LSTM projector": 2.7,
-    "dpsgd": 2.8,
-    "dpsgd, LSTM scheduler": 3.3,
-    "control, fixed size": 4.0,
-    "control, permutation epochs": 2.4,
-    "permutation epochs, LSTM scheduler": 2.4,
-    "objpert": 2.7,
-    "objpert_paper": 2.4,
-    "amp": 3.3,
-    "adassp": 2.5,
-    "outpert": 1.8,
-    "outpert_paper": 1.6,
-}
-#: What a property costs in multiples of that. The first seven read these runs, and share what they cost; the last two
-#: share a gradient.
-TIMES = {
-    "budget": 0.2,
-    "frozen": 0.2,
-    "queries": 0.2,
-    "adaptive": 0.2,
-    "seeds": 0.2,
-    "no budget": 0.2,
-    "no steps": 0.3,
-    "checkpoint": 0.0,
-    "vmapped": 1.4,
-    "parts": 0.6,
-    "without jit": 1.9,
-    "release": 1.9,
-    "one trace": 0.5,
-    "gradients": 2.0,
-    "differences": 2.0,
-}
 #: What a case cannot have, and why.
 EXCEPTIONS = {
     (
@@ -389,22 +331,12 @@ EXCEPTIONS = {
 }
 
 
-def kinds_of(name):
-    """What a case stands for: its class and whether that is run by networks, and how its rows are drawn."""
-    protector = CASES[name].protector
-    places = [jax.tree_util.keystr(place) for place, _ in jax.tree_util.tree_leaves_with_path(protector)]
-    return (type(protector), any("network" in place for place in places)), type(protector.sampler)
-
-
 def every_case(trait):
-    """Test a property on every case. Which of them are slow is decided by what they cost, and by nothing else."""
-    costs = {name: TIMES[trait] * SECONDS.get(name, 0.0) for name in CASES if (trait, name) not in EXCEPTIONS}
-    cheapest = {kind: name for name in sorted(costs, key=costs.__getitem__, reverse=True) for kind in kinds_of(name)}
+    """Test a property on every case, but for exceptions."""
 
     def marks(name):
-        if reason := EXCEPTIONS.get((trait, name)):
-            return pytest.mark.skip(reason=f"{name}: {reason}")
-        return slow_by_cost(costs[name], stands_for_others=name in cheapest.values())
+        reason = EXCEPTIONS.get((trait, name))
+        return pytest.mark.skip(reason=f"{name}: {reason}") if reason else ()
 
     return pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in CASES])
 
@@ -479,10 +411,8 @@ def test_every_class_that_a_checkpoint_may_name_is_in_a_row():
     assert {name for name in CLASSES if f'"class": "{name}"' in structures} == CLASSES.keys()
 
 
-def test_costs_and_exceptions_are_of_rows_and_properties_that_there_are():
-    assert SECONDS.keys() <= CASES.keys()
+def test_exceptions_are_of_rows_that_there_are_and_have_reasons():
     assert {name for _, name in EXCEPTIONS} <= CASES.keys()
-    assert {trait for trait, _ in EXCEPTIONS} <= TIMES.keys()
     assert all(EXCEPTIONS.values())
 
 
@@ -507,22 +437,18 @@ def test_no_run_spends_more_than_its_budget_in_float64(name):
     within_budget(name)
 
 
-#: What runs under another accountant than the case's own cost on top of those.
-OTHER_ACCOUNTANTS = {
-    ("noisygd", "zcdp"): 0.3,
-    ("noisygd", "rdp"): 0.3,
-    ("noisygd", "ctcdp"): 0.2,
-    ("agd", "ctcdp"): 0.3,
-    ("dpsgd", "ctcdp"): 3.5,
-    ("control, fixed size", "ctcdp"): 2.8,
-    ("control, permutation epochs", "zcdp"): 0.5,
-}
+OTHER_ACCOUNTANTS = [
+    ("noisygd", "zcdp"),
+    ("noisygd", "rdp"),
+    ("noisygd", "ctcdp"),
+    ("agd", "ctcdp"),
+    ("dpsgd", "ctcdp"),
+    ("control, fixed size", "ctcdp"),
+    ("control, permutation epochs", "zcdp"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "accountant"),
-    [pytest.param(*pair, marks=slow_by_cost(cost)) for pair, cost in OTHER_ACCOUNTANTS.items()],
-)
+@pytest.mark.parametrize(("name", "accountant"), OTHER_ACCOUNTANTS)
 def test_nor_under_another_accountant(name, accountant):
     within_budget(name, accountant)
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.later import slow_by_cost
-
 ROOT = Path(__file__).resolve().parents[2]
 CONFORMANCE, REGISTER = (f"tests/protectors/test_{name}.py" for name in ("conformance_protectors", "register"))
+COSTS = [f"tests/{name}" for name in ("costs.py", "costs.json", "representatives.toml")]
 TRAITS = re.findall(r"^@every_case", (ROOT / CONFORMANCE).read_text(encoding="utf-8"), re.M)
 FILE, LINE, ROW = re.findall(r"```python\n(.*?)```", (ROOT / "docs/submitting.md").read_text(encoding="utf-8"), re.S)
 
@@ -22,7 +21,7 @@ def copy(tmp_path):
     """A copy of the code and of what tests protectors."""
     shutil.copytree(ROOT / "l2p", tmp_path / "l2p", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "tests/protectors").mkdir(parents=True)
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/later.py", CONFORMANCE, REGISTER):
+    for name in ("pyproject.toml", "tests/conftest.py", *COSTS, CONFORMANCE, REGISTER):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -56,7 +55,7 @@ CHEAP = "not (vmapped or without_jit or release_in or gradients)"
 
 @pytest.mark.parametrize(
     ("properties", "most_left_out"),
-    [pytest.param(CHEAP, 5, id="cheap"), pytest.param("unit_descent", 0, id="all", marks=pytest.mark.slow)],
+    [pytest.param(CHEAP, 5, id="cheap"), pytest.param("unit_descent", 0, id="all")],
 )
 def test_the_documented_protector_has_every_property(copy, properties, most_left_out):
     add(copy)
@@ -78,8 +77,7 @@ FORGOTTEN = {
 }
 
 
-#: Each takes 6 CPU seconds, most of them to import.
-@pytest.mark.parametrize("what", [pytest.param(what, marks=slow_by_cost(6.0)) for what in FORGOTTEN])
+@pytest.mark.parametrize("what", FORGOTTEN)
 def test_forgetting_a_part_of_it_fails_a_test_that_says_so(copy, what):
     change, where, failing = FORGOTTEN[what]
     add(copy, **change)

@@ -142,7 +142,6 @@ def test_without_noise_it_is_descent_along_clipped_meta_gradients():
     assert float(jnp.abs(found - to_vector(INNER)).max()) > 0.1
 
 
-@pytest.mark.slow
 def test_learning_lowers_the_loss_where_the_budget_is_ample():
     def loss(protector, key):
         result = private_train(ROWS, protector, Budget(500.0, 1e-5), key=key)

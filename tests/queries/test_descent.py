@@ -25,7 +25,6 @@ from l2p.queries import Descent
 from l2p.queries.shrunk import shrunk
 from l2p.run import null_invalid
 from l2p.task import ArraySource, Rows
-from tests.later import others_later
 from tests.uncovered import UNCOVERED
 
 D, N = 2, 4
@@ -88,7 +87,7 @@ SOLVES = {
 }
 
 
-@pytest.mark.parametrize("adjacency", others_later(Adjacency, [Adjacency.REPLACE_ONE]))
+@pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("name", SOLVES)
 def test_no_neighbour_arrives_further_away_than_is_stated(name, adjacency):
     model, ridge, step, rounds, least = SOLVES[name]

@@ -28,7 +28,6 @@ from l2p.queries import PerturbedMinimum
 from l2p.queries.newton import Objective, minimize
 from l2p.run import run
 from l2p.task import ArraySource, Rows
-from tests.later import others_later
 from tests.uncovered import UNCOVERED
 
 D = 3
@@ -71,7 +70,7 @@ def slope(model, rows, norm, params, convexity):
     return residual @ lines + convexity * params
 
 
-@pytest.mark.parametrize("adjacency", others_later(Adjacency, [Adjacency.REPLACE_ONE]))
+@pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("published", [True, False])
 @pytest.mark.parametrize("model", [Logistic(), HuberSVM()], ids=lambda model: model.name)
 def test_the_noise_that_answers_reveal_is_gaussian_of_the_calibrated_scale(model, published, adjacency):

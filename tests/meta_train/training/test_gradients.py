@@ -54,7 +54,7 @@ def moved(before, after) -> dict[str, bool]:
     return {jax.tree_util.keystr(path): not np.array_equal(old, new) for (path, old), new in pairs}
 
 
-@pytest.mark.parametrize("estimator", ["backpropagation", pytest.param("evolution", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("estimator", ["backpropagation", "evolution"])
 def test_meta_training_lowers_the_score_on_its_family(estimator, update, family, batch):
     if estimator == "evolution":
         update = gradients.compiled(dataclasses.replace(CONFIG, estimator=estimator), family, short("control"))
@@ -121,7 +121,6 @@ def overspending():
     return protector
 
 
-@pytest.mark.slow
 def test_whole_runs_and_segments_meet_the_budget_and_agree(family, batch):
     judge = jax.jit(lambda protector: evaluate(protector, jax.random.key(9), batch, MODEL, ByMu("ctcdp")))
     scores = {}
@@ -151,7 +150,6 @@ def test_whole_runs_and_segments_meet_the_budget_and_agree(family, batch):
     assert scores["final"] < float(judge(short("paper"))["score"].mean()) - 0.3
 
 
-@pytest.mark.slow
 def test_the_soft_constraint_trains_scheduler_and_projector(family, batch):
     config = dataclasses.replace(
         CONFIG, steps=120, constraint="soft", accountant="ctcdp", learning_rate=0.01, alternate=(1, 5)
@@ -196,7 +194,6 @@ def test_observed_gradients_are_constants_to_a_meta_gradient(batch):
     assert jax.grad(lambda at: mean_loss(at, model, rows))(params).any()
 
 
-@pytest.mark.slow
 def test_stopping_the_inner_gradient_changes_what_is_learned(family, update):
     start = short("control")
     stopped = gradients.compiled(dataclasses.replace(CONFIG, inner_gradient=False), family, start)
@@ -218,7 +215,6 @@ def test_segments_add_up_to_the_whole_run(batch):
     np.testing.assert_allclose(run.ledger.spent / setup.price_list.budget, whole_spent, rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_truncated_unrolls_train_too(family):
     config = dataclasses.replace(CONFIG, objective="truncated", unroll=4)
     start = short("noisygd")
@@ -236,7 +232,6 @@ def test_segments_spend_an_even_share_each(batch):
     np.testing.assert_allclose([first, second], 1.0, rtol=1e-3)
 
 
-@pytest.mark.slow
 def test_multipliers_move_once_per_step_however_many_segments(family):
     config = dataclasses.replace(
         CONFIG,

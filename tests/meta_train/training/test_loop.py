@@ -76,14 +76,12 @@ def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(whole):
     assert ["held_out_score" in line for line in lines] == [False, True, False, True]
 
 
-@pytest.mark.slow
 def test_a_training_that_only_did_harm_ships_what_it_started_from(tmp_path):
     start = starting_point(CONFIG)
     path = meta_train(dataclasses.replace(CONFIG, steps=2, learning_rate=30.0), tmp_path)
     chex.assert_trees_all_equal(checkpoint.load(path).protector, start)
 
 
-@pytest.mark.slow
 def test_a_card_says_what_was_gained(tmp_path):
     path = meta_train(dataclasses.replace(CONFIG, steps=1, learning_rate=0.0, gain_rounds=2), tmp_path)
     gains = checkpoint.load(path).card["held_out"]["gains"]
@@ -103,7 +101,6 @@ def test_shapes_are_the_range_on_the_card_and_what_ships_draws_batches_of_the_fi
     assert trained["sampling_rate"] == [0.25, 0.5]
 
 
-@pytest.mark.slow
 def test_a_training_takes_shapes_in_turns_and_judges_all_of_them(tmp_path, monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     shapes = {"num_features": (3, 5), "num_classes": (4, 3), "sampling_rates": (0.5, 0.25)}
@@ -133,7 +130,6 @@ def test_gains_are_paired_by_task_and_told_apart_by_band():
     assert evaluator.merit(evaluator.before) == pytest.approx(evaluator.before["held_out_score"], abs=1e-4)
 
 
-@pytest.mark.slow
 def test_gains_on_a_mixture_are_told_apart_by_source_and_sum_up():
     config = dataclasses.replace(
         CONFIG, source="breast_cancer+synthetic", num_features=(3, 40), eval_tasks=8, gain_rounds=2
@@ -174,7 +170,6 @@ def assert_same_directions(geometry, expected):
         np.testing.assert_array_equal(getattr(geometry, name), getattr(expected, name))
 
 
-@pytest.mark.slow
 def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
     config = dataclasses.replace(CONFIG, num_steps=4, unseen=(7, 9), **ALONG_DIRECTIONS)
     found = checkpoint.load(meta_train(config, tmp_path))
