@@ -1,4 +1,4 @@
-"""What one meta-training is: everything that decides its outcome, in one JSON or TOML file."""
+"""The config of one meta-training: everything that decides its outcome, in one JSON or TOML file."""
 
 import dataclasses
 import itertools
@@ -15,13 +15,13 @@ from l2p.privacy.accountants import for_runs
 from meta_train.tasks.reference import RIDGE
 from meta_train.tasks.sources import kind_of, num_classes_of
 
-#: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
-#: spending is a constraint, since each budget is a constraint of its own.
+#: Budgets are grouped in this many bands with equally many tasks: scores are reported by band, and where spending is a
+#: constraint each band has its own multiplier, since each budget is a separate constraint.
 BANDS = 8
 
 
 class Shape(NamedTuple):
-    """What the tasks of an outer step have in common, and is compiled for.
+    """What the tasks of an outer step have in common, for which the step is compiled.
 
     Attributes:
       num_features: None for the table's own columns.
@@ -36,61 +36,65 @@ class Shape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class MetaConfig:
-    """A meta-training, reproducible from this alone.
+    """A meta-training, reproducible from these fields.
 
     Attributes:
       name: name of the checkpoint it makes.
       protector: what is trained: a starting point in `meta_train.training.starting_points` or, with `coefficients`, a
         hand-designed method.
       source: public data set that tasks are drawn from, or `mnist:rest:3,5`: every pair of the other digits; or
-        `random_quadratics`, `synthetic` (two classes), `synthetic:numbers` or `synthetic:classes:10`, which are drawn
-        from no table; or a mixture such as `adult+synthetic`, if tasks have drawn columns.
+        `random_quadratics`, `synthetic` (two classes), `synthetic:numbers` or `synthetic:classes:10`, which need no
+        table; or a mixture such as `adult+synthetic`, if tasks have drawn columns.
       model: name of the model that is trained.
-      coefficients: of each polynomial in log(mu N) that a hand-designed method's constants become; None for builders.
-      warm_start: checkpoint whose parameters the starting point takes over, or None.
-      num_steps: most steps that a run of it may take, shipped with it; None for the method's own.
+      coefficients: number of coefficients of the polynomials in log(mu N) that a hand-designed method's constants
+        become; None for starting points.
+      warm_start: checkpoint from which the starting point takes its parameters, or None.
+      num_steps: maximum number of steps of a run, shipped with the protector; None for the method's own.
       method: "gradient" for meta-gradients, "search" for random search, "both" for the better of the two on held-out
         tasks, each given the same number of simulated runs.
       steps: outer steps (meta-gradients, or candidates of the search; with "both", meta-gradients).
       tasks: tasks per outer step.
-      rows: rows per task; each stands for N / rows rows of the simulated table.
-      num_features: feature counts that tasks cycle through; None for tasks with every column of the table as it is.
-      num_classes: how many classes tasks of each of these counts have, if not as many as the model's name says.
-      sampling_rates: rates of the Poisson batches that runs on tasks of each of these counts draw; None for batches as
-        the protector draws them. What ships draws them at the first of these rates.
+      rows: rows per task; each represents N / rows rows of the simulated table.
+      num_features: feature counts that tasks cycle through; None for tasks with the table's own columns.
+      num_classes: number of classes of the tasks with each of these counts; None for the number in the model's name.
+      sampling_rates: Poisson sampling rate of runs on tasks with each of these counts; None for batches as the
+        protector draws them. What ships uses the first of these rates.
       fresh_rows: whether runs are scored on rows of their task that they did not read
         (`meta_train.tasks.fresh_rows`). Only for whole runs on tasks from one table.
-      unseen: classes of the source that no task in training is of, and all held-out tasks: what networks learn of the
-        others may not hold for these. None for held-out rows of tasks like those in training.
-      directions: in how many principal directions of the source's rows a run reads its own, in place of privately
-        centred features; None for these. Only for tasks with a table's own columns, which it fits no other table. Rows
-        of two classes then lie along the directions of the source's others (`meta_train.tasks.other_classes`).
+      unseen: classes of the source that are in no training task and in all held-out tasks: what networks learn on the
+        other classes may not hold for these. None for held-out rows of tasks like those in training.
+      directions: number of principal directions of the source's rows onto which a run projects its rows, instead of
+        using privately centred features; None for the latter. Only for tasks with a table's own columns, and the
+        protector then works for no other columns. Tasks of two classes use the directions of the source's other classes
+        (`meta_train.tasks.other_classes`).
       log_signal: range of log(mu N) that tasks are drawn from, uniformly.
-      curriculum: share of the outer steps in which that range, at first its upper half alone, widens to the whole; None
-        for the whole from the start. For meta-gradients, without a constraint of each budget.
+      curriculum: share of the outer steps over which that range widens from its upper half to the whole; None for the
+        whole from the start. Only for meta-gradients with constraint "share".
       learning_rate: peak of a cosine schedule.
-      estimator: "backpropagation" of meta-gradients through runs, or "evolution": from pairs of runs on either side
-        (`meta_train.training.evolution`), which asks for no derivative.
+      estimator: "backpropagation" of meta-gradients through runs, or "evolution": from antithetic pairs of runs
+        (`meta_train.training.evolution`), without derivatives.
       objective: "final" differentiates the whole run and scores its last loss; "truncated" scores the mean loss of
         each segment of `unroll` steps.
-      excess_floor: added to a run's excess loss before its logarithm is taken: below it, less loss hardly counts.
+      excess_floor: added to a run's excess loss before taking its logarithm; improvements below it hardly count.
       ridge: of the reference solution that a run's excess loss is measured from.
       unroll: steps per segment when truncated.
-      damping: the most norm that a meta-gradient has between two steps of a run, on its way back; None leaves it alone.
-        For losses that are not convex, where runs may be chaotic.
+      damping: maximum norm of the backpropagated meta-gradient between two steps of a run; None for no limit. For
+        losses that are not convex, where runs may be chaotic.
       constraint: "share" for schedulers that cannot overspend. For those that can: "augmented_lagrangian" (Eq. 2; with
         truncated unrolls Eq. 4 and 5), or "soft", which scores around the end of the budget (Eq. 3; Eq. 6 and 7).
-      inner_gradient: whether meta-gradients pass through the gradients that a run asks for; to the paper these are
+      inner_gradient: whether meta-gradients pass through the gradients that a run asks for; the paper treats these as
         constants.
-      alternate: scheduler updates and projector updates in turn, such as [1, 5] (Setup); None updates both at once.
-      accountant: what prices the queries. Where only mu N matters to it, it decides the unit of the constraint.
-      simulated_rows: N of the simulated table, where more than mu N matters (`meta_train.evaluation.budgets`).
-      delta: of the simulated budgets, where more than mu N matters.
+      alternate: numbers of scheduler and projector updates in turn, such as [1, 5] (the paper's Setup); None updates
+        the two together.
+      accountant: prices the queries. If it depends on mu N only, it just decides the unit of the constraint.
+      simulated_rows: N of the simulated table, where mu N alone does not determine a run
+        (`meta_train.evaluation.budgets`).
+      delta: of the simulated budgets, likewise.
       eval_every: outer steps between scores on held-out tasks and between resumable checkpoints.
       eval_tasks: held-out tasks per feature count.
-      gain_rounds: on how many times as many fresh tasks, at the end, the networks are compared with the control that
-        they extend, which runs wherever they gained nothing; 0 does not compare.
-      seed: of everything.
+      gain_rounds: at the end the networks are compared with the control that they extend on this many batches of
+        `eval_tasks` fresh tasks; the control runs wherever they gained nothing. 0 makes no comparison.
+      seed: for all random numbers.
     """
 
     name: str
@@ -182,7 +186,7 @@ class MetaConfig:
             )
 
     def _check_shape(self) -> None:
-        """Refuse what is of the right kind and still says nothing."""
+        """Refuse fields that have the right type but an unusable value."""
         low, high = self.log_signal
         found = {
             "name": (self.name != Path(self.name).name, "it names a file; leave out folders"),
@@ -225,10 +229,10 @@ class MetaConfig:
                 raise InputError(f"{field} is {getattr(self, field)!r}, but {why}.")
 
     def find_model(self, num_classes: int | None = None) -> Model:
-        """The model that is trained, of so many classes if not as many as its name says.
+        """The model that is trained, with `num_classes` classes or as many as its name says.
 
         Raises:
-          InputError: it is unknown, or learns no targets as the source's tasks have.
+          InputError: it is unknown, or does not fit the targets of the source's tasks.
         """
         model, kind = find_model(self.model, None if ":" in self.model else 2), kind_of(self.source)
         if kind not in model.kinds:
@@ -246,7 +250,7 @@ class MetaConfig:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """What outer steps cycle through."""
+        """The shapes that outer steps cycle through."""
         counts = (None,) if self.num_features is None else self.num_features
         unsaid = (None,) * len(counts)
         given = zip(counts, self.num_classes or unsaid, self.sampling_rates or unsaid, strict=True)
@@ -277,6 +281,7 @@ class MetaConfig:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "MetaConfig":
-        """A config from the fields of a JSON object; what an older card does not name is as it was then."""
+        """A config from the fields of a JSON object; fields missing from an older card get the values of that
+        version."""
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
         return cls(**values)
