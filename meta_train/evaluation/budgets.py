@@ -106,7 +106,7 @@ class Planned:
       price_lists: stacked, leaves [G].
       log_signal: f32[G], log(mu N / sensitivity_factor) of each.
       num_rows: N, of the simulated table (static).
-      adjacency: the adjacency (static).
+      adjacency: which tables are neighbours (static).
       kind: as for `ByMu` (static).
     """
 

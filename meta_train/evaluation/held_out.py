@@ -29,7 +29,7 @@ class Evaluator:
     def __init__(self, config: MetaConfig, family: Family, start: Protector):
         self._config, self._family, self._start = config, family, start
         # Compiled for what is reported: runs without a cap are needed only where their spending is.
-        self._told = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
+        self._reported = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
         self._evaluate = jax.jit(self._measure, static_argnames="model")
         self._budgets = budgets_of_shapes(config, start)
         self._tasks = [(shape, self._draw(family, shape)(EVAL_KEY)) for shape in self._budgets]
@@ -47,7 +47,7 @@ class Evaluator:
             "held_out_score": float(scores.mean()),
             "held_out_score_per_budget": _rounded(_by_band(scores).mean(0)),
         }
-        if "constraint" in self._told:
+        if "constraint" in self._reported:
             constraint = np.stack([result["constraint"] for result in results])
             report |= {
                 "held_out_constraint_per_budget": _rounded(_by_band(constraint).mean(0)),
@@ -109,7 +109,7 @@ class Evaluator:
         self, protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
     ) -> dict[str, jax.Array]:
         found = evaluate(protector, key, batch, model, budgets, self._config.excess_floor)
-        return {name: found[name] for name in self._told}
+        return {name: found[name] for name in self._reported}
 
     def _results(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
         model, budgets = self._config.find_model(shape.num_classes), self._budgets[shape]

@@ -157,7 +157,7 @@ def test_a_finished_training_is_not_repeated_and_another_is_refused(whole):
 
 
 def test_an_unknown_starting_point_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no builder"):
+    with pytest.raises(InputError, match="no starting point"):
         meta_train(dataclasses.replace(CONFIG, protector="nothing"), tmp_path)
 
 
@@ -230,5 +230,5 @@ def test_a_warm_start_takes_what_was_tuned_and_no_facts_about_other_rows():
 )
 def test_directions_that_no_table_has_or_no_step_follows_are_refused(change):
     config = dataclasses.replace(CONFIG, **{"num_features": None, "directions": 5, **change})
-    with pytest.raises(InputError, match="directions are those of a table's rows"):
+    with pytest.raises(InputError, match="directions need a table's rows"):
         starting_point(config)
