@@ -33,7 +33,7 @@ from l2p.queries import ClippedGradient, FeatureSum
 from l2p.run import run
 from l2p.task import ArraySource, Rows, RowSource, Task
 from meta_train.training.starting_points import BUILDERS
-from tests.later import others_later
+from tests.slow import slow_except
 
 BUDGET = Budget(2.0, 1e-6)
 NUM_ROWS, NUM_FEATURES = 2000, 4
@@ -410,7 +410,7 @@ def test_under_add_remove_n_is_declared_and_never_read_off_the_table():
         l2p.private_train(table(), "noisygd", budget, key=jax.random.key(0))
 
 
-@pytest.mark.parametrize("name", others_later(SAMPLERS, ["Poisson", "permutation epochs"]))
+@pytest.mark.parametrize("name", slow_except(SAMPLERS, ["Poisson", "permutation epochs"]))
 def test_the_trace_states_for_every_query_how_likely_a_row_was_read(name, tmp_path):
     sampler, adjacency, accountant = SAMPLERS[name]
     budget = Budget(2.0, 1e-6, adjacency)

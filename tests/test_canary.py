@@ -15,7 +15,7 @@ from l2p.cli import main
 from l2p.data import prepare, read_table
 from l2p.errors import InputError
 from tests.canaries import BAD, BOUNDS, COUNT, GOOD, HEADER, NUMBER, SAID, WORD, N, leaks, lines_of, observed
-from tests.later import others_later
+from tests.slow import slow_except
 
 NULLED = ["labels", "a label missing", "NaN", "infinite", "huge"]
 FIRST_KIND = ["no header, words", "words in a feature", "labels", "NaN", "ragged", "twice the same column"]
@@ -121,7 +121,7 @@ def test_a_bad_table_is_refused_without_a_word_of_it(given, left, name):
     assert leaks(text) == []
 
 
-@pytest.mark.parametrize("name", others_later(NULLED, ["labels"]))
+@pytest.mark.parametrize("name", slow_except(NULLED, ["labels"]))
 def test_rows_counted_as_null_are_not_told(given, left, name):
     table = given(BAD[name])
     code, text = observed(lambda: main(words(left, table, on_invalid="null", test=table)), left)

@@ -22,7 +22,7 @@ from l2p.protectors import Centering, Decaying, Optax, Stepwise
 from l2p.queries import FeatureSum
 from l2p.run import Release, Simulation, advance, advance_streaming, plan_noise, start
 from l2p.task import ArraySource, Rows, RowSource
-from tests.later import others_later
+from tests.slow import slow_except
 
 N, STEPS, ASKS, RUNS = 40, 12, 2, 300
 MODEL, KEY = Logistic(), jax.random.key(11)
@@ -342,7 +342,7 @@ def test_a_release_adds_up_the_drawn_rows_and_no_padding(sampler, block):
     np.testing.assert_allclose(whole, naive_sums(np.arange(N)[None])[0], atol=1e-4)
 
 
-@pytest.mark.parametrize("sampler", others_later(EVERY, [FIXED]), ids=lambda sampler: sampler.name)
+@pytest.mark.parametrize("sampler", slow_except(EVERY, [FIXED]), ids=lambda sampler: sampler.name)
 def test_a_simulation_adds_up_the_rows_that_it_drew(sampler):
     # The same key draws the same lines of any table of N rows: unit vectors tell which.
     seen = members_of(read(sampler)[0].state[1])
@@ -546,7 +546,7 @@ def test_reading_nearly_every_row_is_nearly_the_full_batch():
     np.testing.assert_allclose(descend(FixedSize(N - 1, N), TABLE), whole, atol=FEW / (N - 1))
 
 
-@pytest.mark.parametrize("sampler", others_later([FIXED, EPOCHS, FixedSize(1, N)], [FixedSize(1, N)]), ids=str)
+@pytest.mark.parametrize("sampler", slow_except([FIXED, EPOCHS, FixedSize(1, N)], [FixedSize(1, N)]), ids=str)
 def test_sums_are_divided_by_the_rows_that_a_batch_is_expected_to_have(sampler):
     np.testing.assert_allclose(descend(sampler, ALIKE), descend(FullBatch(), ALIKE), atol=5e-3)
 
@@ -563,7 +563,7 @@ def test_a_centring_bought_in_init_is_that_of_the_whole_table_whatever_steps_rea
     np.testing.assert_allclose(maps[0], np.asarray(rows.x).mean(0), atol=1e-3)
 
 
-@pytest.mark.parametrize("sampler", others_later(EVERY, [POISSON]), ids=lambda sampler: sampler.name)
+@pytest.mark.parametrize("sampler", slow_except(EVERY, [POISSON]), ids=lambda sampler: sampler.name)
 def test_a_streamed_release_is_the_release_in_memory_with_the_same_batches(sampler):
     protector = descent(sampler, FEW, centering=Centering(f32([-2.0]), f32(-1.2), f32(0.5), f32(1.5)))
     drawn = drawn_for(sampler, 3, noiseless=False, num_steps=FEW, protector=protector)

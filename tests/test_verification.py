@@ -12,7 +12,7 @@ from l2p.cli import main
 from l2p.privacy.accountants import find
 from l2p.privacy.card import SEED_POLICY, versions
 from l2p.privacy.sampling import Poisson
-from tests.later import others_later
+from tests.slow import slow_except
 
 CARDS = Path(__file__).parent / "cards"
 
@@ -46,7 +46,7 @@ def verify(tmp_path, capsys):
 
 
 # ------------------------------------------------------------------------------------------------------------ old cards
-@pytest.mark.parametrize("name", others_later(cards(), ["noisygd", "noisygd, simulation", "agd", "outpert", "paper"]))
+@pytest.mark.parametrize("name", slow_except(cards(), ["noisygd", "noisygd, simulation", "agd", "outpert", "paper"]))
 def test_cards_of_version_0_1_0_still_verify(verify, name):
     code, said = verify(copy.deepcopy(cards()[name]))
     if name == "objpert":
@@ -267,7 +267,7 @@ LATER = {
 }
 
 
-@pytest.mark.parametrize("name", others_later(EDITS, set(EDITS) - LATER))
+@pytest.mark.parametrize("name", slow_except(EDITS, set(EDITS) - LATER))
 def test_an_edited_card_is_refused_for_what_was_edited(verify, name):
     base, edit, phrase = EDITS[name]
     made = card(base)

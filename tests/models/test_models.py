@@ -11,9 +11,9 @@ from l2p.errors import InputError
 from l2p.features import Basis, FeatureMap
 from l2p.models import MODELS, NAMES, GeneralizedLinear, Hinge, HuberSVM, Model, Softmax, base, find_model, plain_name
 from l2p.task import Rows, null_invalid
-from tests.later import others_later
 from tests.models import naive
 from tests.models.naive import EVERY
+from tests.slow import slow_except
 
 D, N = 4, 40
 ALL = pytest.mark.parametrize("name", EVERY)
@@ -203,7 +203,7 @@ def test_rows_that_overflow_count_as_nothing_and_take_nothing_with_them(name):
     np.testing.assert_allclose(total, model.clipped_gradient_sum(params, rest, features, f32(0.4)), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", others_later(EVERY, ["logistic", "softmax", "mlp"]))
+@pytest.mark.parametrize("name", slow_except(EVERY, ["logistic", "softmax", "mlp"]))
 def test_clipped_sums_have_finite_derivatives_where_a_row_is_fitted_or_empty(name):
     model, params, _ = problem(name)
     rows = Rows(jnp.zeros((2, D)).at[1].set(0.5), jnp.zeros(2), jnp.ones(2))

@@ -21,9 +21,9 @@ from l2p.run import run, trace_rows
 from l2p.simulate import mean_loss
 from l2p.task import Rows, null_invalid
 from meta_train.tasks.reference import newton
-from tests.later import others_later
 from tests.models import naive
 from tests.models.naive import EVERY
+from tests.slow import slow_except
 
 D, N, STEPS = 3, 60, 6
 CLIP = 0.4
@@ -170,7 +170,7 @@ def test_centred_it_is_plain_gradient_descent_on_centred_rows_mapped_back(name):
 
 @pytest.mark.parametrize(
     ("name", "method"),
-    others_later(
+    slow_except(
         [(name, "noisygd") for name in EVERY] + [("softmax", "agd"), ("mlp", "agd")],
         [("logistic", "noisygd"), ("softmax", "noisygd"), ("mlp", "noisygd"), ("softmax", "agd")],
     ),

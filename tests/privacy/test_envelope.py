@@ -16,7 +16,7 @@ from l2p.privacy.envelope import EnvelopeFilter, rehearsed
 from l2p.privacy.planning import noise_multiplier
 from l2p.privacy.sampling import FixedSize, FullBatch
 from l2p.task import Rows
-from tests.later import others_later
+from tests.slow import slow_except
 
 BUDGET, SAMPLER, STEPS = Budget(0.8, 1e-6), Poisson(0.05), 20
 
@@ -167,7 +167,7 @@ def test_an_envelope_beyond_the_budget_or_without_a_proof_is_refused():
         EnvelopeFilter("pld", Budget(0.8, 1e-15), SAMPLER, STEPS, QUERIES)
 
 
-@pytest.mark.parametrize("decay", others_later([0.0, 1.5], [0.0]))
+@pytest.mark.parametrize("decay", slow_except([0.0, 1.5], [0.0]))
 def test_a_rehearsed_schedule_uses_the_budget_up_and_beats_the_renyi_filter(decay):
     """Spending grows by exp(decay) from the first step to the last."""
     weights = np.exp(decay * np.arange(STEPS) / STEPS)

@@ -31,7 +31,7 @@ from l2p.privacy import (
     prices,
 )
 from l2p.privacy.accountants import covering, find, run_names
-from tests.later import others_later
+from tests.slow import slow_except
 
 #: Those that price Gaussian noise; `basic` has tests of its own, in test_objective.py.
 WHOLE = tuple(name for name in covering(FullBatch()) if name != "basic")
@@ -423,7 +423,7 @@ def test_noise_multiplier_inverts_the_sampled_price(combination):
                 assert np.all(back[gentle] >= wanted[gentle] * (1 - 3e-4))
 
 
-@pytest.mark.parametrize("adjacency", others_later([ZERO_OUT, REPLACE_ONE], [ZERO_OUT]))
+@pytest.mark.parametrize("adjacency", slow_except([ZERO_OUT, REPLACE_ONE], [ZERO_OUT]))
 def test_an_order_planned_for_the_steps_needs_no_more_noise(adjacency):
     gains = []
     for epsilon, rate, steps in itertools.product((0.01, 0.4, 10.0), (1e-3, 1000 / 30400), (1, 50, 2000)):

@@ -10,7 +10,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.privacy.filter import Filter
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
-from tests.later import others_later
+from tests.slow import slow_except
 
 DELTA = 1e-8
 RATE = 1000 / 30400
@@ -53,7 +53,7 @@ def at_the_planned_order(budget, steps):
     return high
 
 
-@pytest.mark.parametrize("epsilon", others_later(POISSON_TABLE, [0.0125, 0.8]))
+@pytest.mark.parametrize("epsilon", slow_except(POISSON_TABLE, [0.0125, 0.8]))
 def test_sampled_noise_is_the_published_one(epsilon):
     for steps, cell in zip((20, 50, 200, 1000), POISSON_TABLE[epsilon].split(), strict=True):
         paper, planned, pld = cell.split("/")
@@ -103,7 +103,7 @@ def test_noise_steps_and_epsilon_are_each_others_inverse(sampler, accountant, ad
 
 
 @pytest.mark.parametrize(
-    "accountant", others_later(["rdp", "ctcdp", "pld", "rdp_all_orders"], ["rdp", "ctcdp", "rdp_all_orders"])
+    "accountant", slow_except(["rdp", "ctcdp", "pld", "rdp_all_orders"], ["rdp", "ctcdp", "rdp_all_orders"])
 )
 @pytest.mark.parametrize("epsilon", [0.001, 100.0])
 def test_extreme_budgets(accountant, epsilon):

@@ -52,7 +52,7 @@ from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.result import answered
 from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
 from l2p.task import Rows
-from tests.later import slow_by_cost
+from tests.slow import slow_by_cost
 
 D, N, STEPS, PART = 3, 96, 12, 4
 MODEL, KEY = Logistic(), jax.random.key(3)
@@ -404,7 +404,7 @@ def every_case(trait):
     def marks(name):
         if reason := EXCEPTIONS.get((trait, name)):
             return pytest.mark.skip(reason=f"{name}: {reason}")
-        return slow_by_cost(costs[name], stands_for_others=name in cheapest.values())
+        return slow_by_cost(costs[name], cheapest_of_kind=name in cheapest.values())
 
     return pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in CASES])
 

@@ -18,7 +18,7 @@ from l2p.privacy import Budget
 from l2p.protectors import HAND_DESIGNED
 from l2p.run import run
 from l2p.task import Rows
-from tests.later import others_later
+from tests.slow import slow_except
 
 N, D = 4000, 8
 BUDGET = Budget(3.0, 1e-6)
@@ -77,7 +77,7 @@ def accuracies(name):
     return right, np.unique(test.y, return_counts=True)[1].max() / N
 
 
-@pytest.mark.parametrize("name", others_later([*HAND_DESIGNED, *SHIPPED], NOW))
+@pytest.mark.parametrize("name", slow_except([*HAND_DESIGNED, *SHIPPED], NOW))
 def test_at_epsilon_3_every_method_beats_the_majority_class_on_an_easy_table(name):
     right, majority = accuracies(name)
     assert right > majority + WEAKER.get(name, MARGIN)

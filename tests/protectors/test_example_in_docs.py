@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.later import slow_by_cost
+from tests.slow import slow_by_cost
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFORMANCE, REGISTER = (f"tests/protectors/test_{name}.py" for name in ("conformance_protectors", "register"))
@@ -22,7 +22,7 @@ def copy(tmp_path):
     """A copy of the code and of what tests protectors."""
     shutil.copytree(ROOT / "l2p", tmp_path / "l2p", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "tests/protectors").mkdir(parents=True)
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/later.py", CONFORMANCE, REGISTER):
+    for name in ("pyproject.toml", "tests/conftest.py", "tests/slow.py", CONFORMANCE, REGISTER):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 

@@ -18,7 +18,7 @@ from l2p.queries import ApproximateMinimum, PerturbedMinimum, newton
 from l2p.queries.newton import Objective, minimize
 from l2p.queries.shrunk import shrunk
 from l2p.task import ArraySource, Rows
-from tests.uncovered import UNCOVERED
+from tests.unsupported_models import UNSUPPORTED_MODELS
 
 D, N = 3, 300
 EPSILON, DELTA = 0.8, 1e-6
@@ -123,7 +123,7 @@ def test_a_release_is_certified_and_at_a_huge_budget_is_that_of_objective_pertur
     assert np.abs(ends[0]).max() > 0.3
 
 
-@pytest.mark.parametrize(("name", "phrase"), UNCOVERED.items())
+@pytest.mark.parametrize(("name", "phrase"), UNSUPPORTED_MODELS.items())
 def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(name, phrase):
     with pytest.raises(InputError, match=phrase):
         private_run.check("amp", Budget(EPSILON, DELTA), name)

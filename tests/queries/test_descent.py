@@ -25,8 +25,8 @@ from l2p.queries import Descent
 from l2p.queries.shrunk import shrunk
 from l2p.run import null_invalid
 from l2p.task import ArraySource, Rows
-from tests.later import others_later
-from tests.uncovered import UNCOVERED
+from tests.slow import slow_except
+from tests.unsupported_models import UNSUPPORTED_MODELS
 
 D, N = 2, 4
 BUDGET = Budget(1.0, 1e-6)
@@ -88,7 +88,7 @@ SOLVES = {
 }
 
 
-@pytest.mark.parametrize("adjacency", others_later(Adjacency, [Adjacency.REPLACE_ONE]))
+@pytest.mark.parametrize("adjacency", slow_except(Adjacency, [Adjacency.REPLACE_ONE]))
 @pytest.mark.parametrize("name", SOLVES)
 def test_no_neighbour_arrives_further_away_than_is_stated(name, adjacency):
     model, ridge, step, rounds, least = SOLVES[name]
@@ -241,7 +241,7 @@ def test_settings_have_finite_meta_gradients():
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
-@pytest.mark.parametrize(("name", "phrase"), UNCOVERED.items())
+@pytest.mark.parametrize(("name", "phrase"), UNSUPPORTED_MODELS.items())
 @pytest.mark.parametrize("method", ["outpert", "outpert_paper"])
 def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, name, phrase):
     budget = HAND_DESIGNED[method].budget(BUDGET)

@@ -28,8 +28,8 @@ from l2p.queries import PerturbedMinimum
 from l2p.queries.newton import Objective, minimize
 from l2p.run import run
 from l2p.task import ArraySource, Rows
-from tests.later import others_later
-from tests.uncovered import UNCOVERED
+from tests.slow import slow_except
+from tests.unsupported_models import UNSUPPORTED_MODELS
 
 D = 3
 BUDGET = Budget(1.0, 1e-6)
@@ -71,7 +71,7 @@ def slope(model, rows, norm, params, convexity):
     return residual @ lines + convexity * params
 
 
-@pytest.mark.parametrize("adjacency", others_later(Adjacency, [Adjacency.REPLACE_ONE]))
+@pytest.mark.parametrize("adjacency", slow_except(Adjacency, [Adjacency.REPLACE_ONE]))
 @pytest.mark.parametrize("published", [True, False])
 @pytest.mark.parametrize("model", [Logistic(), HuberSVM()], ids=lambda model: model.name)
 def test_the_noise_that_answers_reveal_is_gaussian_of_the_calibrated_scale(model, published, adjacency):
@@ -230,7 +230,7 @@ def test_a_second_query_is_refused_and_nothing_of_it_is_kept():
     assert np.abs(params).max() > 0
 
 
-@pytest.mark.parametrize(("name", "phrase"), UNCOVERED.items())
+@pytest.mark.parametrize(("name", "phrase"), UNSUPPORTED_MODELS.items())
 @pytest.mark.parametrize("method", METHODS)
 def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, name, phrase):
     with pytest.raises(InputError, match=phrase):

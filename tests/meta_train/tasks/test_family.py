@@ -15,7 +15,7 @@ from meta_train.tasks.sources import families, kind_of, num_classes_of
 from meta_train.tasks.synthetic import SyntheticClasses
 from meta_train.tasks.targets import from_table
 from meta_train.training.starting_points import starting_point
-from tests.later import others_later
+from tests.slow import slow_except
 
 MODEL = Logistic()
 
@@ -253,7 +253,7 @@ def test_halves_make_the_same_tasks_of_other_rows():
     assert fits[1] > fits[0] - 0.1
 
 
-@pytest.mark.parametrize("source", others_later(["synthetic:classes:3", "digits"], ["digits"]))
+@pytest.mark.parametrize("source", slow_except(["synthetic:classes:3", "digits"], ["digits"]))
 def test_halves_of_several_classes_are_the_same_tasks_of_other_rows(source):
     held_out = families(source)[1].with_num_classes(3)
     first, second = (

@@ -27,7 +27,7 @@ from meta_train.training import gradients, search
 from meta_train.training.gradient_against_search import GRADIENT_RUNS, trials
 from meta_train.training.loop import meta_train
 from meta_train.training.starting_points import starting_point
-from tests.later import others_later
+from tests.slow import slow_except
 
 TINY = MetaConfig(
     "noisygd-tuned-logistic-breast_cancer",
@@ -167,7 +167,7 @@ def test_the_reference_of_a_loss_without_curvature_is_near_its_minimum():
     assert float(first_loss(svm, rows)) == 1.0
 
 
-@pytest.mark.parametrize("model", others_later(["logistic", "svm"], ["svm"]))  # by Newton's method, and by Adam
+@pytest.mark.parametrize("model", slow_except(["logistic", "svm"], ["svm"]))  # by Newton's method, and by Adam
 def test_where_classes_are_separable_a_smaller_ridge_leaves_less_loss(model):
     x = np.random.default_rng(0).random((60, 8)).astype(np.float32)
     family = TaskFamily.from_table(x, (x[:, 0] > 0.5).astype(np.float32))

@@ -13,7 +13,7 @@ CARD = {
 }
 
 
-def put(folder, name, protector=None, **card):
+def write_checkpoint(folder, name, protector=None, **card):
     """Write `protector`, or a fresh control, to `folder` with `CARD` and what `card` says otherwise; its path."""
     path = folder / f"{name}.safetensors"
     checkpoint.save(protector or BUILDERS["control"](jax.random.key(0)), path, {**CARD, **card})
