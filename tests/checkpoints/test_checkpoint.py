@@ -1,4 +1,4 @@
-"""Frozen protectors: the same bits after a round trip, found by name, and refused by a sentence when damaged."""
+"""Frozen protectors: bit-identical after a round trip, found by name, and refused with a sentence when damaged."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a name stands for: the method or checkpoint, its accountant and sources, and the refusals."""
+"""What a name resolves to: the method or checkpoint, its accountant and sources, and the refusals."""
 
 import dataclasses
 
@@ -54,7 +54,7 @@ def test_a_sampling_rate_can_be_asked_of_what_was_made_for_several(folder):
     for name in ("batches@0.02", f"{path}@0.02"):
         found = lookup.resolve(name, BUDGET, "logistic")
         assert (found.name, found.protector.sampler, found.accountant) == (name, Poisson(0.02), "rdp")
-        # Which constants stand in for its networks does not depend on the rate; they draw the same batches.
+        # The constants that run in place of its networks do not depend on the rate, and draw the same batches.
         assert lookup.stand_in(found).protector.sampler == Poisson(0.02)
     assert lookup.resolve("batches", BUDGET, "logistic").protector.sampler == Poisson(0.05)
     assert lookup.stand_in(lookup.resolve("batches", BUDGET, "logistic")).protector.sampler == Poisson(0.05)

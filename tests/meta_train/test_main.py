@@ -1,4 +1,4 @@
-"""`l2p meta-train`: one way of saying what to train, and a sentence for the others."""
+"""`l2p meta-train`: exactly one way to say what to train, and a sentence otherwise."""
 
 import json
 

@@ -29,9 +29,9 @@ def test_a_run_along_all_directions_reads_a_pair_along_those_of_the_other_classe
     turned = others(jnp.asarray(rows), *(jnp.float32(label) for label in pair))
     read = (turned - every.center[None]) @ every.directions
     meant = (rows - left.center[None]) @ left.directions * jnp.sqrt(every.variances / left.variances)[None]
-    # An eigenvector may come out either way round.
+    # An eigenvector may have either sign.
     np.testing.assert_allclose(np.abs(read), np.abs(meant), atol=1e-4)
-    # It is not what the pair has along directions that know it.
+    # It differs from the pair along directions that include it.
     assert np.abs(np.abs(read) - np.abs((rows - every.center[None]) @ every.directions)).max() > 0.3
 
 

@@ -60,7 +60,7 @@ def test_damping_changes_no_run_and_no_gentle_gradient(slopes):
 def test_through_chaos_only_damped_gradients_say_that_steps_are_too_long(slopes):
     log_rate = 6.0
     (_, plain), (_, clipped) = (slopes(log_rate, limit) for limit in (None, 1.0))
-    # On average the loss rises with the rate here: that is what a slope should say.
+    # On average the loss rises with the rate here, so slopes should be positive.
     above, below = slopes(log_rate + 1.0, None)[0].mean(), slopes(log_rate - 1.0, None)[0].mean()
     assert above > below + 0.5
     assert np.median(np.abs(plain)) > 10 * np.median(np.abs(clipped))

@@ -1,4 +1,4 @@
-"""Any hand-designed method, any model: meta-gradients and random search at equal compute, the better one shipped."""
+"""Any hand-designed method and model: meta-gradients and random search at equal compute, the better one shipped."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ TINY = MetaConfig(
 
 
 def slow(problem):
-    """NoisyGD that hardly moves: what tuning has to find out."""
+    """NoisyGD that hardly moves, which tuning has to improve."""
     start = HAND_DESIGNED["noisygd"](problem.budget)
     return start.replace(projector=start.projector.replace(hyperparameters={"learning_rate": jnp.array([-6.0])}))
 
@@ -66,7 +66,7 @@ def test_both_ways_improve_a_badly_set_start(monkeypatch):
     planned = budgets.budgets_for(config, start)
     judge = jax.jit(lambda one: evaluate(one, jax.random.key(8), batch, config.find_model(), planned))
     before = float(judge(start)["score"].mean())
-    # The search settles for unclipped gradients and small steps: eight tasks are few, and it follows no slope.
+    # With only eight tasks and without gradients, the search ends at unclipped gradients and small steps.
     least_gain = {gradients: 0.3, search: 0.02}
     for (method, gain), trial in zip(least_gain.items(), trials(config).values(), strict=True):
         update, state = method.compiled(trial, family, start), method.init(start, trial)

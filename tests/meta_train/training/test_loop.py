@@ -31,7 +31,7 @@ def read(path):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """What an uninterrupted training ships."""
+    """The checkpoint of an uninterrupted training."""
     return meta_train(CONFIG, tmp_path_factory.mktemp("whole"))
 
 
@@ -115,7 +115,7 @@ def test_a_training_takes_shapes_in_turns_and_judges_all_of_them(tmp_path, monke
 
 
 def test_gains_are_paired_by_task_and_told_apart_by_band():
-    # A shape that training visits twice has the same held-out tasks, and they count once.
+    # A shape that is listed twice has the same held-out tasks, which count once.
     config = dataclasses.replace(CONFIG, num_features=(3, 3), eval_tasks=16, gain_rounds=2)
     start = starting_point(config)
     held_out = families(config.source)[1]
@@ -127,7 +127,7 @@ def test_gains_are_paired_by_task_and_told_apart_by_band():
     np.testing.assert_allclose(gains["mean"], -np.array(losses["mean"]))
     # One step gets nowhere where the budget allows fifty of them.
     assert gains["mean"][-1] > 4 * gains["standard_error"][-1] > 0
-    # Training chooses by what would run in each band.
+    # Training selects by the score of what would run in each band.
     in_bands = [evaluator(one)["held_out_score_per_budget"] for one in (start, still)]
     assert evaluator.merit(evaluator(start)) == pytest.approx(np.minimum(*in_bands).mean())
     assert evaluator.merit(evaluator.before) == pytest.approx(evaluator.before["held_out_score"], abs=1e-4)
@@ -142,7 +142,7 @@ def test_gains_on_a_mixture_are_told_apart_by_source_and_sum_up():
     evaluator = Evaluator(config, families(config.source)[1], dataclasses.replace(start, num_steps=1))
     gains = evaluator.gains(start)
     few, many = (gains["by_source"][name] for name in ("breast_cancer", "synthetic"))
-    # The table has 30 columns, and sits out the tasks of 40.
+    # The table has 30 columns, so it has no tasks with 40.
     assert (few["tasks"], many["tasks"], gains["tasks"]) == (2, 4, 6)
     np.testing.assert_allclose(gains["mean"], (2 * np.array(few["mean"]) + 4 * np.array(many["mean"])) / 6, atol=1e-4)
 
@@ -184,7 +184,7 @@ def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
 
 
 class HarmEverywhere:
-    """An evaluator to which every step does harm."""
+    """An evaluator whose score worsens with every step."""
 
     before: ClassVar = {"held_out_score": 0.0}
 
