@@ -1,4 +1,4 @@
-"""Accountants of fixed noise: published digits, their order, an independent library, and extreme budgets."""
+"""Accountants of fixed noise: published figures, their ordering, an independent library, and extreme budgets."""
 
 import itertools
 import math
@@ -130,7 +130,7 @@ def test_agrees_with_dp_accountings_renyi_accountant(sampler, noise):
     accountant.compose(gaussian if sampler is FULL else dp_event.PoissonSampledDpEvent(RATE, gaussian), 100)
     ours = price("rdp_all_orders", trace(noise, 100), sampler)
     assert ours == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-2)
-    assert ours <= accountant.get_epsilon(DELTA) * (1 + 1e-6)  # more orders to choose from
+    assert ours <= accountant.get_epsilon(DELTA) * (1 + 1e-6)  # ours has more orders to choose from
     assert ours >= price("pld", trace(noise, 100), sampler) * (1 - 1e-3)
 
 

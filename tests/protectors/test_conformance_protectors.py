@@ -73,7 +73,7 @@ def table(seed):
 
 
 ROWS = table(0)
-#: The same features with labels that they say nothing about.
+#: The same features with labels that are independent of them.
 OTHER_ROWS = ROWS.replace(y=jax.random.permutation(jax.random.key(5), ROWS.y))
 
 
@@ -82,7 +82,7 @@ def logs(**values):
 
 
 def shaken(tree, size=0.1):
-    """The same tree with noise on every leaf, so that zero-initialised heads speak."""
+    """The same tree with noise on every leaf, so that zero-initialised heads have an effect."""
     leaves, structure = jax.tree.flatten(tree)
     keys = jax.random.split(jax.random.key(17), len(leaves))
     return jax.tree.unflatten(
@@ -91,7 +91,7 @@ def shaken(tree, size=0.1):
 
 
 def spender(factor):
-    """An LSTM scheduler that asks for `factor` times the even price, more or less."""
+    """An LSTM scheduler that asks for about `factor` times the even price."""
     network = shaken(LSTMScheduler.create(KEY, 1.0).network)
     network["head"]["bias"] = f32([-0.5 * math.log(factor)])
     return LSTMScheduler(network, jnp.log(f32(1.0)))
@@ -121,7 +121,7 @@ CENSUS = CONTROL.replace(
 )
 LENGTH = RowLength(f32([-3.0]), f32(1.5))
 EIGENBASIS = Eigenbasis(f32([-1.5]), f32([-0.3]), f32([0.2]), f32(1.5))
-#: With networks that take all there is to know, and a mean that is shrunk towards its own average.
+#: With networks that have every input, and a mean that is shrunk towards its own average.
 IN_BASIS = CENSUS.replace(
     centering=CONTROL.centering.replace(log_level_spread=f32(-2.0)),
     eigenbasis=EIGENBASIS,
@@ -154,7 +154,7 @@ GREEDY = AGD(
         regularization=0.01,
     )
 )
-#: Less error is tolerated where there is less noise, so that no budget has all its steps rejected, or none.
+#: The tolerance falls with the noise, so that every budget has some of its steps rejected, but not all.
 ADADP = AdaDP(**logs(clip_norm=0.4, learning_rate=0.4), log_tolerance=f32([-4.0, -1.7]))
 HYFREE = HyFree(
     logit_probe_share=f32([1.0]),
@@ -175,7 +175,7 @@ class Case:
     """A protector and what is known of it: its queries, its accountants, and whether it uses its budget up.
 
     Without a protector it is the one that the hand-designed method of that name sets up for each budget. `slack` is the
-    share of the budget that a planner of shares may leave: a sampled price is inverted less closely.
+    share of the budget that may be left when planning by shares: a sampled price is inverted less accurately.
     """
 
     protector: object = None
@@ -194,11 +194,11 @@ class Case:
         return self.method(dataclasses.replace(budget, adjacency=self.adjacency), num_rows=N).replace(num_steps=STEPS)
 
 
-#: Accountants of fixed noise spread their schedule by a Renyi ledger, which holds by itself and is tested here; their
-#: envelopes are in privacy/test_envelope.py.
-#: Each property below holds for sampled protectors as for others, but for two. What a sampled query costs is no
-#: multiple of 1 / m^2, so constant noise is checked by its price; and a batch of drawn rows is no full gradient, so
-#: their limits without privacy are in test_samplers.py.
+#: Accountants of fixed noise divide their schedule by a Renyi ledger, which is valid by itself and is tested here;
+#: their envelopes are tested in privacy/test_envelope.py.
+#: All properties below hold for sampled protectors, too, except two. The cost of a sampled query is not a multiple of
+#: 1 / m^2, so constant noise is checked by its price; and a batch does not give the full gradient, so the limits of
+#: sampled protectors without privacy are in test_samplers.py.
 CASES = {
     "noisygd": Case(Stepwise(Decaying(jnp.log(f32([0.5])), f32([0.7])), sgd())),
     "noisygd, adam": Case(Stepwise(EVEN, ADAGRAD_LIKE)),
@@ -301,7 +301,7 @@ def of_length(protector, num_steps):
 
 
 def completed(name, case):
-    """The case with its method, where its protector is left to that, and of the length that every run here has."""
+    """The case with its method's protector where it has none, and with the number of steps of all runs here."""
     if case.protector is None:
         if name not in HAND_DESIGNED:
             raise KeyError(f"no method is called {name}; register its factory, import its file, or give a protector")
@@ -350,8 +350,8 @@ SECONDS = {
     "outpert": 1.8,
     "outpert_paper": 1.6,
 }
-#: What a property costs in multiples of that. The first seven read these runs, and share what they cost; the last two
-#: share a gradient.
+#: The cost of a property in multiples of that. The first seven read these runs and share their cost; the last two share
+#: a gradient.
 TIMES = {
     "budget": 0.2,
     "frozen": 0.2,
@@ -369,7 +369,7 @@ TIMES = {
     "gradients": 2.0,
     "differences": 2.0,
 }
-#: What a case cannot have, and why.
+#: Properties that a case cannot have, and why.
 EXCEPTIONS = {
     (
         "no steps",
@@ -390,14 +390,14 @@ EXCEPTIONS = {
 
 
 def kinds_of(name):
-    """What a case stands for: its class and whether that is run by networks, and how its rows are drawn."""
+    """The kinds that a case covers: its class and whether it has networks, and its sampler."""
     protector = CASES[name].protector
     places = [jax.tree_util.keystr(place) for place, _ in jax.tree_util.tree_leaves_with_path(protector)]
     return (type(protector), any("network" in place for place in places)), type(protector.sampler)
 
 
 def every_case(trait):
-    """Test a property on every case. Which of them are slow is decided by what they cost, and by nothing else."""
+    """Test a property on every case. Cases are marked slow only by their cost."""
     costs = {name: TIMES[trait] * SECONDS.get(name, 0.0) for name in CASES if (trait, name) not in EXCEPTIONS}
     cheapest = {kind: name for name in sorted(costs, key=costs.__getitem__, reverse=True) for kind in kinds_of(name)}
 
@@ -445,7 +445,7 @@ def single(name, parts=(STEPS,), budget=MIDDLE, seed=0, accountant=None):
 
 @functools.cache
 def grid(name, accountant=None):
-    """All budgets [3] x seeds [3], one run after the other by the same compilation."""
+    """All budgets [3] x seeds [3], one run at a time with the same compiled function."""
     runs = [
         single(name, budget=budget, seed=seed, accountant=accountant)
         for budget in range(len(BUDGETS))
@@ -499,7 +499,7 @@ def within_budget(name, accountant=None):
             # The conversion itself, without the clamp that `certify` may apply.
             assert planned.epsilon(total) <= budget.epsilon * (1 + 1e-9)
             if not CASES[name].exhausts:
-                assert total >= cap * (1 - CASES[name].slack)  # planners of shares leave nothing behind
+                assert total >= cap * (1 - CASES[name].slack)  # planning by shares leaves nothing unspent
 
 
 @every_case("budget")
@@ -507,7 +507,7 @@ def test_no_run_spends_more_than_its_budget_in_float64(name):
     within_budget(name)
 
 
-#: What runs under another accountant than the case's own cost on top of those.
+#: Additional cost of runs under another accountant than the case's own.
 OTHER_ACCOUNTANTS = {
     ("noisygd", "zcdp"): 0.3,
     ("noisygd", "rdp"): 0.3,
@@ -615,7 +615,7 @@ def test_it_asks_exactly_the_queries_and_mechanisms_it_declares(name):
 def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
     case, noise = CASES[name], Simulation(KEY)
     here, protector = setup_of(case, BUDGETS[2]), case.at(BUDGETS[2])
-    if isinstance(protector, AGD):  # steps of 10 pay where labels follow the features, and are rejected where not
+    if isinstance(protector, AGD):  # steps of 10 lower the loss only if labels depend on the features
         protector = protector.replace(**logs(max_step=200.0))
     ends, asked = [], []
     for rows in (ROWS, OTHER_ROWS):
@@ -908,18 +908,18 @@ def test_hyfree_changes_its_rate_by_what_a_probe_proves_and_not_by_its_noise():
     for doubt, low, high in ((2.0, 0.0, 0.05), (0.0, 0.7, 1.1)):
         change = _least_change(before - after, 2**0.5 * doubt, 2 * (before - 2 * here + after), 24**0.5 * doubt)
         assert low <= np.mean(np.asarray(change) != 0) < high
-    # A slope that is certain, and a curvature drowned in noise: the rate may still rise.
+    # An accurate slope and a curvature dominated by noise: the rate may still rise.
     assert float(_least_change(f32(1.0), f32(0.1), f32(-0.05), f32(0.2))) == pytest.approx(math.log(4.0))
     assert float(_least_change(f32(0.9), f32(0.1), f32(0.2), f32(0.2))) == pytest.approx(math.log(2.0), rel=1e-5)
     assert float(_least_change(f32(0.3), f32(0.1), f32(1.0), f32(0.2))) == pytest.approx(math.log(0.5), rel=1e-5)
     assert float(_least_change(f32(-0.3), f32(0.1), f32(1.0), f32(0.2))) == pytest.approx(-math.log(4.0))
-    for point in ((0.9, 0.1, 0.2, 0.2), (0.3, 0.1, 1.0, 0.2)):  # how well a probe is known has a derivative too
+    for point in ((0.9, 0.1, 0.2, 0.2), (0.3, 0.1, 1.0, 0.2)):  # the accuracy of a probe has a derivative, too
         check_grads(_least_change, tuple(map(f32, point)), order=1, modes=["rev"], rtol=2e-2)
         assert np.all(np.asarray(jax.grad(_least_change, (0, 1, 2, 3))(*map(f32, point))) != 0)
 
 
 def test_hyfrees_loss_bound_stays_within_what_the_oracle_takes():
-    """Beyond, the run would end, and when would tell of the losses, which were paid for as queries of their own."""
+    """Above it the run would end, at a step that depends on the losses, which are charged as separate queries."""
     protector = HYFREE.replace(**logs(loss_clip=2.0**41, loss_ratio=1e13), interval=1, num_steps=3)
     _, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)
     assert bool(ended.alive)
@@ -989,10 +989,10 @@ def meta(name):
     return protector, jax.jit(loss), gradient, steps
 
 
-#: A choice of step size is discrete: what only shapes its noise has no derivative, and tuning it needs a search. A rate
-#: that changes by the most that is allowed does not depend on how well its probe is known. Convexity that a ridge gives
-#: for nothing need not be bought, so its share says nothing; as published that share is a half. What has no ridge
-#: has the logarithm of nothing. A norm that neither scheduler nor projector reads has a price, and no other effect.
+#: A choice of step size is discrete: fields that only shape its noise have no derivative, and tuning them needs a
+#: search. A rate that changes by the maximum allowed does not depend on the accuracy of its probe. If the ridge already
+#: gives enough convexity, the share for it has no effect; as published that share is fixed at one half. Without a ridge
+#: its logarithm is minus infinity. A norm that neither scheduler nor projector reads has a price, and no other effect.
 SILENT = {
     "agd": [".log_selection_share", ".log_loss_clip"],
     "agd_gumbel": [".log_selection_share", ".log_loss_clip"],
