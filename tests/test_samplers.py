@@ -1,4 +1,4 @@
-"""Batches: who is drawn and how often, what a query then adds up, what it costs, and what may not be combined."""
+"""Batches: which rows are drawn and how often, what a query sums and costs, and combinations that are refused."""
 
 import functools
 import math
@@ -49,14 +49,14 @@ def setup(sampler, accountant="rdp", **changes):
     return here.replace(**changes)
 
 
-#: Every row is a unit vector of its own, so that a sum of rows lists its members.
+#: Every row is a different unit vector, so that a sum of rows lists its members.
 WHO = Rows(jnp.eye(N, dtype=jnp.float32), jnp.zeros(N, jnp.float32), jnp.ones(N, jnp.float32))
 QUIET = 1e-3
 
 
 @struct.dataclass
 class Reader(Protector):
-    """Asks for the same sum over and over, and keeps every answer: f32[d] of `init`, f32[T, ASKS, d] of the steps."""
+    """Asks for the same sum repeatedly and keeps every answer: f32[d] of `init`, f32[T, ASKS, d] of the steps."""
 
     noise_multiplier: jax.Array
     clip_norm: jax.Array
@@ -95,7 +95,7 @@ def read(sampler, rows=WHO, key=KEY, parts=(STEPS,), with_start=jit_start, with_
 
 
 def many(sampler):
-    """Who was in the batch of every ask: bool[RUNS, STEPS, ASKS, N]."""
+    """Which rows were in the batch of every ask: bool[RUNS, STEPS, ASKS, N]."""
     answers = jax.jit(jax.vmap(lambda key: read(sampler, key=key)[0].state[1]))(jax.random.split(KEY, RUNS))
     return members_of(answers)
 
@@ -240,7 +240,7 @@ def test_batches_of_an_epoch_are_disjoint_and_every_epoch_has_an_order_of_its_ow
     epochs = members[:, :, 0].reshape(-1, per_epoch, N)
     covered = epochs.sum(1)
     assert covered.max() == 1
-    assert np.all(covered.sum(1) == per_epoch * SIZE)  # 36 rows; the other 4 sit it out
+    assert np.all(covered.sum(1) == per_epoch * SIZE)  # 36 rows; the other 4 are left out
     # Null: independent uniform orders. Every row is as likely to be left out, and in every place as likely as another.
     assert frequency_p(covered == 0, 4 / N, N - 1) > LEVEL
     for place in range(per_epoch):
@@ -308,7 +308,7 @@ def release(sampler, rows=WHO, drawn=None, protector=None, **changes):
 
 
 def rubbish():
-    """Rows of four features in [0, 1]; line 0, which padding points at, holds huge numbers, and line 3 none at all."""
+    """Rows of four features in [0, 1]; line 0, which padding points at, holds huge numbers, and line 3 NaNs."""
     x = np.random.default_rng(1).random((N, 4)).astype(np.float32)
     x[0] = 1e15
     x[3, 1] = np.nan
@@ -372,7 +372,7 @@ def test_null_rows_are_drawn_as_others_are_and_contribute_nothing(sampler):
 
 
 class Scripted(HostNoise):
-    """Batches as given, and no noise."""
+    """Given batches, and no noise."""
 
     def __init__(self, batch):
         self.given, self.asked = batch, []
@@ -416,7 +416,7 @@ def fresh_ledger():
 
 # --------------------------------------------------------------------------------------------------------- refusals
 class Unread(RowSource):
-    """Rows that nobody may look at."""
+    """Rows that must not be read."""
 
     num_rows, num_features = 1000, 3
 

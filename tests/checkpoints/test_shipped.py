@@ -53,7 +53,7 @@ def test_cards_say_how_a_protector_was_made(name):
     assert {"seed", "seconds", "peak_memory_mib", "range", "budgets", "held_out", "versions"} <= card.keys()
 
 
-def test_the_first_floor_is_a_dozen_or_so_each_with_a_line():
+def test_the_wheel_has_about_a_dozen_checkpoints_each_with_a_line():
     first = checkpoint.first_floor()
     assert len(first) <= 16
     assert first == list(index(SHIPPED).about)
@@ -75,7 +75,7 @@ def test_every_source_is_spelled_in_one_way():
     assert not [name for name in checkpoint.names() if re.search(r"-\d\d\b", name)]  # mnist-46 for mnist-4,6
 
 
-def test_networks_know_the_constants_that_they_were_put_on():
+def test_networks_name_the_constants_that_they_extend():
     for name in checkpoint.names():
         card = checkpoint.load(name).card
         start = card["config"].get("warm_start") or ""

@@ -543,7 +543,7 @@ def test_create_and_show(tmp_path, capsys, unit):
     assert all(word in printed for word in ("ward", "add_remove", unit, run, "[bold]", "noisygd"))
 
 
-def test_release_asks_for_the_assertion_that_it_stands_for(book, capsys):
+def test_release_requires_the_assertion_that_no_query_was_answered(book, capsys):
     run = book.reserve(Cost(1.0), "noisygd")
     with sentence("add --no-query-was-answered"):
         Release(book.path, run, "its table was missing").run()

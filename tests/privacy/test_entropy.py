@@ -51,8 +51,7 @@ def test_a_release_draws_from_the_published_keystream_of_256_bits_of_the_operati
 
 
 def test_everything_a_release_draws_comes_from_that_stream(monkeypatch):
-    """Draws of every kind consume words of the stream, and Gumbel noise is minus the log of exponential noise from
-    it."""
+    """Draws of every kind consume words of the stream, and Gumbel noise is -log(-log) of uniforms from it."""
     monkeypatch.setattr(noise.secrets, "token_bytes", lambda size: bytes(range(size)))
     entropy = Entropy()
     words = entropy._generator.bit_generator

@@ -184,7 +184,7 @@ def test_side_queries_of_the_start_read_every_row():
         assert alone < both < alone + price(name, start, FULL) + 0.3
 
 
-def test_permutation_epochs_cost_their_dearest_steps():
+def test_permutation_epochs_cost_their_costliest_steps():
     sampler = PermutationEpochs(1000, 30400)
     answered = [query._replace(noise_multiplier=40.0 if query.step % 30 else 20.0) for query in trace(20, 150)]
     for name in ("gdp", "zcdp", "ctcdp", "pld", "rdp_all_orders"):

@@ -392,7 +392,7 @@ def test_what_a_batch_has_used_is_not_left_for_its_next_query():
     assert float(state.open_batch(True).left) == pytest.approx(0.5, rel=1e-5)
 
 
-def test_an_epoch_pays_what_its_dearest_batch_exceeds_the_dearest_before_it_by():
+def test_an_epoch_pays_only_what_its_costliest_batch_adds():
     state, spent = ledger(1.0), []
     for step, cost in enumerate((0.1, 0.05, 0.3, 0.2, 0.2, 0.1)):
         granted, state = state.open_batch(step % 3 == 0).charge_in_epoch(cost)

@@ -1,4 +1,4 @@
-"""Approximate minima perturbation: budgets add up, the output's noise hides how near a minimum is, and its limits."""
+"""Approximate minima perturbation: budgets add up, output noise hides the distance to the minimum, and limits."""
 
 import math
 
@@ -40,7 +40,7 @@ def query(output_share=0.1, tolerance=1e-4):
 
 
 class Scripted(Noise):
-    """Noise as given, call by call."""
+    """Scripted noise, one value per call."""
 
     def __init__(self, *draws):
         self._draws = iter(draws)
@@ -62,7 +62,7 @@ def test_epsilons_and_deltas_of_the_two_parts_add_up_to_the_budget(share, adjace
     assert first == pytest.approx(((1 - share) * EPSILON, (1 - share) * DELTA), rel=1e-5)
     made = inner.calibrate(adjacency)
     distance = float(asked.tolerance) * float(made.noise_scale) / float(made.convexity)
-    # The exact curve of the output's noise, at what the objective left over.
+    # The exact curve of the output's noise, at what the objective leaves of the budget.
     mu = 2 * distance / float(asked.output_scale(made))
     assert convert.gdp_delta(mu, share * EPSILON) <= share * DELTA
     assert convert.gdp_delta(mu * 1.01, share * EPSILON) > share * DELTA  # and not much more noise than that
@@ -88,7 +88,7 @@ def test_points_with_short_gradients_lie_within_what_the_noise_hides():
             if np.linalg.norm(noised.gradient(point, lines @ point)) <= tau:
                 farthest = max(farthest, float(jnp.linalg.norm(point - exact)))
     assert 0.1 * tau / float(convexity) < farthest <= tau / float(convexity)
-    # What answers carry on top is of that scale: one standard deviation of it in the first coordinate moves by it.
+    # The noise on answers has that scale: one standard deviation in the first coordinate moves the answer by it.
     rows = jax.tree.map(jnp.asarray, table())
     quiet, loud = (
         asked.answer(rows, Scripted(jnp.ones(D + 1), jnp.zeros(D + 1).at[0].set(size)), Adjacency.ZERO_OUT)

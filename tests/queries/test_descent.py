@@ -42,7 +42,7 @@ def query(model=Logistic(), start=(0.0, 0.0, 0.0), norm=1.0, ridge=0.0, step=1.0
 
 # --------------------------------------------------------------------------------------------------------- sensitivity
 def possible_rows(random):
-    """Rows that a table may hold: short, long, hostile, and with labels that are none."""
+    """Rows that a table may hold: short, long, hostile, and with invalid labels."""
     long = random.normal(size=(2, D)) * 100
     x = [*random.normal(size=(3, D)), *long, *-long, np.zeros(D), np.full(D, 1e18)]
     x += [np.full(D, 3e38), np.full(D, np.nan)]
@@ -52,7 +52,7 @@ def possible_rows(random):
 
 @functools.cache
 def tables(seed, adjacency):
-    """A table [first], and every neighbour of it that another row 0 makes, stacked."""
+    """A table [first] and its neighbours with another row 0, stacked."""
     random = np.random.default_rng(seed)
     x, y = possible_rows(random)
     picked = random.integers(0, len(y), N)
@@ -77,7 +77,7 @@ def arrive(query, stacked):
     return jax.lax.map(one, stacked)
 
 
-#: Model, ridge, step size, rounds, and the least share of the bound that some neighbour reaches.
+#: Model, ridge, step size, rounds, and the share of the bound that some neighbour must reach.
 SOLVES = {
     "one step": (Logistic(), 0.0, 1.0, 1, 0.7),
     "longest steps": (Logistic(), 0.0, 2.0, 12, 0.3),
@@ -147,7 +147,7 @@ def test_shrunk_rows_keep_their_direction_and_any_label_is_one():
 
 # --------------------------------------------------------------------------------------------------------------- noise
 def wide(count):
-    """A query over many coordinates that moves in none of them."""
+    """A query over many coordinates whose descent does not move."""
     return query(start=np.zeros(count), step=0.5, noise=1.7)
 
 
@@ -169,7 +169,7 @@ def test_answers_carry_noise_multiplier_times_sensitivity_and_a_release_lies_on_
         grid = source.grid * 2 ** math.ceil(math.log2(1.7 * adjacency.sensitivity_factor))  # as coarse as noise is wide
         steps = noise / grid
         assert np.array_equal(steps, np.rint(steps))
-        # Where descent arrives is rounded before the noise is: 0.4 of a step is gone.
+        # The end of the descent is rounded before noise is added: 0.4 of a step is lost.
         plain = bits[0].view(np.float64).ravel() * (float(f32(1.7)) * float(asked.bound) * adjacency.sensitivity_factor)
         assert np.array_equal(steps, np.rint(plain / grid))
     total = (noise**2).sum() / scale**2
@@ -285,7 +285,7 @@ def test_rows_that_stream_or_outnumber_n_are_refused_before_anything_is_reserved
 
 @struct.dataclass
 class Diverging(OutputPerturbation):
-    """A protector whose result is no number."""
+    """A protector whose result is NaN."""
 
     def finish(self, params, state, setup):
         return params / 0.0

@@ -67,7 +67,7 @@ def test_what_has_no_recipe_is_refused_with_a_reason(name, without, phrase):
         resolve.resolve(name, without)
 
 
-def test_a_checkpoint_that_nobody_trained_cannot_be_trained_again():
+def test_a_checkpoint_that_was_not_trained_cannot_be_trained_again():
     with pytest.raises(InputError, match="hand-designed method"):
         resolve.like("noisygd")
 

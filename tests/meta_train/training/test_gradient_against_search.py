@@ -76,7 +76,7 @@ def test_both_ways_improve_a_badly_set_start(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_better_of_both_ships_with_the_score_of_each_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
+def test_the_better_trial_ships_with_the_score_of_each_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
     config = dataclasses.replace(TINY, steps=4)
     whole = meta_train(config, tmp_path / "whole")
     card = checkpoint.load(whole).card

@@ -104,7 +104,7 @@ def test_shapes_are_the_range_on_the_card_and_what_ships_draws_batches_of_the_fi
 
 
 @pytest.mark.slow
-def test_a_training_takes_shapes_in_turns_and_judges_all_of_them(tmp_path, monkeypatch):
+def test_a_training_cycles_through_shapes_and_evaluates_all_of_them(tmp_path, monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     shapes = {"num_features": (3, 5), "num_classes": (4, 3), "sampling_rates": (0.5, 0.25)}
     drawn = {"source": "synthetic:classes:3", "model": "softmax:3", "log_signal": (3.0, 6.0), "num_steps": 5}
@@ -114,7 +114,7 @@ def test_a_training_takes_shapes_in_turns_and_judges_all_of_them(tmp_path, monke
     assert held_out["gains"]["tasks"] == 2
 
 
-def test_gains_are_paired_by_task_and_told_apart_by_band():
+def test_gains_are_paired_by_task_and_split_by_band():
     # A shape that is listed twice has the same held-out tasks, which count once.
     config = dataclasses.replace(CONFIG, num_features=(3, 3), eval_tasks=16, gain_rounds=2)
     start = starting_point(config)
@@ -134,7 +134,7 @@ def test_gains_are_paired_by_task_and_told_apart_by_band():
 
 
 @pytest.mark.slow
-def test_gains_on_a_mixture_are_told_apart_by_source_and_sum_up():
+def test_gains_on_a_mixture_are_split_by_source_and_sum_up():
     config = dataclasses.replace(
         CONFIG, source="breast_cancer+synthetic", num_features=(3, 40), eval_tasks=8, gain_rounds=2
     )
@@ -206,7 +206,7 @@ def one_up(state, step):
 
 
 @pytest.mark.parametrize("unseen", [None, (7, 9)])
-def test_what_unseen_classes_judge_they_did_not_choose(tmp_path, monkeypatch, unseen):
+def test_unseen_classes_are_not_used_for_selection(tmp_path, monkeypatch, unseen):
     monkeypatch.setattr("meta_train.training.gradients.compiled", lambda *_: one_up)
     monkeypatch.setattr("meta_train.training.loop.Evaluator", HarmEverywhere)
     config = dataclasses.replace(CONFIG, steps=2, unseen=unseen, **ALONG_DIRECTIONS)
