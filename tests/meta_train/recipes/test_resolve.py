@@ -58,7 +58,7 @@ def test_without_a_row_the_set_is_left_out_of_the_source_and_of_what_is_started_
         ("noisygd", None, "--recipe tuned --method noisygd"),
         ("universal", "california", "not made from california"),
         ("regression", "adult", "not made from adult"),
-        ("plain-adult", "adult", "nothing is left"),
+        ("plain-adult", "adult", "no source is left"),
         ("noisygd-tuned-svm-adult", "adult", "made from one set"),
     ],
 )

@@ -208,7 +208,7 @@ def test_drawn_columns_need_a_table_that_has_so_many():
     ("fields", "words"),
     [
         ({"protector": "nonprivate"}, "nothing to tune"),
-        ({"protector": "census"}, "no hand-designed method"),
+        ({"protector": "census"}, "not a hand-designed method"),
         ({"model": "forest"}, "unknown"),
         ({"method": "both", "constraint": "augmented_lagrangian"}, "cannot be compared"),
         ({"delta": 0.1}, "delta"),
