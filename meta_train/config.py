@@ -153,12 +153,14 @@ class MetaConfig:
             count = getattr(self, field)
             unit = BANDS if field in ("tasks", "eval_tasks") else 1
             if not isinstance(count, int) or count < 1 or count % unit:
-                raise InputError(f"{field} is {count!r}, but it counts; choose a positive multiple of {unit}.")
+                raise InputError(f"{field} is {count!r}, but it is a count; choose a positive multiple of {unit}.")
         if not isinstance(self.gain_rounds, int) or self.gain_rounds < 0:
-            raise InputError(f"gain_rounds is {self.gain_rounds!r}, but it counts; choose 0 or more.")
+            raise InputError(f"gain_rounds is {self.gain_rounds!r}, but it is a count; choose 0 or more.")
         for field in ("excess_floor", "ridge", *(() if self.damping is None else ("damping",))):
             if not 0 < getattr(self, field) < math.inf:
-                raise InputError(f"{field} is {getattr(self, field)!r}, but it must be a positive number; choose one.")
+                raise InputError(
+                    f"{field} is {getattr(self, field)!r}, but it has to be positive; choose a number above 0."
+                )
         if not 0 < self.delta < 1 / self.simulated_rows:
             raise InputError(
                 f"delta is {self.delta!r}, but a guarantee for {self.simulated_rows} simulated rows needs one above 0 "
@@ -166,22 +168,26 @@ class MetaConfig:
             )
         self._check_shape()
         if 0 < self.gain_rounds * self.eval_tasks * len(set(self.shapes)) < 2 * BANDS:
-            raise InputError(f"one task in a band has no standard error; choose eval_tasks from {2 * BANDS} up.")
+            raise InputError(
+                f"gains with a single task in a band have no standard error; choose at least {2 * BANDS} eval_tasks."
+            )
         if self.estimator == "evolution" and self.objective == "truncated":
             raise InputError(
-                "estimator 'evolution' compares whole runs of shaken protectors, and a segment would go on from runs "
-                "that were not shaken so; choose objective 'final'."
+                "estimator 'evolution' compares whole runs of perturbed protectors, and a segment would continue a run "
+                "without that perturbation; choose objective 'final'."
             )
         if self.fresh_rows and (self.objective != "final" or self.constraint == "soft"):
             raise InputError(
-                "fresh_rows is for runs that are scored where they end, and these are scored on their way; choose "
-                "objective 'final' and another constraint than 'soft'."
+                "fresh_rows is for runs that are scored at their end, and these are scored along the way; choose "
+                "objective 'final' and a constraint other than 'soft'."
             )
         if self.unseen is not None and not self.fresh_rows:
-            raise InputError("unseen classes are for runs that are scored on fresh_rows; set that, or leave them out.")
+            raise InputError(
+                "unseen classes need runs that are scored on fresh_rows; set fresh_rows, or leave unseen out."
+            )
         if self.method == "both" and self.constraint != "share":
             raise InputError(
-                f"constraint {self.constraint!r} is met by meta-gradients and unknown to random search, so the two "
+                f"constraint {self.constraint!r} is not supported by random search, so the two "
                 "cannot be compared; choose method 'gradient'."
             )
 
@@ -189,7 +195,7 @@ class MetaConfig:
         """Refuse fields that have the right type but an unusable value."""
         low, high = self.log_signal
         found = {
-            "name": (self.name != Path(self.name).name, "it names a file; leave out folders"),
+            "name": (self.name != Path(self.name).name, "it is a file name; leave out folders"),
             "num_features": (
                 self.num_features is not None and (not self.num_features or min(self.num_features) < 1),
                 "tasks need feature counts from 1 up; list some, or write null for the table's own columns",
@@ -197,7 +203,7 @@ class MetaConfig:
             "num_classes": (
                 self.num_classes is not None
                 and (len(self.num_classes) != len(self.num_features or ()) or min(self.num_classes) < 2),
-                "each of num_features has one, from 2 up; list as many",
+                "it needs one number, from 2 up, for each of num_features; list equally many",
             ),
             "sampling_rates": (
                 self.sampling_rates is not None
@@ -205,11 +211,11 @@ class MetaConfig:
                     len(self.sampling_rates) != len(self.num_features or ())
                     or not 0 < min(self.sampling_rates) <= max(self.sampling_rates) < 1
                 ),
-                "each of num_features has one, strictly between 0 and 1; list as many",
+                "it needs one rate, strictly between 0 and 1, for each of num_features; list equally many",
             ),
             "directions": (
                 self.directions is not None and self.num_features is not None,
-                "tasks with drawn columns have none in common; set num_features to null",
+                "tasks with drawn columns have no directions in common; set num_features to null",
             ),
             "log_signal": (not low < high, "it is a range; put the lower end first"),
             "curriculum": (
@@ -218,10 +224,13 @@ class MetaConfig:
                 "it is a share of the outer steps, above 0 and up to 1, with method 'gradient' and constraint 'share'; "
                 "choose these, or leave it out",
             ),
-            "learning_rate": (not 0 <= self.learning_rate < math.inf, "steps go downhill; choose a number from 0 up"),
+            "learning_rate": (
+                not 0 <= self.learning_rate < math.inf,
+                "steps have to go downhill; choose a number from 0 up",
+            ),
             "alternate": (
                 self.alternate is not None and min(self.alternate) < 1,
-                "each has its turns; choose counts",
+                "scheduler and projector need at least one update each; choose positive counts",
             ),
         }
         for field, (is_wrong, why) in found.items():

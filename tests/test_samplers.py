@@ -120,7 +120,7 @@ def members_of(answers):
 
 
 def lines_to_members(lines):
-    """i32[n, capacity] with -1 for none -> bool[n, N]; nobody is listed twice."""
+    """i32[n, capacity] with -1 for none -> bool[n, N]; no row is listed twice."""
     members = np.zeros((len(lines), N), int)
     for row, listed in zip(members, lines, strict=True):
         np.add.at(row, listed[listed >= 0], 1)

@@ -86,7 +86,7 @@ def test_with_a_huge_budget_two_classes_are_told_apart_as_least_squares_to_signs
 
 
 def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
-    """`l2p apply`, `l2p compare` and private tuning; unless told, `adassp` gets a fifth of these rows wrong."""
+    """`l2p apply`, `l2p compare` and private tuning; undeclared, `adassp` gets a fifth of these rows wrong."""
     rows = classes()
     names = [f"x{column}" for column in range(D)]
     lines = [",".join([*map(str, line), str(3 + 4 * int(label))]) for line, label in zip(rows.x, rows.y, strict=True)]

@@ -218,7 +218,7 @@ def test_classes_come_on_demand_where_tasks_are_drawn_with_any_number():
     assert isinstance(mixture, Mixture)
     first, second = mixture.parts
     assert (first.num_classes * first.parts, second.num_classes) == (12, 12)
-    with pytest.raises(InputError, match="not drawn with 3 classes"):
+    with pytest.raises(InputError, match="cannot be drawn with 3 classes"):
         families("synthetic")[0].with_num_classes(3)
 
 

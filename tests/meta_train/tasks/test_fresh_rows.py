@@ -105,7 +105,7 @@ def test_tasks_of_no_table_of_their_own_are_refused(source):
 
 @pytest.mark.parametrize("change", [{"objective": "truncated"}, {"constraint": "soft"}])
 def test_runs_that_are_scored_on_their_way_are_refused(change):
-    with pytest.raises(InputError, match="scored where they end"):
+    with pytest.raises(InputError, match="scored at their end"):
         MetaConfig("x", "noisygd", fresh_rows=True, **change)
     with pytest.raises(InputError, match="scored on fresh_rows"):
         MetaConfig("x", "noisygd", unseen=(7, 9))
