@@ -307,7 +307,7 @@ def release(sampler, rows=WHO, drawn=None, protector=None, **changes):
     return drawn, current
 
 
-def rubbish():
+def garbage_rows():
     """Rows of four features in [0, 1]; line 0, which padding points at, holds huge numbers, and line 3 NaNs."""
     x = np.random.default_rng(1).random((N, 4)).astype(np.float32)
     x[0] = 1e15
@@ -317,7 +317,7 @@ def rubbish():
 
 def naive_sums(lines, clip=1.0):
     """f64[n, 4], the sum over drawn lines i32[n, capacity], clipped and without null rows, one line at a time."""
-    x = np.asarray(rubbish().x, float)
+    x = np.asarray(garbage_rows().x, float)
     sums = np.zeros((len(lines), x.shape[1]))
     for total, listed in zip(sums, lines, strict=True):
         for line in listed[listed >= 0]:
@@ -329,7 +329,7 @@ def naive_sums(lines, clip=1.0):
 @SAMPLERS
 @pytest.mark.parametrize("block", [None, 7, 16, 100])
 def test_a_release_adds_up_the_drawn_rows_and_no_padding(sampler, block):
-    rows = rubbish() if block is None else ArraySource(jax.tree.map(np.asarray, rubbish()), block)
+    rows = garbage_rows() if block is None else ArraySource(jax.tree.map(np.asarray, garbage_rows()), block)
     drawn = drawn_for(sampler, 4, num_steps=4)
     _, current = release(sampler, rows, drawn)
     whole, answers = current.state
@@ -347,7 +347,7 @@ def test_a_simulation_adds_up_the_rows_that_it_drew(sampler):
     # The same key draws the same lines of any table of N rows: unit vectors tell which.
     seen = members_of(read(sampler)[0].state[1])
     lines = np.where(seen, np.arange(N), -1).reshape(-1, N)
-    answers = np.asarray(read(sampler, rubbish())[0].state[1]).reshape(-1, 4)
+    answers = np.asarray(read(sampler, garbage_rows())[0].state[1]).reshape(-1, 4)
     np.testing.assert_allclose(answers, naive_sums(lines), atol=20 * QUIET)
 
 

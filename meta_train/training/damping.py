@@ -19,7 +19,7 @@ from l2p.protector import Protector, State
 
 
 @jax.custom_vjp
-def clip_on_the_way_back(tree: Any, limit: float) -> Any:
+def clip_cotangent(tree: Any, limit: float) -> Any:
     """The identity, whose cotangent is clipped to L2 norm `limit` over all its leaves."""
     del limit
     return tree
@@ -42,7 +42,7 @@ def _backward(limit: float, cotangent: Any) -> tuple[Any, None]:
     return jax.tree.map(clip, cotangent), None
 
 
-clip_on_the_way_back.defvjp(_forward, _backward)
+clip_cotangent.defvjp(_forward, _backward)
 
 
 @struct.dataclass
@@ -76,7 +76,7 @@ class Damped(Protector):
         return self.inner.view(state)
 
     def step(self, params: jax.Array, state: State, oracle: Oracle) -> tuple[jax.Array, State]:
-        params, state = clip_on_the_way_back((params, state), self.limit)
+        params, state = clip_cotangent((params, state), self.limit)
         return self.inner.step(params, state, oracle)
 
     def finish(self, params: jax.Array, state: State, setup: Setup) -> jax.Array:

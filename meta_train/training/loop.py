@@ -58,7 +58,7 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
         (out / "state").absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=2)
     ) as saved:
         first, seconds, state, best = _restore(saved, state, best)
-        _forget_after(out / "log.jsonl", first)
+        _drop_lines_after(out / "log.jsonl", first)
         update = method.compiled(config, train, start)
         evaluator = Evaluator(config, held_out, start)
         began = time.monotonic() - seconds
@@ -106,7 +106,7 @@ def _restore(saved: ocp.CheckpointManager, state: Any, best: Any) -> tuple[int, 
     return step, float(restored["seconds"]), _unleave(state, restored["state"]), _unleave(best, restored["best"])
 
 
-def _forget_after(log: Path, step: int) -> None:
+def _drop_lines_after(log: Path, step: int) -> None:
     """Drop lines of steps that an interrupted training logged but did not save: they will be repeated."""
     if log.exists():
         kept = [line for line in log.read_text().splitlines() if json.loads(line)["step"] < step]

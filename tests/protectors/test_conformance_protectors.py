@@ -81,7 +81,7 @@ def logs(**values):
     return {f"log_{name}": jnp.log(f32([value])) for name, value in values.items()}
 
 
-def shaken(tree, size=0.1):
+def perturbed(tree, size=0.1):
     """The same tree with noise on every leaf, so that zero-initialised heads have an effect."""
     leaves, structure = jax.tree.flatten(tree)
     keys = jax.random.split(jax.random.key(17), len(leaves))
@@ -92,7 +92,7 @@ def shaken(tree, size=0.1):
 
 def spender(factor):
     """An LSTM scheduler that asks for about `factor` times the even price."""
-    network = shaken(LSTMScheduler.create(KEY, 1.0).network)
+    network = perturbed(LSTMScheduler.create(KEY, 1.0).network)
     network["head"]["bias"] = f32([-0.5 * math.log(factor)])
     return LSTMScheduler(network, jnp.log(f32(1.0)))
 
@@ -113,10 +113,10 @@ CONTROL = Stepwise(
 )
 NORM = NormQuery(f32([-2.0]), jnp.log(f32(1.0)))
 CENSUS = CONTROL.replace(
-    scheduler=SHARES.replace(network=shaken(init_mlp(KEY, (2, 8, 2)))),
+    scheduler=SHARES.replace(network=perturbed(init_mlp(KEY, (2, 8, 2)))),
     projector=CONTROL.projector.replace(
-        tensor_network=shaken(init_mlp(KEY, (2, 8, 6))),
-        coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS - 1, 8, 6))),
+        tensor_network=perturbed(init_mlp(KEY, (2, 8, 6))),
+        coordinate_network=perturbed(init_mlp(KEY, (COORDINATE_INPUTS - 1, 8, 6))),
     ),
 )
 LENGTH = RowLength(f32([-3.0]), f32(1.5))
@@ -125,10 +125,10 @@ EIGENBASIS = Eigenbasis(f32([-1.5]), f32([-0.3]), f32([0.2]), f32(1.5))
 IN_BASIS = CENSUS.replace(
     centering=CONTROL.centering.replace(log_level_spread=f32(-2.0)),
     eigenbasis=EIGENBASIS,
-    scheduler=SHARES.replace(network=shaken(init_mlp(KEY, (3, 8, 2)))),
+    scheduler=SHARES.replace(network=perturbed(init_mlp(KEY, (3, 8, 2)))),
     projector=CENSUS.projector.replace(
-        tensor_network=shaken(init_mlp(KEY, (TENSOR_INPUTS, 8, 6))),
-        coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS, 8, 6))),
+        tensor_network=perturbed(init_mlp(KEY, (TENSOR_INPUTS, 8, 6))),
+        coordinate_network=perturbed(init_mlp(KEY, (COORDINATE_INPUTS, 8, 6))),
     ),
 )
 #: Two directions of three features.
@@ -142,7 +142,7 @@ ALONG = CONTROL.replace(
         f32([-2.0]),
     ),
 )
-LSTM = LSTMProjector(shaken(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
+LSTM = LSTMProjector(perturbed(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
 GREEDY = AGD(
     **logs(
         gradient_share=0.08,
@@ -720,7 +720,7 @@ def test_hyper_parameters_budgets_seeds_and_table_sizes_share_one_trace(name):
 
     jitted, here = jax.jit(counted), setup_of(case)
     jitted.lower(case.protector, ZERO, ROWS, here, KEY)
-    jitted.lower(shaken(case.protector), ZERO + 1, OTHER_ROWS, here, jax.random.key(99))
+    jitted.lower(perturbed(case.protector), ZERO + 1, OTHER_ROWS, here, jax.random.key(99))
     jitted.lower(case.protector, ZERO, ROWS, setup_of(case, BUDGETS[0], num_rows=f32(7)), KEY)
     assert count == 1
     jitted.lower(of_length(case.protector, 2), ZERO, ROWS, here, KEY)

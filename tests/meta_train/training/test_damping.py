@@ -12,7 +12,7 @@ from l2p.protectors import Decaying, Optax, Stepwise
 from l2p.run import run
 from l2p.simulate import mean_loss
 from l2p.task import Rows
-from meta_train.training.damping import clip_on_the_way_back, damped
+from meta_train.training.damping import clip_cotangent, damped
 
 MODEL, N, D, STEPS = MODELS["mlp"], 200, 4, 40
 
@@ -70,7 +70,7 @@ def test_through_chaos_only_damped_gradients_say_that_steps_are_too_long(slopes)
 
 def test_a_cotangent_is_clipped_over_all_leaves_and_nothing_else():
     tree = {"a": jnp.ones(3), "count": jnp.array(2), "b": jnp.ones(())}
-    value, back = jax.vjp(lambda tree: clip_on_the_way_back(tree, 2.0), tree)
+    value, back = jax.vjp(lambda tree: clip_cotangent(tree, 2.0), tree)
     chex.assert_trees_all_equal(value, tree)
     (small,) = back({"a": jnp.full(3, 0.5), "count": np.zeros((), jax.dtypes.float0), "b": jnp.array(1.0)})
     np.testing.assert_allclose(small["a"], 0.5)
