@@ -228,8 +228,8 @@ def starting_point(config: MetaConfig) -> Protector:
         start = BUILDERS[config.protector](jax.random.key(config.seed))
     else:
         raise InputError(
-            f"no starting point {config.protector!r}; choose one of {', '.join(BUILDERS)}, or set coefficients "
-            f"to start from a hand-designed method: {', '.join(HAND_DESIGNED)}."
+            f"there is no starting point {config.protector!r}; choose one of {', '.join(BUILDERS)}, or set "
+            f"coefficients to start from a hand-designed method: {', '.join(HAND_DESIGNED)}."
         )
     if isinstance(start, Stepwise) and not config.find_model().has_intercept:
         # Rows are not centred then, so the parameters of the mean's query would ship untrained.
@@ -271,7 +271,7 @@ def _lifted(config: MetaConfig) -> Protector:
     assert config.coefficients is not None
     if config.protector not in HAND_DESIGNED:
         raise InputError(
-            f"protector {config.protector!r} is not a hand-designed method, so there are no constants to tune; "
+            f"protector {config.protector!r} is not a hand-designed method, and only these take coefficients; "
             f"choose one of {', '.join(HAND_DESIGNED)}, or leave out coefficients."
         )
     method = HAND_DESIGNED[config.protector]
