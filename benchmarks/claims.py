@@ -1,14 +1,13 @@
-"""Two claims of Hong et al. (2021), put to the test on IPUMS-BR at epsilon 0.05, delta 1e-8, over 20 seeds.
+"""Tests of two claims of Hong et al. (2021) on IPUMS-BR at epsilon 0.05, delta 1e-8, over 20 seeds.
 
     python benchmarks/claims.py [--out FOLDER]
 
-"A decaying sigma is preferred": `noisygd:tuned`, all else as tuned on Adult, with the rate at which its spending grows
-set to constants from noise that rises to noise that falls; and the noise that `paper-adult` and `plain-adult` have
-learned.
+"A decaying sigma is preferred": `noisygd:tuned` as tuned on Adult, except that the growth rate of its spending is set
+to constants from rising to falling noise; and the noise that `paper-adult` and `plain-adult` have learned.
 
 "The projector denoises": at every step of `paper-adult`, how close its update direction is to the gradient without
-noise, beside the noised gradient itself and beside an exponential average of the noised gradients so far, which needs
-no learning. These are looks at private rows from outside any guarantee: simulations.
+noise, compared with the noised gradient itself and with an exponential average of the noised gradients so far, which
+needs no learning. This reads private rows without any guarantee: these are simulations.
 
 Prints tables; with --out also writes claims.png. Needs the IPUMS-BR data set (`L2P_DATA_DIR`, or a download).
 """
@@ -52,7 +51,7 @@ SPANS = ((1, 1), (2, 5), (6, 10), (11, 20), (21, 50), (1, 50))
 
 @struct.dataclass
 class WatchedState:
-    """What `Watched` keeps: params f32[p] before the last step, and the state of the protector it watches."""
+    """State of `Watched`: params f32[p] before the last step, and the inner protector's state."""
 
     before: jax.Array
     inner: Any
@@ -60,7 +59,7 @@ class WatchedState:
 
 @struct.dataclass
 class Watched(Protector):
-    """`inner` unchanged, whose `finish` tells of the last step: f32[3, p] of params before, after, and what came back.
+    """`inner` unchanged, except that `finish` returns the last step: f32[3, p] of params before, after, and the answer.
 
     Only for protectors that neither centre nor average: their params are those for raw rows.
     """
@@ -81,7 +80,7 @@ class Watched(Protector):
 
 
 def compare_rates(ready: Ready, rows: Rows, seeds: Sequence[int]) -> tuple[dict[float, list[np.ndarray]], np.ndarray]:
-    """By rate: train loss and test accuracy f[S], noise multipliers f[T]; and the learned rate, which is the last."""
+    """By rate: train loss and test accuracy f[S], noise multipliers f[T]. The last rate is the learned one."""
     learned = ready.protector.scheduler.rate
     rates = [*RATES, float(value(learned, ready.setup.log_signal))]
     protectors = [
@@ -112,7 +111,7 @@ def learned_noise(ready: Ready, rows: Rows, seeds: Sequence[int]) -> tuple[np.nd
 def directions(ready: Ready, rows: Rows, seeds: Sequence[int]) -> dict[str, np.ndarray]:
     """Vectors f[S, T, p] at every step, NaN once a run has ended.
 
-    `noised`, what the projector sees; `average`, the exponential average of those so far; `projector`, its update with
+    `noised`, the projector's input; `average`, the exponential average of those so far; `projector`, its update with
     the sign of a gradient; `clipped`, the gradient that was noised; `loss`, the gradient of the mean loss.
     """
     inner = ready.protector
@@ -152,7 +151,7 @@ def cosine(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def relative_error(found: np.ndarray, truth: np.ndarray, scaled: bool) -> np.ndarray:
-    """f[S, T], length of what `found` is off by over that of `truth`; `scaled` by the best constant of each run."""
+    """f[S, T], length of the error of `found` over that of `truth`; `scaled` by the best constant for each run."""
     scale = np.nansum(found * truth, (1, 2)) / np.nansum(np.square(found), (1, 2)) if scaled else np.ones(len(found))
     return np.linalg.norm(scale[:, None, None] * found - truth, axis=-1) / np.linalg.norm(truth, axis=-1)
 
@@ -239,7 +238,7 @@ def said(values: np.ndarray, digits: int) -> str:
 
 
 def main(out: Path | None = None) -> None:
-    """Both claims.
+    """Test the two claims.
 
     Args:
       out: folder for the figure.

@@ -1,4 +1,4 @@
-"""Private training in one call: what it refuses, what it certifies, and the noise that a release carries."""
+"""Private training in one call: its refusals, its certificates, and the noise of a release."""
 
 import csv
 import dataclasses
@@ -39,7 +39,7 @@ NUM_ROWS, NUM_FEATURES = 2000, 4
 
 
 def table(num_rows=NUM_ROWS, seed=0):
-    """Rows whose label a line through the features decides."""
+    """Rows whose label is decided by a linear function of the features."""
     x = np.random.default_rng(seed).uniform(size=(num_rows, NUM_FEATURES)).astype(np.float32)
     y = (x @ np.array([3, -2, 1, 0]) > 1).astype(np.float32)
     return Rows(x, y, np.ones(num_rows, np.float32))
@@ -51,7 +51,7 @@ def accuracy(result, rows):
 
 @struct.dataclass
 class Echo(Protector):
-    """Releases the noised gradient sum at zero, and keeps on asking for it."""
+    """Releases the noised gradient sum at zero, and asks for it in every step."""
 
     noise_multiplier: jax.Array
     clip_norm: jax.Array
@@ -113,7 +113,7 @@ def test_a_releases_noise_has_the_scale_its_card_states(adjacency):
     assert results[0].card.events == [{"steps": [1, 1], "queries": [["gaussian", multiplier]]}]
     assert noise.std() == pytest.approx(sigma, rel=0.05)
     assert scipy.stats.kstest(noise / sigma, "norm").pvalue > 1e-6
-    # Power: noise 15 % too small or too large is told apart; in 200 simulated trials p stayed below 4e-7, against a
+    # Power: noise 15 % too small or too large is detected; in 200 simulated trials p stayed below 4e-7, against a
     # threshold of 1e-3 here. The thresholds are far apart because a release's noise cannot be fixed by a seed.
     for factor in (0.85, 1 / 0.85):
         assert scipy.stats.kstest(noise * factor / sigma, "norm").pvalue < 1e-3
@@ -177,7 +177,7 @@ def test_a_checkpoint_brings_its_accountant_sources_and_range(tmp_path):
     assert any("adult" in sentence for sentence in result.card.not_private)
 
 
-def test_outside_its_range_a_protector_is_stood_in_for_by_the_control_it_was_made_from(tmp_path, monkeypatch):
+def test_outside_its_range_the_control_runs_in_place_of_a_protector(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
     wide, narrow = ({"num_features": ends, "log_signal": [0.7, 8.7]} for ends in ([2, 9], [24, 104]))
     start = BUILDERS["control"](jax.random.key(0))
@@ -197,12 +197,12 @@ def test_outside_its_range_a_protector_is_stood_in_for_by_the_control_it_was_mad
     np.testing.assert_array_equal(result.params, params)
     assert (result.card.protector["name"], result.card.protector["sha256"]) == ("control-mine", control.sha256)
     assert result.card.warnings == ["mine was not trained for this range; its control control-mine runs instead."]
-    # Inside its range it runs itself; and so it does where the control has changed since, its card apart.
+    # Inside its range it runs itself, also if only the control's card has changed.
     checkpoint.save(start, tmp_path / "control-mine.safetensors", {"sources": ["adult"], "range": wide, "more": 1})
     assert l2p.private_train(table(), "mine", BUDGET, key=key).card.protector["name"] == "control-mine"
     checkpoint.save(louder, path, card | {"range": wide})
     assert not np.array_equal(l2p.private_train(table(), "mine", BUDGET, key=key).params, params)
-    # A control has no networks to do without, so it runs itself everywhere.
+    # A control has no networks, so it runs itself everywhere.
     checkpoint.save(louder, tmp_path / "control-other.safetensors", card | {"range": narrow})
     other = l2p.private_train(table(), "control-other", BUDGET, key=key)
     assert other.card.protector["name"] == "control-other"
@@ -220,7 +220,7 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
     here = float(set_up(resolve("control-mine", BUDGET, "logistic"), BUDGET, Logistic(), 4, 100)[2].log_signal)
 
     def names(mean, error, edge, **by_source):
-        """Who runs, with a gain of `mean` up to log(mu N) = `edge` and none from there; on single sources, others."""
+        """What runs with a gain of `mean` up to log(mu N) = `edge` and none above; by source, other gains."""
         gains = {"log_signal": [0.0, edge, 9.0], "mean": [mean, 0.0], "standard_error": [error, 0.01]}
         gains["by_source"] = {
             name: {"mean": [m, 0.0], "standard_error": [e, 0.01]} for name, (m, e) in by_source.items()
@@ -358,7 +358,7 @@ def test_the_trace_has_one_line_per_granted_query(tmp_path):
 
 # ------------------------------------------------------------------------------------------------------------ batches
 def centred(sampler, **fields):
-    """DP-SGD on batches, with a private mean of all rows bought first."""
+    """DP-SGD on batches, after a query for the mean of all rows."""
     centering = BUILDERS["control"](jax.random.key(0)).centering
     return dataclasses.replace(HAND_DESIGNED["noisygd"](BUDGET), sampler=sampler, centering=centering, **fields)
 
@@ -404,7 +404,7 @@ def test_under_add_remove_n_is_declared_and_never_read_off_the_table():
     cards = [l2p.private_train(table(rows), "noisygd", budget, num_rows=2000).card for rows in (2000, 1999)]
     assert [card.num_rows for card in cards] == [2000, 2000]
     assert any("N as it was declared" in sentence for sentence in cards[0].not_private)
-    # A simulation protects nobody, but its card is printed like any other.
+    # A simulation has no guarantee, but its card is printed like any other.
     with pytest.raises(InputError, match="pass num_rows"):
         l2p.private_train(table(), "noisygd", budget, key=jax.random.key(0))
 
@@ -440,7 +440,7 @@ def test_a_declared_number_of_rows_is_also_the_samplers(num_rows, tmp_path):
     budget, protector = Budget(2.0, 1e-6, Adjacency.REPLACE_ONE), centred(FixedSize(100, NUM_ROWS), num_steps=5)
     if num_rows is None:
         card = l2p.private_train(table(), protector, budget).card
-        assert read_card(card, tmp_path) == card  # a card that could not be read again would be worth nothing
+        assert read_card(card, tmp_path) == card  # a card has to be readable again
     else:
         with pytest.raises(InputError, match=f"set up for 2000 rows, but the table has {num_rows}"):
             l2p.private_train(table(), protector, budget, num_rows=num_rows)
@@ -469,7 +469,7 @@ def test_a_privacy_loss_distribution_is_refused_where_noise_depends_on_answers()
 
 
 class Unread(RowSource):
-    """Rows that nobody may look at."""
+    """Rows that must not be read."""
 
     num_rows, num_features = NUM_ROWS, NUM_FEATURES
 
@@ -500,7 +500,7 @@ def test_a_run_is_reserved_in_its_ledger_and_settled(tmp_path):
         "limit": book.limit.amount,
     }
     assert read_card(card, tmp_path) == card
-    # One more of the same does not fit, and is told before it reads a row; a smaller one does.
+    # Another run of this size does not fit and is refused before it reads a row; a smaller one fits.
     with pytest.raises(InputError, match="it must not start"):
         l2p.private_train(Unread(), "noisygd", Budget(3.0, 1e-6), ledger=book)
     second = l2p.private_train(table(), "noisygd", Budget(1.0, 1e-6), ledger=book).card

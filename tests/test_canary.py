@@ -1,6 +1,6 @@
 """Nothing private in a message of the command line: bad tables and wrong options of every command that takes a file.
 
-Canaries in a table are searched for in all that a run prints, warns of and writes.
+Everything that a run prints, warns and writes is searched for canaries in its table.
 """
 
 import json
@@ -22,7 +22,7 @@ FIRST_KIND = ["no header, words", "words in a feature", "labels", "NaN", "ragged
 
 @pytest.fixture
 def given(tmp_path):
-    """Writes a table, and gives the options of an `apply` on it that is right in all else."""
+    """Writes a table; returns the options of an `apply` on it that are otherwise valid."""
     folder, count = tmp_path / "given", iter(range(10**6))
     folder.mkdir()
     (folder / "bounds.json").write_text(json.dumps(BOUNDS))
@@ -104,7 +104,7 @@ def test_good_runs_say_nothing_private(given, left, capfd):
     for args in runs:
         code, text = observed(lambda args=args: main(args), left)
         assert (code, leaks(text)) == (0, []), args
-    assert leaks("".join(capfd.readouterr())) == []  # of XLA itself, below Python's streams
+    assert leaks("".join(capfd.readouterr())) == []  # output of XLA itself, below Python's streams
     assert {"metrics.json", "card.html", "model.safetensors"} <= {path.name for path in left.rglob("*")}
 
 
@@ -121,7 +121,7 @@ def test_a_bad_table_is_refused_without_a_word_of_it(given, left, name):
 
 
 @pytest.mark.parametrize("name", NULLED)
-def test_rows_counted_as_null_are_not_told(given, left, name):
+def test_rows_counted_as_null_are_not_reported(given, left, name):
     table = given(BAD[name])
     code, text = observed(lambda: main(words(left, table, on_invalid="null", test=table)), left)
     assert (code, leaks(text)) == (0, [])
@@ -182,7 +182,7 @@ def test_a_table_given_for_another_file_is_not_quoted(given, left):
         refused(["leaderboard", path], left)
 
 
-#: A column beside those that were declared; with --test it is not looked at.
+#: A column that was not declared; with --test it is ignored.
 WIDER = "\n".join([HEADER + ",weight", *(f"{line},{NUMBER}" for line in lines_of())])
 WRONG = {
     "a target with a typo": ({"target": "readmitt"}, "did you mean 'readmit'?"),

@@ -1,4 +1,4 @@
-"""The command line: what it writes, and that bad input costs one sentence and nothing else."""
+"""The command line: what it writes, and that bad input gives one sentence and spends nothing."""
 
 import csv
 import dataclasses
@@ -31,11 +31,11 @@ from l2p.protectors import HAND_DESIGNED
 from meta_train.training.starting_points import BUILDERS
 
 NUM_ROWS = 1500
-SECRET = 61.0625  # a cell of every table below; no message may quote it
+SECRET = 61.0625  # a cell of every table below that no message may quote
 
 
 def write_table(path, label=(0, 1), columns=("age", "dose", "readmit"), spoil=()):
-    """A table whose label its features decide; `spoil` is (row, column, text) to put in."""
+    """A table whose label depends on its features; `spoil` is a list of (row, column, text) to insert."""
     rng = np.random.default_rng(0)
     age, dose = rng.uniform(0, 120, NUM_ROWS), rng.uniform(-1, 1, NUM_ROWS)
     age[0] = SECRET
@@ -68,7 +68,7 @@ def apply(options):
 
 @pytest.fixture
 def refused(capsys, monkeypatch):
-    """Runs a command line that must be refused before a query is asked, and gives its sentence."""
+    """Runs a command line that must be refused before a query is asked; returns its sentence."""
 
     def refuse(run, *args):
         with monkeypatch.context() as patch:
@@ -135,7 +135,7 @@ def test_a_seed_reproduces_a_run_that_is_no_release(options, tmp_path, capsys):
     assert not Card.from_json(tmp_path / "a" / "card.json").private_release
 
 
-def test_a_result_that_is_paid_for_is_written_elsewhere_if_its_folder_is_gone(options, tmp_path, capsys, monkeypatch):
+def test_a_charged_result_is_written_elsewhere_if_its_folder_is_gone(options, tmp_path, capsys, monkeypatch):
     release = api.private_train
 
     def then_spoil(*args, **kwargs):
@@ -378,7 +378,7 @@ def test_account_agrees_with_the_card_and_with_an_independent_library(options, c
     printed = capsys.readouterr().out
     assert "the card holds" in printed
     independent = float(printed.split("dp-accounting: epsilon ")[1].split()[0])
-    # All but ctcdp's own simple conversion are as tight as dp-accounting; a run of AGD may leave a little unspent.
+    # All except ctcdp's simple conversion are as tight as dp-accounting; a run of AGD may leave a little unspent.
     assert (0.8 if accountant == "ctcdp" or protector == "agd" else 0.999) * 2 < independent <= 2 * (1 + 1e-6)
 
 
@@ -406,7 +406,7 @@ def test_account_refuses_what_is_no_card(options, refused):
 
 
 def shown(path, capsys):
-    """What `l2p ledger show` says."""
+    """The output of `l2p ledger show`."""
     capsys.readouterr()
     assert main(["ledger", "show", str(path), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -422,7 +422,7 @@ def assert_says_what_stays(said, run, path):
 def test_ctrl_c_says_that_the_reservation_stays_and_how_to_look_at_it(options, tmp_path, capsys):
     path = tmp_path / "ward.book"
     assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
-    # What follows the reservation has no end, so that the signal cannot come too late; JAX computes all the while, in
+    # After the reservation the run never ends, so that the signal cannot come too late; meanwhile JAX computes in
     # threads that Python would wait for or crash on.
     code = """
 import time, jax
@@ -437,7 +437,7 @@ cli.run_process()
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},  # a read from it was once seen to hang
+        env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},  # reading from it once hung
     )
     watch = threading.Timer(300, process.kill)
     watch.start()
@@ -452,7 +452,7 @@ cli.run_process()
     assert (process.returncode, out) == (130, "")
     (run,) = shown(path, capsys)["runs"]
     assert run["state"] == "reserved"
-    *before, said = err.splitlines()  # XLA may have said something of its cache before
+    *before, said = err.splitlines()  # XLA may have printed something about its cache before
     assert not any("Traceback" in line or "Interrupted" in line for line in before)
     assert_says_what_stays(said, run, path)
 
@@ -501,7 +501,7 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
     assert "a ledger cannot count it" in refused(apply, second | {"--seed": "3", "--out": str(tmp_path / "c")})
     assert "no theorem" not in refused(
         apply, second | {"--protector": "dpsgd", "--out": str(tmp_path / "d")}
-    )  # has one, but none that adds up to mu^2
+    )  # has an accountant, but none that adds up mu^2
     assert shown(path, capsys) == facts
 
     with monkeypatch.context() as patch:

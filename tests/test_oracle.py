@@ -1,4 +1,4 @@
-"""The door: it charges before it answers, opens once per ask, and a refusal ends the run."""
+"""The oracle: it charges before it answers, answers once per ask, and a refusal ends the run."""
 
 import functools
 import math
@@ -56,7 +56,7 @@ def even(count, accountant=None):
 
 @struct.dataclass
 class Script(Protector):
-    """Asks for feature sums at written-down noise multipliers f32[num_steps, q]; params add up what was answered."""
+    """Asks for feature sums at given noise multipliers f32[num_steps, q]; params add up the answers."""
 
     multipliers: jax.Array
     first: jax.Array | None = None
@@ -92,8 +92,8 @@ def opened(rows=ROWS, ledger=None, **changes):
 
 # ---------------------------------------------------------------------------------------------- rule 1: charge, answer
 def test_a_solve_by_a_protector_of_sums_is_refused_whatever_the_number_of_rows():
-    # Refused by what the protector says of itself, before anything runs: a refusal that depends on the number of rows
-    # would tell it where it is private.
+    # Refused by what the protector declares, before anything runs: a refusal that depended on the number of rows would
+    # reveal it where it is private.
     solve = Descent(Logistic(), jnp.zeros(3), *map(jnp.float32, (1.0, 0.1, 1.0, 60.0, 5.0)))
     for count in (60, 61):
         rows = Rows(jnp.ones((count, 2)), jnp.ones(count), jnp.ones(count))
@@ -175,7 +175,7 @@ def test_a_refused_selection_is_the_integer_zero():
 def test_the_step_that_sees_a_refusal_moves_nothing_but_what_it_was_granted_stays_paid():
     cost = even(8)
     multipliers = np.full((STEPS, 2), cost)
-    multipliers[2, 1] = 1e-3  # too dear, after the first ask of its step was granted
+    multipliers[2, 1] = 1e-3  # too expensive, after the first ask of its step was granted
     params, ended, (first, later), _ = simulate(script(multipliers), ZERO, ROWS, setup(), KEY)
     before, _, _, _ = simulate(script(multipliers[:2]), ZERO, ROWS, setup(), KEY)
     assert np.array_equal(params, before)
@@ -330,7 +330,7 @@ def test_no_scheduler_gets_past_the_budget_or_past_a_number_that_is_none(name):
     assert granted[1].all()
     assert np.all(np.isfinite(params[2:]))
     kinds = granted.reshape(count, -1).sum(1)
-    assert len(np.unique(kinds)) > 6  # runs that stopped early, late and never
+    assert len(np.unique(kinds)) > 6  # some runs stopped early, some late, some never
 
 
 @pytest.mark.parametrize("clip", [math.nan, math.inf, 0.0, -1.0, 1e-42, 3e-38, 1e38])
@@ -379,7 +379,7 @@ def test_a_mechanism_that_is_not_declared_is_refused_while_tracing():
 
 @struct.dataclass
 class Thin(FeatureSum):
-    """A mean whose noise is sinh-normal, in name: how its tail travels."""
+    """A mean whose noise is declared sinh-normal, to follow its tail parameter."""
 
     tail: float = struct.field(pytree_node=False, default=math.inf)
 
@@ -436,7 +436,7 @@ jit_start, jit_advance = jax.jit(start), jax.jit(advance, static_argnames="num_s
 
 @struct.dataclass
 class Mixed(Script):
-    """A gradient, a selection and a sum in every step, and a side query in init."""
+    """A gradient, a selection and a sum in every step, and a query in init."""
 
     mechanisms = ("gaussian", "gumbel")
 

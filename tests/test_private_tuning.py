@@ -1,4 +1,4 @@
-"""Private tuning: what each run may spend, which run is released, and what is refused."""
+"""Private tuning: the budget of each run, which run is released, and refusals."""
 
 import dataclasses
 import functools
@@ -46,7 +46,7 @@ def a_result():
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """`private_train` replaced: what each run was asked to do, and a score that is its number of the run, backwards."""
+    """A replacement of `private_train` that records its arguments and scores a run by minus its number."""
     asked = []
 
     def pretend(data, protector, budget, *, key, accountant, params=None, **_):
@@ -128,7 +128,7 @@ def test_it_finds_the_candidate_that_learns():
         assert np.array_equal(tuned.params, again.params)
         params = np.asarray(tuned.params)
         right = np.mean((np.asarray(ROWS.x) @ params[:2] + 0.5 * params[2] > 0) == np.asarray(ROWS.y))
-        # With one run in seven being the only one, the still candidate may be all there is.
+        # One time in seven there is a single run, which may be of the candidate that does not move.
         assert tuned.score == pytest.approx(right, abs=0.2)
         assert (right > 0.75) == (tuned.candidate == 1)
     assert not tuned.private_release
@@ -152,7 +152,7 @@ def test_the_card_of_the_best_run_states_the_guarantee_of_the_choice(tmp_path):
     assert card.budget == BUDGET
     assert card.epsilon_certified == total_epsilon(law, tuned.base_rho, BUDGET.delta) <= BUDGET.epsilon
     assert card.theorem.startswith(tuned.statement)
-    # Its own queries come to what is its share, and so to less than the card certifies.
+    # Its own queries cost only its share, which is less than the card certifies.
     spent = Filter("gdp", BUDGET).spent(card.answered()) / 2
     assert 0.89 * tuned.base_rho < spent <= 0.9 * tuned.base_rho
     assert card.filter().certify(card.answered(), card.adaptive_noise) < card.epsilon_certified
@@ -194,7 +194,7 @@ def test_all_runs_are_reserved_before_the_first_and_count_in_full_after_the_last
             "limit": book.limit.amount,
         },
     )
-    # Few or many runs cost the same, for the theorem is about all that might have been drawn.
+    # Few or many runs cost the same: the theorem is about all runs that might have been drawn.
     monkeypatch.setattr(NegativeBinomial, "draw", lambda self, uniform: 1)
     private_tuning(ROWS, ["noisygd"], BUDGET, repetitions=LAW, ledger=book)
     assert book.entries()[1].counted == cost

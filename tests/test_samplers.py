@@ -1,4 +1,4 @@
-"""Batches: who is drawn and how often, what a query then adds up, what it costs, and what may not be combined."""
+"""Batches: which rows are drawn and how often, what a query sums and costs, and combinations that are refused."""
 
 import functools
 import math
@@ -48,14 +48,14 @@ def setup(sampler, accountant="rdp", **changes):
     return here.replace(**changes)
 
 
-#: Every row is a unit vector of its own, so that a sum of rows lists its members.
+#: Every row is a different unit vector, so that a sum of rows lists its members.
 WHO = Rows(jnp.eye(N, dtype=jnp.float32), jnp.zeros(N, jnp.float32), jnp.ones(N, jnp.float32))
 QUIET = 1e-3
 
 
 @struct.dataclass
 class Reader(Protector):
-    """Asks for the same sum over and over, and keeps every answer: f32[d] of `init`, f32[T, ASKS, d] of the steps."""
+    """Asks for the same sum repeatedly and keeps every answer: f32[d] of `init`, f32[T, ASKS, d] of the steps."""
 
     noise_multiplier: jax.Array
     clip_norm: jax.Array
@@ -94,7 +94,7 @@ def read(sampler, rows=WHO, key=KEY, parts=(STEPS,), with_start=jit_start, with_
 
 
 def many(sampler):
-    """Who was in the batch of every ask: bool[RUNS, STEPS, ASKS, N]."""
+    """Which rows were in the batch of every ask: bool[RUNS, STEPS, ASKS, N]."""
     answers = jax.jit(jax.vmap(lambda key: read(sampler, key=key)[0].state[1]))(jax.random.split(KEY, RUNS))
     return members_of(answers)
 
@@ -119,7 +119,7 @@ def members_of(answers):
 
 
 def lines_to_members(lines):
-    """i32[n, capacity] with -1 for none -> bool[n, N]; nobody is listed twice."""
+    """i32[n, capacity] with -1 for none -> bool[n, N]; no row is listed twice."""
     members = np.zeros((len(lines), N), int)
     for row, listed in zip(members, lines, strict=True):
         np.add.at(row, listed[listed >= 0], 1)
@@ -239,7 +239,7 @@ def test_batches_of_an_epoch_are_disjoint_and_every_epoch_has_an_order_of_its_ow
     epochs = members[:, :, 0].reshape(-1, per_epoch, N)
     covered = epochs.sum(1)
     assert covered.max() == 1
-    assert np.all(covered.sum(1) == per_epoch * SIZE)  # 36 rows; the other 4 sit it out
+    assert np.all(covered.sum(1) == per_epoch * SIZE)  # 36 rows; the other 4 are left out
     # Null: independent uniform orders. Every row is as likely to be left out, and in every place as likely as another.
     assert frequency_p(covered == 0, 4 / N, N - 1) > LEVEL
     for place in range(per_epoch):
@@ -306,8 +306,8 @@ def release(sampler, rows=WHO, drawn=None, protector=None, **changes):
     return drawn, current
 
 
-def rubbish():
-    """Rows of four features in [0, 1]; line 0, which padding points at, holds huge numbers, and line 3 none at all."""
+def garbage_rows():
+    """Rows of four features in [0, 1]; line 0, which padding points at, holds huge numbers, and line 3 NaNs."""
     x = np.random.default_rng(1).random((N, 4)).astype(np.float32)
     x[0] = 1e15
     x[3, 1] = np.nan
@@ -316,7 +316,7 @@ def rubbish():
 
 def naive_sums(lines, clip=1.0):
     """f64[n, 4], the sum over drawn lines i32[n, capacity], clipped and without null rows, one line at a time."""
-    x = np.asarray(rubbish().x, float)
+    x = np.asarray(garbage_rows().x, float)
     sums = np.zeros((len(lines), x.shape[1]))
     for total, listed in zip(sums, lines, strict=True):
         for line in listed[listed >= 0]:
@@ -328,7 +328,7 @@ def naive_sums(lines, clip=1.0):
 @SAMPLERS
 @pytest.mark.parametrize("block", [None, 7, 16, 100])
 def test_a_release_adds_up_the_drawn_rows_and_no_padding(sampler, block):
-    rows = rubbish() if block is None else ArraySource(jax.tree.map(np.asarray, rubbish()), block)
+    rows = garbage_rows() if block is None else ArraySource(jax.tree.map(np.asarray, garbage_rows()), block)
     drawn = drawn_for(sampler, 4, num_steps=4)
     _, current = release(sampler, rows, drawn)
     whole, answers = current.state
@@ -346,7 +346,7 @@ def test_a_simulation_adds_up_the_rows_that_it_drew(sampler):
     # The same key draws the same lines of any table of N rows: unit vectors tell which.
     seen = members_of(read(sampler)[0].state[1])
     lines = np.where(seen, np.arange(N), -1).reshape(-1, N)
-    answers = np.asarray(read(sampler, rubbish())[0].state[1]).reshape(-1, 4)
+    answers = np.asarray(read(sampler, garbage_rows())[0].state[1]).reshape(-1, 4)
     np.testing.assert_allclose(answers, naive_sums(lines), atol=20 * QUIET)
 
 
@@ -371,7 +371,7 @@ def test_null_rows_are_drawn_as_others_are_and_contribute_nothing(sampler):
 
 
 class Scripted(HostNoise):
-    """Batches as given, and no noise."""
+    """Given batches, and no noise."""
 
     def __init__(self, batch):
         self.given, self.asked = batch, []
@@ -415,7 +415,7 @@ def fresh_ledger():
 
 # --------------------------------------------------------------------------------------------------------- refusals
 class Unread(RowSource):
-    """Rows that nobody may look at."""
+    """Rows that must not be read."""
 
     num_rows, num_features = 1000, 3
 

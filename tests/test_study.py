@@ -34,6 +34,6 @@ def test_the_study_writes_tables_figures_and_curves(tmp_path):
         spent[row["method"]] += float(row["share_of_budget_mean"])
     losses = results.by_seed(rows, "train_loss")
     for method, cells in losses.items():
-        # The curves are of the very runs that the table scored.
+        # The curves are of the same runs that the table scored.
         assert last[method] == pytest.approx(np.mean(list(cells[0.5].values())), rel=1e-3)
         assert 0.9 < spent[method] <= 1.0 + 1e-5

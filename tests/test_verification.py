@@ -1,4 +1,4 @@
-"""`l2p account --verify` on cards that somebody edited, on cards of older versions, and what it says it shows."""
+"""`l2p account --verify` on edited cards and on cards of older versions, and what it says it shows."""
 
 import copy
 import functools
@@ -23,7 +23,7 @@ def cards(version="0.1.0"):
 
 
 def card(name):
-    """Such a card as if this version had made it."""
+    """One of these cards, as if this version had made it."""
     made = copy.deepcopy(cards()[name])
     made["versions"]["l2p"] = versions()["l2p"]
     return made
@@ -31,7 +31,7 @@ def card(name):
 
 @pytest.fixture
 def verify(tmp_path, capsys):
-    """Writes a card and verifies it: the exit code, and what was printed on one line."""
+    """Writes a card and verifies it; returns the exit code and the output as one line."""
 
     def run(content, *words):
         path = tmp_path / "card.json"
@@ -81,7 +81,7 @@ def poisson(made, rate=0.05):
 
 
 def louder(made, factor, events=True, mechanisms=True, envelope=False):
-    """Other noise than was asked for, where it says how much there was."""
+    """A card with its noise scaled by `factor`, in the selected places."""
     for span in [*(made["events"] if events else []), *(made["envelope"] if envelope else [])]:
         span["queries"] = [[mechanism, noise * factor] for mechanism, noise in span["queries"]]
     for kind in made["mechanisms"] if mechanisms else []:
@@ -89,7 +89,7 @@ def louder(made, factor, events=True, mechanisms=True, envelope=False):
 
 
 def renamed(made, old, new):
-    """Other mechanisms than were used."""
+    """A card with one mechanism renamed."""
     for span in made["events"]:
         span["queries"] = [[new if mechanism == old else mechanism, noise] for mechanism, noise in span["queries"]]
     for kind in made["mechanisms"]:
@@ -97,7 +97,7 @@ def renamed(made, old, new):
 
 
 def without_steps(made, dropped):
-    """As if those steps had asked nothing."""
+    """A card without the queries of some steps."""
     spans = [
         (step, span["queries"]) for span in made["events"] for step in range(span["steps"][0], span["steps"][1] + 1)
     ]
@@ -132,7 +132,7 @@ def part(function, *values, **options):
 
 
 CONTROL = checkpoint.digest("control")
-#: What is edited, how, and what gives it away.
+#: What is edited, how, and the phrase of the refusal.
 EDITS = {
     # The three of the review of version 0.1.0.
     "delta of a half": ("noisygd", set_("delta", to=0.5), "is not below 1/N for N = 2000"),
@@ -142,7 +142,7 @@ EDITS = {
         "depends on earlier answers, so that only its cap",
     ),
     "full batch as Poisson": ("agd", poisson, "where agd has full batch"),
-    # Who the card says ran.
+    # The protector.
     "learned, adaptive as fixed": (
         "paper",
         set_("adaptive_noise", to=False),
@@ -163,7 +163,7 @@ EDITS = {
     "range": ("universal", set_("protector", "range", to=None), "says other range of universal than"),
     "model": ("universal", set_("model", to="svm"), "was made for logistic, not for svm"),
     "no model": ("universal", set_("model", to="forest"), "model 'forest' is unknown"),
-    # What it asked, and how often.
+    # The queries and their number.
     "mechanism": (
         "noisygd",
         both(part(renamed, "gaussian", "laplace"), set_("accountant", to="zcdp")),
@@ -185,7 +185,7 @@ EDITS = {
     ),
     "why it stopped": ("noisygd", set_("stop_reason", to="budget"), "stopped by budget after 50 of 50 steps"),
     "stopped after nothing": ("agd", set_("stop_reason", to="max_steps"), "stopped by max_steps after"),
-    # How much noise there was.
+    # The noise.
     "noise": (
         "noisygd",
         both(part(louder, 1.1), set_("epsilon_certified", to=0.95)),
@@ -207,7 +207,7 @@ EDITS = {
         "costs more than its cap",
     ),
     "envelope and noise": ("dpsgd, pld", part(louder, 1.1, envelope=True), "holds other noise than dpsgd adds"),
-    # What it was held to.
+    # The budget and the accountant.
     "certificate": ("noisygd", set_("epsilon_certified", to=0.5), "certifies less than its events cost"),
     "target": ("noisygd", set_("epsilon", to=2.0), "holds other noise than noisygd adds"),
     "target of a filter": ("agd", both(set_("epsilon", to=2.0), set_("epsilon_certified", to=2.0)), "counts at order"),
@@ -228,7 +228,7 @@ EDITS = {
     "theorem": ("noisygd", set_("theorem", to=find("rdp").theorem), "but the theorem of rdp"),
     "order": ("agd", set_("order", to=30.0), "counts at order 30.0, but rdp fixes"),
     "an order where there is none": ("noisygd", set_("order", to=30.0), "counts at order 30.0, but gdp fixes None"),
-    # On which table.
+    # The table.
     "rows of a solve": (
         "outpert",
         set_("num_rows", to=4000),
@@ -306,7 +306,8 @@ def test_what_cannot_be_decided_is_said(verify, case):
 
 
 def test_a_card_that_was_written_anew_holds_and_that_is_said(verify):
-    """This method adds the same noise over the sensitivity whether rows are nulled or replaced: nothing tells which."""
+    """This method has the same noise multiplier whether rows are nulled or replaced, so the two cannot be
+    distinguished."""
     code, said = verify(card("noisygd") | {"adjacency": "replace_one"})
     assert code == 0
     assert "anybody can write one that holds" in said

@@ -1,4 +1,4 @@
-"""Files from anybody: whatever a checkpoint or a model holds, it is refused in a sentence or runs within its budget."""
+"""Untrusted files: whatever a checkpoint or a model holds, it is refused with a sentence or runs within its budget."""
 
 import copy
 import dataclasses
@@ -43,7 +43,7 @@ ROWS = np.random.default_rng(0).random((50, D))
 
 @functools.cache
 def examples():
-    """Protectors that have every class of `CLASSES` among their parts, each with all that may be left out."""
+    """Protectors that together have every class of `CLASSES` among their parts, with all optional fields set."""
     universal, paper = (BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper"))
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))
     made = {name: method(BUDGET, num_rows=N) for name, method in HAND_DESIGNED.items()}
@@ -63,7 +63,7 @@ def encoded(name):
 
 
 def parts(node, path=()):
-    """Every part of a structure that is of a class, with the keys that lead to it."""
+    """Every part of a structure that is an instance of a class, with the keys that lead to it."""
     if isinstance(node, dict):
         if "class" in node:
             yield node, path
@@ -78,7 +78,7 @@ def write(path, structure, arrays, **card):
 
 
 def refused(path):
-    """The sentence that a file is refused with."""
+    """The sentence with which a file is refused."""
     with pytest.raises(InputError) as caught:
         lookup.resolve(str(path), BUDGET, "logistic")
     sentence = str(caught.value)
@@ -97,7 +97,7 @@ SAMPLERS = [
     {"name": "full batch", "loophole": 1},
 ]  # fmt: skip
 NUMBERS = [-3, 0, 2.5, True, "7", None, [1], 10**30, 10**4000, MAX_STEPS + 1]
-#: What no field that holds a part or an array may hold in its place.
+#: Values that no field for a part or an array may hold instead.
 NODES = ["exec", 3, [], {}, {"class": "Pickle", "fields": {}, "static": {}}, {"array": "f32[3]"}, {"tuple": []}]
 NODES += [{"class": ["Optax"], "fields": {}, "static": {}}, {"class": "Optax", "fields": {}, "static": {}}]
 
@@ -118,7 +118,7 @@ def static_values(kind):
 
 
 def array_values(array):
-    """Arrays that no field may hold in place of a good one, whatever it is for."""
+    """Arrays that no field may hold instead of a valid one."""
     yield from (array.astype(kind) for kind in (np.complex64, np.int32, bool, np.float16))
     yield from (array[None], np.concatenate([array.ravel()] * 3)[None, None], np.zeros((0, *array.shape), np.float32))
     for bad in (np.nan, np.inf):
@@ -354,7 +354,7 @@ def test_a_card_that_is_no_json_or_more_than_one_thing_is_refused(tmp_path, text
 
 
 def raw(path, header, data=b""):
-    """A file with this header, whatever it promises."""
+    """A file with this header, valid or not."""
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
     return path
@@ -374,7 +374,7 @@ def test_shapes_that_a_file_cannot_hold_are_refused_before_they_are_made(tmp_pat
     card = json.dumps({**CARD, "structure": encoded("noisygd")[0]})
     header = {"__metadata__": {"card": card}, "x": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}
     refused(raw(tmp_path / "mine.safetensors", header, b"\0" * size))
-    # And where the structure promises what the array is not.
+    # And where the structure declares another shape than the array has.
     structure, arrays = encoded("adadp")
     bad = changed(structure, (), fields__log_clip_norm={"array": shape})
     assert "log_clip_norm" in refused(write(tmp_path / "mine.safetensors", bad, arrays))
@@ -425,7 +425,7 @@ def places(node, path=()):
 
 @st.composite
 def damaged(draw):
-    """A structure and arrays of which something or other was replaced, dropped or moved."""
+    """A structure and arrays in which something was replaced, dropped or moved."""
     structure, arrays = copy.deepcopy(
         encoded(draw(st.sampled_from(["universal", "noisygd", "private_meta", "hyfree"])))
     )

@@ -1,4 +1,4 @@
-"""Names of methods: cut up and put together again, refused where they cannot be read, and spelled in one place."""
+"""Names of methods: parsed and formatted, refused where they cannot be parsed, and spelled in one place."""
 
 import ast
 import itertools
@@ -94,7 +94,7 @@ def test_a_protector_is_not_what_a_variant_of_it_is(name):
 
 
 def spelled(path):
-    """Texts of a module's code, docstrings and help left out, that hold a suffix."""
+    """Strings in a module's code, except docstrings and help, that contain a suffix."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in said]

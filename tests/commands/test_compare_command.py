@@ -30,7 +30,7 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """A comparison's file."""
+    """The file of a small comparison."""
     path = tmp_path_factory.mktemp("tiny") / "tiny.json"
     path.write_text(json.dumps(FIELDS))
     return path

@@ -1,4 +1,4 @@
-"""The page of standings: the committed one, and what keeps results off it."""
+"""The leaderboard page: the committed one, and the results that are refused."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ def test_the_committed_page_is_what_the_command_makes(monkeypatch, capsys):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with one comparison, to spoil."""
+    """A folder with one comparison, to be damaged."""
     (tmp_path / "ours").mkdir()
     for name in ("results.csv", "inputs.json"):
         shutil.copy(COMMITTED / name, tmp_path / "ours")

@@ -1,4 +1,4 @@
-"""METHOD:private, compared and released: what a run may spend, which there are, which is kept, and what is refused."""
+"""METHOD:private, compared and released: what a run may spend, which runs are drawn, which is kept, and refusals."""
 
 import dataclasses
 import math
@@ -52,7 +52,7 @@ def choice(budget=BUDGET):
 
 
 def drawing(monkeypatch, *candidates):
-    """Instead of what the law gives, one run of each of these, with keys of their own."""
+    """Replaces the random number of runs by one run of each of these candidates, with different keys."""
 
     def some(seed, budget, num_candidates):
         return [(one, jax.random.key(100 + i), jax.random.key(200 + i)) for i, one in enumerate(candidates)]
@@ -71,7 +71,7 @@ def test_a_cell_certifies_all_of_its_runs_within_its_budget_competes_and_resumes
         assert f"The best of 10 runs on average, each with one of 12 settings and {rho:.3g}-zCDP" in row["note"]
         assert row["test_accuracy"] > 0.5
     assert set(standings.kinds(rows, "zero_out").values()) == {"private"}
-    # A cell is the same whatever runs beside it.
+    # A cell does not depend on the other cells of the comparison.
     alone = compare(dataclasses.replace(config, out=config.out / "alone", methods=config.methods[1:], epsilon=(2.0,)))
     assert [row["test_loss"] for row in alone] == pytest.approx([row["test_loss"] for row in chosen[2:]], rel=1e-3)
     monkeypatch.setattr(module, "choose", None)
@@ -111,7 +111,7 @@ def test_caps_come_to_no_more_than_the_budget_whatever_their_unit(name, adjacenc
     assert one.certify([]) <= budget.epsilon
     plain = find_method(name, [budget], "logistic", NUM_ROWS)
     assert (method.sha256, method.range) == (plain.sha256, plain.range)
-    # Half of all fields stay, so that of so few fields all may.
+    # Half of all fields stay unchanged; with so few fields, all may.
     assert len({str(jax.tree.leaves(candidate)) for candidate in one.candidates}) >= 11
 
 
@@ -146,7 +146,7 @@ def test_no_two_runs_share_a_key():
 
 
 def test_runs_have_independent_noise(rows, monkeypatch):
-    # Rows that are not there: all that moves is noise.
+    # All rows are null, so that only noise moves the params.
     nothing = dataclasses.replace(rows, mask=0 * rows.mask)
     drawing(monkeypatch, *[0] * 40)
     one = choice()
@@ -196,7 +196,7 @@ def test_with_next_to_no_noise_the_best_candidate_is_kept(rows, monkeypatch):
     assert [run.score for run in runs] == pytest.approx(right, abs=2e-3)
     assert right[1] > max(right[0], right[2]) + 0.01
     assert np.array_equal(chosen.params[0, 0], runs[1].params)
-    assert np.abs(chosen.params[:, 0]).max(axis=1).min() > 0.1  # and at the other seeds: the others hardly move
+    assert np.abs(chosen.params[:, 0]).max(axis=1).min() > 0.1  # also at the other seeds: the others hardly move
 
 
 def test_without_a_run_the_start_is_released(rows, monkeypatch):
@@ -243,7 +243,7 @@ def test_what_no_theorem_covers_gives_empty_cells_that_say_so(config, method, wo
 )
 def test_what_makes_no_sense_is_refused_before_anything_runs(config, changes, words, monkeypatch, rows):
     if "data" in changes:
-        monkeypatch.setattr("l2p.compare.runner.load_rows", lambda _: rows)  # its file may not be there
+        monkeypatch.setattr("l2p.compare.runner.load_rows", lambda _: rows)  # its file may be missing
     with pytest.raises(InputError, match=words):
         compare(dataclasses.replace(config, **changes))
     assert list(config.out.iterdir()) == []

@@ -56,7 +56,7 @@ def test_resumes_without_running_again(config, monkeypatch):
     assert [row for row in rows if row["seed"] == 0] == before
     monkeypatch.setattr("l2p.compare.runner.simulate", None)
     assert compare(config) == rows
-    # From cells alone, and from what a comparison commits alone.
+    # From cells only, and from the committed files only.
     (config.out / "results.csv").unlink()
     assert compare(config) == rows
     shutil.rmtree(config.out / "cells")
@@ -181,7 +181,7 @@ def test_papers_forms_keep_their_neighbours_and_accountants_and_are_marked(confi
     config = dataclasses.replace(config, accountant="rdp", seeds=1)
     main(config)
     printed, summary = capsys.readouterr().out, (config.out / "summary.md").read_text()
-    rows = compare(config)  # resumed: what is there agrees with what was asked for
+    rows = compare(config)  # resumed: the existing cells agree with the config
     adv, ma = rows[:2], rows[2:]
     assert {(row["adjacency"], row["accountant"]) for row in adv} == {("replace_one", "strong_composition")}
     assert {(row["adjacency"], row["accountant"]) for row in ma} == {("add_remove", "moments")}
@@ -263,7 +263,7 @@ def test_a_folder_is_not_resumed_with_another_table_or_protector(tmp_path, monke
 
 
 def steps_by_budget(problem):
-    """Sets itself up for some budgets only, and for more steps at larger ones."""
+    """A method for some budgets only, with more steps at larger ones."""
     if problem.budget.epsilon > 3.0:
         raise InputError("this method needs a smaller epsilon.")
     return dataclasses.replace(noisygd(problem), num_steps=50 if problem.budget.epsilon < 1.0 else 20)
@@ -318,7 +318,7 @@ def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
     assert plain["test_loss"] == pytest.approx(math.log(2.0), rel=1e-5)
     expected = float(mean_loss(solution, model, split(rows, 0).test))
     assert expected > 1.0
-    # The centred one runs in coordinates of its own, and starts at the same place in them.
+    # The centred one runs in other coordinates, and starts at the same point in them.
     assert raw["test_loss"] == pytest.approx(expected, rel=1e-4)
     assert mapped["test_loss"] == pytest.approx(expected, rel=1e-2)
 
@@ -338,7 +338,7 @@ def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     found = public_geometry(public)
     lent = find_method("noisygd:projected", [budget], "logistic", 292, auxiliary=Auxiliary(geometry=found))
     assert lent.protectors[budget].geometry is found
-    # Of the compared set it knows nothing.
+    # It uses nothing of the compared set.
     np.testing.assert_allclose(found.center, np.asarray(public.x).mean(0), atol=1e-6)
 
 
@@ -362,7 +362,7 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
     assert "\n| noisygd:oracle † | 0." in summary
     assert "not honest" in summary
     assert "At ε = 0.5, noisygd has the best test accuracy of the private methods" in summary
-    # What the search promises, on its own splits and noise.
+    # The search's own objective, on its own splits and noise.
     table, model, budget = load_rows(config), MODELS["logistic"], Budget(0.5, 1e-5)
     honest = find_method("noisygd", [budget], "logistic", 456).ready(budget, model, table)
     found = find_method("noisygd:oracle", [budget], "logistic", 456).ready(budget, model, table)

@@ -64,7 +64,7 @@ NAMES = ["class", "age", "dose"]
         ("age,dose,klass", "has no column 'class'; did you mean 'klass'?"),
         ("age,dose,weight", "has no column 'class'; compare it with the header line"),
         (f"age,{SECRET},class,x", "has no column 'dose'; compare it with the header line"),
-        # A name that is nearly declared, in a line that may be a row.
+        # A name similar to a declared one, in a line that may be a row.
         (f"age,{SECRET},klass", "has no column 'class', 'dose', as declared; check that its first line names the"),
         (f"{SECRET},b,c", "has no column 'class', 'age', 'dose', as declared; check that its first line names the"),
         (f"{SECRET};age;dose;class", "has no column 'class', 'age', 'dose', as declared; check that its first line"),

@@ -1,4 +1,4 @@
-"""The ledger of a data set: no order of calls, no race and no kill lets runs spend more than its limit."""
+"""The ledger of a data set: no order of calls, race or killed process lets runs spend more than its limit."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ from l2p.privacy.book import UNITS, Book, Cost, total
 from l2p.privacy.reservation import limit_of
 
 BUDGET = Budget(1, 1e-6)
-# Children are forked from one process that has imported everything: a new interpreter would need seconds each.
+# Children are forked from a process that has imported everything, since new interpreters take seconds to start.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__])
 
@@ -63,7 +63,7 @@ def exact(costs):
 
 
 def assert_sound(book):
-    """The file is whole, and what counts is within the limit in real numbers."""
+    """The file is intact, and the sum is within the limit in exact arithmetic."""
     assert sql(book, "PRAGMA integrity_check") == [("ok",)]
     reopened = Book.open(book.path)
     assert reopened == book
@@ -304,7 +304,7 @@ def test_the_file_itself_refuses_to_hand_budget_back(book, statement):
 
 
 def test_tenths_fill_a_limit_without_passing_it(tmp_path):
-    """0.1 is above a tenth in float64, so ten of them are above 1; a naive sum in float64 would grant the tenth."""
+    """0.1 is above a tenth in float64, so ten of them exceed 1; a naive sum in float64 would grant the tenth."""
     book = Book.create(tmp_path / "ward.book", "ward", BUDGET, "gdp", Cost(1.0))
     for _ in range(9):
         book.reserve(Cost(0.1), "run")
@@ -327,7 +327,7 @@ def test_sums_are_rounded_up_to_the_next_number(costs, minus):
 
 
 class Runs(RuleBasedStateMachine):
-    """Random orders of calls against a model that counts in real numbers."""
+    """Random sequences of calls against a model in exact arithmetic."""
 
     open_runs, done_runs = Bundle("open"), Bundle("done")
     costs = st.builds(Cost, st.floats(0, 0.6), st.sampled_from([0.0, 1e-9, 1e-7, 3e-7, 1e-6]))
@@ -406,7 +406,7 @@ TestRuns.settings = settings(max_examples=25, stateful_step_count=15)
 
 
 def spend(path, cost, share):
-    """Reserve and settle for a share, or leave reserved if it is None, until the ledger refuses for want of budget."""
+    """Reserve and settle for a share, or leave reserved if it is None, until the ledger has no budget left."""
     book = Book.open(path)
     try:
         while True:
@@ -423,7 +423,7 @@ def reserve_and_hang(path, cost):
 
 
 def work(path, log):
-    """Reserve and settle for ever, and write down what has returned."""
+    """Reserve and settle in an endless loop, and log the calls that have returned."""
     book = Book.open(path)
     with open(log, "a", buffering=1) as file:
         while True:
@@ -437,7 +437,7 @@ def work(path, log):
 
 @contextlib.contextmanager
 def running(target, *args, copies=1):
-    """Processes that are killed, if need be, at the end."""
+    """Processes that are killed at the end if they still run."""
     processes = [PROCESSES.Process(target=target, args=args) for _ in range(copies)]
     for process in processes:
         process.start()
@@ -489,7 +489,7 @@ def test_kills_at_any_moment_lose_nothing_that_had_returned(book, tmp_path):
     for _ in range(12):
         lines = len(log.read_text().splitlines()) + moments.randint(1, 12)
         with running(work, book.path, log, copies=2) as processes:
-            while len(log.read_text().splitlines()) < lines:  # a count, not a time: machines may be busy
+            while len(log.read_text().splitlines()) < lines:  # waits for a count, not a time: machines may be busy
                 assert all(process.is_alive() for process in processes)
                 time.sleep(0.001)
             time.sleep(moments.uniform(0.0, 0.01))
@@ -543,7 +543,7 @@ def test_create_and_show(tmp_path, capsys, unit):
     assert all(word in printed for word in ("ward", "add_remove", unit, run, "[bold]", "noisygd"))
 
 
-def test_release_asks_for_the_assertion_that_it_stands_for(book, capsys):
+def test_release_requires_the_assertion_that_no_query_was_answered(book, capsys):
     run = book.reserve(Cost(1.0), "noisygd")
     with sentence("add --no-query-was-answered"):
         Release(book.path, run, "its table was missing").run()

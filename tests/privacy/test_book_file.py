@@ -1,4 +1,4 @@
-"""A ledger's file: no statement hands budget back, what no trigger can stop is noticed, and old files are upgraded."""
+"""A ledger's file: no statement gives budget back, other changes are detected, and old files are upgraded."""
 # Statements are put together here as an attacker would.
 # ruff: noqa: S608
 
@@ -56,7 +56,7 @@ def empty(tmp_path):
 
 @contextlib.contextmanager
 def shell(path):
-    """A connection as a SQLite shell has it, with whatever could keep a constraint or a trigger from acting."""
+    """A connection like a SQLite shell's, with all settings that could disable constraints or triggers."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for pragma in ("recursive_triggers = OFF", "foreign_keys = OFF", "ignore_check_constraints = ON"):
             connection.execute(f"PRAGMA {pragma}")
@@ -64,13 +64,13 @@ def shell(path):
 
 
 def facts(path):
-    """All that a ledger says."""
+    """The whole content of a ledger."""
     book = Book.open(path)
     return book, book.entries(), book.spent(), book.left()
 
 
 def insert(columns=COLUMNS, into="entry", verb="INSERT", **values):
-    """A statement that inserts a run that counts less than nothing, or what `values` say."""
+    """A statement that inserts a run with a negative cost, or with `values`."""
     usual = {"id": "'new'", "what": "'x'", "state": "'settled'", "process": 1, "host": "'h'", "hash": NEWEST}
     usual |= dict.fromkeys(["created", "changed", "reason"], "'x'") | {"rowid": 1}
     given = [str((usual | values).get(name, "-0.25")) for name in columns.split(", ")]
@@ -79,7 +79,7 @@ def insert(columns=COLUMNS, into="entry", verb="INSERT", **values):
 
 TERMS = "VALUES ('ward', 9, 1e-6, 'zero_out', 'basic', 9, 1e-6, 'x')"
 HOSTILE = [
-    # A settled, reserved or released run deleted, at times by what a conflict clause does.
+    # A settled, reserved or released run deleted, sometimes through a conflict clause.
     "DELETE FROM entry",
     "DELETE FROM ENTRY WHERE ID = 'settled'",
     *(f"{verb} INTO entry {NOTHING.format('settled', 'hash')}" for verb in ("REPLACE", "INSERT OR REPLACE")),
@@ -95,7 +95,7 @@ HOSTILE = [
     f"INSERT INTO entry {NOTHING.format('settled', NEWEST)} ON CONFLICT (id) DO UPDATE SET counted_amount = 0",
     f"INSERT INTO entry {NOTHING.format('settled', 'hash')} ON CONFLICT DO UPDATE SET id = 'x', {RELEASE}",
     f"INSERT INTO entry SELECT {COLUMNS} FROM entry WHERE true ON CONFLICT (hash) DO UPDATE SET {RELEASE}",
-    # A run that counts less, as it is or in another state.
+    # A run that counts less, in the same or in another state.
     *(f"UPDATE {clause} entry SET counted_amount = 0" for clause in ("", "OR IGNORE", "OR FAIL", "OR ROLLBACK")),
     "UPDATE entry SET counted_amount = counted_amount - 0.25, counted_delta = 0 WHERE id = 'settled'",
     *(f"UPDATE entry SET counted_amount = {value}" for value in ("-1", "'little'", "NULL", "x''", "-9e999", "0e0 / 0")),
@@ -110,7 +110,7 @@ HOSTILE = [
     "UPDATE entry SET process = 1",
     "UPDATE entry SET rowid = rowid + 10",
     f"WITH one AS (SELECT 1) UPDATE entry SET {RELEASE} FROM one WHERE id = 'reserved'",
-    # A run that counts below nothing.
+    # A run with a negative cost.
     insert(),
     insert(verb="INSERT OR IGNORE"),
     *(insert(counted_amount=value) for value in ("NULL", "'x'", "-9e999", "0e0 / 0")),
@@ -123,7 +123,7 @@ HOSTILE = [
     *(f"{verb} INTO book {TERMS}" for verb in ("INSERT", "REPLACE", "INSERT OR IGNORE")),
     f"REPLACE INTO book (rowid, name, epsilon, delta, adjacency, unit, limit_amount, limit_delta, created) {TERMS[:7]}"
     f"(1, {TERMS[8:]}",
-    # The chain: forgotten, rewritten, or gone on with.
+    # The chain: deleted, rewritten, or continued.
     "DELETE FROM chain",
     "DELETE FROM chain WHERE number = (SELECT max(number) FROM chain)",
     "UPDATE chain SET content = replace(content, '0.25', '0.0')",
@@ -173,7 +173,7 @@ def test_what_changes_nothing_is_allowed(book, statement):
 
 
 def test_who_reads_sees_one_state_of_the_file_whatever_others_write_meanwhile(book, monkeypatch):
-    """Where a reader sees entries from before a change and links from after it, it takes that for a broken chain."""
+    """A reader that saw entries from before a change and links from after it would report a broken chain."""
     before, said, listing = book.entries(), [], book_file._listing
 
     def reserve():
@@ -194,7 +194,7 @@ def test_who_reads_sees_one_state_of_the_file_whatever_others_write_meanwhile(bo
 
 
 def assert_noticed(book, *phrases):
-    """Opening it, and a book that was open before, both refuse; the file stays as it is."""
+    """Opening the file is refused, as is a book that was open before; the file does not change."""
     content = book.path.read_bytes()
     for use in (
         lambda: Book.open(book.path),
@@ -262,7 +262,7 @@ def test_a_changed_schema_is_noticed(book, script, phrase):
 
 
 def tamper(path, script):
-    """Run a script with no trigger in its way, and put every trigger back as it was."""
+    """Run a script with all triggers dropped, then restore them."""
     with shell(path) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         kept = triggers(connection)
@@ -324,7 +324,7 @@ def test_no_value_in_the_file_can_change_unnoticed(book):
 
 
 def test_a_link_that_is_made_up_is_noticed(book):
-    """Whoever brings a function of that name can write links, but only the true one makes links that hold."""
+    """With a function of that name anybody can write links, but only the right one makes valid links."""
     with shell(book.path) as connection:
         connection.create_function("l2p_hash", 2, lambda *_: "made up")
         connection.execute("INSERT INTO chain VALUES (7, ?, 'made up')", ('["reserved", "x"]',))
@@ -346,7 +346,7 @@ def test_a_settled_run_stays_whatever_links_are_made_up(book):
 
 
 def test_an_old_copy_put_back_cannot_be_noticed(book, tmp_path):
-    """A limit that docs/accounting.md states; whoever finds a way to notice changes both."""
+    """A limit that docs/accounting.md states; if this can be detected some day, change test and docs."""
     with shell(book.path) as connection:
         connection.execute("VACUUM INTO ?", (str(tmp_path / "copy.book"),))
     left = book.left()
@@ -448,7 +448,7 @@ def test_an_old_ledger_that_is_seen_to_be_changed_is_not_upgraded(old, statement
 
 
 def test_a_process_of_version_0_1_0_that_still_runs_counts_in_full(old):
-    """What its code does after the upgrade: it cannot settle for less, nor reserve."""
+    """After the upgrade the old code can neither settle for less nor reserve."""
     book = Book.open(old)
     run = book.entries()[3].id
     for statement in (

@@ -1,4 +1,4 @@
-"""Accountants of fixed noise: published digits, their order, an independent library, and extreme budgets."""
+"""Accountants of fixed noise: published figures, their ordering, an independent library, and extreme budgets."""
 
 import itertools
 import math
@@ -129,7 +129,7 @@ def test_agrees_with_dp_accountings_renyi_accountant(sampler, noise):
     accountant.compose(gaussian if sampler is FULL else dp_event.PoissonSampledDpEvent(RATE, gaussian), 100)
     ours = price("rdp_all_orders", trace(noise, 100), sampler)
     assert ours == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-2)
-    assert ours <= accountant.get_epsilon(DELTA) * (1 + 1e-6)  # more orders to choose from
+    assert ours <= accountant.get_epsilon(DELTA) * (1 + 1e-6)  # ours has more orders to choose from
     assert ours >= price("pld", trace(noise, 100), sampler) * (1 - 1e-3)
 
 
@@ -183,7 +183,7 @@ def test_side_queries_of_the_start_read_every_row():
         assert alone < both < alone + price(name, start, FULL) + 0.3
 
 
-def test_permutation_epochs_cost_their_dearest_steps():
+def test_permutation_epochs_cost_their_costliest_steps():
     sampler = PermutationEpochs(1000, 30400)
     answered = [query._replace(noise_multiplier=40.0 if query.step % 30 else 20.0) for query in trace(20, 150)]
     for name in ("gdp", "zcdp", "ctcdp", "pld", "rdp_all_orders"):

@@ -1,4 +1,4 @@
-"""The filter: no schedule, however hostile, gets past the float64 cap, and honest ones get all they planned."""
+"""The filter: no schedule, however hostile, exceeds the float64 cap, and honest ones get every planned query."""
 
 import functools
 import math
@@ -250,7 +250,7 @@ def sampled_grants(accountant, noise):
 def test_no_sampled_schedule_passes_the_float64_cap(seed, kind, planned, target):
     """60 x 64 schedules of 64 steps, priced again in float64; those on all rows above are 50 x 2048."""
     filter = SAMPLED[planned](target)
-    # By bisection of the float64 price: what spends the budget in equal parts.
+    # By bisection of the float64 price: noise that spends the budget in equal parts.
     low, high = 0.0, 20.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -270,7 +270,7 @@ def test_no_sampled_schedule_passes_the_float64_cap(seed, kind, planned, target)
     assert filter.spent(events) == pytest.approx(totals[worst], rel=1e-12)
     assert filter.certify(events, adaptive=True) == target
     if kind in ("near", "knife edge") and filter.name != "paper_13":  # its preconditions refuse much of it
-        assert totals[worst] > 0.5 * filter.limit  # it was the cap that stopped them
+        assert totals[worst] > 0.5 * filter.limit  # the cap stopped them
 
 
 @jax.jit
@@ -352,7 +352,7 @@ def test_equal_charges_planned_by_shares_of_epochs_are_all_granted(num_queries):
         def step(state, index):
             active = index < num_steps
             charged = state.open_batch(index % EPOCHS.steps_per_charge == 0)
-            # The share of what is left of the budget as the batch opens.
+            # The share of the budget that is left at the start of the batch.
             share = charged.left / jnp.maximum(num_epochs - index // EPOCHS.steps_per_charge, 1)
             noise = accountant.noise_multiplier(share * charged.budget / num_queries)
             granted = jnp.ones((), bool)
@@ -392,7 +392,7 @@ def test_what_a_batch_has_used_is_not_left_for_its_next_query():
     assert float(state.open_batch(True).left) == pytest.approx(0.5, rel=1e-5)
 
 
-def test_an_epoch_pays_what_its_dearest_batch_exceeds_the_dearest_before_it_by():
+def test_an_epoch_pays_only_what_its_costliest_batch_adds():
     state, spent = ledger(1.0), []
     for step, cost in enumerate((0.1, 0.05, 0.3, 0.2, 0.2, 0.1)):
         granted, state = state.open_batch(step % 3 == 0).charge_in_epoch(cost)

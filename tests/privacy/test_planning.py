@@ -41,7 +41,7 @@ def unit(printed):
 
 
 def at_the_planned_order(budget, steps):
-    """The Renyi filter as the table has it: not told how many steps there will be."""
+    """The Renyi filter as in the table: without the number of steps."""
     low, high = 0.1, 1e5
     filter = Filter("rdp", budget, Poisson(RATE))
     for _ in range(60):
@@ -92,7 +92,7 @@ def test_noise_steps_and_epsilon_are_each_others_inverse(sampler, accountant, ad
     noise = planning.noise_multiplier(budget, sampler, 40, accountant)
     reached = planning.epsilon(sampler, adjacency, budget.delta, 40, noise, accountant)
     assert reached <= budget.epsilon * (1 + 1e-9)
-    floor = accountant in ("paper_13", "moments")  # their epsilon does not come down to every target
+    floor = accountant in ("paper_13", "moments")  # their epsilon cannot reach every target
     assert floor or reached >= budget.epsilon * (1 - 1e-4)
     steps = planning.num_steps(budget, sampler, noise, accountant)
     assert steps >= 40

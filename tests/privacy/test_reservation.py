@@ -1,4 +1,4 @@
-"""What a run sets aside of its data set's ledger bounds what its queries come to there, in every pair of units."""
+"""What a run reserves in its data set's ledger bounds the cost of its queries there, in every pair of units."""
 
 import functools
 import itertools
@@ -34,7 +34,7 @@ def folder():
 
 @functools.cache
 def ledger_in(unit, budget=LEDGER):
-    """A ledger to be read only; `new_ledger` makes one to write in."""
+    """A ledger for reading only; `new_ledger` makes one for writing."""
     return new_ledger(Path(folder().name), unit, budget)
 
 
@@ -48,7 +48,7 @@ def a_trace(filter, mechanisms, random, share=1.0, steps=12):
     trace, most = [], random.integers(1, 60)
     for index in range(most):
         mechanism = str(random.choice(mechanisms))
-        # Noise for about an equal share each, at times far from it.
+        # Noise for about an equal share each, sometimes far from it.
         scale = np.sqrt(filter.coefficients[mechanism] * most / filter.limit) * np.exp(random.normal(0, 1))
         query = Answered(int(index * steps / most), mechanism, float(scale))
         if filter.spent([*trace, query]) > share * filter.limit:
@@ -80,7 +80,7 @@ def test_what_is_reserved_bounds_every_trace_that_the_run_s_filter_grants(unit, 
     most = most_cost(book, filter, mechanisms).amount
     counted = Filter(unit, LEDGER, sampler).spent(a_trace(filter, mechanisms, random))
     assert 0 <= counted <= most
-    # The bound is tight: the dearest mechanism of the run, asked by itself, reaches it.
+    # The bound is tight: the costliest mechanism of the run, used alone, reaches it.
     reached = [Filter(unit, LEDGER, sampler).spent(fill(filter, mechanism)) for mechanism in mechanisms]
     assert most * (1 - 1e-10) <= max(reached) <= most
 
@@ -214,7 +214,7 @@ def test_runs_compose_better_in_a_gdp_ledger_than_their_epsilons_add_up(tmp_path
         reservation = Reservation.make(gdp, run, ["gaussian"], "a run")
         reservation.settle(fill(run, "gaussian", 3), 0.5, adaptive=True)
     together = Filter("gdp", budget).epsilon(gdp.spent().amount)
-    assert 4 * 0.5 < together <= budget.epsilon  # about the square root of their number, and not much better
+    assert 4 * 0.5 < together <= budget.epsilon  # about the square root of their number, but not much better
     for _ in range(4):
         Reservation.make(basic, run, ["gaussian"], "a run").settle([], 0.5, adaptive=True)
     with pytest.raises(InputError, match="so it must not start"):

@@ -1,4 +1,4 @@
-"""The private feature mean, and what happens where its noise drowns it."""
+"""The private feature mean, and what happens where noise dominates it."""
 
 import dataclasses
 
@@ -59,7 +59,7 @@ def test_where_no_mean_stands_out_of_its_noise_their_average_does():
         features, _ = centre(wide, 0.06, key, centering=TO_LEVEL)
         left = [float(jnp.linalg.norm(x.mean(0) - centre)) for centre in (features.center, 0.0)]
         assert left[0] < 0.5 * left[1]
-        # Half of all features are ones, so that a row's squared distance from 1/2 is known for sure.
+        # Half of all features are ones, so that a row's squared distance from 1/2 is known exactly.
         assert np.sqrt(float(features.squared_norms(wide.x).mean())) == pytest.approx(2.5, rel=0.15)
         towards_zero, _ = centre(wide, 0.06, key)
         assert float(jnp.linalg.norm(x.mean(0) - towards_zero.center)) > 0.8 * left[1]

@@ -72,7 +72,7 @@ def table(seed):
 
 
 ROWS = table(0)
-#: The same features with labels that they say nothing about.
+#: The same features with labels that are independent of them.
 OTHER_ROWS = ROWS.replace(y=jax.random.permutation(jax.random.key(5), ROWS.y))
 
 
@@ -80,8 +80,8 @@ def logs(**values):
     return {f"log_{name}": jnp.log(f32([value])) for name, value in values.items()}
 
 
-def shaken(tree, size=0.1):
-    """The same tree with noise on every leaf, so that zero-initialised heads speak."""
+def perturbed(tree, size=0.1):
+    """The same tree with noise on every leaf, so that zero-initialised heads have an effect."""
     leaves, structure = jax.tree.flatten(tree)
     keys = jax.random.split(jax.random.key(17), len(leaves))
     return jax.tree.unflatten(
@@ -90,8 +90,8 @@ def shaken(tree, size=0.1):
 
 
 def spender(factor):
-    """An LSTM scheduler that asks for `factor` times the even price, more or less."""
-    network = shaken(LSTMScheduler.create(KEY, 1.0).network)
+    """An LSTM scheduler that asks for about `factor` times the even price."""
+    network = perturbed(LSTMScheduler.create(KEY, 1.0).network)
     network["head"]["bias"] = f32([-0.5 * math.log(factor)])
     return LSTMScheduler(network, jnp.log(f32(1.0)))
 
@@ -112,22 +112,22 @@ CONTROL = Stepwise(
 )
 NORM = NormQuery(f32([-2.0]), jnp.log(f32(1.0)))
 CENSUS = CONTROL.replace(
-    scheduler=SHARES.replace(network=shaken(init_mlp(KEY, (2, 8, 2)))),
+    scheduler=SHARES.replace(network=perturbed(init_mlp(KEY, (2, 8, 2)))),
     projector=CONTROL.projector.replace(
-        tensor_network=shaken(init_mlp(KEY, (2, 8, 6))),
-        coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS - 1, 8, 6))),
+        tensor_network=perturbed(init_mlp(KEY, (2, 8, 6))),
+        coordinate_network=perturbed(init_mlp(KEY, (COORDINATE_INPUTS - 1, 8, 6))),
     ),
 )
 LENGTH = RowLength(f32([-3.0]), f32(1.5))
 EIGENBASIS = Eigenbasis(f32([-1.5]), f32([-0.3]), f32([0.2]), f32(1.5))
-#: With networks that take all there is to know, and a mean that is shrunk towards its own average.
+#: With networks that have every input, and a mean that is shrunk towards its own average.
 IN_BASIS = CENSUS.replace(
     centering=CONTROL.centering.replace(log_level_spread=f32(-2.0)),
     eigenbasis=EIGENBASIS,
-    scheduler=SHARES.replace(network=shaken(init_mlp(KEY, (3, 8, 2)))),
+    scheduler=SHARES.replace(network=perturbed(init_mlp(KEY, (3, 8, 2)))),
     projector=CENSUS.projector.replace(
-        tensor_network=shaken(init_mlp(KEY, (TENSOR_INPUTS, 8, 6))),
-        coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS, 8, 6))),
+        tensor_network=perturbed(init_mlp(KEY, (TENSOR_INPUTS, 8, 6))),
+        coordinate_network=perturbed(init_mlp(KEY, (COORDINATE_INPUTS, 8, 6))),
     ),
 )
 #: Two directions of three features.
@@ -141,7 +141,7 @@ ALONG = CONTROL.replace(
         f32([-2.0]),
     ),
 )
-LSTM = LSTMProjector(shaken(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
+LSTM = LSTMProjector(perturbed(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
 GREEDY = AGD(
     **logs(
         gradient_share=0.08,
@@ -153,7 +153,7 @@ GREEDY = AGD(
         regularization=0.01,
     )
 )
-#: Less error is tolerated where there is less noise, so that no budget has all its steps rejected, or none.
+#: The tolerance falls with the noise, so that every budget has some of its steps rejected, but not all.
 ADADP = AdaDP(**logs(clip_norm=0.4, learning_rate=0.4), log_tolerance=f32([-4.0, -1.7]))
 HYFREE = HyFree(
     logit_probe_share=f32([1.0]),
@@ -174,7 +174,7 @@ class Case:
     """A protector and what is known of it: its queries, its accountants, and whether it uses its budget up.
 
     Without a protector it is the one that the hand-designed method of that name sets up for each budget. `slack` is the
-    share of the budget that a planner of shares may leave: a sampled price is inverted less closely.
+    share of the budget that may be left when planning by shares: a sampled price is inverted less accurately.
     """
 
     protector: object = None
@@ -193,11 +193,11 @@ class Case:
         return self.method(dataclasses.replace(budget, adjacency=self.adjacency), num_rows=N).replace(num_steps=STEPS)
 
 
-#: Accountants of fixed noise spread their schedule by a Renyi ledger, which holds by itself and is tested here; their
-#: envelopes are in privacy/test_envelope.py.
-#: Each property below holds for sampled protectors as for others, but for two. What a sampled query costs is no
-#: multiple of 1 / m^2, so constant noise is checked by its price; and a batch of drawn rows is no full gradient, so
-#: their limits without privacy are in test_samplers.py.
+#: Accountants of fixed noise divide their schedule by a Renyi ledger, which is valid by itself and is tested here;
+#: their envelopes are tested in privacy/test_envelope.py.
+#: All properties below hold for sampled protectors, too, except two. The cost of a sampled query is not a multiple of
+#: 1 / m^2, so constant noise is checked by its price; and a batch does not give the full gradient, so the limits of
+#: sampled protectors without privacy are in test_samplers.py.
 CASES = {
     "noisygd": Case(Stepwise(Decaying(jnp.log(f32([0.5])), f32([0.7])), sgd())),
     "noisygd, adam": Case(Stepwise(EVEN, ADAGRAD_LIKE)),
@@ -300,7 +300,7 @@ def of_length(protector, num_steps):
 
 
 def completed(name, case):
-    """The case with its method, where its protector is left to that, and of the length that every run here has."""
+    """The case with its method's protector where it has none, and with the number of steps of all runs here."""
     if case.protector is None:
         if name not in HAND_DESIGNED:
             raise KeyError(f"no method is called {name}; register its factory, import its file, or give a protector")
@@ -311,7 +311,8 @@ def completed(name, case):
 
 CASES = {name: completed(name, case) for name, case in CASES.items()}
 
-#: What a case cannot have, and why.
+#: CPU seconds to compile and run a case on nine budgets and seeds, measured one by one with an empty cache. A case
+#: Properties that a case cannot have, and why.
 EXCEPTIONS = {
     (
         "no steps",
@@ -377,7 +378,7 @@ def single(name, parts=(STEPS,), budget=MIDDLE, seed=0, accountant=None):
 
 @functools.cache
 def grid(name, accountant=None):
-    """All budgets [3] x seeds [3], one run after the other by the same compilation."""
+    """All budgets [3] x seeds [3], one run at a time with the same compiled function."""
     runs = [
         single(name, budget=budget, seed=seed, accountant=accountant)
         for budget in range(len(BUDGETS))
@@ -429,7 +430,7 @@ def within_budget(name, accountant=None):
             # The conversion itself, without the clamp that `certify` may apply.
             assert planned.epsilon(total) <= budget.epsilon * (1 + 1e-9)
             if not CASES[name].exhausts:
-                assert total >= cap * (1 - CASES[name].slack)  # planners of shares leave nothing behind
+                assert total >= cap * (1 - CASES[name].slack)  # planning by shares leaves nothing unspent
 
 
 @every_case("budget")
@@ -541,7 +542,7 @@ def test_it_asks_exactly_the_queries_and_mechanisms_it_declares(name):
 def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
     case, noise = CASES[name], Simulation(KEY)
     here, protector = setup_of(case, BUDGETS[2]), case.at(BUDGETS[2])
-    if isinstance(protector, AGD):  # steps of 10 pay where labels follow the features, and are rejected where not
+    if isinstance(protector, AGD):  # steps of 10 lower the loss only if labels depend on the features
         protector = protector.replace(**logs(max_step=200.0))
     ends, asked = [], []
     for rows in (ROWS, OTHER_ROWS):
@@ -646,7 +647,7 @@ def test_hyper_parameters_budgets_seeds_and_table_sizes_share_one_trace(name):
 
     jitted, here = jax.jit(counted), setup_of(case)
     jitted.lower(case.protector, ZERO, ROWS, here, KEY)
-    jitted.lower(shaken(case.protector), ZERO + 1, OTHER_ROWS, here, jax.random.key(99))
+    jitted.lower(perturbed(case.protector), ZERO + 1, OTHER_ROWS, here, jax.random.key(99))
     jitted.lower(case.protector, ZERO, ROWS, setup_of(case, BUDGETS[0], num_rows=f32(7)), KEY)
     assert count == 1
     jitted.lower(of_length(case.protector, 2), ZERO, ROWS, here, KEY)
@@ -834,18 +835,18 @@ def test_hyfree_changes_its_rate_by_what_a_probe_proves_and_not_by_its_noise():
     for doubt, low, high in ((2.0, 0.0, 0.05), (0.0, 0.7, 1.1)):
         change = _least_change(before - after, 2**0.5 * doubt, 2 * (before - 2 * here + after), 24**0.5 * doubt)
         assert low <= np.mean(np.asarray(change) != 0) < high
-    # A slope that is certain, and a curvature drowned in noise: the rate may still rise.
+    # An accurate slope and a curvature dominated by noise: the rate may still rise.
     assert float(_least_change(f32(1.0), f32(0.1), f32(-0.05), f32(0.2))) == pytest.approx(math.log(4.0))
     assert float(_least_change(f32(0.9), f32(0.1), f32(0.2), f32(0.2))) == pytest.approx(math.log(2.0), rel=1e-5)
     assert float(_least_change(f32(0.3), f32(0.1), f32(1.0), f32(0.2))) == pytest.approx(math.log(0.5), rel=1e-5)
     assert float(_least_change(f32(-0.3), f32(0.1), f32(1.0), f32(0.2))) == pytest.approx(-math.log(4.0))
-    for point in ((0.9, 0.1, 0.2, 0.2), (0.3, 0.1, 1.0, 0.2)):  # how well a probe is known has a derivative too
+    for point in ((0.9, 0.1, 0.2, 0.2), (0.3, 0.1, 1.0, 0.2)):  # the accuracy of a probe has a derivative, too
         check_grads(_least_change, tuple(map(f32, point)), order=1, modes=["rev"], rtol=2e-2)
         assert np.all(np.asarray(jax.grad(_least_change, (0, 1, 2, 3))(*map(f32, point))) != 0)
 
 
 def test_hyfrees_loss_bound_stays_within_what_the_oracle_takes():
-    """Beyond, the run would end, and when would tell of the losses, which were paid for as queries of their own."""
+    """Above it the run would end, at a step that depends on the losses, which are charged as separate queries."""
     protector = HYFREE.replace(**logs(loss_clip=2.0**41, loss_ratio=1e13), interval=1, num_steps=3)
     _, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)
     assert bool(ended.alive)
@@ -915,10 +916,10 @@ def meta(name):
     return protector, jax.jit(loss), gradient, steps
 
 
-#: A choice of step size is discrete: what only shapes its noise has no derivative, and tuning it needs a search. A rate
-#: that changes by the most that is allowed does not depend on how well its probe is known. Convexity that a ridge gives
-#: for nothing need not be bought, so its share says nothing; as published that share is a half. What has no ridge
-#: has the logarithm of nothing. A norm that neither scheduler nor projector reads has a price, and no other effect.
+#: A choice of step size is discrete: fields that only shape its noise have no derivative, and tuning them needs a
+#: search. A rate that changes by the maximum allowed does not depend on the accuracy of its probe. If the ridge already
+#: gives enough convexity, the share for it has no effect; as published that share is fixed at one half. Without a ridge
+#: its logarithm is minus infinity. A norm that neither scheduler nor projector reads has a price, and no other effect.
 SILENT = {
     "agd": [".log_selection_share", ".log_loss_clip"],
     "agd_gumbel": [".log_selection_share", ".log_loss_clip"],

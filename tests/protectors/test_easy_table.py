@@ -1,6 +1,6 @@
 """Every method against guessing: on an easy table, with a generous budget, each does far better than one class for all.
 
-A default that does worse is broken, whatever its proof: `adassp` once told two classes apart on the wrong side of 1/2.
+A default that does worse is broken, whatever its proof: `adassp` once classified with the wrong threshold.
 """
 
 import functools
@@ -22,14 +22,13 @@ from l2p.task import Rows
 N, D = 4000, 8
 BUDGET = Budget(3.0, 1e-6)
 
-#: What a protector is run with where it does not train `logistic`; softmax gets a table of 64 features.
+#: Models of the protectors that do not train `logistic`; softmax gets a table of 64 features.
 MODELS = {"adassp": "square", "probe": "softmax:3"}
-#: Shipped protectors that README lists first; `regression` learns numbers, of which no class is the largest.
+#: Shipped protectors that README lists first, without `regression`, whose targets have no majority class.
 SHIPPED = ("universal", "universal-synthetic", "census", "paper", "control", "minibatch", "probe")
-#: Share of rows above the majority's that a method has to get right. The easy table is separable, so that 0.5 is all
-#: there is above it.
+#: Minimum accuracy above that of the majority class. The easy table is separable, so that the maximum is 0.5.
 MARGIN = 0.3
-#: Methods that cannot get so far, and the margin that they do have.
+#: Methods that cannot reach it, and their own minimum.
 #: sgd_adv: its paper's closed form of strong composition asks for several times the noise that `dpsgd` needs, and its
 #: paper's N epsilon / 500 steps of size 0.1 make 24 short ones of 4,000 rows; it has 0.12 to 0.17.
 WEAKER = {"sgd_adv": 0.1}
@@ -39,8 +38,8 @@ WEAKER = {"sgd_adv": 0.1}
 def tables(num_features, num_classes):
     """Rows to train on and others to test on: features from 0.3 to 1, and classes of equal size with gaps between.
 
-    Rows are longer than 1, and what tells the classes apart has mean zero over the middle of the features' range, so
-    that no method has to find an intercept.
+    Rows are longer than 1, and the score that separates the classes has mean zero relative to the middle of the
+    features' range, so that no method has to find an intercept.
     """
     generator = np.random.default_rng(0)
     x = generator.uniform(0.3, 1.0, (6 * N, D))
@@ -57,7 +56,7 @@ jit_run = jax.jit(lambda *arguments: run(*arguments)[0])
 
 
 def accuracies(name):
-    """(of a simulated run on rows that it has not seen, of the class that has most of them)"""
+    """(accuracy of a simulated run on test rows, accuracy of the majority class)"""
     method, label = HAND_DESIGNED.get(name), MODELS.get(name, "logistic")
     budget = BUDGET if method is None else method.budget(BUDGET)
     model = find_model(label)

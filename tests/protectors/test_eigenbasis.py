@@ -23,7 +23,7 @@ MODEL, N, D = MODELS["logistic"], 3000, 6
 
 
 def rows_of(seed: int) -> Rows:
-    """Rows whose first features vary most, correlated, and a label that hangs on the ones that vary least."""
+    """Correlated rows whose first features vary most, and a label that depends on the ones that vary least."""
     random = np.random.default_rng(seed)
     spread = np.array([0.3, 0.2, 0.1, 0.05, 0.05, 0.02])
     mixing = np.linalg.qr(random.normal(size=(D, D)))[0]
@@ -111,7 +111,7 @@ def test_meta_gradients_reach_power_and_ridge_and_not_the_share():
 
 
 def test_descent_in_the_basis_finds_what_varies_least():
-    """On raw rows a few steps of gradient descent follow what varies most, which says nothing about the label here."""
+    """On raw rows a few steps of gradient descent follow what varies most, which is unrelated to the label here."""
     plain = Stepwise(
         Decaying(jnp.log(jnp.array([3.0])), jnp.zeros(1)),
         Optax("sgd", {"learning_rate": jnp.log(jnp.array([2.0]))}),
@@ -138,7 +138,7 @@ class Unviewed(Stepwise):
     def step(self, params, state, oracle):
         turned = state.features
         kept, self_query = turned.basis, Stepwise.query
-        # The step below sees no basis, so that it asks through the map it is given; here that is the whole map.
+        # The step below sees no basis, so that it asks with the map it is given, which here is the whole map.
         whole = dataclasses.replace(state, features=FeatureMap(turned.center, turned.scale))
 
         class Asking(Stepwise):

@@ -27,14 +27,14 @@ def copy(tmp_path):
 
 
 def insert(path, before, text):
-    """Put lines in front of the first that begins so."""
+    """Insert lines before the first line that starts with `before`."""
     old = path.read_text(encoding="utf-8")
     at = re.search(rf"^{re.escape(before)}", old, re.M).start()
     path.write_text(old[:at] + text + old[at:], encoding="utf-8")
 
 
 def add(folder, file=FILE, line=LINE, row=ROW):
-    """Apply the documented change, or what there is of it."""
+    """Apply the documented change, or parts of it."""
     (folder / "l2p/protectors/unit_descent.py").write_text(file, encoding="utf-8")
     insert(folder / "l2p/protectors/__init__.py", "from l2p.protectors.stepwise", line)
     insert(folder / CONFORMANCE, '    "noisygd": Case', row)
@@ -49,7 +49,7 @@ def outcome(folder, *options):
 
 
 REGISTERED = "is_registered or has_its_line or a_row"
-#: Properties that take compilations of their own are left to the slow run of all of them.
+#: Properties that need their own compilations are tested only in the slow run of all of them.
 CHEAP = "not (vmapped or without_jit or release_in or gradients)"
 
 

@@ -26,7 +26,7 @@ MIXING = np.linalg.qr(RANDOM.normal(size=(D, D)))[0]
 
 
 def rows_of(seed: int) -> Rows:
-    """Rows that vary along three directions, and a label that hangs on the third."""
+    """Rows that vary along three directions, and a label that depends on the third."""
     random = np.random.default_rng(seed)
     latent = random.normal(size=(N, D)) * np.array([0.3, 0.15, 0.08, *[1e-3] * (D - 3)])
     y = random.random(N) < 1 / (1 + np.exp(-50 * latent[:, 2]))
@@ -86,8 +86,8 @@ def test_params_found_along_the_directions_predict_the_same_on_rows_as_they_come
 
 
 def test_with_every_direction_and_no_power_a_run_is_one_on_centred_rows():
-    """Steps and noise of one length along every direction do not know how rows are turned: without noise, and with
-    clipping, both runs end in the same loss."""
+    """Steps and noise that are equal along every direction do not depend on the rotation of rows: without noise, and
+    with clipping, the two runs end at the same loss."""
     turned = geometry(0.0, directions=D)
     scale = float(jnp.linalg.norm(turned(D, SETUP)[0].basis.forward[:, 0]))
     scaled = ROWS.replace(x=(ROWS.x - turned.center[None, :]) * scale)

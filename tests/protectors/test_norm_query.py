@@ -75,7 +75,7 @@ def test_a_noised_norm_is_never_negative():
 
 
 def test_the_scheduler_prices_a_gradient_by_its_norm():
-    # A scheduler with a large weight on its first input: other norms, other noise, while nothing else differs.
+    # A scheduler with a large weight on its first input: a different norm gives different noise, all else equal.
     scheduler = LSTMScheduler(init_lstm(jax.random.key(3), 3, 20, 1), jnp.zeros(()))
     scheduler.network["head"]["kernel"] = jax.random.normal(
         jax.random.key(4), scheduler.network["head"]["kernel"].shape

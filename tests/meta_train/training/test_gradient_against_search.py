@@ -1,4 +1,4 @@
-"""Any hand-designed method, any model: meta-gradients and random search at equal compute, the better one shipped."""
+"""Any hand-designed method and model: meta-gradients and random search at equal compute, the better one shipped."""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ TINY = MetaConfig(
 
 
 def slow(problem):
-    """NoisyGD that hardly moves: what tuning has to find out."""
+    """NoisyGD that hardly moves, which tuning has to improve."""
     start = HAND_DESIGNED["noisygd"](problem.budget)
     return start.replace(projector=start.projector.replace(hyperparameters={"learning_rate": jnp.array([-6.0])}))
 
@@ -64,7 +64,7 @@ def test_both_ways_improve_a_badly_set_start(monkeypatch):
     planned = budgets.budgets_for(config, start)
     judge = jax.jit(lambda one: evaluate(one, jax.random.key(8), batch, config.find_model(), planned))
     before = float(judge(start)["score"].mean())
-    # The search settles for unclipped gradients and small steps: eight tasks are few, and it follows no slope.
+    # With only eight tasks and without gradients, the search ends at unclipped gradients and small steps.
     least_gain = {gradients: 0.3, search: 0.02}
     for (method, gain), trial in zip(least_gain.items(), trials(config).values(), strict=True):
         update, state = method.compiled(trial, family, start), method.init(start, trial)
@@ -73,7 +73,7 @@ def test_both_ways_improve_a_badly_set_start(monkeypatch):
         assert float(judge(state.protector)["score"].mean()) < before - gain, method.__name__
 
 
-def test_the_better_of_both_ships_with_the_score_of_each_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
+def test_the_better_trial_ships_with_the_score_of_each_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
     config = dataclasses.replace(TINY, steps=4)
     whole = meta_train(config, tmp_path / "whole")
     card = checkpoint.load(whole).card
@@ -202,7 +202,7 @@ def test_drawn_columns_need_a_table_that_has_so_many():
     ("fields", "words"),
     [
         ({"protector": "nonprivate"}, "nothing to tune"),
-        ({"protector": "census"}, "no hand-designed method"),
+        ({"protector": "census"}, "not a hand-designed method"),
         ({"model": "forest"}, "unknown"),
         ({"method": "both", "constraint": "augmented_lagrangian"}, "cannot be compared"),
         ({"delta": 0.1}, "delta"),

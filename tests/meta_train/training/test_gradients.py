@@ -115,7 +115,7 @@ def test_one_diverging_task_moves_the_mean_gradient_by_at_most_its_share(update)
 
 
 def overspending():
-    """The paper's pair, that spends exp(0.6) times the budget at first."""
+    """The paper's pair, which spends exp(0.6) times the budget at first."""
     protector = short("paper")
     protector.scheduler.network["head"]["bias"] -= 0.3
     return protector
@@ -145,7 +145,7 @@ def test_whole_runs_and_segments_meet_the_budget_and_agree(family, batch):
         scores[objective] = float(report["score"].mean())
         if objective == "truncated":
             np.testing.assert_allclose(state.constraint.targets.mean(-1), 1.0, rtol=0.01)
-    # Where 400 steps lead an LSTM hangs on rounding, too: by up to .2 either way.
+    # The result of 400 steps of an LSTM depends on rounding, too: by up to .2 in either direction.
     assert scores["truncated"] == pytest.approx(scores["final"], abs=0.25)
     assert scores["final"] < float(judge(short("paper"))["score"].mean()) - 0.3
 
@@ -244,7 +244,7 @@ def test_multipliers_move_once_per_step_however_many_segments(family):
     start = overspending()
     state, _ = gradients.compiled(config, family, start)(gradients.init(start, config), MULTIPLIER_EVERY - 1)
     h = np.exp(0.6) - 1.0
-    # One step of ten was seen, so spending looks a tenth of what it is, and even: targets do not move apart.
+    # Only one step of ten was recorded, so spending looks a tenth of what it is, and even: targets stay equal.
     spent, mu = (1.0 + h) / 10, penalty(jnp.array(9), config)
     targets, global_h = constrained_targets(jnp.full(2, spent), jnp.array(0.0), mu)
     np.testing.assert_allclose(state.constraint.targets, jnp.broadcast_to(targets, (BANDS, 2)), rtol=0.1)
@@ -302,7 +302,7 @@ def test_warm_start_takes_shared_parameters_and_keeps_new_ones():
 
 def test_a_curriculum_begins_with_the_upper_half_of_the_budgets(monkeypatch):
     class Drawn(Exception):
-        """Tells the range of budgets that was asked for."""
+        """Carries the range of budgets that was requested."""
 
     def sample(self, key, model, **arguments):
         raise Drawn(*map(float, arguments["log_signal"]))

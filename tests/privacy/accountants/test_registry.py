@@ -24,7 +24,7 @@ from tests.privacy.accountants import properties
 
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(accountants.__file__).parent
-#: What all accountants share; every other file is one accountant.
+#: Files that all accountants share; every other file is one accountant.
 SHARED = {"__init__", "base", "families", "gaussians", "least_target", "tables"}
 
 
@@ -154,7 +154,7 @@ def test_a_new_accountant_is_one_file_and_one_line(new, capsys):
     card = l2p.private_train(rows, "noisygd", Budget(1.0, 1e-5), accountant="new", key=jax.random.key(0)).card
     assert (card.accountant, card.theorem) == ("new", find("new").theorem)
     assert card.filter().certify(card.answered(), card.adaptive_noise) == card.epsilon_certified
-    # It keeps what every accountant promises.
+    # It has the properties of every accountant.
     for holds in properties.PROPERTIES:
         holds("new")
 

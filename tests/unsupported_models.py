@@ -1,6 +1,6 @@
 """Models that proofs for smooth losses with bounded gradients do not cover, and what the refusal says of each."""
 
-UNCOVERED = {
+UNSUPPORTED_MODELS = {
     "hinge": "hinge has a loss whose gradient jumps",
     "square": "square has a loss whose gradient is unbounded",
     "mlp": "mlp is no generalized linear model",
