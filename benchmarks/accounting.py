@@ -4,7 +4,7 @@
 
 Each line is one way to the epsilon of the same trace; the last column is its time over that of the filter here that
 prices the same sampling. The filters hold although the noise depends on earlier answers; dp-accounting's numbers need
-it to be fixed beforehand. `in a run` is the float32 price, the inverse price and the ledger inside one jitted scan.
+it to be fixed beforehand. `in a run` is the float32 price, the inverse price and the `Spending` inside one jitted scan.
 """
 
 import time
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from dp_accounting import PrivacyAccountant, dp_event, pld, rdp
 
-from l2p.privacy import Answered, Budget, Event, Filter, FullBatch, Ledger, Poisson, Sampler
+from l2p.privacy import Answered, Budget, Event, Filter, FullBatch, Poisson, Sampler, Spending
 
 QUERIES, RATE = 10_000, 1000 / 30_400
 #: Queries that the slowest are timed on.
@@ -45,12 +45,12 @@ def in_a_run(filter: Filter, shares: jax.Array) -> Callable[[], jax.Array]:
 
     @jax.jit
     def scan(shares: jax.Array) -> jax.Array:
-        def step(ledger: Ledger, share: jax.Array) -> tuple[Ledger, jax.Array]:
-            noise = accountant.noise_multiplier(share * ledger.left * ledger.budget, sampled=True)
-            granted, ledger = ledger.charge(accountant.price(Event("gaussian", noise), sampled=True))
-            return ledger, granted
+        def step(spending: Spending, share: jax.Array) -> tuple[Spending, jax.Array]:
+            noise = accountant.noise_multiplier(share * spending.left * spending.budget, sampled=True)
+            granted, spending = spending.charge(accountant.price(Event("gaussian", noise), sampled=True))
+            return spending, granted
 
-        return jax.lax.scan(step, Ledger(jnp.zeros(()), accountant.budget), shares)[0].spent
+        return jax.lax.scan(step, Spending(jnp.zeros(()), accountant.budget), shares)[0].spent
 
     scan(shares).block_until_ready()  # compiled
     return lambda: scan(shares).block_until_ready()

@@ -36,7 +36,7 @@ def table() -> Rows:
 
 
 def plain_gradient_descent(rows: Rows) -> jax.Array:
-    """The floor: NUM_STEPS full-batch gradient steps, no clipping, no noise, no ledger."""
+    """The floor: NUM_STEPS full-batch gradient steps, no clipping, no noise, no accounting."""
     model = MODELS["logistic"]
 
     def step(params: jax.Array, _: None) -> tuple[jax.Array, None]:

@@ -7,8 +7,8 @@ import jax
 from l2p.checkpoints import lookup
 from l2p.checkpoints.lookup import Resolved
 from l2p.errors import InputError
-from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
+from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import Reservation, held
 from l2p.private_run import PlannedRun, execute, plan_run
 from l2p.protector import Protector
@@ -27,7 +27,7 @@ def private_train(
     accountant: str | None = None,
     params: jax.Array | None = None,
     num_rows: int | None = None,
-    ledger: Book | str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
 ) -> Result:
     """Train on private rows within `budget`.
@@ -76,9 +76,9 @@ def private_train(
     )
     if ledger is None:
         return execute(planned, key, None)
-    book = open_ledger(ledger, planned.num_rows, key)
-    with held(book) as id:
-        return execute(planned, key, _reserve(book, planned, id))
+    ledger = open_ledger(ledger, planned.num_rows, key)
+    with held(ledger) as id:
+        return execute(planned, key, _reserve(ledger, planned, id))
 
 
 def load(name: str | Path, budget: Budget | None = None, model: str = "logistic") -> Protector:
@@ -94,18 +94,18 @@ def load(name: str | Path, budget: Budget | None = None, model: str = "logistic"
     return lookup.resolve(str(name), budget, model).protector
 
 
-def open_ledger(ledger: Book | str | Path, num_rows: int, key: jax.Array | None) -> Book:
+def open_ledger(ledger: Ledger | str | Path, num_rows: int, key: jax.Array | None) -> Ledger:
     """The ledger for runs on `num_rows` rows; `InputError` if it is broken, says nothing of them, or they simulate."""
     if key is not None:
         raise InputError(
             "a simulation's noise is known to whoever has its key, so a ledger cannot count it as private; leave out "
             "the ledger, or the key."
         )
-    book = ledger if isinstance(ledger, Book) else Book.open(ledger)
-    book.budget.check_rows(num_rows)
-    return book
+    ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    ledger.budget.check_rows(num_rows)
+    return ledger
 
 
-def _reserve(book: Book, planned: PlannedRun, id: str) -> Reservation:
+def _reserve(ledger: Ledger, planned: PlannedRun, id: str) -> Reservation:
     what = f"{planned.resolved.name}, {planned.filter.budget}, accountant {planned.filter.name}"
-    return Reservation.make(book, planned.filter, planned.resolved.protector.mechanisms, what, id)
+    return Reservation.make(ledger, planned.filter, planned.resolved.protector.mechanisms, what, id)

@@ -23,7 +23,7 @@ from l2p.commands.account import Account
 from l2p.commands.apply import Apply
 from l2p.commands.compare import Compare, with_config
 from l2p.commands.leaderboard import Leaderboard
-from l2p.commands.ledger import Ledger
+from l2p.commands.ledger import LedgerCommand
 from l2p.commands.meta_train import MetaTrain
 from l2p.commands.plan import Plan
 from l2p.commands.protectors import Protectors
@@ -55,7 +55,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "protectors": Protectors,
     "plan": Plan,
     "account": Account,
-    "ledger": Ledger,
+    "ledger": LedgerCommand,
     "compare": Compare,
     "leaderboard": Leaderboard,
     "demo": Demo,

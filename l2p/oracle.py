@@ -15,10 +15,10 @@ from l2p.features import FeatureMap
 from l2p.fixed_point import Block, ExactSum, Lines, mapped, picked, raw_lines
 from l2p.models import Model
 from l2p.privacy.events import Adjacency
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
 from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
+from l2p.privacy.spending import Spending
 from l2p.queries.base import Query
 from l2p.task import Rows, RowSource, null_invalid
 
@@ -37,7 +37,7 @@ class Setup:
       kind: what the target is, one of `model.kinds`: declared, never read off labels (static).
       price_list: prices, the sampler they belong to, and the budget, in the accountant's own unit.
       num_rows: f32[], N, public by declaration.
-      cap: f32[], where the ledger refuses: the accountant's budget, or infinity when meta-training measures what a
+      cap: f32[], what a run may spend: the accountant's budget, or infinity when meta-training measures what a
         scheduler would spend.
     """
 
@@ -52,7 +52,7 @@ class Setup:
     def create(
         cls, model: Model, adjacency: Adjacency, price_list: PriceList, num_rows, kind: str | None = None
     ) -> "Setup":
-        """A setup whose ledger stops at the accountant's budget; `kind` None is the target that the model is for.
+        """A setup whose cap is the accountant's budget; `kind` None is the target that the model is for.
 
         Raises:
           InputError: the prices of sampled queries are for other neighbours, or the model is not trained
@@ -126,7 +126,7 @@ class Oracle:
       setup: the public facts.
       public: rows that cost nothing, or None.
       step: i32[], how many steps came before this one (0 in `init`).
-      ledger: what has been spent.
+      spending: what has been spent.
       refused: bool[], whether anything was refused in this step.
       records: one per `ask`, in order.
       sampled: whether queries read batches.
@@ -136,7 +136,7 @@ class Oracle:
         self,
         rows: Rows | RowSource,
         setup: Setup,
-        ledger: Ledger,
+        spending: Spending,
         noise: Noise,
         step: jax.Array,
         public: Rows | None = None,
@@ -153,7 +153,7 @@ class Oracle:
         self._starts = not sampled
         self.public = public
         self.step = step
-        self.ledger = ledger
+        self.spending = spending
         self.refused = jnp.zeros((), bool)
         self.records: list[Record] = []
         self._rows = rows
@@ -165,13 +165,13 @@ class Oracle:
         self._open = True
 
     def close(self) -> None:
-        """End the step: an oracle that outlived it would answer outside the ledger."""
+        """End the step: what an oracle answered later would not be counted."""
         self._open = False
 
     @property
     def left(self) -> jax.Array:
         """Share of the budget that may still be planned for, in [0, 1]."""
-        return self.ledger.left
+        return self.spending.left
 
     @property
     def charge(self) -> jax.Array:
@@ -188,7 +188,7 @@ class Oracle:
             would be answered more often than it is charged. Also once the step is over.
         """
         if not self._open:
-            raise RuntimeError(f"ask({query.name}) came after its step had ended, where no ledger would see it.")
+            raise RuntimeError(f"ask({query.name}) came after its step had ended, where nothing would count its cost.")
         if get_opaque_trace_state() != self._trace_state:
             raise RuntimeError(
                 f"ask({query.name}) was called inside a JAX transformation within a protector's step; it would be "
@@ -227,7 +227,7 @@ class Oracle:
                 jnp.asarray(event.noise_multiplier, jnp.float32),
                 jnp.asarray(query.bound, jnp.float32),
                 jnp.where(granted, cost, 0.0).astype(jnp.float32),
-                self.ledger.spent,
+                self.spending.spent,
                 granted,
                 event.tail,
             )
@@ -244,9 +244,9 @@ class Oracle:
 
     def _charge(self, cost: jax.Array) -> jax.Array:
         if not (self.sampled and isinstance(self.setup.price_list.sampler, PermutationEpochs)):
-            granted, self.ledger = self.ledger.charge(cost)
+            granted, self.spending = self.spending.charge(cost)
             return granted
-        granted, self.ledger = self.ledger.charge_in_epoch(cost)
+        granted, self.spending = self.spending.charge_in_epoch(cost)
         return granted
 
     def _answer(self, query: Query, granted: jax.Array) -> jax.Array:

@@ -17,10 +17,10 @@ from l2p.errors import InputError
 from l2p.models import MODELS, NAMES, find_model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.accountants import covering, find, for_runs
-from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
 from l2p.privacy.filter import Filter, default_accountant
+from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import cost_of_best, count, held
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
 from l2p.private_run import check, plan_run
@@ -97,7 +97,7 @@ def private_tuning(
     model: str = "logistic",
     key: jax.Array | None = None,
     num_rows: int | None = None,
-    ledger: Book | str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
 ) -> Tuned:
     """Train a random number of times, each time by a candidate drawn at random, and release the best run only.
 
@@ -145,12 +145,12 @@ def private_tuning(
     if ledger is None:
         score, candidate, result = _best(data, runs, scoring, law, key, common)
     else:
-        book = open_ledger(ledger, num_rows, key)
-        with held(book) as id:
-            before, cost = book.spent(), cost_of_best(book, budget, law, rho)
-            book.reserve(cost, f"the best of {law.mean:g} runs on average, {budget}", id)
+        ledger = open_ledger(ledger, num_rows, key)
+        with held(ledger) as id:
+            before, cost = ledger.spent(), cost_of_best(ledger, budget, law, rho)
+            ledger.reserve(cost, f"the best of {law.mean:g} runs on average, {budget}", id)
             score, candidate, result = _best(data, runs, scoring, law, key, common)
-            composition, unsettled = count(book, id, cost, cost, before)
+            composition, unsettled = count(ledger, id, cost, cost, before)
     if result is None:
         params = find_model(model).init(num_features)
         return Tuned(params, None, None, budget, rho, key is None, statement, None)

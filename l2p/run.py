@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from l2p import fixed_point, struct
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle, Record, Setup
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import BatchDraw, Draw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
+from l2p.privacy.spending import Spending
 from l2p.protector import Protector, State
 from l2p.task import Mapped, Rows, RowSource, mapped, null_invalid
 
@@ -73,14 +73,14 @@ class Run:
     Attributes:
       params: f32[p], in the protector's own coordinates until `finish`.
       state: the protector's state.
-      ledger: what has been spent.
+      spending: what has been spent.
       step: i32[], steps that were granted in full.
       alive: bool[], False once anything was refused: from then on nothing moves.
     """
 
     params: jax.Array
     state: State
-    ledger: Ledger
+    spending: Spending
     step: jax.Array
     alive: jax.Array
 
@@ -94,15 +94,15 @@ def start(
     noise: Simulation | Release,
     public: Rows | None = None,
 ) -> tuple[Run, Records]:
-    """Open the ledger and let the protector buy its one-off side queries."""
-    ledger = Ledger(jnp.zeros((), jnp.float32), jnp.asarray(setup.cap, jnp.float32))
+    """Start at nothing spent and let the protector buy its one-off side queries."""
+    spending = Spending(jnp.zeros((), jnp.float32), jnp.asarray(setup.cap, jnp.float32))
     step = jnp.zeros((), jnp.int32)
     rows = null_invalid(rows) if isinstance(rows, Rows) else rows
     lines = exact_lines(rows, noise)
     oracle = Oracle(
         rows,
         setup,
-        ledger,
+        spending,
         noise.init_noise(),
         step,
         public,
@@ -112,7 +112,7 @@ def start(
     )
     params, state = protector.init(params, oracle)
     oracle.close()
-    return Run(params, state, oracle.ledger, step, ~oracle.refused), oracle.records
+    return Run(params, state, oracle.spending, step, ~oracle.refused), oracle.records
 
 
 @jax.enable_x64(False)
@@ -174,19 +174,19 @@ def take_step(
     view: FeatureMap | None = None,
 ) -> tuple[Run, Records]:
     """One step, the same for both drivers."""
-    sampler, ledger = setup.price_list.sampler, run.ledger
+    sampler, spending = setup.price_list.sampler, run.spending
     if isinstance(sampler, PermutationEpochs):
-        ledger = ledger.open_batch(run.step % sampler.steps_per_charge == 0)
+        spending = spending.open_batch(run.step % sampler.steps_per_charge == 0)
     oracle = Oracle(
-        rows, setup, ledger, noise, run.step, public, True, protector.mechanisms, lines, view, protector.additive
+        rows, setup, spending, noise, run.step, public, True, protector.mechanisms, lines, view, protector.additive
     )
     # Once refused, always refused: a dead run asks, is answered with zeros, and pays nothing.
     oracle.refused = ~run.alive
     params, state = protector.step(run.params, run.state, oracle)
     oracle.close()
     alive = ~oracle.refused
-    moved = Run(params, state, oracle.ledger, run.step + 1, alive)
-    kept = dataclasses.replace(run, ledger=oracle.ledger, alive=alive)
+    moved = Run(params, state, oracle.spending, run.step + 1, alive)
+    kept = dataclasses.replace(run, spending=oracle.spending, alive=alive)
 
     def choose(new: jax.Array, old: jax.Array) -> jax.Array:
         # What a step hands on as it is stays recognisable as constant, and what hangs on it alone is computed once.
@@ -264,15 +264,17 @@ def _planned(tree: Any, shapes: tuple[Any, ...], num_rows: int, num_features: in
     def trace(*leaves: jax.Array) -> None:
         protector, params, setup, public = jax.tree.unflatten(tree, leaves)
         rows = Rows(jnp.zeros((num_rows, num_features)), jnp.zeros(num_rows), jnp.zeros(num_rows))
-        ledger, step = Ledger(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
+        spending, step = Spending(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
         asked = protector.mechanisms
         moved, state = protector.init(
-            params, Oracle(rows, setup, ledger, plans[0], step, public, False, asked, sums_only=protector.additive)
+            params, Oracle(rows, setup, spending, plans[0], step, public, False, asked, sums_only=protector.additive)
         )
         view = protector.view(state)
         rows = rows if view is None else mapped(rows, view)
         protector.step(
-            moved, state, Oracle(rows, setup, ledger, plans[1], step, public, True, asked, sums_only=protector.additive)
+            moved,
+            state,
+            Oracle(rows, setup, spending, plans[1], step, public, True, asked, sums_only=protector.additive),
         )
 
     jax.eval_shape(trace, *shapes)

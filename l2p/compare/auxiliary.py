@@ -79,7 +79,7 @@ def public_solution(model: Model, rows: Rows) -> np.ndarray | str:
 
 
 def unlimited(model: Model, budget: Budget, num_rows: int, kind: str | None = None) -> Setup:
-    """The setup of a run without privacy, whose ledger grants everything."""
+    """The setup of a run without privacy, whose unlimited budget grants every query."""
     priced = Filter(default_accountant(("none",)), budget).price_list()
     setup = Setup.create(model, budget.adjacency, priced, num_rows, kind)
     return dataclasses.replace(setup, cap=jnp.array(jnp.inf))

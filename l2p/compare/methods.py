@@ -71,7 +71,7 @@ class Method:
 
     @property
     def is_private(self) -> bool:
-        """False for one that asks for answers without noise, which only an unlimited ledger grants."""
+        """False for one that asks for answers without noise, which only an unlimited budget grants."""
         return self.accountant != "none"
 
     def starting_point(self, model: Model, num_features: int) -> np.ndarray:

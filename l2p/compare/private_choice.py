@@ -22,10 +22,10 @@ from l2p.compare.hindsight import CANDIDATES, SPREADS
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
+from l2p.privacy.ledger import Ledger
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
 from l2p.private_run import check
 from l2p.private_tuning import (
@@ -172,7 +172,7 @@ def release(
     key: jax.Array | None = None,
     accountant: str | None = None,
     num_rows: int | None = None,
-    ledger: Book | str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
 ) -> Result:
     """METHOD:private on rows of one's own: the best of several runs within `budget`, and their place in the ledger.

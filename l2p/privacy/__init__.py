@@ -1,4 +1,4 @@
-"""Privacy accounting: events, samplers, budgets, accountants, filters, and the ledger that a run obeys."""
+"""Privacy accounting: events, samplers, budgets, accountants, filters, and what a run has spent."""
 
 import importlib
 from typing import Any
@@ -13,7 +13,7 @@ _MODULES = {
     "Filter": "l2p.privacy.filter",
     "FixedSize": "l2p.privacy.sampling",
     "FullBatch": "l2p.privacy.sampling",
-    "Ledger": "l2p.privacy.ledger",
+    "Spending": "l2p.privacy.spending",
     "PermutationEpochs": "l2p.privacy.sampling",
     "Poisson": "l2p.privacy.sampling",
     "PriceList": "l2p.privacy.prices",

@@ -27,9 +27,9 @@ from l2p.privacy.prices import PriceList, float32_down, float32_up
 # An envelope lies on a grid of this ratio: a float32 run differs from its rehearsal in the last bits, and the fewer
 # different distributions there are to compose, the less their discretisation adds up to.
 _GRID = 1.0005
-# The ledger of such a run only spreads a schedule's shares: the envelope is what is enforced.
+# The Renyi cap of such a run only divides its schedule into shares: the envelope is what is enforced.
 _ROOM = 1 + 1e-3
-# How far that ledger's cap is raised or lowered, in logarithms: beyond `_MIN`, 3000 times the noise gains nothing.
+# How far that cap is raised or lowered, in logarithms: beyond `_MIN`, 3000 times the noise gains nothing.
 _MAX, _MIN = math.log(64.0), -16.0
 # To which the cap is found: half of it in the noise.
 _PRECISION = 2e-3
@@ -75,7 +75,7 @@ class EnvelopeFilter(Filter):
 
     Attributes:
       envelope: the least noise of every query of the run, in order; all Gaussian.
-      cap: what the ledger counts up to, for a schedule of shares of it; default what the envelope costs.
+      cap: what a run may spend, of which its schedule takes shares; default what the envelope costs.
 
     Raises:
       InputError: the envelope alone exceeds the budget, or its accountant has no theorem for it.
@@ -112,11 +112,11 @@ class EnvelopeFilter(Filter):
 
     @functools.cached_property
     def limit(self) -> float:  # type: ignore[override]
-        """What the ledger counts up to, in its own unit; the envelope's own cost unless `cap` says otherwise."""
+        """What a run may spend, in the unit of its prices; the envelope's own cost unless `cap` says otherwise."""
         return super().spent(self.envelope) * _ROOM if self.cap is None else self.cap
 
     def spent(self, answered: Iterable[Answered]) -> float:
-        """What a trace cost in the ledger's unit; infinite if a query was less noisy than its envelope, or had none."""
+        """What a trace cost, in the unit of the prices; infinite if a query had no envelope or less noise than it."""
         trace, least = list(answered), dict(_slots(self.envelope))
         held = all(
             query.mechanism == "gaussian" and slot in least and query.noise_multiplier >= least[slot].noise_multiplier

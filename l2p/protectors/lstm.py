@@ -26,7 +26,7 @@ class LSTMScheduler(Scheduler):
     """sigma(.): the noise multiplier, as a factor on the one that spends the budget evenly.
 
     It emits noise, not a share, so it may try to overspend: meta-training holds it to the budget by an augmented
-    Lagrangian, deployment by the ledger. Its feedback is a norm: the paper's private query s_t where `Stepwise` has a
+    Lagrangian, deployment by the filter. Its feedback is a norm: the paper's private query s_t where `Stepwise` has a
     `norm_query`, else that of the last released gradient, which is free.
 
     Attributes:

@@ -67,7 +67,7 @@ class Scheduler(abc.ABC):
 def noise_for_share(oracle: Oracle, share: jax.Array) -> jax.Array:
     """The noise multiplier f32[] of a Gaussian query that costs `share` of what is left."""
     budget = oracle.setup.price_list.budget
-    # A spent ledger would ask for infinite noise; the floor keeps the number finite and the ledger refuses it.
+    # With nothing left it would ask for infinite noise; the floor keeps the number finite, and the filter refuses it.
     return oracle.noise_multiplier(jnp.maximum(share * oracle.left, 1e-9) * (1.0 - SLACK) * budget)
 
 

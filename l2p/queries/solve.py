@@ -78,7 +78,7 @@ def lbfgs(model: Model, params: jax.Array, rows: Rows, num_iterations: int, ridg
 
 @struct.dataclass
 class Minimizer(Query):
-    """The non-private solution. Its price is infinite, so only an unlimited ledger grants it.
+    """The non-private solution. Its price is infinite, so only an unlimited budget grants it.
 
     Attributes:
       model: the model (static).

@@ -9,7 +9,7 @@ Words, each with one meaning:
   knows the cap before the run and certifies the trace after it, in float64.
 - A **price list** (`l2p.privacy.prices.PriceList`) is what a filter hands into the run: float32 prices and the cap, as
   a pytree. The oracle asks it what a query costs.
-- A **ledger** (`l2p.privacy.ledger.Ledger`) is the sum of one run's prices so far.
+- The **spending** (`l2p.privacy.spending.Spending`) is the sum of one run's prices so far.
 
 To add an accountant, write `NAME.py` beside this file, with a subclass of `base.RunAccountant` or `base.Accountant`
 whose only instance is called `ACCOUNTANT`, and add its line to `LISTED`. The choices of the command line, plans, the

@@ -22,7 +22,7 @@ _MAX_EPSILON, _MAX_EPSILON_64 = 50.0, 700.0
 
 
 class OneOrder(RunAccountant):
-    """Counts Renyi divergences at one order, fixed before the run; the measure of filters and of envelopes' ledgers."""
+    """Counts Renyi divergences at one order, fixed before the run; the measure of filters and of envelopes' caps."""
 
     unit = "divergence"
     coefficients = RHO

@@ -37,7 +37,7 @@ def card_of_run(
         adjacency=budget.adjacency.value,
         unit="row",
         private_release=releases,
-        # An envelope is composed at no order; the one its ledger counts at only spreads the schedule.
+        # An envelope is composed at no order; the one its cap counts at only divides the schedule into shares.
         order=filter.order if math.isfinite(filter.order) and not isinstance(filter, EnvelopeFilter) else None,
         theorem=filter.theorem,
         sampler=filter.sampler.to_json(),

@@ -111,7 +111,7 @@ def read(connection: sqlite3.Connection, path: Path) -> tuple[Row, list[Row]]:
     if strange := _listing(connection) ^ _expected_listing():
         names = ", ".join(sorted(f"{kind} {name!r}" for kind, name, *_ in strange))
         raise _changed(path, f"its schema is another one in {names}")
-    books = connection.execute("SELECT * FROM book").fetchall()
+    terms = connection.execute("SELECT * FROM book").fetchall()
     entries = connection.execute("SELECT * FROM entry ORDER BY rowid").fetchall()
     links = connection.execute("SELECT number, content, hash FROM chain ORDER BY number").fetchall()
     previous = None
@@ -119,14 +119,14 @@ def read(connection: sqlite3.Connection, path: Path) -> tuple[Row, list[Row]]:
         if number != place or found != _hash(previous, content):
             raise _changed(path, f"link {place} of its chain does not carry the hash of its content")
         previous = found
-    if [_content(row) for row in books] != [content for _, content, _ in links[:1]]:
+    if [_content(row) for row in terms] != [content for _, content, _ in links[:1]]:
         raise _changed(path, "its terms are not those that its chain starts from")
     newest: dict[str, Row] = {}
     for _, content, found in links[1:]:
         newest[str(content).partition(",")[0]] = content, found  # by the entry's id, which holds no comma
     if [(_content(columns), found) for *columns, found in entries] != list(newest.values()):
         raise _changed(path, "its entries are not those that its chain holds")
-    return books[0], [tuple(columns) for *columns, _ in entries]
+    return terms[0], [tuple(columns) for *columns, _ in entries]
 
 
 def append(connection: sqlite3.Connection, row: Row) -> None:
@@ -162,13 +162,13 @@ def _lay(connection: sqlite3.Connection, terms: Row) -> None:
 def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
     if _digest(_listing(connection)) != _FIRST_LISTING:
         raise _changed(path, "its schema is not that of l2p 0.1.0")
-    books = connection.execute("SELECT * FROM book").fetchall()
-    if len(books) != 1:
-        raise _changed(path, f"it has {len(books)} sets of terms")
+    terms = connection.execute("SELECT * FROM book").fetchall()
+    if len(terms) != 1:
+        raise _changed(path, f"it has {len(terms)} sets of terms")
     rows = connection.execute("SELECT * FROM entry ORDER BY rowid").fetchall()
     connection.execute("DROP TABLE entry")
     connection.execute("DROP TABLE book")
-    _lay(connection, books[0])
+    _lay(connection, terms[0])
     for row in rows:
         append(connection, row)
 
