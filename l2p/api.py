@@ -5,7 +5,7 @@ from pathlib import Path
 import jax
 
 from l2p.checkpoints import lookup
-from l2p.checkpoints.lookup import Resolved
+from l2p.checkpoints.lookup import NamedProtector
 from l2p.errors import InputError
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
@@ -19,7 +19,7 @@ from l2p.task import Rows, RowSource, Task
 
 def private_train(
     data: Rows | RowSource | Task,
-    protector: Protector | Resolved | str | Path,
+    protector: Protector | NamedProtector | str | Path,
     budget: Budget,
     *,
     model: str = "logistic",
@@ -107,5 +107,5 @@ def open_ledger(ledger: Ledger | str | Path, num_rows: int, key: jax.Array | Non
 
 
 def _reserve(ledger: Ledger, planned: PlannedRun, id: str) -> Reservation:
-    what = f"{planned.resolved.name}, {planned.filter.budget}, accountant {planned.filter.name}"
-    return Reservation.make(ledger, planned.filter, planned.resolved.protector.mechanisms, what, id)
+    what = f"{planned.named.name}, {planned.filter.budget}, accountant {planned.filter.name}"
+    return Reservation.make(ledger, planned.filter, planned.named.protector.mechanisms, what, id)

@@ -13,7 +13,7 @@ import numpy as np
 
 from l2p import intake
 from l2p.checkpoints import lookup
-from l2p.checkpoints.lookup import Resolved
+from l2p.checkpoints.lookup import NamedProtector
 from l2p.checkpoints.set_up import set_up
 from l2p.errors import InputError, NoResult, withheld
 from l2p.models import Model, find_model
@@ -52,7 +52,7 @@ class PlannedRun(NamedTuple):
 
     task: Task
     budget: Budget
-    resolved: Resolved
+    named: NamedProtector
     filter: Filter
     setup: Setup
     params: jax.Array
@@ -65,7 +65,7 @@ class PlannedRun(NamedTuple):
 
 def plan_run(
     data: Rows | RowSource | Task,
-    protector: Protector | Resolved | str | Path,
+    protector: Protector | NamedProtector | str | Path,
     budget: Budget,
     *,
     model: str = "logistic",
@@ -79,12 +79,12 @@ def plan_run(
     task = data if isinstance(data, Task) else Task(private=data)
     lines, num_features = intake.shape_of(task.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
-    resolved = check(protector, budget, model, accountant, num_rows)
+    named = check(protector, budget, model, accountant, num_rows)
     budget.check_rows(num_rows)
     what = find_model(model)
     kind = what.known_kind(kind)
-    if not resolved.protector.additive:
-        intake.check_whole(resolved.name, task.private, num_rows)
+    if not named.protector.additive:
+        intake.check_whole(named.name, task.private, num_rows)
     params = _starting_point(what, num_features, params)
     if key is None:
         intake.check_mask(task.private)
@@ -93,49 +93,49 @@ def plan_run(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
         )
 
-    resolved, filter, setup, warnings = set_up(resolved, budget, what, num_features, num_rows, task.public, kind)
+    named, filter, setup, warnings = set_up(named, budget, what, num_features, num_rows, task.public, kind)
     filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices by it
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
     # It traces N rows, so that an error in a protector shows shapes that are public.
-    noise = _noise(resolved.protector, params, (num_rows, num_features), task.public, setup, key)
+    noise = _noise(named.protector, params, (num_rows, num_features), task.public, setup, key)
     if lines != num_rows:
         with withheld("planning the noise"):
-            noise = _noise(resolved.protector, params, (lines, num_features), task.public, setup, key)
-    return PlannedRun(task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings)
+            noise = _noise(named.protector, params, (lines, num_features), task.public, setup, key)
+    return PlannedRun(task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings)
 
 
 def check(
-    protector: Protector | Resolved | str | Path,
+    protector: Protector | NamedProtector | str | Path,
     budget: Budget,
     model: str,
     accountant: str | None = None,
     num_rows: int | None = None,
-) -> Resolved:
+) -> NamedProtector:
     """Everything that can be refused before a row is read: the protector, its model, its accountant and their prices.
 
     Raises:
       InputError: anything does not fit.
     """
     if isinstance(protector, (str, Path)):
-        resolved = lookup.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
-    elif isinstance(protector, Resolved):
+        named = lookup.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
+    elif isinstance(protector, NamedProtector):
         described = lookup.describe(protector.protector, protector.name, model, accountant or protector.accountant)
-        resolved = dataclasses.replace(protector, accountant=described.accountant)
+        named = dataclasses.replace(protector, accountant=described.accountant)
     else:
-        resolved = lookup.describe(protector, type(protector).__name__, model, accountant)
-    resolved.filter(budget)
-    return resolved
+        named = lookup.describe(protector, type(protector).__name__, model, accountant)
+    named.filter(budget)
+    return named
 
 
 def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation | None) -> Result:
     """Read the rows, settle, and say what is guaranteed."""
-    task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings = planned
-    run, trace = _train(resolved.protector, params, task, setup, noise, key is None)
-    adaptive = bool(resolved.protector.adaptive_noise)
+    task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings = planned
+    run, trace = _train(named.protector, params, task, setup, noise, key is None)
+    adaptive = bool(named.protector.adaptive_noise)
     answers = answered(trace)
     certified = filter.certify(answers, adaptive)
     composition, unsettled = (None, []) if reservation is None else reservation.settle(answers, certified, adaptive)
-    released = resolved.protector.finish(run.params, run.state, setup)
+    released = named.protector.finish(run.params, run.state, setup)
     if not np.isfinite(released).all():
         raise NoResult(
             "the run ended in numbers that are not finite (a solve that did not converge, or steps that diverged), so "
@@ -151,18 +151,18 @@ def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation
         num_rows=num_rows,
         num_features=num_features,
         model=str(what),
-        accountant=resolved.accountant,
+        accountant=named.accountant,
         adaptive_noise=adaptive,
         mechanisms=mechanisms(trace),
         steps=steps,
-        max_steps=resolved.protector.num_steps,
+        max_steps=named.protector.num_steps,
         stop_reason=stop_reason,
-        not_private=not_private(budget, resolved.sources, None if task.public is None else len(task.public.y)),
+        not_private=not_private(budget, named.sources, None if task.public is None else len(task.public.y)),
         protector={
-            "name": resolved.name,
-            "sha256": resolved.sha256,
-            "sources": None if resolved.sources is None else list(resolved.sources),
-            "range": resolved.range,
+            "name": named.name,
+            "sha256": named.sha256,
+            "sources": None if named.sources is None else list(named.sources),
+            "range": named.range,
         },
         composition=composition,
         warnings=[*warnings, *unsettled],

@@ -12,7 +12,7 @@ import numpy as np
 
 from l2p import intake, struct
 from l2p.api import open_ledger, private_train
-from l2p.checkpoints.lookup import Resolved
+from l2p.checkpoints.lookup import NamedProtector
 from l2p.errors import InputError
 from l2p.models import MODELS, NAMES, find_model
 from l2p.oracle import Oracle, Setup
@@ -33,7 +33,7 @@ from l2p.task import Rows, RowSource, Task
 #: A base run's budget is a number, rho; as a target it is written at this delta, whatever that of the total.
 _BASE_DELTA = 1e-12
 #: What `private_train` takes as a protector.
-Candidate = Protector | Resolved | str | Path
+Candidate = Protector | NamedProtector | str | Path
 #: A candidate, and the accountant and the target that hold one run of it to its share.
 BaseRun = tuple[Candidate, str, Budget]
 #: What prices a score, which is one noised count of all rows.
@@ -208,8 +208,8 @@ def _card(card: Card, budget: Budget, epsilon: float, statement: str) -> Card:
 
 def _base_run(candidate: Candidate, budget: Budget, rho: float, model: str, num_rows: int | None) -> BaseRun:
     """A candidate with the accountant and the target that hold it to `rho`-zCDP; `InputError` if nothing does."""
-    resolved = check(candidate, base_budget(rho, SCORE_ACCOUNTANT, budget), model, None, num_rows)
-    accountant = base_accountant(resolved.name, resolved.protector)
+    named = check(candidate, base_budget(rho, SCORE_ACCOUNTANT, budget), model, None, num_rows)
+    accountant = base_accountant(named.name, named.protector)
     return candidate, accountant, base_budget(rho, accountant, budget)
 
 

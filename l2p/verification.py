@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from l2p.checkpoints.lookup import Resolved, drawing, recognise
+from l2p.checkpoints.lookup import NamedProtector, drawing, recognise
 from l2p.checkpoints.method_name import MethodName
 from l2p.checkpoints.set_up import asked, kinds_asked, set_up
 from l2p.errors import InputError
@@ -129,8 +129,8 @@ def _check_order(card: Card, found: Findings) -> None:
 
 def _check_protector(card: Card, found: Findings) -> None:
     name, sha256 = card.protector["name"], card.protector["sha256"]
-    resolved = recognise(name, sha256, card.budget, card.model, card.accountant, card.num_rows)
-    if resolved is None:
+    named = recognise(name, sha256, card.budget, card.model, card.accountant, card.num_rows)
+    if named is None:
         why = "it has no file" if sha256 is None else "no checkpoint of its SHA-256 ships with this version"
         found.remarks.append(
             f"Protector {name} is not known here ({why}): that it has this sampler and these mechanisms, and whether "
@@ -141,57 +141,57 @@ def _check_protector(card: Card, found: Findings) -> None:
     if any(f"{name} runs:" in warning for warning in card.warnings):
         sampler = sampling.from_json(card.sampler)
         found.remarks.append(f"{name} stood in for another protector, whose batches it drew: {sampler}.")
-        resolved = drawing(sampler, resolved)
-    settings = _settings(card, resolved)
-    found.problems += _misfits(card, resolved)
+        named = drawing(sampler, named)
+    settings = _settings(card, named)
+    found.problems += _misfits(card, named)
     if sha256 is not None and not MethodName.parse(name).tuned:  # as the file has them
         found.problems += settings
     if found.problems:
         return
-    differences, made = [*settings, *_rehearsal(card, resolved, found)], card.versions.get("l2p", "unknown")
+    differences, made = [*settings, *_rehearsal(card, named, found)], card.versions.get("l2p", "unknown")
     if made == versions()["l2p"]:
         found.problems += differences
     else:  # how a method sets itself up, and what a class of protectors asks, may change from version to version
         found.remarks += [f"It is of l2p {made}, and by this version it {one}." for one in differences]
 
 
-def _misfits(card: Card, resolved: Resolved) -> list[str]:
+def _misfits(card: Card, named: NamedProtector) -> list[str]:
     """What no version of this protector would leave."""
-    protector, sampler, found = resolved.protector, sampling.from_json(card.sampler), []
+    protector, sampler, found = named.protector, sampling.from_json(card.sampler), []
     if type(sampler) is not type(protector.sampler):
-        found.append(f"says that {sampler} chose its rows, where {resolved.name} has {protector.sampler}")
+        found.append(f"says that {sampler} chose its rows, where {named.name} has {protector.sampler}")
     if protector.adaptive_noise and not card.adaptive_noise:
         found.append(
-            f"says that noise was fixed in advance, but that of {resolved.name} depends on earlier answers, so that "
+            f"says that noise was fixed in advance, but that of {named.name} depends on earlier answers, so that "
             "only its cap is certified"
         )
     if foreign := sorted({query.mechanism for query in card.answered()} - set(protector.mechanisms)):
-        found.append(f"holds answers with {foreign[0]} noise, but {resolved.name} asks for {protector.mechanisms[0]}")
-    made = {"sources": None if resolved.sources is None else list(resolved.sources), "range": resolved.range}
+        found.append(f"holds answers with {foreign[0]} noise, but {named.name} asks for {protector.mechanisms[0]}")
+    made = {"sources": None if named.sources is None else list(named.sources), "range": named.range}
     if odd := [key for key, value in made.items() if card.protector[key] != value]:
-        found.append(f"says other {odd[0]} of {resolved.name} than {made[odd[0]]}")
+        found.append(f"says other {odd[0]} of {named.name} than {made[odd[0]]}")
     return found
 
 
-def _settings(card: Card, resolved: Resolved) -> list[str]:
+def _settings(card: Card, named: NamedProtector) -> list[str]:
     """Where its batches or its number of steps are not the protector's."""
-    protector, sampler = resolved.protector, sampling.from_json(card.sampler)
+    protector, sampler = named.protector, sampling.from_json(card.sampler)
     found = []
     if sampler != protector.sampler:
-        found.append(f"has {sampler} where {resolved.name} has {protector.sampler}")
+        found.append(f"has {sampler} where {named.name} has {protector.sampler}")
     if card.max_steps != protector.num_steps:
-        found.append(f"allows {card.max_steps} steps where {resolved.name} takes {protector.num_steps}")
+        found.append(f"allows {card.max_steps} steps where {named.name} takes {protector.num_steps}")
     return found
 
 
-def _rehearsal(card: Card, resolved: Resolved, found: Findings) -> Iterator[str]:
+def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[str]:
     """Where its queries, or their noise if that is the same on every table, are not what the protector asks."""
-    model, name = find_model(card.model), resolved.name
-    lines = getattr(resolved.protector.sampler, "num_rows", 1)
+    model, name = find_model(card.model), named.name
+    lines = getattr(named.protector.sampler, "num_rows", 1)
     if max(lines * card.num_features, model.num_params(card.num_features)) > MAX_NUMBERS:
         found.remarks.append("Its table is too large to rehearse the run on this machine.")
         return
-    ran, filter, setup, _ = set_up(resolved, card.budget, model, card.num_features, card.num_rows)
+    ran, filter, setup, _ = set_up(named, card.budget, model, card.num_features, card.num_rows)
     if ran.name != name:
         yield f"is of a budget and size at which {ran.name} stands in for {name}"
         return

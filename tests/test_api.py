@@ -228,8 +228,8 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
         }
         card = {"sources": ["adult"], "config": {"warm_start": "control-mine"}, "warm_start_arrays_sha256": control}
         checkpoint.save(start, tmp_path / "mine.safetensors", card | {"held_out": {"gains": gains}})
-        resolved, _, _, warnings = set_up(resolve("mine", BUDGET, "logistic"), BUDGET, Logistic(), 4, 100)
-        return resolved.name, warnings
+        named, _, _, warnings = set_up(resolve("mine", BUDGET, "logistic"), BUDGET, Logistic(), 4, 100)
+        return named.name, warnings
 
     assert names(0.05, 0.01, here + 0.1) == ("mine", [])
     said = [

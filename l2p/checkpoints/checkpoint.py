@@ -14,7 +14,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from l2p.checkpoints import card as checkpoint_card
+from l2p.checkpoints.checkpoint_card import SCHEMA, check_checkpoint_card
 from l2p.checkpoints.method_name import SUFFIX, TUNED, is_file
 from l2p.checkpoints.shipped import index
 from l2p.checkpoints.structure import decode, encode
@@ -80,7 +80,7 @@ def save(protector: Protector, path: str | Path, card: Mapping[str, Any]) -> Non
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     full = {**defaults, **card, "structure": encode(protector, arrays)}
-    if broken := violation(full, checkpoint_card.SCHEMA):
+    if broken := violation(full, SCHEMA):
         raise ValueError(f"a checkpoint's card needs `name`, `models`, `sources` and so on: {': '.join(broken)}.")
     try:
         decode(full["structure"], arrays)
@@ -101,7 +101,7 @@ def load(name: str | Path) -> Checkpoint:
     path = find(name)
     if path is None:
         raise unknown_name(str(name))
-    card, arrays = read_card(path), _arrays(path)
+    card, arrays = read_checkpoint_card(path), _arrays(path)
     try:
         protector = decode(card["structure"], arrays)
         if isinstance(protector, Protector) and (unknown := arrays.keys() - _paths(protector)):
@@ -189,7 +189,7 @@ def digest(name: str) -> str:
 
 def available() -> list[dict[str, Any]]:
     """The cards of every checkpoint in `FOLDERS`, each under its name of today; of two with one name, the first."""
-    return [{**read_card(path), "name": name} for name, path in sorted(_files().items())]
+    return [{**read_checkpoint_card(path), "name": name} for name, path in sorted(_files().items())]
 
 
 def names() -> list[str]:
@@ -223,7 +223,7 @@ def _files() -> dict[str, Path]:
     return found
 
 
-def read_card(path: Path) -> dict[str, Any]:
+def read_checkpoint_card(path: Path) -> dict[str, Any]:
     """The card of the checkpoint at `path`, without reading its arrays."""
     try:
         if path.exists() and not path.is_file():
@@ -240,4 +240,4 @@ def read_card(path: Path) -> dict[str, Any]:
         raise InputError(
             f"{path} is not an l2p checkpoint, for its card is no JSON ({error}); pass one that l2p wrote."
         ) from error
-    return checkpoint_card.check(card, path)
+    return check_checkpoint_card(card, path)

@@ -13,7 +13,7 @@ from l2p.checkpoints.checkpoint import (
     find,
     load,
     names,
-    read_card,
+    read_checkpoint_card,
     study_hint,
     unknown_name,
 )
@@ -32,7 +32,7 @@ from l2p.protectors.tunable import with_tuned
 
 
 @dataclasses.dataclass(frozen=True)
-class Resolved:
+class NamedProtector:
     """A protector and what is known of it.
 
     Attributes:
@@ -78,7 +78,7 @@ def resolve(
     aux: str | None = None,
     avoid: Sequence[str] = (),
     num_rows: int | None = None,
-) -> Resolved:
+) -> NamedProtector:
     """The protector that `name` stands for, checked to train `model`.
 
     Args:
@@ -122,7 +122,7 @@ def resolve(
 
 def recognise(
     name: str, sha256: str | None, budget: Budget, model: str, accountant: str, num_rows: int
-) -> Resolved | None:
+) -> NamedProtector | None:
     """What `resolve` once found under this name: the method, or the shipped checkpoint whose file has this SHA-256.
 
     Returns:
@@ -150,7 +150,7 @@ def recognise(
 
 def _loaded(
     loaded: Checkpoint, asked: MethodName, budget: Budget, model: str, accountant: str | None, num_rows: int | None
-) -> Resolved:
+) -> NamedProtector:
     """A checkpoint by the name that it was asked for under, for a model that it was made for."""
     card, protector, name = loaded.card, loaded.protector, str(asked)
     method = HAND_DESIGNED.get(asked.base) if asked.tuned else None
@@ -167,7 +167,7 @@ def _loaded(
     return dataclasses.replace(found, sha256=loaded.sha256, range=range_of(card), control=control_of(card))
 
 
-def _at_rate(found: Resolved, name: str, sampling_rate: float) -> Resolved:
+def _at_rate(found: NamedProtector, name: str, sampling_rate: float) -> NamedProtector:
     """A protector on batches of another rate than it ships with."""
     if "sampling_rate" not in (found.range or {}):
         raise InputError(
@@ -177,7 +177,7 @@ def _at_rate(found: Resolved, name: str, sampling_rate: float) -> Resolved:
     return dataclasses.replace(drawing(Poisson(sampling_rate), found), name=name)
 
 
-def drawing(sampler: Sampler, found: Resolved) -> Resolved:
+def drawing(sampler: Sampler, found: NamedProtector) -> NamedProtector:
     """A protector whose steps draw other batches.
 
     Raises:
@@ -190,25 +190,25 @@ def drawing(sampler: Sampler, found: Resolved) -> Resolved:
     return dataclasses.replace(found, protector=dataclasses.replace(cast(Any, found.protector), sampler=sampler))
 
 
-def stand_in(resolved: Resolved) -> Resolved | None:
+def stand_in(named: NamedProtector) -> NamedProtector | None:
     """Control used where a protector's networks show no gain; None without one."""
-    if resolved.control is None:
+    if named.control is None:
         return None
-    loaded = load(resolved.control.name)
-    control = Resolved(
-        resolved.control.name,
+    loaded = load(named.control.name)
+    control = NamedProtector(
+        named.control.name,
         loaded.protector,
-        resolved.accountant,
+        named.accountant,
         tuple(loaded.card["sources"]),
         loaded.sha256,
         range_of(loaded.card),
     )
-    return drawing(resolved.protector.sampler, control)
+    return drawing(named.protector.sampler, control)
 
 
 def describe(
     protector: Protector, name: str, model: str, accountant: str | None = None, sources: tuple[str, ...] | None = None
-) -> Resolved:
+) -> NamedProtector:
     """A protector in memory, checked to train `model`; without an accountant, with the tightest that applies.
 
     Raises:
@@ -218,7 +218,7 @@ def describe(
     if plain_name(model) not in protector.models:
         raise _misfit(name, protector.models, model)
     chosen = accountant or default_accountant(protector.mechanisms, protector.sampler)
-    return Resolved(name, protector, chosen, sources)
+    return NamedProtector(name, protector, chosen, sources)
 
 
 def tuned_name(method: str, model: str, aux: str) -> str:
@@ -236,7 +236,7 @@ def _tuned(asked: MethodName, model: str, aux: str | None, avoid: Sequence[str])
     shipped = [found for found in names() if found.startswith(tuned_name(method, model, ""))]
     for found in shipped if aux is None else [tuned_name(method, model, aux)]:
         path = find(found)
-        if path is not None and not any(overlaps(source, avoid) for source in read_card(path)["sources"]):
+        if path is not None and not any(overlaps(source, avoid) for source in read_checkpoint_card(path)["sources"]):
             return found
     wanted = ("" if aux is None else f" on {aux}") + (f" without {', '.join(avoid)}" if avoid else "")
     raise InputError(

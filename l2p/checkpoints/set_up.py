@@ -8,7 +8,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from l2p.checkpoints.lookup import Resolved, stand_in
+from l2p.checkpoints.lookup import NamedProtector, stand_in
 from l2p.checkpoints.ranges import range_warnings
 from l2p.models import Model
 from l2p.oracle import Setup
@@ -24,14 +24,14 @@ from l2p.task import Rows
 
 
 def set_up(
-    resolved: Resolved,
+    named: NamedProtector,
     budget: Budget,
     model: Model,
     num_features: int,
     num_rows: int,
     public: Rows | None = None,
     kind: str | None = None,
-) -> tuple[Resolved, Filter, Setup, list[str]]:
+) -> tuple[NamedProtector, Filter, Setup, list[str]]:
     """The protector that runs, its filter, the public facts, and what there is to say of its range.
 
     Outside the range that a learned protector was made for, and where its networks gained nothing or lost on one of its
@@ -40,26 +40,26 @@ def set_up(
     Raises:
       InputError: as for `filter_for` and `Setup.create`, or the sampler draws from a table of another size.
     """
-    filter = filter_for(resolved, budget, model, num_features, num_rows, public, kind)
+    filter = filter_for(named, budget, model, num_features, num_rows, public, kind)
     filter.sampler.check(budget.adjacency, num_rows)
     setup = Setup.create(model, budget.adjacency, filter.price_list(), num_rows, kind)
-    warnings = range_warnings(resolved.range, setup, num_features)
-    level = resolved.control is not None and resolved.control.is_level(float(setup.log_signal))
-    control = stand_in(resolved) if warnings or level else None
+    warnings = range_warnings(named.range, setup, num_features)
+    level = named.control is not None and named.control.is_level(float(setup.log_signal))
+    control = stand_in(named) if warnings or level else None
     if control is None:
-        return resolved, filter, setup, warnings
+        return named, filter, setup, warnings
     said = (
-        f"{resolved.name} was not trained for this range; its control {control.name} runs instead."
+        f"{named.name} was not trained for this range; its control {control.name} runs instead."
         if warnings
-        else f"At this budget {control.name} runs: the networks of {resolved.name} gained nothing over it on held-out "
+        else f"At this budget {control.name} runs: the networks of {named.name} gained nothing over it on held-out "
         "tasks, or lost to it on those of one source."
     )
-    resolved, filter, setup, warnings = set_up(control, budget, model, num_features, num_rows, public, kind)
-    return resolved, filter, setup, [said, *warnings]
+    named, filter, setup, warnings = set_up(control, budget, model, num_features, num_rows, public, kind)
+    return named, filter, setup, [said, *warnings]
 
 
 def filter_for(
-    resolved: Resolved,
+    named: NamedProtector,
     budget: Budget,
     model: Model,
     num_features: int,
@@ -72,13 +72,13 @@ def filter_for(
     Raises:
       InputError: no theorem covers the combination, or the accountant certifies the budget at no noise.
     """
-    filter = resolved.filter(budget)
+    filter = named.filter(budget)
     if filter.accountant.adaptive:
         return filter
 
     def rehearse(price_list: PriceList) -> list[Answered]:
         setup = Setup.create(model, budget.adjacency, price_list, num_rows, kind)
-        return answered(asked(resolved.protector, setup, num_features, public))
+        return answered(asked(named.protector, setup, num_features, public))
 
     return rehearsed(filter, rehearse)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from l2p.checkpoints.control import Control
-from l2p.checkpoints.lookup import Resolved, resolve
+from l2p.checkpoints.lookup import NamedProtector, resolve
 from l2p.checkpoints.method_name import ORACLE, PRIVATE, PROJECTED, MethodName
 from l2p.checkpoints.ranges import range_warnings
 from l2p.checkpoints.set_up import set_up
@@ -25,7 +25,7 @@ from l2p.task import Rows
 
 
 @dataclasses.dataclass(frozen=True)
-class Ready:
+class PreparedMethod:
     """What runs at one budget.
 
     Attributes:
@@ -33,18 +33,18 @@ class Ready:
       setup: the public facts.
       filter: what stops and certifies it; None without privacy.
       note: where it is used outside the range that it was made for, and how METHOD:private chooses.
-      choice: for METHOD:private, what is run instead: several times, with other settings.
+      selection: for METHOD:private, what is run instead: several times, with other settings.
     """
 
     protector: Protector
     setup: Setup
     filter: Filter | None = None
     note: str = ""
-    choice: private_choice.Choice | None = None
+    selection: private_choice.SelectionPlan | None = None
 
 
 @dataclasses.dataclass(frozen=True)
-class Method:
+class ComparedMethod:
     """A method, with its protector for each budget of a comparison.
 
     Attributes:
@@ -86,7 +86,7 @@ class Method:
             )
         return params if self.start is None else self.start
 
-    def ready(self, budget: Budget, model: Model, rows: Rows, kind: str | None = None) -> Ready:
+    def prepare(self, budget: Budget, model: Model, rows: Rows, kind: str | None = None) -> PreparedMethod:
         """What runs at `budget` on splits of `rows`, whose target is of `kind`; `InputError` if it cannot be set up or
         no theorem covers it."""
         protector = self.protectors[budget]
@@ -94,7 +94,7 @@ class Method:
             raise InputError(protector)
         start = self.starting_point(model, rows.x.shape[1])
         if not self.is_private:
-            return Ready(protector, unlimited(model, budget, train_size(rows), kind))
+            return PreparedMethod(protector, unlimited(model, budget, train_size(rows), kind))
         if self.by_choice:
             return self._chosen(protector, budget, model, rows)
         found = self._bounded(protector, budget, model, rows, kind)
@@ -103,17 +103,19 @@ class Method:
             found = dataclasses.replace(self, control=None)._bounded(protector, budget, model, rows, kind)
         return found
 
-    def _bounded(self, protector: Protector, budget: Budget, model: Model, rows: Rows, kind: str | None) -> Ready:
-        asked = Resolved(self.name, protector, self.accountant, range=self.range, control=self.control)
+    def _bounded(
+        self, protector: Protector, budget: Budget, model: Model, rows: Rows, kind: str | None
+    ) -> PreparedMethod:
+        asked = NamedProtector(self.name, protector, self.accountant, range=self.range, control=self.control)
         num_features, num_rows = rows.x.shape[1], train_size(rows)
-        resolved, filter, setup, warnings = set_up(asked, budget, model, num_features, num_rows, kind=kind)
-        return Ready(resolved.protector, setup, filter, " ".join(warnings))
+        named, filter, setup, warnings = set_up(asked, budget, model, num_features, num_rows, kind=kind)
+        return PreparedMethod(named.protector, setup, filter, " ".join(warnings))
 
-    def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> Ready:
-        choice = private_choice.Choice.make(protector, self.accountant, budget, model, train_size(rows))
-        setup, _ = choice.setups
-        note = " ".join([choice.note, *range_warnings(self.range, setup, rows.x.shape[1])])
-        return Ready(protector, setup, choice.training, note, choice)
+    def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> PreparedMethod:
+        plan = private_choice.SelectionPlan.make(protector, self.accountant, budget, model, train_size(rows))
+        setup, _ = plan.setups
+        note = " ".join([plan.note, *range_warnings(self.range, setup, rows.x.shape[1])])
+        return PreparedMethod(protector, setup, plan.training, note, plan)
 
 
 def find_method(
@@ -125,7 +127,7 @@ def find_method(
     aux: str | None = None,
     avoid: Sequence[str] = (),
     auxiliary: Auxiliary | None = None,
-) -> Method:
+) -> ComparedMethod:
     """A method by name and variants. What a hand-designed one cannot do at a budget leaves that budget without it.
 
     Args:
@@ -158,7 +160,7 @@ def find_method(
     takes = name.pretrained or name.projected
     asked = {"accountant": accountant, "aux": None if takes else aux, "avoid": avoid}
     auxiliary = auxiliary or Auxiliary()
-    found: dict[Budget, Resolved | str] = {}
+    found: dict[Budget, NamedProtector | str] = {}
     for budget in mine:
         try:
             found[budget] = resolve(base, budget, model, num_rows=num_rows, **asked)
@@ -166,7 +168,7 @@ def find_method(
             if hand_designed is None:
                 raise
             found[budget] = str(error)
-    some = next((one for one in found.values() if isinstance(one, Resolved)), None)
+    some = next((one for one in found.values() if isinstance(one, NamedProtector)), None)
     chosen = (accountant or "") if some is None else some.accountant
     if some is not None and "none" in some.protector.mechanisms:
         chosen = "none"
@@ -177,12 +179,12 @@ def find_method(
     if name.private:
         del asked["accountant"]
         found = {budget: _base_run(base, budget, model, num_rows, one, asked) for budget, one in found.items()}
-        chosen = next((one.accountant for one in found.values() if isinstance(one, Resolved)), chosen)
+        chosen = next((one.accountant for one in found.values() if isinstance(one, NamedProtector)), chosen)
     if name.projected:
         if paper is None:
             raise InputError(f"{base} is learned, and reads rows as it learned to; leave out {PROJECTED}.")
         found = {budget: _projected(str(base), one, auxiliary) for budget, one in found.items()}
-    return Method(
+    return ComparedMethod(
         str(name),
         chosen,
         {budget: one if isinstance(one, str) else one.protector for budget, one in found.items()},
@@ -196,22 +198,22 @@ def find_method(
 
 
 def _base_run(
-    name: MethodName, budget: Budget, model: str, num_rows: int, resolved: Resolved | str, asked: dict[str, Any]
-) -> Resolved | str:
+    name: MethodName, budget: Budget, model: str, num_rows: int, named: NamedProtector | str, asked: dict[str, Any]
+) -> NamedProtector | str:
     """A method set up for one run of a selection within `budget`, or why no theorem covers that."""
-    if isinstance(resolved, str):
-        return resolved
+    if isinstance(named, str):
+        return named
     try:
         return private_choice.base_run(name, budget, model, num_rows=num_rows, **asked)
     except InputError as error:
         return str(error)
 
 
-def _projected(name: str, resolved: Resolved | str, auxiliary: Auxiliary) -> Resolved | str:
+def _projected(name: str, named: NamedProtector | str, auxiliary: Auxiliary) -> NamedProtector | str:
     """A method in the directions of the auxiliary set, or why it has none there."""
-    if isinstance(resolved, str):
-        return resolved
+    if isinstance(named, str):
+        return named
     try:
-        return dataclasses.replace(resolved, protector=auxiliary.project(resolved.protector, name))
+        return dataclasses.replace(named, protector=auxiliary.project(named.protector, name))
     except InputError as error:
         return str(error)

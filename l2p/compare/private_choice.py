@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import intake
-from l2p.checkpoints.lookup import Resolved, resolve
+from l2p.checkpoints.lookup import NamedProtector, resolve
 from l2p.checkpoints.method_name import PRIVATE, MethodName
 from l2p.compare.hindsight import CANDIDATES, SPREADS
 from l2p.errors import InputError
@@ -53,7 +53,7 @@ Trace = list[Answered]
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class SelectionPlan:
     """What is repeated at one budget.
 
     Attributes:
@@ -70,7 +70,9 @@ class Choice:
     setups: tuple[Setup, Setup]
 
     @classmethod
-    def make(cls, protector: Protector, accountant: str, budget: Budget, model: Model, num_rows: int) -> "Choice":
+    def make(
+        cls, protector: Protector, accountant: str, budget: Budget, model: Model, num_rows: int
+    ) -> "SelectionPlan":
         """Candidates around `protector`, held to what one run of a selection within `budget` may spend.
 
         Raises:
@@ -82,7 +84,7 @@ class Choice:
         protector.sampler.check(budget.adjacency, num_rows)
         for candidate in candidates:
             check(candidate, targets[0], str(model), accountant, num_rows)
-        training = Resolved("", protector, accountant).filter(targets[0])
+        training = NamedProtector("", protector, accountant).filter(targets[0])
         scoring = check(Score(), targets[1], str(model), SCORE_ACCOUNTANT, num_rows).filter(targets[1])
         training_setup, scoring_setup = (
             Setup.create(model, budget.adjacency, filter.price_list(), num_rows, model.kind(model.labels))
@@ -148,7 +150,7 @@ class _Run:
     trace: tuple[Trace, Trace]
 
 
-def base_run(name: str | MethodName, budget: Budget, model: str, **asked: Any) -> Resolved:
+def base_run(name: str | MethodName, budget: Budget, model: str, **asked: Any) -> NamedProtector:
     """A method as one run of a selection within `budget` takes it: set up for its share, with the accountant of that.
 
     Args:
@@ -210,7 +212,7 @@ def check_kind(kind: str) -> None:
 
 def released(
     name: str, budget: Budget, model: str, accountant: str | None = None, num_rows: int | None = None
-) -> Resolved:
+) -> NamedProtector:
     """What a release of METHOD:private runs several times, under that name; `InputError` if no theorem covers that."""
     if accountant is not None:
         raise InputError(
@@ -243,13 +245,13 @@ def draws(seed: int, budget: Budget, num_candidates: int) -> list[tuple[int, jax
     return [(choose(num_candidates), *keys(index)) for index in range(LAW.draw(uniform))]
 
 
-def choose(choices: Sequence[Choice], rows: Rows, seeds: Sequence[int], start: np.ndarray) -> Chosen:
+def choose(plans: Sequence[SelectionPlan], rows: Rows, seeds: Sequence[int], start: np.ndarray) -> Chosen:
     """Draw, run and score; every run starts from f32[p] `start`, and each seed splits `rows` anew.
 
     Args:
-      choices: one per budget, of the same structure.
+      plans: one per budget, of the same structure.
     """
-    cells = [_of_seed(choices, rows, seed, start) for seed in seeds]
+    cells = [_of_seed(plans, rows, seed, start) for seed in seeds]
     nothing = _Run(start, 0, -math.inf, ([], []))
     best = [[max(runs, key=lambda run: run.score, default=nothing) for runs in line] for line in cells]
     return Chosen(
@@ -259,27 +261,27 @@ def choose(choices: Sequence[Choice], rows: Rows, seeds: Sequence[int], start: n
     )
 
 
-def _of_seed(choices: Sequence[Choice], rows: Rows, seed: int, start: np.ndarray) -> list[list[_Run]]:
+def _of_seed(plans: Sequence[SelectionPlan], rows: Rows, seed: int, start: np.ndarray) -> list[list[_Run]]:
     """The runs of each budget."""
-    drawn = [draws(seed, choice.budget, len(choice.candidates)) for choice in choices]
-    planned = [(choice, *draw) for choice, some in zip(choices, drawn, strict=True) for draw in some]
+    drawn = [draws(seed, plan.budget, len(plan.candidates)) for plan in plans]
+    planned = [(plan, *draw) for plan, some in zip(plans, drawn, strict=True) for draw in some]
     runs = [run for i in range(0, len(planned), BLOCK) for run in _block(planned[i : i + BLOCK], rows, seed, start)]
     ends = np.cumsum([len(some) for some in drawn])
     return [runs[end - len(some) : end] for end, some in zip(ends, drawn, strict=True)]
 
 
 def _block(
-    planned: list[tuple[Choice, int, jax.Array, jax.Array]], rows: Rows, seed: int, start: np.ndarray
+    planned: list[tuple[SelectionPlan, int, jax.Array, jax.Array]], rows: Rows, seed: int, start: np.ndarray
 ) -> list[_Run]:
-    """At most `BLOCK` runs of (choice, candidate, key, the score's key), side by side."""
-    choices, candidates, keys, score_keys = zip(*(planned * BLOCK)[:BLOCK], strict=True)
-    protectors = [choice.candidates[candidate] for choice, candidate in zip(choices, candidates, strict=True)]
+    """At most `BLOCK` runs of (plan, candidate, key, the score's key), side by side."""
+    plans, candidates, keys, score_keys = zip(*(planned * BLOCK)[:BLOCK], strict=True)
+    protectors = [plan.candidates[candidate] for plan, candidate in zip(plans, candidates, strict=True)]
     trained = simulate(
-        protectors, [one.setups[0] for one in choices], rows, [seed], start=start, keys=jnp.stack(keys)[None]
+        protectors, [one.setups[0] for one in plans], rows, [seed], start=start, keys=jnp.stack(keys)[None]
     )
     scored = simulate(
         [Score()] * BLOCK,
-        [one.setups[1] for one in choices],
+        [one.setups[1] for one in plans],
         rows,
         [seed],
         start=trained.params,

@@ -20,7 +20,7 @@ from l2p.checkpoints.overlaps import overlaps
 from l2p.compare import cells, private_choice, results
 from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
 from l2p.compare.config import CompareConfig
-from l2p.compare.methods import Method, Ready, find_method
+from l2p.compare.methods import ComparedMethod, PreparedMethod, find_method
 from l2p.errors import InputError, withheld
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import run_names
@@ -123,7 +123,9 @@ def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.
     return cells.finish(config, found)
 
 
-def _resume(config: CompareConfig, facts: results.Row, methods: Sequence[Method]) -> dict[results.Cell, cells.Kept]:
+def _resume(
+    config: CompareConfig, facts: results.Row, methods: Sequence[ComparedMethod]
+) -> dict[results.Cell, cells.Kept]:
     """The cells that the folder holds, checked to be of this comparison and these methods."""
     found = cells.read(config.out)
     cells.claim(config.out, facts, versions())
@@ -200,7 +202,7 @@ def _kind(config: CompareConfig) -> str:
     return data.kind_of(config.data)
 
 
-def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
+def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
     """Every method at every budget; none may be made from the data that it is to be scored on."""
     # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
     adjacency = cast(Adjacency, config.adjacency)
@@ -252,34 +254,34 @@ def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray]
     for method in resolve_methods(dataclasses.replace(config, epsilon=(epsilon,)), rows):
         if method.is_private and not method.by_choice:
             (budget,) = method.protectors
-            ready = method.ready(budget, model, rows, _kind(config))
+            prepared = method.prepare(budget, model, rows, _kind(config))
             start = method.starting_point(model, rows.x.shape[1])
             seeds = range(config.seeds)
-            outcome = simulate([ready.protector], [ready.setup], rows, seeds, observe=mean_loss, start=start)
+            outcome = simulate([prepared.protector], [prepared.setup], rows, seeds, observe=mean_loss, start=start)
             losses[method.name] = outcome.seen[:, 0]
-            shares[method.name] = outcome.cost_per_step()[:, 0] / float(ready.setup.cap)
+            shares[method.name] = outcome.cost_per_step()[:, 0] / float(prepared.setup.cap)
     return losses, shares
 
 
 def _run(
-    method: Method, budgets: Sequence[Budget], seeds: Sequence[int], rows: Rows, config: CompareConfig
+    method: ComparedMethod, budgets: Sequence[Budget], seeds: Sequence[int], rows: Rows, config: CompareConfig
 ) -> list[results.Row]:
     """A row for every budget and seed; budgets that cannot be run or certified give empty cells."""
     model, kind = _model(config), _kind(config)
-    begun, ready, done = time.perf_counter(), {}, []
+    begun, prepared, done = time.perf_counter(), {}, []
     for budget in budgets:
         try:
-            ready[budget] = method.ready(budget, model, rows, kind)
+            prepared[budget] = method.prepare(budget, model, rows, kind)
         except InputError as error:
             done += [_row(config, method, budget, seed, {}, str(error)) for seed in seeds]
-    for group in _alike(ready):
+    for group in _alike(prepared):
         # Without privacy the budget makes no difference, so one run serves all.
-        run = [ready[budget] for budget in (group if method.is_private else group[:1])]
+        run = [prepared[budget] for budget in (group if method.is_private else group[:1])]
         start = method.starting_point(model, rows.x.shape[1])
-        choices = [one.choice for one in run if one.choice is not None]
+        plans = [one.selection for one in run if one.selection is not None]
         try:
-            if choices:
-                outcome = private_choice.choose(choices, rows, seeds, start)
+            if plans:
+                outcome = private_choice.choose(plans, rows, seeds, start)
             else:
                 outcome = simulate([one.protector for one in run], [one.setup for one in run], rows, seeds, start=start)
         except InputError as error:
@@ -292,16 +294,16 @@ def _run(
             for k, budget in enumerate(group):
                 j = k if method.is_private else 0
                 metrics = {name: float(values[j]) for name, values in scores.items()} | seconds
-                done.append(_scored(config, method, budget, seed, metrics, ready[budget], outcome, (i, j)))
+                done.append(_scored(config, method, budget, seed, metrics, prepared[budget], outcome, (i, j)))
         begun = time.perf_counter()
     return done
 
 
-def _alike(ready: Mapping[Budget, Ready]) -> list[list[Budget]]:
+def _alike(prepared: Mapping[Budget, PreparedMethod]) -> list[list[Budget]]:
     """The budgets whose runs are of one structure (a method may take more steps at a larger budget), and so compile as
     one."""
     groups: dict[Any, list[Budget]] = {}
-    for budget, one in ready.items():
+    for budget, one in prepared.items():
         leaves, tree = jax.tree.flatten((one.protector, one.setup))
         groups.setdefault((tree, tuple(jnp.shape(leaf) for leaf in leaves)), []).append(budget)
     return list(groups.values())
@@ -309,40 +311,40 @@ def _alike(ready: Mapping[Budget, Ready]) -> list[list[Budget]]:
 
 def _scored(
     config: CompareConfig,
-    method: Method,
+    method: ComparedMethod,
     budget: Budget,
     seed: int,
     metrics: results.Row,
-    ready: Ready,
+    prepared: PreparedMethod,
     outcome: Outcome | private_choice.Chosen,
     place: tuple[int, int],
 ) -> results.Row:
     """The row of one run, at `place` in its outcome; without metrics if it cannot be certified."""
     try:
-        certified = _certified(ready, outcome, place)
+        certified = _certified(prepared, outcome, place)
     except RuntimeError as error:
         return _row(config, method, budget, seed, {}, str(error))
     # What was searched on the private rows themselves is certified by nothing.
     facts = {"steps": int(outcome.steps[place]), "epsilon_certified": math.inf if method.in_hindsight else certified}
-    return _row(config, method, budget, seed, metrics | facts, ready.note)
+    return _row(config, method, budget, seed, metrics | facts, prepared.note)
 
 
 def _row(
-    config: CompareConfig, method: Method, budget: Budget, seed: int, metrics: results.Row, note: str
+    config: CompareConfig, method: ComparedMethod, budget: Budget, seed: int, metrics: results.Row, note: str
 ) -> results.Row:
     facts = {"data": config.data, "model": str(_model(config)), "delta": config.delta, "epsilon": budget.epsilon}
     names = {"method": method.name, "adjacency": str(budget.adjacency), "accountant": method.accountant, "seed": seed}
     return dict.fromkeys(results.COLUMNS) | facts | names | metrics | {"note": note}
 
 
-def _certified(ready: Ready, outcome: Outcome | private_choice.Chosen, place: tuple[int, int]) -> float:
+def _certified(prepared: PreparedMethod, outcome: Outcome | private_choice.Chosen, place: tuple[int, int]) -> float:
     """Epsilon of a cell in float64, from the queries that it was granted; infinite without a filter."""
     if isinstance(outcome, private_choice.Chosen):
         seed, budget = place
-        return cast(private_choice.Choice, ready.choice).certify(outcome.traces[seed][budget])
-    if ready.filter is None:
+        return cast(private_choice.SelectionPlan, prepared.selection).certify(outcome.traces[seed][budget])
+    if prepared.filter is None:
         return math.inf
-    return ready.filter.certify(outcome.answered(*place), ready.protector.adaptive_noise)
+    return prepared.filter.certify(outcome.answered(*place), prepared.protector.adaptive_noise)
 
 
 @partial(jax.jit, static_argnames=("model", "kind"))

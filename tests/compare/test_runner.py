@@ -366,8 +366,8 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
     assert "At ε = 0.5, noisygd has the best test accuracy of the private methods" in summary
     # What the search promises, on its own splits and noise.
     table, model, budget = load_rows(config), MODELS["logistic"], Budget(0.5, 1e-5)
-    honest = find_method("noisygd", [budget], "logistic", 456).ready(budget, model, table)
-    found = find_method("noisygd:oracle", [budget], "logistic", 456).ready(budget, model, table)
+    honest = find_method("noisygd", [budget], "logistic", 456).prepare(budget, model, table)
+    found = find_method("noisygd:oracle", [budget], "logistic", 456).prepare(budget, model, table)
     outcome = simulate([honest.protector, found.protector], [honest.setup, found.setup], table, hindsight.SEEDS)
     losses = [
         [float(mean_loss(params, model, split(table, seed).private)) for params in outcome.params[i]]

@@ -59,7 +59,7 @@ SCHEMA: dict[str, Any] = _object(
 )
 
 
-def check(card: Any, path: Path) -> dict[str, Any]:
+def check_checkpoint_card(card: Any, path: Path) -> dict[str, Any]:
     """The card of the checkpoint at `path`, as it was read.
 
     Raises:
