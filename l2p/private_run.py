@@ -39,7 +39,7 @@ from l2p.run import (
 )
 from l2p.task import Rows, RowSource, Task
 
-#: Steps between two looks at whether a run is still alive; also how much noise is drawn at a time.
+#: Steps between two checks whether a run is still alive; noise is drawn for as many at a time.
 CHUNK = 256
 
 # Compiled once per protector, shapes and number of steps, for the life of the process.
@@ -48,7 +48,7 @@ _advance = jax.jit(advance, static_argnames="num_steps")
 
 
 class PlannedRun(NamedTuple):
-    """A run that passed every check, before anything is reserved and a row read."""
+    """A run that passed every check; nothing is reserved and no row read yet."""
 
     task: Task
     budget: Budget
@@ -75,7 +75,7 @@ def plan_run(
     num_rows: int | None = None,
     kind: str | None = None,
 ) -> PlannedRun:
-    """What `private_train` would run with these arguments; `InputError` if anything does not fit."""
+    """What `private_train` would run with these arguments; `InputError` if an argument does not fit."""
     task = data if isinstance(data, Task) else Task(private=data)
     lines, num_features = intake.shape_of(task.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
@@ -94,7 +94,7 @@ def plan_run(
         )
 
     named, filter, setup, warnings = set_up(named, budget, what, num_features, num_rows, task.public, kind)
-    filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices by it
+    filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices depend on it
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
     # It traces N rows, so that an error in a protector shows shapes that are public.
     noise = _noise(named.protector, params, (num_rows, num_features), task.public, setup, key)
@@ -111,10 +111,10 @@ def check(
     accountant: str | None = None,
     num_rows: int | None = None,
 ) -> NamedProtector:
-    """Everything that can be refused before a row is read: the protector, its model, its accountant and their prices.
+    """Refuse whatever can be refused before a row is read: the protector, its model, its accountant and their prices.
 
     Raises:
-      InputError: anything does not fit.
+      InputError: one of them does not fit.
     """
     if isinstance(protector, (str, Path)):
         named = lookup.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
@@ -128,7 +128,7 @@ def check(
 
 
 def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation | None) -> Result:
-    """Read the rows, settle, and say what is guaranteed."""
+    """Read the rows, settle the reservation, and state the guarantee."""
     task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings = planned
     run, trace = _train(named.protector, params, task, setup, noise, key is None)
     adaptive = bool(named.protector.adaptive_noise)
@@ -187,11 +187,11 @@ def _train(
     noise: Callable[[int], Simulation | Release],
     releases: bool,
 ) -> tuple[Run, list[TraceRow]]:
-    """Start and advance until the budget or the steps end: the final run and what was granted."""
+    """Start and advance until the budget or the steps end; returns the final run and the granted queries."""
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
     guard = withheld("training") if releases else contextlib.nullcontext()
-    # A value too large for float32 makes a null row, and a warning would tell.
-    # A release adds and rounds in float64; `start` and `advance` keep everything else in float32.
+    # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
+    # float64; `start` and `advance` keep everything else in float32.
     with guard, np.errstate(over="ignore"), jax.enable_x64(releases):
         rows = single(task.private) if isinstance(task.private, Rows) else intake.Checked(task.private)
         public = single(task.public)
@@ -216,7 +216,7 @@ def _go_on(
     num_steps: int,
     public: Rows | None,
 ) -> tuple[Run, Records]:
-    """The driver that fits: one compiled scan over arrays, a loop on the host over a stream."""
+    """`advance` by one compiled scan for rows in memory, by a loop on the host for rows that stream."""
     if isinstance(rows, RowSource):
         return advance_streaming(protector, run, rows, setup, noise, num_steps, public)
     run, records, _ = _advance(protector, run, rows, setup, noise, num_steps=num_steps, public=public)
@@ -231,7 +231,8 @@ def _noise(
     setup: Setup,
     key: jax.Array | None,
 ) -> Callable[[int], Simulation | Release]:
-    """What to hand to `start` (0 steps) and then to each `advance`; a release draws anew at every call."""
+    """A function from a number of steps to their noise, for `start` (0 steps) and each `advance`; a release draws fresh
+    noise at every call."""
     if key is not None:
         return lambda num_steps: Simulation(key)
     entropy = Entropy()

@@ -1,8 +1,8 @@
 """What all runs on one data set have spent together: a file, kept between runs and shared by processes.
 
-One file holds one data set, whose name people declare. Keep one file only: a copy, or a backup put back, has forgotten
-what was spent since, and runs that obey it void the guarantee. Nothing can detect that; other changes to the file are
-refused or noticed (`l2p.privacy.ledger_file`).
+One file belongs to one data set, whose name people declare. Keep one file only: a copy or a restored backup does not
+count what was spent since, and runs that use it void the guarantee. Nothing can detect that; other changes to the file
+are refused or detected (`l2p.privacy.ledger_file`).
 """
 
 import dataclasses
@@ -22,9 +22,9 @@ from l2p.privacy.accountants import either, find, ledger_amounts
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger_file import Row
 
-#: What an amount is in each unit. The first three sum over all queries of all runs (privacy filters, so noise may
-#: depend on earlier answers); `basic` sums the (epsilon, delta) of whole runs, chosen as adaptively as one likes
-#: (Rogers, Roth, Ullman & Vadhan 2016).
+#: What amounts in each unit are. The first three sum over all queries of all runs (privacy filters, so noise may depend
+#: on earlier answers); `basic` sums the (epsilon, delta) of whole runs, which may be chosen adaptively (Rogers, Roth,
+#: Ullman & Vadhan 2016).
 AMOUNTS = ledger_amounts()
 UNITS = tuple(AMOUNTS)
 #: The units that add up whole runs instead of their queries.
@@ -39,7 +39,7 @@ class Cost(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One run in the ledger: what it asked for and what it counts as; times are UTC, ISO 8601."""
+    """One run in the ledger: what it reserved and what it counts as; times are UTC, ISO 8601."""
 
     id: str
     what: str
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
     host: str
     created: str
     changed: str
-    reason: str  # of a release, else empty
+    reason: str  # of a release; else empty
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Ledger:
 
     Attributes:
       path, created: the file, and when it was made: UTC, ISO 8601.
-      name: the data set's, as people declared it.
-      budget: what all runs together are held to.
+      name: of the data set, as people declared it.
+      budget: the limit for all runs together.
       unit, limit: one of `UNITS`, and the cap on the sum of all runs in it.
 
     >>> import tempfile
@@ -117,7 +117,7 @@ class Ledger:
         """The ledger in a file that `create` wrote, brought up to date if an older l2p did.
 
         Raises:
-          InputError: there is none, a newer l2p made it, or something other than l2p changed it.
+          InputError: there is no such file, a newer l2p made it, or something other than l2p changed it.
         """
         path = Path(path).resolve()
         if not path.is_file():
@@ -127,12 +127,12 @@ class Ledger:
         return cls(path, name, Budget(epsilon, delta, adjacency), unit, Cost(*limit), created)
 
     def reserve(self, cost: Cost, what: str, reservation: str | None = None) -> str:
-        """Set budget aside for one run before it reads a row; on disk when this returns the reservation's id.
+        """Reserve budget for one run before it reads a row; returns the reservation's id once it is on disk.
 
-        The cost is the most that the run may spend, and counts as spent from now on, whatever happens to the process,
-        until `settle` or `release`. `what` describes the run in one line: its protector, epsilon and delta.
-        `reservation` is an id that `new_id` gave, for callers that have to know it before it is on disk.
-        An `InputError` says that the cost does not fit into what is left, or that the file cannot be used.
+        The cost is the most that the run may spend. It counts as spent until `settle` or `release`, whatever happens to
+        the process. `what` describes the run in one line: its protector, epsilon and delta. `reservation` is an id from
+        `new_id`, for callers that must know it before it is on disk. An `InputError` says that the cost does not fit
+        into what is left, or that the file cannot be used.
         """
         cost, what = _numbers(cost), _line("the description of a run", what)
         if not all(0 <= number < math.inf for number in cost) or not any(cost):
@@ -153,8 +153,8 @@ class Ledger:
         """Count a finished run as what it spent, at most what it had reserved.
 
         In a `basic` ledger, settle for less only if the smaller (epsilon, delta) did not depend on the answers, or is
-        the sum of those of the answered queries: one that depends on the answers
-        in any other way guarantees nothing.
+        the sum of those of the answered queries; an amount that the answers determine in any other way guarantees
+        nothing.
 
         Raises:
           RuntimeError: a bug in the caller, or the file cannot be used. A cost beyond the reservation is recorded as
@@ -186,7 +186,7 @@ class Ledger:
     def release(self, reservation: str, reason: str) -> None:
         """Give back what a run reserved; for people to call, never for programs.
 
-        Whoever releases asserts that no query of that run was answered nor will be: it ended before its first answer.
+        Whoever releases asserts that no query of that run was or will be answered.
         If that is wrong, the ledger's guarantee is void. The entry stays in the history, with the one-line reason.
         An `InputError` says that the run is unknown, settled or released, or that the file cannot be used.
         """
@@ -199,12 +199,12 @@ class Ledger:
             ledger_file.append(connection, _row(released))
 
     def entries(self) -> list[Entry]:
-        """Every run there ever was, in order of reservation."""
+        """Every run ever reserved, in order of reservation."""
         _, rows = ledger_file.load(self.path)
         return [_entry(row) for row in rows]
 
     def spent(self) -> Cost:
-        """What settled and reserved runs come to, rounded up."""
+        """The sum over settled and reserved runs, rounded up."""
         return total(entry.counted for entry in self.entries())
 
     def left(self) -> Cost:
@@ -231,7 +231,7 @@ def new_id() -> str:
 
 
 def total(costs: Iterable[Cost], minus: Cost = Cost(0.0)) -> Cost:  # noqa: B008  (immutable)
-    """The sum beyond `minus`, each number the least float64 not below the true one: above 0 just where that is.
+    """The sum minus `minus`, each number rounded up to a float64: above 0 if and only if the exact difference is.
 
     >>> total([Cost(0.1), Cost(0.2)], minus=Cost(0.3)).amount > 0  # in float64, 0.1 + 0.2 is above 0.3
     True

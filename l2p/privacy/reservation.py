@@ -1,7 +1,7 @@
-"""One run's place in the ledger of all runs on a data set: what to set aside before it, and what it counts as after it.
+"""One run in the ledger of its data set: what to reserve before it, and what it counts as afterwards.
 
-A ledger adds up every query of every run in one unit, so it is one filter over all of them, whatever was seen in
-between: a finished run counts what its answered queries cost, adaptive or not.
+A ledger adds up every query of every run in one unit, so it is one filter over all of them, whatever the analyst saw in
+between. A finished run counts as what its answered queries cost, adaptive or not.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger, new_id
 from l2p.privacy.selection import Repetitions
 
-# Of the conversion between two units.
+# Margin for rounding in the conversion between two units.
 _UP = 1 + 1e-12
-# Between two ways to add up one trace.
+# Margin for the difference between two ways to add up one trace.
 _ROUNDING = 1 + 1e-9
 
 
@@ -36,7 +36,7 @@ def limit_of(unit: str, budget: Budget) -> Cost:
 
 @contextlib.contextmanager
 def held(ledger: Ledger) -> Iterator[str]:
-    """The id of a reservation to make inside; an exception that leaves while it is not settled has a note that says so.
+    """Gives the id for a reservation to make inside; an exception that leaves while it is unsettled gets a note on it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -76,11 +76,11 @@ def _notes(ledger: Ledger, id: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Reservation:
-    """What one run holds of a ledger until it settles.
+    """What one run has reserved in a ledger until it settles.
 
     Attributes:
       ledger: the ledger.
-      id: of its entry.
+      id: of the entry.
       filter: what stops the run.
       cost: what was reserved.
       spent_before: what runs had spent or reserved before.
@@ -99,20 +99,20 @@ class Reservation:
         """Reserve the most that a run can cost, before it reads a row; under the `id` that `held` gave.
 
         Raises:
-          InputError: the ledger counts other neighbours, cannot price this run, or has too little left.
+          InputError: the ledger has another adjacency, cannot price this run, or has too little left.
         """
         _check_adjacency(ledger, filter.budget)
         before, cost = ledger.spent(), most_cost(ledger, filter, mechanisms)
         return cls(ledger, ledger.reserve(cost, what, id), filter, cost, before)
 
     def settle(self, answered: Sequence[Answered], epsilon: float, adaptive: bool) -> tuple[dict[str, Any], list[str]]:
-        """Count a finished run, and say so: the card's `composition`, and warnings.
+        """Settle a finished run; returns the card's `composition` and warnings.
 
         Args:
           answered: its granted queries.
           epsilon: certified for it.
-          adaptive: whether its noise or its end depended on earlier answers; then what was spent is no guarantee by
-            itself, and only a ledger that adds up queries gives back what was not spent.
+          adaptive: whether its noise or its end depended on earlier answers; then the amount spent is not a guarantee
+            by itself, and only a ledger that adds up queries gives back the rest.
         """
         counted = self.cost
         if find(self.ledger.unit).composes:
@@ -131,7 +131,7 @@ class Reservation:
 def count(
     ledger: Ledger, id: str, counted: Cost, reserved: Cost, spent_before: Cost
 ) -> tuple[dict[str, Any], list[str]]:
-    """Settle a reservation: the card's `composition`, and warnings."""
+    """Settle a reservation; returns the card's `composition` and warnings."""
     warnings = []
     try:
         ledger.settle(id, counted)
@@ -179,13 +179,13 @@ def most_cost(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost
 def cost_of_best(ledger: Ledger, budget: Budget, law: Repetitions, rho: float) -> Cost:
     """What the best of a random number of runs costs in the ledger's unit, where each is `rho`-zCDP, score included.
 
-    It is about all runs that might have been drawn, so nothing of it comes back, however few were.
+    It covers all runs that might have been drawn, so nothing is given back, however few were.
 
     Args:
       budget: what the best run is certified for as a whole.
 
     Raises:
-      InputError: the ledger counts other neighbours, or in a unit that bounds no such choice.
+      InputError: the ledger has another adjacency, or a unit that cannot bound such a choice.
     """
     _check_adjacency(ledger, budget)
     if not find(ledger.unit).composes:

@@ -1,4 +1,4 @@
-"""An additive price and a cap: the filter that decides, before a query is answered, whether it may be."""
+"""What one run has spent, and its cap: decides whether a query may be answered before it is."""
 
 import dataclasses
 
@@ -11,10 +11,11 @@ from l2p import struct
 # worst, and (1 - u)^3 (1 + 4u) = 1 + u - 9u^2 + ... > 1: the recorded sum is never below the true one.
 # The factor is a constant, so what was spent stays smooth in the cost, which `nextafter` would not.
 _UP = 1 + 2.0**-22
-# The bound above holds for normal numbers only and some devices flush the others to zero, so less counts as this.
+# The bound above holds for normal numbers only, and some devices flush subnormal ones to zero, so smaller costs count
+# as this.
 _MIN_COST = 2.0**-100
 # A last charge of all that is left must survive the factor above (4u) and the rounding of `left` itself and of the
-# sum (at most 5u together), or planners lose their last query.
+# sum (at most 5u together), or planners would lose their last query.
 _RESERVE = 2.0**-20
 
 
@@ -28,8 +29,8 @@ class Spending:
     Attributes:
       spent: f32[], sum of the granted costs, rounded up.
       budget: f32[], the cap; infinite in meta-training, which reads `spent` instead of obeying the cap.
-      covered, batch: f32[], for permutation epochs: what this epoch was charged, and what the queries on the present
-        batch cost so far.
+      covered, batch: f32[], for permutation epochs: what this epoch was charged, and what the queries on the current
+        batch have cost so far.
 
     >>> spending = Spending(spent=jnp.float32(0), budget=jnp.float32(1))
     >>> granted, spending = spending.charge(0.75)
@@ -65,8 +66,8 @@ class Spending:
     def charge_in_epoch(self, cost: jax.typing.ArrayLike) -> tuple[jax.Array, "Spending"]:
         """`charge` for one more query on a batch whose rows no other batch of the epoch holds.
 
-        A row meets one batch per epoch, so an epoch costs what its costliest batch costs, and only what a batch exceeds
-        the costliest before it by is due.
+        A row is in one batch per epoch, so an epoch costs what its costliest batch costs, and a batch is charged only
+        what it costs more than the costliest before it.
         """
         cost = jnp.asarray(cost, jnp.float32)
         valid = cost >= 0  # false for NaN
@@ -74,7 +75,7 @@ class Spending:
         batch = (self.batch + jnp.where(valid, cost, 0.0)) * _UP
         due = jnp.maximum(batch - self.covered, 0.0) * _UP
         granted, charged = self.charge(jnp.where(valid, due, jnp.nan))
-        # What is covered is granted, and even a charge of nothing would round the sum up once more.
+        # Covered queries are granted without a charge, because even a charge of 0 would round the sum up once more.
         granted = jnp.where(due > 0, granted, valid)
         return granted, Spending(
             jnp.where(due > 0, charged.spent, self.spent),
@@ -87,8 +88,7 @@ class Spending:
     def left(self) -> jax.Array:
         """f32[] in [0, 1]: share of the budget that may still be planned for; 1 for an infinite budget.
 
-        What this epoch's rows were charged already may be planned for again by its other batches, less what the
-        present one has used of it.
+        What this epoch was already charged is available to its other batches, too, minus what the current one has used.
         One part in 2^20 of the budget is held back, so that a `charge` of `left * budget` is always granted.
         """
         unlimited = self.budget == jnp.inf

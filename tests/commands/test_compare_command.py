@@ -145,7 +145,7 @@ def test_bad_options_cost_a_sentence(tiny, tmp_path, monkeypatch, capsys, words,
     [
         ("{", "cannot be read"),
         ("[1]", "holds no JSON object"),
-        ('{"dat": "adult"}', "names dat, which is no option; choose among data, out"),
+        ('{"dat": "adult"}', "names dat, which l2p does not know; choose among data, out"),
         ('{"data": 3}', "data is 3, but it has to be a text"),
         ('{"seeds": 2.5}', "seeds is 2.5, but it has to be a whole number"),
         ('{"seeds": true}', "seeds is true, but it has to be a whole number"),
