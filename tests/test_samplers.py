@@ -480,7 +480,7 @@ def test_a_rate_is_a_probability_strictly_between_0_and_1(numbers):
 @pytest.mark.parametrize("sampler", [FixedSize, PermutationEpochs])
 @pytest.mark.parametrize("sizes", [(0, 10), (10, 10), (11, 10), (-1, 10), (2.5, 10), (2, 10.5)], ids=str)
 def test_a_batch_is_a_proper_part_of_the_table(sampler, sizes):
-    with pytest.raises(InputError, match="no subsets"):
+    with pytest.raises(InputError, match="not proper subsets"):
         sampler(*sizes)
 
 

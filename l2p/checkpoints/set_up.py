@@ -1,6 +1,6 @@
-"""What a run is set up with before it reads a row: its protector, its filter and the public facts.
+"""Sets up a run before it reads a row: its protector, its filter and the public facts.
 
-Where its schedule must be known beforehand, it is rehearsed on a table that holds nothing.
+If its schedule must be known beforehand, it is rehearsed on a table of null rows.
 """
 
 from functools import partial
@@ -32,13 +32,13 @@ def set_up(
     public: Rows | None = None,
     kind: str | None = None,
 ) -> tuple[NamedProtector, Filter, Setup, list[str]]:
-    """The protector that runs, its filter, the public facts, and what there is to say of its range.
+    """The protector that runs, its filter, the public facts, and warnings about its range.
 
-    Outside the range that a learned protector was made for, and where its networks gained nothing or lost on one of its
-    sources, its control stands in for it.
+    A learned protector's control runs instead outside the range that the protector was made for, and where its networks
+    gained nothing or lost on one of its sources.
 
     Raises:
-      InputError: as for `filter_for` and `Setup.create`, or the sampler draws from a table of another size.
+      InputError: as for `filter_for` and `Setup.create`, or the sampler is set up for a table of another size.
     """
     filter = filter_for(named, budget, model, num_features, num_rows, public, kind)
     filter.sampler.check(budget.adjacency, num_rows)
@@ -67,10 +67,10 @@ def filter_for(
     public: Rows | None = None,
     kind: str | None = None,
 ) -> Filter:
-    """What stops the runs of a protector within `budget`; for accountants of fixed noise, with the envelope of theirs.
+    """The filter that stops a protector's runs within `budget`; with an envelope for accountants of fixed noise.
 
     Raises:
-      InputError: no theorem covers the combination, or the accountant certifies the budget at no noise.
+      InputError: no theorem covers the combination, or the accountant cannot certify the budget with any noise.
     """
     filter = named.filter(budget)
     if filter.accountant.adaptive:
@@ -84,7 +84,7 @@ def filter_for(
 
 
 def asked(protector: Protector, setup: Setup, num_features: int, public: Rows | None = None) -> list[TraceRow]:
-    """What a run is granted on a table that holds nothing: of noise fixed beforehand, what it is on every table."""
+    """The queries granted on a table of null rows; if noise is fixed beforehand, the same as on every table."""
     first, later = _asked(protector, setup.model.init(num_features), shape_of(setup, num_features), setup, public)
     return trace_rows(first, [later])
 
@@ -98,7 +98,8 @@ def kinds_asked(protector: Protector, setup: Setup, num_features: int) -> tuple[
 
 
 def shape_of(setup: Setup, num_features: int) -> tuple[int, int]:
-    """Lines and columns of a table to rehearse on; batches of a fixed size are drawn from one of just so many rows."""
+    """Lines and columns of a table to rehearse on; fixed-size batches need one with exactly the sampler's number of
+    rows."""
     return getattr(setup.price_list.sampler, "num_rows", 1), num_features
 
 
@@ -106,7 +107,7 @@ def shape_of(setup: Setup, num_features: int) -> tuple[int, int]:
 def _asked(
     protector: Protector, params: jax.Array, shape: tuple[int, int], setup: Setup, public: Rows | None
 ) -> tuple[Records, Records]:
-    """What a run asks of a table of null rows of this shape."""
+    """The queries of a run on a table of null rows of this shape."""
     nothing = Rows(jnp.zeros(shape), jnp.zeros(shape[:1]), jnp.zeros(shape[:1]))
     _, _, records, _ = run(protector, params, nothing, setup, jax.random.key(0), public)
     return records
