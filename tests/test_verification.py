@@ -296,7 +296,7 @@ REMARKS = {
         set_("protector", "sha256", to="ab" * 32),
         "no checkpoint of its SHA-256 ships with this version",
     ),
-    "a theorem in other words": (set_("theorem", to="It holds."), f"this is what was checked: {find('gdp').theorem}"),
+    "a theorem in other words": (set_("theorem", to="It holds."), f"and checked this one: {find('gdp').theorem}"),
     "another version": (
         both(part(louder, 1.1), set_("epsilon_certified", to=0.95), set_("versions", "l2p", to="0.0.9")),
         "It is of l2p 0.0.9, and by this version it holds other noise than noisygd adds",

@@ -26,14 +26,14 @@ from l2p.task import Rows
 
 @dataclasses.dataclass(frozen=True)
 class PreparedMethod:
-    """What runs at one budget.
+    """A method prepared for one budget.
 
     Attributes:
       protector: with its settings for this budget.
       setup: the public facts.
-      filter: what stops and certifies it; None without privacy.
-      note: where it is used outside the range that it was made for, and how METHOD:private chooses.
-      selection: for METHOD:private, what is run instead: several times, with other settings.
+      filter: stops and certifies it; None without privacy.
+      note: warnings about its range, and how METHOD:private chooses.
+      selection: for METHOD:private, the runs that replace a single one; None otherwise.
     """
 
     protector: Protector
@@ -50,12 +50,12 @@ class ComparedMethod:
     Attributes:
       name: as it was asked for, suffixes included.
       accountant: "none" for no privacy at all; for METHOD:private, that of one run.
-      protectors: by budget, or the sentence that says why there is none.
-      range: what a checkpoint was made for, if it says.
+      protectors: by budget, or a sentence that says why there is none.
+      range: that a checkpoint was made for, if known.
       sha256: of the checkpoint's file.
       start: f32[p], where runs start, or a sentence that says why they cannot; None for the model's own start.
       in_hindsight: whether its settings are searched on the private rows themselves.
-      by_choice: whether they are chosen there and paid for; `protectors` are set up for one of the runs.
+      by_choice: whether they are chosen there and charged; `protectors` are set up for one of the runs.
       control: control used where a checkpoint's networks show no gain, if there is one.
     """
 
@@ -87,8 +87,8 @@ class ComparedMethod:
         return params if self.start is None else self.start
 
     def prepare(self, budget: Budget, model: Model, rows: Rows, kind: str | None = None) -> PreparedMethod:
-        """What runs at `budget` on splits of `rows`, whose target is of `kind`; `InputError` if it cannot be set up or
-        no theorem covers it."""
+        """The method set up for `budget` on splits of `rows` with a target of `kind`; `InputError` if that fails or no
+        theorem covers it."""
         protector = self.protectors[budget]
         if isinstance(protector, str):
             raise InputError(protector)
@@ -128,7 +128,7 @@ def find_method(
     avoid: Sequence[str] = (),
     auxiliary: Auxiliary | None = None,
 ) -> ComparedMethod:
-    """A method by name and variants. What a hand-designed one cannot do at a budget leaves that budget without it.
+    """A method by name and variants. A hand-designed one that cannot run at a budget gets the reason there.
 
     Args:
       name: METHOD, with :pretrained, :projected and :oracle or :private behind it if asked for.
@@ -136,7 +136,7 @@ def find_method(
       model: name of the model.
       num_rows: N of a split.
       accountant: the one asked for.
-      aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected it names what these take alone.
+      aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected only these use it.
       avoid: data sets that a checkpoint must not be made from.
       auxiliary: what METHOD:pretrained and METHOD:projected take from that set; None for nothing.
 
@@ -148,13 +148,13 @@ def find_method(
     base, variants = name.protector, name.variants
     if name.oracle and name.private:
         raise InputError(
-            f"{name} would both pay for the choice of its settings and not; choose {base}{PRIVATE}, which is private, "
-            f"or {base}{ORACLE}, which is not."
+            f"{name} asks for settings that are both charged and not charged; choose {base}{PRIVATE}, which is "
+            f"private, or {base}{ORACLE}, which is not."
         )
     hand_designed = HAND_DESIGNED.get(str(base))
     paper = HAND_DESIGNED.get(base.base)
     mine = budgets
-    if paper is not None:  # its own form keeps to the neighbours and the accountant of its proof
+    if paper is not None:  # a paper's form keeps the adjacency and accountant of its proof
         mine = [paper.budget(budget) for budget in budgets]
         accountant = paper.accountant or accountant
     takes = name.pretrained or name.projected
@@ -182,7 +182,9 @@ def find_method(
         chosen = next((one.accountant for one in found.values() if isinstance(one, NamedProtector)), chosen)
     if name.projected:
         if paper is None:
-            raise InputError(f"{base} is learned, and reads rows as it learned to; leave out {PROJECTED}.")
+            raise InputError(
+                f"{base} is learned, so the directions in which it reads rows are fixed; leave out {PROJECTED}."
+            )
         found = {budget: _projected(str(base), one, auxiliary) for budget, one in found.items()}
     return ComparedMethod(
         str(name),
@@ -200,7 +202,7 @@ def find_method(
 def _base_run(
     name: MethodName, budget: Budget, model: str, num_rows: int, named: NamedProtector | str, asked: dict[str, Any]
 ) -> NamedProtector | str:
-    """A method set up for one run of a selection within `budget`, or why no theorem covers that."""
+    """A method set up for one run of a selection within `budget`, or the reason why no theorem covers that."""
     if isinstance(named, str):
         return named
     try:
@@ -210,7 +212,7 @@ def _base_run(
 
 
 def _projected(name: str, named: NamedProtector | str, auxiliary: Auxiliary) -> NamedProtector | str:
-    """A method in the directions of the auxiliary set, or why it has none there."""
+    """A method in the directions of the auxiliary set, or the reason why it cannot use them."""
     if isinstance(named, str):
         return named
     try:

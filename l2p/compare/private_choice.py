@@ -1,8 +1,8 @@
-"""Settings chosen on the private rows and paid for: METHOD:private, released or simulated for a comparison.
+"""Settings chosen on the private rows and charged: METHOD:private, released or simulated for a comparison.
 
 A release is `l2p.private_tuning`; a comparison simulates it, cell by cell. A cell trains a random number of times, each
-time with settings drawn at random and noise of its own, and keeps the run of the best private score (Papernot &
-Steinke 2022; Liu & Talwar 2019).
+time with randomly drawn settings and its own noise, and keeps the run with the best private score (Papernot & Steinke
+2022; Liu & Talwar 2019).
 """
 
 import dataclasses
@@ -42,11 +42,11 @@ from l2p.result import Result
 from l2p.simulate import simulate
 from l2p.task import Rows, RowSource, Task
 
-#: The number of runs, K.
+#: Distribution of the number of runs, K.
 LAW: Repetitions = NegativeBinomial.with_mean(10.0)
 #: Share of a run's budget that pays for its score.
 SCORE_SHARE = 0.1
-#: Runs simulated at once. The last ones of a seed are filled up to as many, so that one size is compiled.
+#: Runs simulated at once. The last block of a seed is filled up to this size, so that only one size is compiled.
 BLOCK = 8
 
 Trace = list[Answered]
@@ -54,12 +54,12 @@ Trace = list[Answered]
 
 @dataclasses.dataclass(frozen=True)
 class SelectionPlan:
-    """What is repeated at one budget.
+    """The runs among which METHOD:private chooses at one budget.
 
     Attributes:
       budget: of all runs together.
       candidates: k public settings of one method, its own first.
-      training, scoring: what stops and checks a run and its score.
+      training, scoring: filters that stop and certify a run and its score.
       setups: the public facts of both.
     """
 
@@ -73,7 +73,7 @@ class SelectionPlan:
     def make(
         cls, protector: Protector, accountant: str, budget: Budget, model: Model, num_rows: int
     ) -> "SelectionPlan":
-        """Candidates around `protector`, held to what one run of a selection within `budget` may spend.
+        """Candidates around `protector`, limited to what one run of a selection within `budget` may spend.
 
         Raises:
           InputError: no theorem covers such runs, or the model has no score.
@@ -100,7 +100,7 @@ class SelectionPlan:
 
     @property
     def note(self) -> str:
-        """What the cell's numbers are of."""
+        """A sentence that explains the cell's numbers."""
         return (
             f"The best of {LAW.mean:g} runs on average, each with one of {len(self.candidates)} settings and "
             f"{self.rho:.3g}-zCDP, score included."
@@ -109,11 +109,11 @@ class SelectionPlan:
     def certify(self, traces: Sequence[tuple[Trace, Trace]]) -> float:
         """Epsilon at `budget.delta` of the best run, in float64.
 
-        By the caps, to which the trace of every run and its score is held: the theorem is about all runs that might
-        have been drawn, so that what those that were drawn happened to spend proves nothing.
+        From the caps on every run and its score, not from what was spent: the theorem covers all runs that might have
+        been drawn.
 
         Raises:
-          RuntimeError: a run exceeds its cap, or the caps come to more than the budget; neither can be reached.
+          RuntimeError: a run exceeds its cap, or the caps exceed the budget; neither should happen.
         """
         for training, scoring in traces:
             self.training.certify(training, adaptive=True)
@@ -129,7 +129,7 @@ class SelectionPlan:
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """What S seeds x E budgets came to.
+    """Results of S seeds x E budgets.
 
     Attributes:
       params: f32[S, E, p] of the best runs; where no run was drawn, the start.
@@ -151,7 +151,7 @@ class _Run:
 
 
 def base_run(name: str | MethodName, budget: Budget, model: str, **asked: Any) -> NamedProtector:
-    """A method as one run of a selection within `budget` takes it: set up for its share, with the accountant of that.
+    """A method set up for one run of a selection within `budget`: for its share, with the accountant for that.
 
     Args:
       name, model, asked: as in `l2p.checkpoints.lookup.resolve`, without an accountant.
@@ -177,17 +177,17 @@ def release(
     ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
 ) -> Result:
-    """METHOD:private on rows of one's own: the best of several runs within `budget`, and their place in the ledger.
+    """METHOD:private on the caller's rows: the best of several runs within `budget`, counted in the ledger.
 
     Args:
       data, model, key, num_rows: as in `private_train`.
       name: METHOD:private.
-      accountant: None; runs are held by the one that their method needs.
+      accountant: must be None; each method has the one that it needs.
       ledger: as in `private_tuning`.
       kind: of the target, as in `private_train`; runs are scored by labels, so it is never "regression".
 
     Raises:
-      InputError: anything does not fit, before budget is spent.
+      InputError: an argument does not fit; raised before budget is spent.
     """
     if kind is not None:
         check_kind(kind)
@@ -197,12 +197,12 @@ def release(
     candidates = [dataclasses.replace(base, protector=protector) for protector in _candidates(base.protector)]
     options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}
     result = private_tuning(data, candidates, budget, repetitions=LAW, score_share=SCORE_SHARE, **options).result
-    assert result is not None  # `LAW` draws one run at least
+    assert result is not None  # `LAW` draws at least one run
     return result
 
 
 def check_kind(kind: str) -> None:
-    """Refuse a kind of target that runs have no score for."""
+    """Refuse a kind of target without a score."""
     if kind == "regression":
         raise InputError(
             f"METHOD{PRIVATE} chooses by the share of rows whose label is predicted, and a regression has no labels; "
@@ -213,7 +213,7 @@ def check_kind(kind: str) -> None:
 def released(
     name: str, budget: Budget, model: str, accountant: str | None = None, num_rows: int | None = None
 ) -> NamedProtector:
-    """What a release of METHOD:private runs several times, under that name; `InputError` if no theorem covers that."""
+    """The protector that a release of METHOD:private runs several times; `InputError` if no theorem covers that."""
     if accountant is not None:
         raise InputError(
             f"accountant {accountant!r} was asked for, but {name} holds its runs by the one that choosing among them "
@@ -222,7 +222,7 @@ def released(
     base = base_run(MethodName.parse(name).without(PRIVATE), budget, model, num_rows=num_rows)
     check(base, base_budget(_shares(budget)[0], base.accountant, budget), model)
     check(Score(), base_budget(_shares(budget)[1], "gdp", budget), model, "gdp")
-    # A control in place of its networks would be the same for all candidates.
+    # A control instead of its networks would be the same for all candidates.
     return dataclasses.replace(base, name=name, control=None)
 
 
@@ -246,7 +246,7 @@ def draws(seed: int, budget: Budget, num_candidates: int) -> list[tuple[int, jax
 
 
 def choose(plans: Sequence[SelectionPlan], rows: Rows, seeds: Sequence[int], start: np.ndarray) -> Chosen:
-    """Draw, run and score; every run starts from f32[p] `start`, and each seed splits `rows` anew.
+    """Draw, run and score. Every run starts from `start` f32[p], and each seed has its own split of `rows`.
 
     Args:
       plans: one per budget, of the same structure.

@@ -36,12 +36,12 @@ def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: S
 
     Args:
       config: what to compare.
-      shard: (i, n) to run the i-th of n shares of the cells alone, and write nothing else.
-      folders: to run nothing, and gather the cells of these folders and of `config.out`.
+      shard: (i, n) to run only the i-th of n shares of the cells, and write nothing else.
+      folders: if given, nothing is run, and the cells of these folders and of `config.out` are merged.
     """
     from l2p.compare.summary import report
 
-    # The rows of a file may be private, whatever is said of the results.
+    # The rows of a file may be private.
     with withheld("comparing methods on a file") if _is_file(config) else contextlib.nullcontext():
         if folders is not None:
             rows = gather(config, folders)
@@ -59,8 +59,8 @@ def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: S
 def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list[results.Row]:
     """Rows of results.csv, one per method, budget and seed; in an empty cell metrics are None and the note says why.
 
-    Cells that `config.out` already holds are kept, not run again, empty ones excepted. `seconds` is a method's time,
-    compilation included, over its runs.
+    Cells that `config.out` already holds are kept, except empty ones. `seconds` is a method's time, compilation
+    included, divided by its number of runs.
 
     Args:
       config: what to compare.
@@ -89,7 +89,7 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
             budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
             seeds = sorted({seed for *_, seed in missing})
             fresh = {results.cell(row): row for row in _run(method, budgets, seeds, rows, config)}
-            # A whole rectangle was run; what had been found before stays as it was.
+            # Every budget was run at every seed; cells found before are kept unchanged.
             for cell in missing:
                 found[cell] = cells.Kept(fresh[cell], facts, method.sha256)
                 cells.write(config.out, found[cell])
@@ -100,16 +100,17 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
 
 
 def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.Row]:
-    """The rows that `config` asks for, without those not yet there, from cells that were run before.
+    """The rows that `config` asks for, as far as their cells were run before.
 
-    The cells are brought together in `config.out`, which gets results.csv.
+    Merges the cells in `config.out`, and writes results.csv there.
 
     Args:
-      config: the comparison that the cells are of.
-      folders: of cells; those that `config.out` holds are always among them.
+      config: the comparison.
+      folders: with cells; `config.out` is always included.
 
     Raises:
-      InputError: a folder without cells, of another comparison, or with other numbers in a cell of the others'.
+      InputError: a folder has no cells, is for another comparison, or has different numbers in a cell that another
+        folder has, too.
     """
     _check(config)
     found = cells.merge(folders, config.out)
@@ -126,7 +127,7 @@ def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.
 def _resume(
     config: CompareConfig, facts: results.Row, methods: Sequence[ComparedMethod]
 ) -> dict[results.Cell, cells.Kept]:
-    """The cells that the folder holds, checked to be of this comparison and these methods."""
+    """The cells in the folder, checked to be of this comparison and these methods."""
     found = cells.read(config.out)
     cells.claim(config.out, facts, versions())
     known = {method.name: method for method in methods}
@@ -139,13 +140,13 @@ def _resume(
 
 
 def _asked(config: CompareConfig) -> results.Row:
-    """The part of `cells.FACTS` that is asked for by name."""
+    """The part of `cells.FACTS` that the config states."""
     asked = {name: getattr(config, name) for name in ("data", "delta", "adjacency", "accountant", "aux")}
     return {"model": str(_model(config)), **asked}
 
 
 def _facts(config: CompareConfig, rows: Rows) -> results.Row:
-    """`cells.FACTS`: what decides every number of a comparison but the methods themselves."""
+    """`cells.FACTS`: everything that determines a comparison's numbers, except the methods."""
     table = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in (rows.x, rows.y, rows.mask)))
     digests = {"table_sha256": table.hexdigest(), "splits_sha256": splits_digest(len(rows.y))}
     return {**_asked(config), **digests, "l2p": versions()["l2p"]}
@@ -188,7 +189,7 @@ def _is_file(config: CompareConfig) -> bool:
 
 
 def _model(config: CompareConfig) -> Model:
-    """The model, with as many classes as are declared: by the set's documentation, or for a file by `classes`."""
+    """The model with its number of classes, declared by the data set's documentation, or by `classes` for a file."""
     if not _is_file(config):
         # A regression has no classes; `load_rows` refuses a model that needs some.
         return find_model(config.model, data.num_classes(config.data) or 2)
@@ -196,14 +197,14 @@ def _model(config: CompareConfig) -> Model:
 
 
 def _kind(config: CompareConfig) -> str:
-    """What the target is: decides how a test scores."""
+    """The kind of the target, which determines the metric."""
     if _is_file(config):
         return _model(config).kind(config.classes)
     return data.kind_of(config.data)
 
 
 def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
-    """Every method at every budget; none may be made from the data that it is to be scored on."""
+    """Every method at every budget; none may be made from the data that it will be scored on."""
     # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
     adjacency = cast(Adjacency, config.adjacency)
     budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
@@ -219,7 +220,7 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
 
 
 def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | None:
-    """What these variants of the methods take from the auxiliary set; None without any."""
+    """What these variants take from the auxiliary set; None without variants."""
     if not variants:
         return None
     if config.aux is None:
@@ -244,10 +245,10 @@ def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | N
 
 
 def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Train loss after each step and share of the budget spent in it, f32[seeds, T] by private method.
+    """Train loss after each step and share of the budget spent in it, f32[seeds, T] for each private method.
 
-    Simulated anew with the comparison's own seeds; `figures.against_step` draws both. METHOD:private, which is several
-    runs, is left out.
+    Simulated again with the comparison's seeds; `figures.against_step` draws both. METHOD:private is left out, since it
+    is several runs.
     """
     rows, model = load_rows(config), _model(config)
     losses, shares = {}, {}
@@ -300,8 +301,8 @@ def _run(
 
 
 def _alike(prepared: Mapping[Budget, PreparedMethod]) -> list[list[Budget]]:
-    """The budgets whose runs are of one structure (a method may take more steps at a larger budget), and so compile as
-    one."""
+    """Groups of budgets whose runs have the same structure and compile once (a method may take more steps at a larger
+    budget)."""
     groups: dict[Any, list[Budget]] = {}
     for budget, one in prepared.items():
         leaves, tree = jax.tree.flatten((one.protector, one.setup))
@@ -324,7 +325,7 @@ def _scored(
         certified = _certified(prepared, outcome, place)
     except RuntimeError as error:
         return _row(config, method, budget, seed, {}, str(error))
-    # What was searched on the private rows themselves is certified by nothing.
+    # A search on the private rows themselves cannot be certified.
     facts = {"steps": int(outcome.steps[place]), "epsilon_certified": math.inf if method.in_hindsight else certified}
     return _row(config, method, budget, seed, metrics | facts, prepared.note)
 
@@ -338,7 +339,7 @@ def _row(
 
 
 def _certified(prepared: PreparedMethod, outcome: Outcome | private_choice.Chosen, place: tuple[int, int]) -> float:
-    """Epsilon of a cell in float64, from the queries that it was granted; infinite without a filter."""
+    """Epsilon of a cell in float64, from its granted queries; infinite without a filter."""
     if isinstance(outcome, private_choice.Chosen):
         seed, budget = place
         return cast(private_choice.SelectionPlan, prepared.selection).certify(outcome.traces[seed][budget])

@@ -234,7 +234,7 @@ def test_what_no_theorem_covers_gives_empty_cells_that_say_so(config, method, wo
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"methods": ("noisygd:private:oracle",)}, "would both pay for the choice of its settings and not"),
+        ({"methods": ("noisygd:private:oracle",)}, "asks for settings that are both charged and not charged"),
         ({"methods": ("noisygd:oracle:private",)}, "choose noisygd:private, which is private"),
         ({"methods": ("nonprivate:private",)}, "nothing for :private to change"),
         ({"methods": ("nosuch:private",)}, "'nosuch' is unknown"),

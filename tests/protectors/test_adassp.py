@@ -173,7 +173,7 @@ def test_sums_stream_and_other_losses_and_bounds_are_refused():
     )
     np.testing.assert_allclose(streamed.params, whole.params, rtol=1e-3, atol=1e-4)
     l2p.private_train(ArraySource(rows, 256), "adassp", budget, model="square")
-    with pytest.raises(InputError, match="say nothing of the loss of logistic"):
+    with pytest.raises(InputError, match="do not determine the loss of logistic"):
         private_run.check("adassp", budget, "logistic")
     made = HAND_DESIGNED["adassp"](budget).replace(log_norm_bound=jnp.array([jnp.inf]))
     with pytest.raises(InputError, match="positive and finite"):
