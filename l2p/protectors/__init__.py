@@ -3,7 +3,8 @@
 A file registers its methods and classes (`l2p.protectors.register`) when it is imported, so each is listed here.
 """
 
-# Imported to register them, and so that other modules can import them from here. ruff: noqa: F401
+# Imported to register them, and so that other modules can import them from here.
+# ruff: noqa: F401
 
 from l2p.protectors.adadp import AdaDP, adadp
 from l2p.protectors.adassp import AdaSSP, adassp

@@ -42,7 +42,7 @@ class AdaSSP(Protector):
         if model.name not in self.models:
             raise InputError(
                 f"adassp solves least squares from X'X and X'y, which do not determine the loss of {model.name}; "
-                "choose "model square, or another method."
+                "choose model square, or another method."
             )
         check_norm_bound("adassp", self.log_norm_bound)
 
