@@ -37,7 +37,7 @@ class Forecast:
       log_signal: log(mu N / sensitivity_factor).
       noise: standard deviation of the noise on a mean over the table if the whole budget went into it, for rows of norm
         at most 1.
-      accuracy: on the meta-test's test rows; None where nothing was measured.
+      accuracy: on the meta-test's test rows; None if not measured.
       gain: accuracy minus that of the majority class; None if not measured.
       share_of_gap: that gain divided by the gain of a model fitted without privacy, which makes meta-tests on different
         data comparable; None if not measured.
@@ -118,8 +118,8 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
         )
     elif not meta_tests:
         advice = (
-            f"None recommended: no protector for {model} has a meta-test on its card, so nothing is known of them; run "
-            "l2p compare on public data that resembles yours."
+            f"None recommended: no protector for {model} has a meta-test on its checkpoint card, so nothing is known of "
+            "them; run l2p compare on public data that resembles yours."
         )
     return Plan(rows, features, model, budget, tuple(forecasts), recommended, advice, notes)
 
@@ -244,7 +244,10 @@ def _warnings(
     signal: float, features: int, signals: Sequence[float], sizes: Sequence[float], card: Mapping[str, Any]
 ) -> Iterator[str]:
     if "meta_test" not in card:
-        yield "its card holds no meta-test (tasks with classes get one: python -m meta_train.evaluation.meta_test)."
+        yield (
+            "its checkpoint card holds no meta-test (tasks with classes get one: "
+            "python -m meta_train.evaluation.meta_test)."
+        )
     reaches, fits = signals[0] <= signal <= signals[1], sizes[0] <= features <= sizes[1]
     if not reaches:
         side = "below" if signal < signals[0] else "above"

@@ -123,5 +123,5 @@ def _contradiction(model: Model, parts: Mapping[str, Any]) -> tuple[str, str] | 
         if not low < high:
             return "bounds", f"{name[:40]!r} has no lower and upper bound"
     if parts["classes"] and len(parts["classes"]) != len(model.labels):
-        return "classes", f"{len(parts['classes'])} labels stand for the {len(model.labels)} classes of {model}"
+        return "classes", f"{len(parts['classes'])} labels for the {len(model.labels)} classes of {model}"
     return None

@@ -45,7 +45,7 @@ def share(config: CompareConfig, shard: tuple[int, int] | None) -> list[tuple[st
     """The methods and budgets of one of n shares, with all seeds; everything without a shard.
 
     Shares differ in size by at most one and are consecutive parts of one list, method by method, so that few methods
-      are compiled twice.
+    are compiled twice.
 
     >>> config = CompareConfig("adult", Path("cmp"), methods=("agd", "census"), epsilon=(0.1, 0.2))
     >>> share(config, (2, 3)), share(config, (3, 3))

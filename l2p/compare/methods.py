@@ -128,7 +128,8 @@ def find_method(
     avoid: Sequence[str] = (),
     auxiliary: Auxiliary | None = None,
 ) -> ComparedMethod:
-    """A method by name and variants. A hand-designed one that cannot run at a budget gets the reason there.
+    """A method by name and variants. Where a hand-designed one cannot run at a budget, the reason takes the protector's
+    place.
 
     Args:
       name: METHOD, with :pretrained, :projected and :oracle or :private behind it if asked for.

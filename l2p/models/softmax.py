@@ -127,7 +127,9 @@ class Softmax(Model):
     def exact_losses(self, candidates: jax.Array, lines: Lines) -> jax.Array:
         margins = self.exact_margins(candidates, lines)
         total = _exponentials(margins)[1][..., 0]
-        own = jnp.where(self._of(lines.y)[:, None, :], margins, 0.0).sum(-1)  # at least one term is above 0
+        own = jnp.where(self._of(lines.y)[:, None, :], margins, 0.0).sum(
+            -1
+        )  # at most one term is not 0, so the sum is exact
         return jnp.log(total) + margins.max(-1) - own
 
     def exact_classes(self, params: jax.Array, lines: Lines) -> jax.Array:

@@ -108,8 +108,8 @@ def outpert(problem: Problem) -> OutputPerturbation:
 def outpert_paper(problem: Problem) -> OutputPerturbation:
     """As published: no ridge, steps of 1 / beta, sensitivity 3 L T eta / N, and sqrt(2 ln(1.25 / delta)) / epsilon.
 
-    Replacing a row moves the result by 2 L T eta / N, so 3 L T eta / N is 1.5 times too much, which the certificate
-    counts.
+    Replacing a row moves the result by 2 L T eta / N, so 3 L T eta / N is 1.5 times the sensitivity; the certificate
+    accounts for that.
     """
     classic = math.sqrt(2.0 * math.log(1.25 / problem.budget.delta)) / problem.budget.epsilon
     made = OutputPerturbation.create(norm_bound=1.0, ridge=0.0, step_size=1.0)
