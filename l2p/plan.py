@@ -118,8 +118,8 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
         )
     elif not meta_tests:
         advice = (
-            f"None recommended: no protector for {model} has a meta-test on its checkpoint card, so nothing is known of "
-            "them; run l2p compare on public data that resembles yours."
+            f"None recommended: no protector for {model} has a meta-test on its checkpoint card, so nothing is known "
+            "of them; run l2p compare on public data that resembles yours."
         )
     return Plan(rows, features, model, budget, tuple(forecasts), recommended, advice, notes)
 
