@@ -1,4 +1,4 @@
-"""The best of several methods or settings, chosen on the private rows and paid for: `tuned:private`."""
+"""The best of several methods or settings, chosen on the private rows and charged: `tuned:private`."""
 
 import dataclasses
 import math

@@ -13,11 +13,11 @@ _MODULES = {
     "Filter": "l2p.privacy.filter",
     "FixedSize": "l2p.privacy.sampling",
     "FullBatch": "l2p.privacy.sampling",
-    "Spending": "l2p.privacy.spending",
     "PermutationEpochs": "l2p.privacy.sampling",
     "Poisson": "l2p.privacy.sampling",
     "PriceList": "l2p.privacy.prices",
     "Sampler": "l2p.privacy.sampling",
+    "Spending": "l2p.privacy.spending",
     "default_accountant": "l2p.privacy.filter",
 }
 __all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]

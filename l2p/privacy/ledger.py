@@ -83,8 +83,8 @@ class Ledger:
     def create(cls, path: str | Path, name: str, budget: Budget, unit: str, limit: Cost) -> "Ledger":
         """Write a new ledger, whole or not at all.
 
-        `limit` is what `budget` comes to in `unit`, rounded down, with delta 0 unless the unit is in `WHOLE_RUNS`.
-        An `InputError` says that the file exists or cannot be written, or that the terms make no sense.
+        `limit` is `budget` converted to `unit`, rounded down, with delta 0 unless the unit is in `WHOLE_RUNS`. An
+        `InputError` says that the file exists or cannot be written, or that the terms make no sense.
         """
         path, limit = Path(path).resolve(), _numbers(limit)
         if unit not in UNITS:

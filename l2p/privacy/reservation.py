@@ -26,7 +26,7 @@ _ROUNDING = 1 + 1e-9
 
 
 def limit_of(unit: str, budget: Budget) -> Cost:
-    """What `budget` comes to in a ledger's unit, rounded down.
+    """`budget` converted to a ledger's unit, rounded down.
 
     >>> limit_of("basic", Budget(1.0, 1e-6))
     Cost(amount=1.0, delta=1e-06)

@@ -1,4 +1,4 @@
-"""Private meta-optimisation (Hong et al. 2021): settings learned on the private rows themselves, and paid for.
+"""Private meta-optimisation (Hong et al. 2021): settings learned on the private rows themselves, and charged.
 
 It needs no public data. The table is cut into blocks of rows, each a small task that represents the whole table; a
 protector's settings are tuned by gradient descent on noised sums of the blocks' clipped meta-gradients, and the run

@@ -50,9 +50,9 @@ class PrivacyLossDistributions(EnvelopeOnly):
     Gaussian queries on all rows, or by epochs, together are one Gaussian query, which is exact without a grid.
 
     Poisson batches are priced under zero_out and add_remove only. Under replace_one, dp-accounting composes the pair
-    (1 - q) N(0, m^2) + q N(-+1, m^2), which nobody has proved to be the worst one (Lebeda, Regehr, Kamath & Steinke
-    2024 on such traps), and measures m by the clipping norm, not by the sensitivity of 2 clipping norms. A delta that
-    float64 cannot distinguish from rounding (4e-15, and 2e-16 for each query) is refused, too.
+    (1 - q) N(0, m^2) + q N(-+1, m^2), for which we know of no proof that it is the worst one (Lebeda, Regehr, Kamath &
+    Steinke 2024 on such traps), and measures m by the clipping norm, not by the sensitivity of 2 clipping norms. A
+    delta that float64 cannot distinguish from rounding (4e-15, and 2e-16 for each query) is refused, too.
 
     >>> trace = [Answered(1, "gaussian", 20.0)] * 50
     >>> round(ACCOUNTANT.epsilon_of(FixedTrace(trace, Poisson(1000 / 30400), Adjacency.ZERO_OUT, 1e-8)), 4)
