@@ -4,8 +4,8 @@
 
 Each line computes epsilon for the same trace in a different way; the last column is its time relative to l2p's filter
 for the same sampling. The filters are valid although the noise depends on earlier answers; dp-accounting's numbers are
-valid only for noise fixed beforehand. `in a run` is the float32 price, the inverse price and the ledger inside one
-jitted scan.
+valid only for noise fixed beforehand. `in a run` is the float32 price, the inverse price and the `Spending` inside
+one jitted scan.
 """
 
 import time
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from dp_accounting import PrivacyAccountant, dp_event, pld, rdp
 
-from l2p.privacy import Answered, Budget, Event, Filter, FullBatch, Ledger, Poisson, Sampler
+from l2p.privacy import Answered, Budget, Event, Filter, FullBatch, Poisson, Sampler, Spending
 
 QUERIES, RATE = 10_000, 1000 / 30_400
 #: Number of queries for timing the slowest accountants.
@@ -46,12 +46,12 @@ def in_a_run(filter: Filter, shares: jax.Array) -> Callable[[], jax.Array]:
 
     @jax.jit
     def scan(shares: jax.Array) -> jax.Array:
-        def step(ledger: Ledger, share: jax.Array) -> tuple[Ledger, jax.Array]:
-            noise = accountant.noise_multiplier(share * ledger.left * ledger.budget, sampled=True)
-            granted, ledger = ledger.charge(accountant.price(Event("gaussian", noise), sampled=True))
-            return ledger, granted
+        def step(spending: Spending, share: jax.Array) -> tuple[Spending, jax.Array]:
+            noise = accountant.noise_multiplier(share * spending.left * spending.budget, sampled=True)
+            granted, spending = spending.charge(accountant.price(Event("gaussian", noise), sampled=True))
+            return spending, granted
 
-        return jax.lax.scan(step, Ledger(jnp.zeros(()), accountant.budget), shares)[0].spent
+        return jax.lax.scan(step, Spending(jnp.zeros(()), accountant.budget), shares)[0].spent
 
     scan(shares).block_until_ready()  # compiled
     return lambda: scan(shares).block_until_ready()

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 
 from l2p import struct
 from l2p.compare.config import CompareConfig
-from l2p.compare.methods import Ready
+from l2p.compare.methods import PreparedMethod
 from l2p.compare.results import Estimate
 from l2p.compare.runner import load_rows, resolve_methods
 from l2p.features import FeatureMap
@@ -79,17 +79,19 @@ class Watched(Protector):
         return jnp.stack([state.before, params, state.inner.seen.gradient])
 
 
-def compare_rates(ready: Ready, rows: Rows, seeds: Sequence[int]) -> tuple[dict[float, list[np.ndarray]], np.ndarray]:
-    """By rate: train loss and test accuracy f[S], noise multipliers f[T]. The last rate is the learned one."""
-    learned = ready.protector.scheduler.rate
-    rates = [*RATES, float(value(learned, ready.setup.log_signal))]
+def compare_rates(
+    prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]
+) -> tuple[dict[float, list[np.ndarray]], np.ndarray]:
+    """By rate: train loss and test accuracy f[S], noise multipliers f[T]; and the learned rate, which is the last."""
+    learned = prepared.protector.scheduler.rate
+    rates = [*RATES, float(value(learned, prepared.setup.log_signal))]
     protectors = [
-        ready.protector.replace(
-            scheduler=ready.protector.scheduler.replace(rate=jnp.zeros_like(learned).at[0].set(rate))
+        prepared.protector.replace(
+            scheduler=prepared.protector.scheduler.replace(rate=jnp.zeros_like(learned).at[0].set(rate))
         )
         for rate in rates
     ]
-    outcome = simulate(protectors, [ready.setup] * len(rates), rows, seeds)
+    outcome = simulate(protectors, [prepared.setup] * len(rates), rows, seeds)
     loss, accuracy = np.empty((2, len(seeds), len(rates)))
     for i, seed in enumerate(seeds):
         task = split(rows, seed)
@@ -99,22 +101,22 @@ def compare_rates(ready: Ready, rows: Rows, seeds: Sequence[int]) -> tuple[dict[
     return {rate: [loss[:, j], accuracy[:, j], noise[j]] for j, rate in enumerate(rates)}, rates[-1]
 
 
-def learned_noise(ready: Ready, rows: Rows, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def learned_noise(prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Noise multipliers and clipping norms f[S, T] of a run's gradients, NaN once it has ended."""
-    outcome = simulate([ready.protector], [ready.setup], rows, seeds)
+    outcome = simulate([prepared.protector], [prepared.setup], rows, seeds)
     record = outcome.later[-1]
     granted = np.asarray(record.granted)
     multiplier, clip_norm = (np.where(granted, leaf, np.nan) for leaf in (record.noise_multiplier, record.clip_norm))
     return multiplier[:, 0], clip_norm[:, 0]
 
 
-def directions(ready: Ready, rows: Rows, seeds: Sequence[int]) -> dict[str, np.ndarray]:
+def directions(prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]) -> dict[str, np.ndarray]:
     """Vectors f[S, T, p] at every step, NaN once a run has ended.
 
     `noised`, the projector's input; `average`, the exponential average of those so far; `projector`, its update with
     the sign of a gradient; `clipped`, the gradient that was noised; `loss`, the gradient of the mean loss.
     """
-    inner = ready.protector
+    inner = prepared.protector
     assert inner.centering is None
     assert inner.averaging is None
     clip_norm = float(jnp.exp(inner.scheduler.log_clip_norm))
@@ -122,10 +124,10 @@ def directions(ready: Ready, rows: Rows, seeds: Sequence[int]) -> dict[str, np.n
     def observe(told: jax.Array, model: Model, rows: Rows) -> jax.Array:
         before, after, noised = told
         identity = FeatureMap.identity(rows.x.shape[1])
-        clipped = model.clipped_gradient_sum(before, rows, identity, jnp.float32(clip_norm)) / ready.setup.num_rows
+        clipped = model.clipped_gradient_sum(before, rows, identity, jnp.float32(clip_norm)) / prepared.setup.num_rows
         return jnp.stack([noised, before - after, clipped, jax.grad(mean_loss)(before, model, rows)])
 
-    outcome = simulate([Watched(inner, inner.num_steps)], [ready.setup], rows, seeds, observe=observe)
+    outcome = simulate([Watched(inner, inner.num_steps)], [prepared.setup], rows, seeds, observe=observe)
     alive = np.arange(inner.num_steps) < outcome.steps
     seen = np.where(alive[:, :, None, None], outcome.seen[:, 0], np.nan).astype(np.float64)
     found = dict(zip(("noised", "projector", "clipped", "loss"), np.moveaxis(seen, 2, 0), strict=True))
@@ -245,15 +247,15 @@ def main(out: Path | None = None) -> None:
     """
     rows, seeds = load_rows(CONFIG), range(CONFIG.seeds)
     methods = resolve_methods(CONFIG, rows)
-    ready = {method.name: method.ready(next(iter(method.protectors)), MODEL, rows) for method in methods}
+    prepared = {method.name: method.prepare(next(iter(method.protectors)), MODEL, rows) for method in methods}
     print(
         f"{CONFIG.data}, epsilon {CONFIG.epsilon[0]:g}, delta {CONFIG.delta:g}, {CONFIG.seeds} seeds; jax "
         f"{jax.__version__} on {jax.default_backend()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )
-    rates, learned = compare_rates(ready["noisygd:tuned"], rows, seeds)
+    rates, learned = compare_rates(prepared["noisygd:tuned"], rows, seeds)
     print_rates(rates, learned)
-    print_learned({name: learned_noise(ready[name], rows, seeds) for name in ("paper-adult", "plain-adult")})
-    measured = table_of_directions(directions(ready["paper-adult"], rows, seeds))
+    print_learned({name: learned_noise(prepared[name], rows, seeds) for name in ("paper-adult", "plain-adult")})
+    measured = table_of_directions(directions(prepared["paper-adult"], rows, seeds))
     print_directions(measured)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -34,8 +34,8 @@ def scores(name: str, rows: Rows, num_rows: int, seeds: range) -> np.ndarray:
     method = find_method(name, budgets, "logistic", num_rows)
     # One budget at a time: where the constants run, a protector has a different structure.
     for column, budget in enumerate(budgets):
-        ready = method.ready(budget, model, rows)
-        params = simulate([ready.protector], [ready.setup], rows, seeds).params[:, 0]
+        prepared = method.prepare(budget, model, rows)
+        params = simulate([prepared.protector], [prepared.setup], rows, seeds).params[:, 0]
         for seed in seeds:
             test = split(rows, seed).test
             right = (np.asarray(model.predict(params[seed], test.x)) == np.asarray(test.y)) * np.asarray(test.mask)

@@ -36,7 +36,7 @@ def table() -> Rows:
 
 
 def plain_gradient_descent(rows: Rows) -> jax.Array:
-    """The baseline: NUM_STEPS full-batch gradient steps, without clipping, noise or ledger."""
+    """The baseline: NUM_STEPS full-batch gradient steps, without clipping, noise or accounting."""
     model = MODELS["logistic"]
 
     def step(params: jax.Array, _: None) -> tuple[jax.Array, None]:

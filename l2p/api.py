@@ -5,10 +5,10 @@ from pathlib import Path
 import jax
 
 from l2p.checkpoints import lookup
-from l2p.checkpoints.lookup import Resolved
+from l2p.checkpoints.lookup import NamedProtector
 from l2p.errors import InputError
-from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
+from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import Reservation, held
 from l2p.private_run import PlannedRun, execute, plan_run
 from l2p.protector import Protector
@@ -19,7 +19,7 @@ from l2p.task import Rows, RowSource, Task
 
 def private_train(
     data: Rows | RowSource | Task,
-    protector: Protector | Resolved | str | Path,
+    protector: Protector | NamedProtector | str | Path,
     budget: Budget,
     *,
     model: str = "logistic",
@@ -27,36 +27,37 @@ def private_train(
     accountant: str | None = None,
     params: jax.Array | None = None,
     num_rows: int | None = None,
-    ledger: Book | str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
 ) -> Result:
     """Train on private rows within `budget`.
 
     Args:
       data: the private rows, a source that streams them, or a task whose public rows the protector may read freely.
-      protector: a protector, alone or with what is known of it, or what `l2p apply --protector` takes: a method, a
-        checkpoint's name or its file.
+      protector: a protector, a `NamedProtector`, or a name as `l2p apply --protector` takes it: a method, a checkpoint
+        or its file.
       budget: what may be spent, and on which adjacency.
       model: name of the model, as `l2p.models.find_model` takes it: `softmax:10` has ten classes by declaration,
         for they are never read off labels.
-      key: None is a release, with noise from the operating system. A JAX key is a simulation, which anybody who knows
-        the key can undo; its card says so.
+      key: None is a release, with noise from the operating system. A JAX key makes it a simulation: anybody who knows
+        the key can undo its noise, and its card says so.
       accountant: one of `accountants.run_names()`; default the protector's own.
       params: f32[p], the public starting point; default the model's own.
-      ledger: what all runs on this data set have spent together (`l2p ledger create`), or its file; this run's most is
-        reserved there before it reads a row, and settled after it.
-      num_rows: N, public by declaration; default the number of lines of `data`, null rows included. Under add_remove
-        it has to be told.
+      ledger: the ledger of this data set (`l2p ledger create`) or its file. The most that this run may spend is
+        reserved there before it reads a row, and settled when it ends.
+      num_rows: N, public by declaration; default the number of lines of `data`, null rows included. It is required
+        under add_remove.
       kind: what the target is, for a model that learns several; public by declaration. "binary" makes `square` a
         classifier of labels 0 and 1; default the model's own, which for `square` is a number.
 
     Raises:
-      InputError: anything does not fit, before budget is spent.
-      NoResult: the result is not finite. Nothing is then released, and what was spent stays spent.
-      RuntimeError: the float64 check after the run contradicts the filter; the same holds. Also for any error while a
-        release or a source has rows at hand; what it says is withheld then, as it may quote them.
-      Whatever else ends a run with a ledger before it has settled, such as KeyboardInterrupt, passes on, with a note on
-        the reservation that stays there.
+      InputError: an argument does not fit; raised before budget is spent.
+      NoResult: the result is not finite. Nothing is released, and what was spent stays spent.
+      RuntimeError: the float64 check after the run contradicts the filter; nothing is released, and what was spent
+        stays spent. Also in place of any error raised while a release or a source handles rows; its message is
+        withheld, as it may quote them.
+      Any other exception that ends a run before its reservation is settled, such as KeyboardInterrupt, passes through
+        with a note on the reservation that remains.
 
     >>> import jax.numpy as jnp
     >>> rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
@@ -76,9 +77,9 @@ def private_train(
     )
     if ledger is None:
         return execute(planned, key, None)
-    book = open_ledger(ledger, planned.num_rows, key)
-    with held(book) as id:
-        return execute(planned, key, _reserve(book, planned, id))
+    ledger = open_ledger(ledger, planned.num_rows, key)
+    with held(ledger) as id:
+        return execute(planned, key, _reserve(ledger, planned, id))
 
 
 def load(name: str | Path, budget: Budget | None = None, model: str = "logistic") -> Protector:
@@ -94,18 +95,19 @@ def load(name: str | Path, budget: Budget | None = None, model: str = "logistic"
     return lookup.resolve(str(name), budget, model).protector
 
 
-def open_ledger(ledger: Book | str | Path, num_rows: int, key: jax.Array | None) -> Book:
-    """The ledger for runs on `num_rows` rows; `InputError` if it is broken, says nothing of them, or they simulate."""
+def open_ledger(ledger: Ledger | str | Path, num_rows: int, key: jax.Array | None) -> Ledger:
+    """The ledger for runs on `num_rows` rows; `InputError` if the file is broken, its delta is too large for them, or
+    they are simulations."""
     if key is not None:
         raise InputError(
             "a simulation's noise is known to whoever has its key, so a ledger cannot count it as private; leave out "
             "the ledger, or the key."
         )
-    book = ledger if isinstance(ledger, Book) else Book.open(ledger)
-    book.budget.check_rows(num_rows)
-    return book
+    ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    ledger.budget.check_rows(num_rows)
+    return ledger
 
 
-def _reserve(book: Book, planned: PlannedRun, id: str) -> Reservation:
-    what = f"{planned.resolved.name}, {planned.filter.budget}, accountant {planned.filter.name}"
-    return Reservation.make(book, planned.filter, planned.resolved.protector.mechanisms, what, id)
+def _reserve(ledger: Ledger, planned: PlannedRun, id: str) -> Reservation:
+    what = f"{planned.named.name}, {planned.filter.budget}, accountant {planned.filter.name}"
+    return Reservation.make(ledger, planned.filter, planned.named.protector.mechanisms, what, id)

@@ -1,7 +1,7 @@
 """The command line: `l2p COMMAND`. Commands import JAX only when they run, so that help comes at once.
 
-Exit codes: 0 done; 2 bad input, said in one sentence on standard error, with nothing spent; 130 and 143 interrupted by
-Ctrl-C or SIGTERM, with a line on standard error that says what stays reserved; 1 anything else.
+Exit codes: 0 done; 2 bad input, explained in one sentence on standard error, with nothing spent; 130 and 143
+interrupted by Ctrl-C or SIGTERM, with a line on standard error that says what stays reserved; 1 anything else.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from l2p.commands.account import Account
 from l2p.commands.apply import Apply
 from l2p.commands.compare import Compare, with_config
 from l2p.commands.leaderboard import Leaderboard
-from l2p.commands.ledger import Ledger
+from l2p.commands.ledger import LedgerCommand
 from l2p.commands.meta_train import MetaTrain
 from l2p.commands.plan import Plan
 from l2p.commands.protectors import Protectors
@@ -55,7 +55,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "protectors": Protectors,
     "plan": Plan,
     "account": Account,
-    "ledger": Ledger,
+    "ledger": LedgerCommand,
     "compare": Compare,
     "leaderboard": Leaderboard,
     "demo": Demo,
@@ -67,7 +67,7 @@ def run_process() -> NoReturn:
     """The process `l2p`: `main`, and its exit code."""
     code = main()
     if code in _INTERRUPTED:
-        # JAX may still compute in threads of its own, which Python's usual end of a process crashes.
+        # JAX threads may still be computing, and Python's normal shutdown would crash in them.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -130,7 +130,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise _Terminated
 
-    if threading.current_thread() is not threading.main_thread():  # where Python handles no signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set signal handlers
         yield
         return
     before = signal.signal(signal.SIGTERM, stop)
@@ -141,8 +141,8 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 
 def _sentence(box: str) -> str:
-    """What tyro says in a framed box, as one sentence: its title and first paragraph, without help texts, what it did
-    not know, and where there is help."""
+    """tyro's framed error box as one sentence: title, first paragraph without help texts, unknown options, and which
+    --help to read."""
     title, *body = (line[1:-1] for line in box.splitlines() if line)
     title = title.strip("─- ")  # a terminal without box characters gets ASCII
     paragraphs = [[]]

@@ -1,6 +1,6 @@
-"""Private rows as a caller hands them over: checked to fit together, without a word about what they hold.
+"""Checks that a caller's private rows fit together; messages never say what the rows hold.
 
-Nor about how many there are, where a neighbour would have another number: messages here name no size of an array.
+Messages here do not state the size of an array either, because the number of rows may be private.
 """
 
 import dataclasses
@@ -33,16 +33,16 @@ class Checked(RowSource):
     def blocks(self) -> Iterator[Rows]:
         with withheld("reading a block of rows"):
             for block in self.source.blocks():
-                if said := _complaint(block):  # too late for an InputError, which says that nothing is spent
+                if said := _complaint(block):  # an InputError would claim that nothing was spent
                     raise RowsError(f"a block of the source does not fit: {said}")
                 yield block
 
 
 def shape_of(rows: Rows | RowSource) -> tuple[int, int]:
-    """How many lines and features there are, once rows in memory are found to fit together and to be numbers.
+    """Number of lines and of features; rows in memory are first checked to fit together and to be numbers.
 
     Raises:
-      InputError: they are not, or these are no rows.
+      InputError: they do not fit, or `rows` is neither `Rows` nor a `RowSource`.
     """
     if not isinstance(rows, (Rows, RowSource)):
         raise InputError(
@@ -79,10 +79,10 @@ def _is_real(array: Any) -> bool:
 
 
 def number_of_rows(lines: int, declared: int | None, budget: Budget) -> int:
-    """N: what is declared, else the number of lines, where all neighbours have as many.
+    """N: the declared number, else the number of lines if all neighbours have the same.
 
     Raises:
-      InputError: neighbours differ in it, and nothing is declared.
+      InputError: neighbours differ in N, and none is declared.
     """
     if declared is not None:
         return int(declared)
@@ -96,7 +96,7 @@ def number_of_rows(lines: int, declared: int | None, budget: Budget) -> int:
 
 def check_mask(rows: Rows | RowSource) -> None:
     """Refuse weights, which are for simulations."""
-    # A stream is not read through beforehand; a release counts any of its rows once at most (`exact_sum`).
+    # A stream is not read through beforehand; a release counts each of its rows at most once (`exact_sum`).
     if isinstance(rows, Rows) and not np.isin(np.asarray(rows.mask), (0.0, 1.0)).all():
         raise InputError(
             "the mask holds values other than 0 and 1, and a row that counts for more than one breaks the guarantee; "

@@ -1,4 +1,4 @@
-"""What a budget buys on a table of public shape, by the meta-tests on checkpoints' cards: no private row is read.
+"""What a budget buys on a table of public shape, from the meta-tests on checkpoint cards; no private row is read.
 
 log(mu N / sensitivity_factor) says how well a budget resolves a table (`Setup.log_signal`); a meta-test says what a
 protector achieved at each value of it, on public tasks.
@@ -21,9 +21,9 @@ from l2p.privacy.budget import Budget
 
 #: A protector beats the majority model at a budget if it was more accurate on this share of meta-test tasks.
 RULE = 0.9
-#: Where the smallest sufficient epsilon is looked for.
+#: The range searched for the smallest sufficient epsilon.
 EPSILONS = (1e-6, 1e4)
-#: Median shares of the gap closer than this are level: so much comes from which tasks were drawn.
+#: Median shares of the gap that differ by less than this count as equal: the draw of tasks alone causes as much.
 NEAR = 0.03
 
 
@@ -33,20 +33,22 @@ class Forecast:
 
     Attributes:
       name: of the checkpoint.
-      accountant: that a run uses unless told otherwise.
+      accountant: the default of a run.
       log_signal: log(mu N / sensitivity_factor).
-      noise: standard deviation of the noise on a mean over the table, were the whole budget spent on it, for rows of
-        norm at most 1.
-      accuracy: on the meta-test's test rows; None where nothing was measured.
-      gain: accuracy over that of the majority class; None likewise.
-      share_of_gap: that gain over what a model fitted without privacy gains, which makes meta-tests on different
-        data comparable; None likewise.
-      beat_trivial: share of meta-test tasks with a gain above 0; None likewise.
-      least_epsilon: from here on it beats the majority model by `RULE`, for this table and delta; None if never.
-      least_rows: from here on it does at this budget; None if never, or where delta would not be below 1/N.
-      most_epsilon: reaches the upper end of the trained range; None without one.
+      noise: standard deviation of the noise on a mean over the table if the whole budget went into it, for rows of norm
+        at most 1.
+      accuracy: on the meta-test's test rows; None if not measured.
+      gain: accuracy minus that of the majority class; None if not measured.
+      share_of_gap: that gain divided by the gain of a model fitted without privacy, which makes meta-tests on different
+        data comparable; None if not measured.
+      beat_trivial: share of meta-test tasks with a gain above 0; None if not measured.
+      least_epsilon: smallest epsilon from which it beats the majority model by `RULE`, for this table and delta; None
+        if there is none.
+      least_rows: fewest rows from which it does at this budget; None if there is no such number, or delta would not be
+        below 1/N.
+      most_epsilon: the epsilon that reaches the upper end of the trained range; None without a range.
       fits_features: whether the number of features is in the trained range.
-      in_range: whether log_signal is, too.
+      in_range: whether log_signal is in it, too.
       warnings: sentences.
     """
 
@@ -68,7 +70,8 @@ class Forecast:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Every protector for one table and budget, the one to take (None if none will do), why, and how to read it."""
+    """Forecasts of every protector for one table and budget, the recommended one (None if none is good enough), why,
+    and notes on how to read them."""
 
     rows: int
     features: int
@@ -81,7 +84,7 @@ class Plan:
 
 
 def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> Plan:
-    """What each protector that users need may be expected to achieve, from cards alone.
+    """What each shipped protector can be expected to achieve, from checkpoint cards alone.
 
     Args:
       rows: N, public.
@@ -115,8 +118,8 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
         )
     elif not meta_tests:
         advice = (
-            f"None recommended: no protector for {model} has a meta-test on its card, so nothing is known of them; run "
-            "l2p compare on public data that resembles yours."
+            f"None recommended: no protector for {model} has a meta-test on its checkpoint card, so nothing is known "
+            "of them; run l2p compare on public data that resembles yours."
         )
     return Plan(rows, features, model, budget, tuple(forecasts), recommended, advice, notes)
 
@@ -188,7 +191,8 @@ def crossing(figures: Mapping[str, Any]) -> float | None:
 
 
 def forecast(name: str, card: Mapping[str, Any], accountant: str, rows: int, features: int, budget: Budget) -> Forecast:
-    """One protector's forecast from its card; without a `meta_test` on it, nothing but how far the budget reaches."""
+    """One protector's forecast from its checkpoint card; without a `meta_test` there, it only says how far the budget
+    reaches."""
     signal, figures, trained = log_signal(accountant, budget, rows), card.get("meta_test"), card.get("range") or {}
     keys = "accuracy", "gain", "share_of_gap", "beat_trivial"
     accuracy, gain, share, beat = (figures and at(figures, signal, key) for key in keys)
@@ -224,7 +228,7 @@ def rounded(value: float, up: bool) -> str:
 
 
 def _mu(accountant: str, budget: Budget) -> float:
-    """The Gaussian-DP parameter of one Gaussian query that spends all that `accountant` makes of the budget."""
+    """The Gaussian-DP parameter of one Gaussian query that spends the whole budget under `accountant`."""
     mu = find(accountant).mu(budget)
     if mu is None:
         known = ", ".join(one.name for one in for_runs() if one.mu(budget) is not None)
@@ -240,7 +244,10 @@ def _warnings(
     signal: float, features: int, signals: Sequence[float], sizes: Sequence[float], card: Mapping[str, Any]
 ) -> Iterator[str]:
     if "meta_test" not in card:
-        yield "its card holds no meta-test (tasks with classes get one: python -m meta_train.evaluation.meta_test)."
+        yield (
+            "its checkpoint card holds no meta-test (tasks with classes get one: "
+            "python -m meta_train.evaluation.meta_test)."
+        )
     reaches, fits = signals[0] <= signal <= signals[1], sizes[0] <= features <= sizes[1]
     if not reaches:
         side = "below" if signal < signals[0] else "above"
@@ -278,7 +285,8 @@ def _notes(meta_tests: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
 
 
 def _advise(forecasts: Sequence[Forecast], rows: int, features: int, budget: Budget) -> tuple[str | None, str]:
-    """Of those in range that beat the majority model, the one that comes closest to no privacy, and a sentence."""
+    """The protector in range that beats the majority model and comes closest to training without privacy, and a
+    sentence."""
     able = [one for one in forecasts if one.in_range and one.least_epsilon and one.least_epsilon <= budget.epsilon]
     shares = {one.name: one.share_of_gap[1] for one in able if one.share_of_gap is not None}
     if shares:
@@ -305,7 +313,7 @@ def _advise(forecasts: Sequence[Forecast], rows: int, features: int, budget: Bud
 
 
 def _help(fitting: Sequence[Forecast], rows: int, budget: Budget) -> str:
-    """What it would take for the least demanding protector."""
+    """What the least demanding protector would need."""
     helps = [one for one in fitting if one.least_epsilon is not None]
     if not helps:
         return "None of them does so at any budget that was measured."

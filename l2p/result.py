@@ -1,4 +1,4 @@
-"""What a run gives back, and the files it leaves."""
+"""What a run returns, and the files it writes."""
 
 import csv
 import dataclasses
@@ -33,7 +33,7 @@ TRACE_COLUMNS = (
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A finished run: all of it may leave.
+    """A finished run. All of it may be published.
 
     Attributes:
       params: f32[p], for rows scaled to [0, 1].
@@ -62,9 +62,9 @@ class Result:
         """Write `model.safetensors`, `trace.csv` and the card as JSON, text and HTML into `folder`, made if need be.
 
         The model file holds the arrays of `Model.arrays` for features in the order of `columns`, scaled to [0, 1] by
-        `bounds`: of a linear classifier `weights` f32[d] and `bias` f32[1], of which a positive weights . x + bias
-        predicts the second class. `classes` None stands for 0 and 1, or for a regression, whose target `bounds` name
-        too. `l2p.saved.load` reads it back.
+        `bounds`. A linear classifier has `weights` f32[d] and `bias` f32[1], and predicts the second class where
+        weights . x + bias is positive. `classes` None means classes 0 and 1, or a regression, whose target `bounds`
+        must also name. `l2p.saved.load` reads it back.
 
         Raises:
           InputError: a regression's target has no bounds.
@@ -109,7 +109,7 @@ class Result:
             writer = csv.DictWriter(file, TRACE_COLUMNS, extrasaction="ignore")
             writer.writeheader()
             for row in self.trace:
-                # Side queries, before the first step, read every row.
+                # Side queries before the first step read every row.
                 extra = {"sampling_rate": rate if row.step else 1.0, "share_spent": row.spent / cap}
                 writer.writerow(dataclasses.asdict(row) | extra)
 
@@ -124,7 +124,7 @@ def answered(trace: Sequence[TraceRow]) -> list[Answered]:
 
 
 def mechanisms(trace: Sequence[TraceRow]) -> list[dict[str, Any]]:
-    """What kinds of queries were answered: how often, and within which ranges, in order of first appearance."""
+    """The kinds of answered queries in order of first appearance, with counts and ranges."""
     kinds: dict[tuple[str, str], list[TraceRow]] = {}
     for row in trace:
         kinds.setdefault((row.query, row.mechanism), []).append(row)

@@ -86,7 +86,7 @@ def refused(args, left):
 
 # ---------------------------------------------------------------------------------------------------- the command line
 def test_good_runs_say_nothing_private(given, left, capfd):
-    ledger, table = left / "ward.book", given(GOOD)
+    ledger, table = left / "ward.ledger", given(GOOD)
     left.mkdir()
     create = ["ledger", "create", str(ledger), "--name", "ward", "--epsilon", "9", "--delta", "1e-5"]
     runs = [

@@ -266,7 +266,7 @@ BAD_INPUTS = {
         "no amount of noise",
     ),
     "rows counted under add_remove": ({"--adjacency": "add_remove"}, "N must not be read off the table"),
-    "missing ledger": ({"--ledger": MISSING + ".book"}, "there is no ledger"),
+    "missing ledger": ({"--ledger": MISSING + ".ledger"}, "there is no ledger"),
     "unknown accountant": ({"--accountant": "magic"}, "--accountant"),
     "unknown adjacency": ({"--adjacency": "friends"}, "--adjacency"),
     "missing table": ({"--data": MISSING + ".csv"}, "there is no file"),
@@ -420,7 +420,7 @@ def assert_says_what_stays(said, run, path):
 
 
 def test_ctrl_c_says_that_the_reservation_stays_and_how_to_look_at_it(options, tmp_path, capsys):
-    path = tmp_path / "ward.book"
+    path = tmp_path / "ward.ledger"
     assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
     # After the reservation the run never ends, so that the signal cannot come too late; meanwhile JAX computes in
     # threads that Python would wait for or crash on.
@@ -466,7 +466,7 @@ def test_a_command_without_a_reservation_is_interrupted_in_a_word(options, capsy
 def test_bad_input_that_is_found_after_a_reservation_does_not_count_as_nothing_spent(
     options, tmp_path, capsys, monkeypatch
 ):
-    path = tmp_path / "ward.book"
+    path = tmp_path / "ward.ledger"
     assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
     capsys.readouterr()
     monkeypatch.setattr(private_run, "_train", lambda *_: (_ for _ in ()).throw(InputError("the source ended early.")))
@@ -477,7 +477,7 @@ def test_bad_input_that_is_found_after_a_reservation_does_not_count_as_nothing_s
 
 
 def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, capsys, monkeypatch):
-    path = str(tmp_path / "ward.book")
+    path = str(tmp_path / "ward.ledger")
     create = ["ledger", "create", path, "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]
     assert main(create) == 0
     assert "ward has" in capsys.readouterr().out
@@ -522,7 +522,7 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
 
 
 def test_a_method_tuned_on_the_private_rows_is_reserved_as_a_whole(options, refused, tmp_path, capsys, monkeypatch):
-    sums, wholes = str(tmp_path / "sums.book"), str(tmp_path / "wholes.book")
+    sums, wholes = str(tmp_path / "sums.ledger"), str(tmp_path / "wholes.ledger")
     for path, unit in ((sums, "gdp"), (wholes, "basic")):
         create = ["ledger", "create", path, "--name", "ward", "--epsilon", "3", "--delta", "1e-5", "--unit", unit]
         assert main(create) == 0
@@ -549,14 +549,14 @@ def test_a_method_tuned_on_the_private_rows_is_reserved_as_a_whole(options, refu
     ("args", "phrase"),
     [
         (["ledger"], "subcommand"),
-        (["ledger", "show", "nowhere.book"], "there is no ledger"),
-        (["ledger", "create", "new.book", "--name", "ward", "--epsilon", "0", "--delta", "1e-5"], "epsilon is 0.0"),
-        (["ledger", "create", "new.book", "--name", "ward", "--epsilon", "1"], "--delta"),
+        (["ledger", "show", "nowhere.ledger"], "there is no ledger"),
+        (["ledger", "create", "new.ledger", "--name", "ward", "--epsilon", "0", "--delta", "1e-5"], "epsilon is 0.0"),
+        (["ledger", "create", "new.ledger", "--name", "ward", "--epsilon", "1"], "--delta"),
         (
-            ["ledger", "create", "no/new.book", "--name", "ward", "--epsilon", "1", "--delta", "1e-5"],
+            ["ledger", "create", "no/new.ledger", "--name", "ward", "--epsilon", "1", "--delta", "1e-5"],
             "/no to hold a ledger",
         ),
-        (["ledger", "release", "nowhere.book", "a1", "--reason", "none"], "--no-query-was-answered"),
+        (["ledger", "release", "nowhere.ledger", "a1", "--reason", "none"], "--no-query-was-answered"),
         (["plan", "--rows", "1000", "--features", "10", "--epsilon", "1"], "--delta"),
         (["plan", "--rows", "1000", "--features", "10", "--epsilon", "-1", "--delta", "1e-6"], "epsilon is -1.0"),
         (["plan", "--rows", "1000", "--features", "10", "--epsilon", "1", "--delta", "1e-2"], "below 1/N"),

@@ -395,7 +395,7 @@ def test_a_query_in_init_reads_every_row_and_pays_for_every_row(sampler):
     costs = []
     for sampled in (False, True):
         given = Scripted(Batch(jnp.array([4, 0], jnp.int32), f32([1.0, 0.0])))
-        oracle = Oracle(WHO, setup(sampler, cap=f32(math.inf)), fresh_ledger(), given, jnp.array(2), sampled=sampled)
+        oracle = Oracle(WHO, setup(sampler, cap=f32(math.inf)), fresh_spending(), given, jnp.array(2), sampled=sampled)
         answer = oracle.ask(FeatureSum(N, f32(1.0), noise))
         costs.append(float(oracle.records[0].cost))
         assert np.flatnonzero(np.rint(answer)).tolist() == ([4] if sampled else list(range(N)))
@@ -407,10 +407,10 @@ def test_a_query_in_init_reads_every_row_and_pays_for_every_row(sampler):
     assert len(later) == 1
 
 
-def fresh_ledger():
-    from l2p.privacy import Ledger
+def fresh_spending():
+    from l2p.privacy import Spending
 
-    return Ledger(f32(0.0), f32(math.inf))
+    return Spending(f32(0.0), f32(math.inf))
 
 
 # --------------------------------------------------------------------------------------------------------- refusals
@@ -479,7 +479,7 @@ def test_a_rate_is_a_probability_strictly_between_0_and_1(numbers):
 @pytest.mark.parametrize("sampler", [FixedSize, PermutationEpochs])
 @pytest.mark.parametrize("sizes", [(0, 10), (10, 10), (11, 10), (-1, 10), (2.5, 10), (2, 10.5)], ids=str)
 def test_a_batch_is_a_proper_part_of_the_table(sampler, sizes):
-    with pytest.raises(InputError, match="no subsets"):
+    with pytest.raises(InputError, match="not proper subsets"):
         sampler(*sizes)
 
 

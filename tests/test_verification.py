@@ -171,7 +171,11 @@ EDITS = {
     ),
     "cheaper mechanism": ("agd", part(renamed, "gaussian", "exponential"), "was granted other queries than agd asks"),
     "last steps": ("noisygd", part(shorter, 40), "holds other noise than noisygd adds"),
-    "every other step": ("noisygd", part(without_steps, range(2, 51, 2)), "was granted other queries in one step"),
+    "every other step": (
+        "noisygd",
+        part(without_steps, range(2, 51, 2)),
+        "was granted different queries in different steps",
+    ),
     "a step too many": ("agd", lambda made: made.update(steps=made["steps"] - 1), "was granted all of step"),
     "more steps allowed": (
         "noisygd",
@@ -232,10 +236,10 @@ EDITS = {
     "rows of a solve": (
         "outpert",
         set_("num_rows", to=4000),
-        "bounds a row's part otherwise than outpert does for 4000 rows",
+        "bounds a row's contribution differently than outpert does for 4000 rows",
     ),
     "rows": ("universal", set_("num_rows", to=20_000), "holds other noise than universal adds"),
-    "many rows": ("universal", set_("num_rows", to=900_000), "at which control-universal stands in for universal"),
+    "many rows": ("universal", set_("num_rows", to=900_000), "at which control-universal runs instead of universal"),
     "rate": (
         "dpsgd",
         part(poisson, 0.01),
@@ -274,7 +278,7 @@ def test_a_name_that_stands_twice_is_refused(verify):
     text = json.dumps(card("noisygd"))
     code, said = verify(text.replace('"epsilon": 1.0', '"epsilon": 0.1, "epsilon": 1.0', 1))
     assert code == 2
-    assert "the name 'epsilon' stands twice" in said
+    assert "the name 'epsilon' occurs twice" in said
 
 
 REMARKS = {
@@ -282,7 +286,7 @@ REMARKS = {
         set_("protector", "sha256", to="ab" * 32),
         "no checkpoint of its SHA-256 ships with this version",
     ),
-    "a theorem in other words": (set_("theorem", to="It holds."), f"this is what was checked: {find('gdp').theorem}"),
+    "a theorem in other words": (set_("theorem", to="It holds."), f"and checked this one: {find('gdp').theorem}"),
     "another version": (
         both(part(louder, 1.1), set_("epsilon_certified", to=0.95), set_("versions", "l2p", to="0.0.9")),
         "It is of l2p 0.0.9, and by this version it holds other noise than noisygd adds",

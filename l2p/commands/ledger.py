@@ -10,7 +10,7 @@ from l2p.errors import InputError
 from l2p.privacy.accountants import ledger_amounts
 
 if TYPE_CHECKING:
-    from l2p.privacy.book import Book, Cost, Entry
+    from l2p.privacy.ledger import Cost, Entry, Ledger
 
     Unit = str
 else:
@@ -37,14 +37,14 @@ class Create:
 
     def run(self) -> int:
         """Write it."""
-        from l2p.privacy.book import Book
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
+        from l2p.privacy.ledger import Ledger
         from l2p.privacy.reservation import limit_of
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
-        book = Book.create(self.file, self.name, budget, self.unit, limit_of(self.unit, budget))
-        print(f"written to {book.path}: {book.name} has {book.budget} for all runs together, in {book.unit}")
+        ledger = Ledger.create(self.file, self.name, budget, self.unit, limit_of(self.unit, budget))
+        print(f"written to {ledger.path}: {ledger.name} has {ledger.budget} for all runs together, in {ledger.unit}")
         return 0
 
 
@@ -59,11 +59,11 @@ class Show:
 
     def run(self) -> int:
         """Print it."""
-        from l2p.privacy.book import AMOUNTS, Book, Cost
+        from l2p.privacy.ledger import AMOUNTS, Cost, Ledger
 
-        book = Book.open(self.file)
-        entries = book.entries()
-        shown = _facts(book, entries)
+        ledger = Ledger.open(self.file)
+        entries = ledger.entries()
+        shown = _facts(ledger, entries)
         if self.json:
             import json
 
@@ -73,10 +73,10 @@ class Show:
         from rich.markup import escape
         from rich.table import Column, Table
 
-        print(f"data set   {book.name}, since {book.created}")
-        print(f"target     {book.budget}")
-        print(f"unit       {book.unit}: {AMOUNTS[book.unit]}")
-        print(f"limit      {_amount(book.limit)}")
+        print(f"data set   {ledger.name}, since {ledger.created}")
+        print(f"target     {ledger.budget}")
+        print(f"unit       {ledger.unit}: {AMOUNTS[ledger.unit]}")
+        print(f"limit      {_amount(ledger.limit)}")
         print(f"spent      {_amount(Cost(**shown['spent']))}")
         print(f"reserved   {_amount(Cost(**shown['reserved']))} of it, by unfinished runs")
         print(f"left       {_amount(Cost(**shown['left']))}")
@@ -112,16 +112,16 @@ class Release:
                 f"releasing run {self.id} asserts that none of its queries was answered, and voids the guarantee if "
                 "one was; if you know that none was, add --no-query-was-answered."
             )
-        from l2p.privacy.book import Book
+        from l2p.privacy.ledger import Ledger
 
-        book = Book.open(self.file)
-        book.release(self.id, self.reason)
-        print(f"released {self.id}: {book.name} has {_amount(book.left())} left, in {book.unit}")
+        ledger = Ledger.open(self.file)
+        ledger.release(self.id, self.reason)
+        print(f"released {self.id}: {ledger.name} has {_amount(ledger.left())} left, in {ledger.unit}")
         return 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Ledger:
+class LedgerCommand:
     """Keep track of what all runs on one data set have spent: create, show or release.
 
     l2p refuses a ledger that anything else has changed. It cannot detect a restored older copy, or a file rewritten
@@ -140,17 +140,17 @@ class Ledger:
         return self.action.run()
 
 
-def _facts(book: "Book", entries: "list[Entry]") -> dict[str, Any]:
-    from l2p.privacy.book import total
+def _facts(ledger: "Ledger", entries: "list[Entry]") -> dict[str, Any]:
+    from l2p.privacy.ledger import total
 
     counted = [entry.counted for entry in entries]
     held = [entry.counted for entry in entries if entry.state == "reserved"]
-    costs = {"limit": book.limit, "spent": total(counted), "reserved": total(held), "left": book.left()}
+    costs = {"limit": ledger.limit, "spent": total(counted), "reserved": total(held), "left": ledger.left()}
     runs = [
         entry._asdict() | {"reserved": entry.reserved._asdict(), "counted": entry.counted._asdict()}
         for entry in entries
     ]
-    terms = {"name": book.name, **dataclasses.asdict(book.budget), "unit": book.unit, "created": book.created}
+    terms = {"name": ledger.name, **dataclasses.asdict(ledger.budget), "unit": ledger.unit, "created": ledger.created}
     return terms | {name: cost._asdict() for name, cost in costs.items()} | {"runs": runs}
 
 

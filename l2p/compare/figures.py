@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DASHED: dict[str, Any] = {"linestyle": "--", "color": "gray"}
-#: Colours are told apart up to this many; more methods get them again with the next marker.
+#: Number of distinguishable colours; more methods reuse them with another marker.
 _COLOURS, _MARKERS = 10, "osD^v"
-#: Most methods that a legend has room for inside a panel.
+#: Maximum number of methods for a legend inside a panel.
 _INSIDE = 8
 #: Means that differ by more than this factor are drawn on a logarithmic axis.
 _WIDE = 100.0
@@ -22,7 +22,8 @@ Table = Mapping[str, Mapping[float, Estimate | None]]
 
 
 def _panels(height: float = 3.6) -> tuple["Figure", tuple["Axes", "Axes"]]:
-    # Imported late: the command line must not wait for it. `Figure` draws with Agg, without a display or global state.
+    # Imported late, because the command line must not wait for it. `Figure` draws with Agg, without a display or global
+    # state.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, height), layout="constrained")
@@ -37,12 +38,12 @@ def against_epsilon(
     apart: tuple[str, ...] = (),
     label: str = "test accuracy",
 ) -> "Figure":
-    """What a test says and train loss against epsilon, with standard errors.
+    """Test metric and train loss against epsilon, with standard errors.
 
     Args:
       score, train_loss: by method and epsilon, as `results.by_method` gives them.
       dashed: methods drawn as dashed reference lines.
-      apart: methods drawn dashed in colours of their own, because they are not honest.
+      apart: methods drawn dashed in their own colours, because they use private rows without paying.
       label: what `score` is.
 
     >>> table = {"agd": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)}}
@@ -88,7 +89,7 @@ def against_step(loss: Mapping[str, np.ndarray], share: Mapping[str, np.ndarray]
         for method, values in curves.items():
             step = 1 + np.arange(values.shape[1])
             mean, std = values.mean(0), values.std(0)
-            # A logarithmic axis has no place for zero: the curve ends with the last run.
+            # A logarithmic axis cannot show zero, so the curve ends with the last run.
             mean = np.where(mean > 0, mean, np.nan)
             (line,) = axis.plot(step, mean, label=method)
             axis.fill_between(step, np.maximum(mean - std, mean / 10), mean + std, color=line.get_color(), alpha=0.2)
@@ -99,13 +100,13 @@ def against_step(loss: Mapping[str, np.ndarray], share: Mapping[str, np.ndarray]
 
 
 def _coloured(index: int, apart: bool) -> dict[str, Any]:
-    """How the index-th method is drawn; dashed if it is no honest one."""
+    """Style of the index-th method; dashed if it uses private rows without paying."""
     marker = _MARKERS[index // _COLOURS % len(_MARKERS)]
     return {"color": f"C{index % _COLOURS}", "marker": marker, "markersize": 3, "linestyle": "--" if apart else "-"}
 
 
 def _legend(figure: "Figure", axis: "Axes") -> None:
-    """One for both panels: inside the first one, or beside them where methods are many."""
+    """One legend for both panels: inside the first, or beside them if there are many methods."""
     count = len(axis.get_legend_handles_labels()[0])
     if count > _INSIDE:
         figure.legend(*axis.get_legend_handles_labels(), loc="outside right upper", fontsize="x-small")

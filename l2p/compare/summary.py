@@ -19,8 +19,8 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
 
     Args:
       rows: of results.csv.
-      config: what was asked for.
-      missing: a sentence on cells that are not there yet.
+      config: the comparison.
+      missing: a sentence on missing cells.
     """
     kinds = standings.kinds(rows, config.adjacency)
     metric = results.metric_of(rows)
@@ -37,7 +37,7 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
     legend = standings.legend(kinds.values(), config.adjacency)
     for line in (*legend, *verdicts, *notes):
         Console().print(line, markup=False, highlight=False)
-    # As results name it: `softmax` of a config is `softmax:10` there, once the classes are known.
+    # The name in the results, where `softmax` of a config is `softmax:10`, for example.
     _write(config, str(rows[0]["model"]), tables, verdicts, legend, notes)
     scores, loss = (results.by_method(rows, column) for column in (metric.column, "train_loss"))
     reference, oracles = (
@@ -48,7 +48,7 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
 
 
 def _notes(rows: list[results.Row]) -> list[str]:
-    """What rows say for themselves, each sentence once, with the methods and budgets it is about.
+    """The notes of rows, each once, with its methods and budgets.
 
     >>> said = {"note": "Far out.", "epsilon": 0.1}
     >>> _notes([{"method": "agd"} | said, {"method": "paper"} | said, {"method": "sgd", "note": "", "epsilon": 1.0}])

@@ -55,7 +55,7 @@ class ByMu:
     kind: str | None = struct.field(pytree_node=False, default=None)
 
     def simulate(self, batch: TaskBatch, model: Model, capped: bool) -> tuple[Rows, Setup]:
-        """The batch's rows, and one public setup per task, stacked. Without a cap the ledger only records spending."""
+        """The batch's rows, and one public setup per task, stacked. Without a cap, spending is only recorded."""
         num_rows = batch.rows.x.shape[1]
 
         def setup(log_signal: jax.Array) -> Setup:

@@ -58,7 +58,7 @@ def whole_run(
     params = protector.finish(ended.params, ended.state, setup)
     scored = rows if scored is None else scored
     loss = mean_loss(params, model, scored)
-    return score(loss, best_loss, first_loss(model, scored), floor), ended.ledger.spent / setup.price_list.budget
+    return score(loss, best_loss, first_loss(model, scored), floor), ended.spending.spent / setup.price_list.budget
 
 
 def evaluate(

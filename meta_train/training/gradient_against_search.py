@@ -37,7 +37,7 @@ def ship_better(config: MetaConfig, trained: dict[str, Path], out: Path) -> Path
     `held_out` and `seconds` are the winner's; `trials` has `held_out_score`, `seconds` and `steps` of each, and `won`
     names the winner.
     """
-    cards = {method: checkpoint.read_card(path) for method, path in trained.items()}
+    cards = {method: checkpoint.read_checkpoint_card(path) for method, path in trained.items()}
     scores = {method: card["held_out"]["held_out_score"] for method, card in cards.items()}
     won = min(scores, key=lambda method: scores[method])
     trials_on_card: dict[str, Any] = {

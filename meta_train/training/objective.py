@@ -75,13 +75,13 @@ def next_segment(
     Spending is relative to the segment's even share of the budget (the paper's r_b, all equal), so 1 is on target.
     """
     noise = Simulation(key)
-    before = run.ledger.spent
+    before = run.spending.spent
     run, _, losses = advance(
         protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, rows)
     )
     even = setup.price_list.budget * num_steps / protector.num_steps
     scores = score(losses, best_loss, first_loss(setup.model, rows), floor)
-    return scores.mean(), (run, (run.ledger.spent - before) / even)
+    return scores.mean(), (run, (run.spending.spent - before) / even)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ BUDGET = Budget(0.1, 1e-8)
 
 def damage(path, change):
     """Rewrite a checkpoint after `change(arrays, card)`."""
-    arrays, card = safetensors.numpy.load_file(path), checkpoint.read_card(path)
+    arrays, card = safetensors.numpy.load_file(path), checkpoint.read_checkpoint_card(path)
     change(arrays, card)
     path.write_bytes(safetensors.numpy.save(arrays, {"card": json.dumps(card)}))
 

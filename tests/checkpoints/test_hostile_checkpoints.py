@@ -186,7 +186,7 @@ def test_an_array_of_another_kind_shape_or_value_is_refused_by_its_name(tmp_path
         missing = {other: kept for other, kept in arrays.items() if other != place}
         assert place in refused(write(tmp_path / "mine.safetensors", structure, missing))
     extra = write(tmp_path / "mine.safetensors", structure, arrays | {"loophole": np.zeros(1, np.float32)})
-    assert "'loophole', of which its card says nothing" in refused(extra)
+    assert "'loophole', which its checkpoint card does not mention" in refused(extra)
 
 
 def test_fields_that_do_not_go_together_are_refused(tmp_path):
@@ -385,7 +385,11 @@ def test_what_is_no_file_or_far_too_large_is_refused_unread(tmp_path):
     with huge.open("wb") as file:
         file.truncate(checkpoint.MAX_BYTES + 1)
     os.mkfifo(pipe)
-    for path, phrase in ((huge, "larger than 128 MiB"), (pipe, "it is no file"), (tmp_path / "", "it is no file")):
+    for path, phrase in (
+        (huge, "larger than 128 MiB"),
+        (pipe, "it is not a file"),
+        (tmp_path / "", "it is not a file"),
+    ):
         assert phrase in refused(f"{path}{os.sep if path == tmp_path else ''}")
 
 
@@ -562,7 +566,7 @@ def test_private_meta_declares_what_its_inner_protector_asks(tmp_path):
 def test_a_protector_that_could_not_be_loaded_again_is_not_saved(tmp_path):
     for made in (HAND_DESIGNED["noisygd"](BUDGET).replace(num_steps=-3), BUILDERS["agd"](jax.random.key(0))):
         bad = made if made.num_steps < 0 else made.replace(log_increase=jnp.array([jnp.nan]))
-        with pytest.raises(InputError, match="cannot be saved, for its"):
+        with pytest.raises(InputError, match="cannot be saved, because its"):
             checkpoint.save(bad, tmp_path / "mine.safetensors", CARD)
     assert not list(tmp_path.iterdir())
 

@@ -65,12 +65,12 @@ def test_names_in_committed_results_and_experiments_come_back_as_they_were_writt
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("agd:tunde", "':tunde' is no suffix"),
-        ("agd:tunde:private", "':tunde' is no suffix"),
-        ("agd:", "':' is no suffix"),
-        ("minibatch@fast", "'@fast' is no suffix"),
-        ("minibatch@", "'@' is no suffix"),
-        ("minibatch@-0.1", "'@-0.1' is no suffix"),
+        ("agd:tunde", "':tunde' is not a suffix"),
+        ("agd:tunde:private", "':tunde' is not a suffix"),
+        ("agd:", "':' is not a suffix"),
+        ("minibatch@fast", "'@fast' is not a suffix"),
+        ("minibatch@", "'@' is not a suffix"),
+        ("minibatch@-0.1", "'@-0.1' is not a suffix"),
         ("a:oracle:oracle", ":oracle is asked for twice"),
         ("a:tuned:tuned", ":tuned is asked for twice"),
         ("a@0.1@0.2", "a sampling rate is asked for twice"),

@@ -58,7 +58,7 @@ def relabel(folder, **changes):
     [
         (lambda f: spoil(f, epsilon_certified=0.013), "is certified for epsilon 0.013, which is not within its budget"),
         (lambda f: spoil(f, epsilon_certified=None), "is certified for epsilon None"),
-        (lambda f: spoil(f, seed=1), "seed 1 comes twice"),
+        (lambda f: spoil(f, seed=1), "seed 1 occurs twice"),
         (lambda f: spoil(f, method="unknown"), "inputs.json does not say which protector ran"),
         (lambda f: spoil(f, data="adult"), "data is 'adult', but inputs.json says 'ipums_br'"),
         (lambda f: relabel(f, delta=1e-6), "delta is 1e-08, but inputs.json says 1e-06"),

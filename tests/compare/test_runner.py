@@ -364,8 +364,8 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
     assert "At ε = 0.5, noisygd has the best test accuracy of the private methods" in summary
     # The search's own objective, on its own splits and noise.
     table, model, budget = load_rows(config), MODELS["logistic"], Budget(0.5, 1e-5)
-    honest = find_method("noisygd", [budget], "logistic", 456).ready(budget, model, table)
-    found = find_method("noisygd:oracle", [budget], "logistic", 456).ready(budget, model, table)
+    honest = find_method("noisygd", [budget], "logistic", 456).prepare(budget, model, table)
+    found = find_method("noisygd:oracle", [budget], "logistic", 456).prepare(budget, model, table)
     outcome = simulate([honest.protector, found.protector], [honest.setup, found.setup], table, hindsight.SEEDS)
     losses = [
         [float(mean_loss(params, model, split(table, seed).private)) for params in outcome.params[i]]
@@ -384,7 +384,7 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
         ({"methods": ("noisygd:pretrained",), "aux": "nosuch"}, "nosuch"),
         ({"methods": ("noisygd:pretrained",), "aux": "digits"}, "multiclass"),
         ({"methods": ("noisygd:projected",)}, "METHOD:projected takes something from a public set"),
-        ({"methods": ("control:projected",), "aux": "digits:3,5"}, "reads rows as it learned to"),
+        ({"methods": ("control:projected",), "aux": "digits:3,5"}, "the directions in which it reads rows are fixed"),
         ({"methods": ("nosuch:oracle",)}, "'nosuch' is unknown"),
         ({"methods": ("nonprivate:oracle",)}, "nothing for :oracle to change"),
         ({"methods": ("nonprivate:pretrained",), "aux": "digits:3,5"}, "nothing for :pretrained to change"),

@@ -11,7 +11,7 @@ import pytest
 
 from l2p.api import private_train
 from l2p.errors import InputError
-from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Ledger, Poisson
+from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Poisson, Spending
 from l2p.privacy.envelope import EnvelopeFilter, rehearsed
 from l2p.privacy.planning import noise_multiplier
 from l2p.privacy.sampling import FixedSize, FullBatch
@@ -48,7 +48,7 @@ def run(accountant, at_start, noises):
         return state, jnp.stack(granted)
 
     price = accountant.price(Event("gaussian", at_start), False, None, 0)
-    first, state = Ledger(jnp.float32(0), accountant.budget).charge(price)
+    first, state = Spending(jnp.float32(0), accountant.budget).charge(price)
     final, granted = jax.lax.scan(step, state, (jnp.arange(noises.shape[0]), noises))
     return first, granted, final.spent
 
@@ -193,10 +193,10 @@ def test_a_rehearsed_schedule_uses_the_budget_up_and_beats_the_renyi_filter(deca
     if decay == 0:
         # Within one percent of the budget and one grid point of what an exact plan needs.
         assert by_envelope[0] == pytest.approx(noise_multiplier(BUDGET, SAMPLER, STEPS, "pld"), rel=5e-3)
-    # The same schedule, run under the envelope's own accountant and ledger, is granted to the last step.
+    # The same schedule, run under the envelope's own accountant, is granted to the last step.
     accountant = filter.price_list()
     noises = jnp.asarray(schedule(accountant))
-    state = Ledger(jnp.float32(0), accountant.budget)
+    state = Spending(jnp.float32(0), accountant.budget)
     price = jax.jit(lambda noise, step: accountant.price(Event("gaussian", noise), True, step, 0))
     for step, noise in enumerate(noises):
         granted, state = state.charge(price(noise, jnp.int32(step)))

@@ -10,7 +10,7 @@ import pytest
 from scipy import special, stats
 
 from l2p.errors import InputError
-from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Ledger, convert, default_accountant, fixed
+from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Spending, convert, default_accountant, fixed
 from l2p.privacy.independent import compose
 from l2p.privacy.objective import exact, gaussian_ratio, published
 from l2p.privacy.sampling import FullBatch
@@ -164,9 +164,9 @@ def test_one_query_takes_the_whole_budget_and_leaves_room_for_no_other():
     accountant = filter.price_list()
     event = Event("objective", accountant.noise_multiplier(0.1, "objective"), log_delta=accountant.log_delta)
     cost = accountant.price(event)
-    granted, ledger = Ledger(f32(0), accountant.budget).charge(cost)
+    granted, spending = Spending(f32(0), accountant.budget).charge(cost)
     assert bool(granted)
-    assert not bool(ledger.charge(cost)[0])
+    assert not bool(spending.charge(cost)[0])
     one = [Answered(1, "objective", float(event.noise_multiplier))]
     assert filter.limit * (1 - 1e-5) < filter.spent(one) <= float(cost) < filter.limit
     assert filter.certify(one, adaptive=False) == filter.certify(one, adaptive=True) == BUDGET.epsilon

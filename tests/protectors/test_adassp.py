@@ -12,7 +12,7 @@ import l2p
 from l2p import private_run
 from l2p.cli import main
 from l2p.compare.config import CompareConfig
-from l2p.compare.private_choice import Choice
+from l2p.compare.private_choice import SelectionPlan
 from l2p.compare.runner import compare
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Square
@@ -115,7 +115,7 @@ def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
     tuned = private_tuning(rows, ["adassp"], Budget(20.0, 1e-5), model="square", key=jax.random.key(0))
     found.append(float(np.mean(np.asarray(MODEL.classify(tuned.params, jnp.asarray(rows.x))) == rows.y)))
     assert min(found) > 0.86, found
-    told = Choice.make(HAND_DESIGNED["adassp"](Budget(1.0, 1e-6)), "gdp", Budget(20.0, 1e-5), MODEL, N).setups
+    told = SelectionPlan.make(HAND_DESIGNED["adassp"](Budget(1.0, 1e-6)), "gdp", Budget(20.0, 1e-5), MODEL, N).setups
     assert [setup.kind for setup in told] == ["binary", "binary"]
     capsys.readouterr()
 
@@ -173,7 +173,7 @@ def test_sums_stream_and_other_losses_and_bounds_are_refused():
     )
     np.testing.assert_allclose(streamed.params, whole.params, rtol=1e-3, atol=1e-4)
     l2p.private_train(ArraySource(rows, 256), "adassp", budget, model="square")
-    with pytest.raises(InputError, match="say nothing of the loss of logistic"):
+    with pytest.raises(InputError, match="do not determine the loss of logistic"):
         private_run.check("adassp", budget, "logistic")
     made = HAND_DESIGNED["adassp"](budget).replace(log_norm_bound=jnp.array([jnp.inf]))
     with pytest.raises(InputError, match="positive and finite"):

@@ -193,7 +193,7 @@ class Case:
         return self.method(dataclasses.replace(budget, adjacency=self.adjacency), num_rows=N).replace(num_steps=STEPS)
 
 
-#: Accountants of fixed noise divide their schedule by a Renyi ledger, which is valid by itself and is tested here;
+#: Accountants of fixed noise divide their schedule by a Renyi cap, which is valid by itself and is tested here;
 #: their envelopes are tested in privacy/test_envelope.py.
 #: All properties below hold for sampled protectors, too, except two. The cost of a sampled query is not a multiple of
 #: 1 / m^2, so constant noise is checked by its price; and a batch does not give the full gradient, so the limits of
@@ -426,7 +426,7 @@ def within_budget(name, accountant=None):
             planned = filter_of(CASES[name], budget, accountant)
             total, cap = planned.spent(granted), planned.limit
             assert 0 < total <= cap
-            assert total <= float(ended.ledger.spent[index, seed])
+            assert total <= float(ended.spending.spent[index, seed])
             # The conversion itself, without the clamp that `certify` may apply.
             assert planned.epsilon(total) <= budget.epsilon * (1 + 1e-9)
             if not CASES[name].exhausts:
@@ -871,7 +871,7 @@ def test_without_a_budget_only_the_public_start_is_released(name):
     ended, records, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=STEPS)
     assert np.array_equal(case.protector.finish(ended.params, ended.state, here), ZERO)
     assert trace_rows(first, [records]) == []
-    assert float(ended.ledger.spent) == 0
+    assert float(ended.spending.spent) == 0
 
 
 @every_case("no steps")
@@ -884,7 +884,7 @@ def test_without_steps_only_the_public_start_is_released(name):
     assert np.array_equal(case.protector.finish(ended.params, ended.state, here), start_params)
 
 
-def test_the_non_private_protector_needs_an_unlimited_ledger_and_then_finds_the_minimum():
+def test_the_non_private_protector_needs_an_unlimited_budget_and_then_finds_the_minimum():
     protector = HAND_DESIGNED["nonprivate"](BUDGETS[0])
     params, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)
     assert np.array_equal(params, ZERO)

@@ -63,12 +63,12 @@ def accuracies(name):
     train, test = tables(*((64, 3) if label == "softmax:3" else (D, 2)))
     num_features = train.x.shape[1]
     kind = model.kind(model.labels)
-    resolved = lookup.resolve(name, budget, label, num_rows=N)
-    if resolved.protector.mechanisms == ("none",):
+    named = lookup.resolve(name, budget, label, num_rows=N)
+    if named.protector.mechanisms == ("none",):
         setup = unlimited(model, budget, N, kind)
     else:
-        resolved, _, setup, _ = set_up(resolved, budget, model, num_features, N, kind=kind)
-    params = jit_run(resolved.protector, model.init(num_features), train, setup, jax.random.key(0))
+        named, _, setup, _ = set_up(named, budget, model, num_features, N, kind=kind)
+    params = jit_run(named.protector, model.init(num_features), train, setup, jax.random.key(0))
     right = float((model.classify(params, test.x) == test.y).mean())
     return right, np.unique(test.y, return_counts=True)[1].max() / N
 

@@ -11,8 +11,8 @@ from l2p.models import MODELS
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
+from l2p.privacy.spending import Spending
 from l2p.protectors import Decaying, Eigenbasis, Optax, Stepwise
 from l2p.protectors import eigenbasis as eigenbasis_module
 from l2p.run import run
@@ -48,8 +48,8 @@ def asked(epsilon: float, eigenbasis: Eigenbasis, key: int = 0, spent: float = 0
     """(map, strength, record) of one query about ROWS."""
     budget = Budget(epsilon, 1e-6)
     here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
-    ledger = Ledger(here.cap * spent, here.cap)
-    oracle = Oracle(ROWS, here, ledger, KeyNoise(jax.random.key(key), jax.random.key(key)), jnp.array(0))
+    spending = Spending(here.cap * spent, here.cap)
+    oracle = Oracle(ROWS, here, spending, KeyNoise(jax.random.key(key), jax.random.key(key)), jnp.array(0))
     return *eigenbasis(CENTRED, oracle), oracle.records[0]
 
 
@@ -196,7 +196,7 @@ def test_below_its_least_ratio_no_basis_is_bought_and_hardly_anything_is_paid():
 def test_of_more_features_than_it_turns_nothing_is_asked(monkeypatch):
     monkeypatch.setattr(eigenbasis_module, "MAX_FEATURES", D - 1)
     here = Setup.create(MODEL, Budget(1.0, 1e-6).adjacency, Filter("zcdp", Budget(1.0, 1e-6)).price_list(), N)
-    oracle = Oracle(ROWS, here, Ledger(jnp.array(0.0), here.cap), KeyNoise(*[jax.random.key(0)] * 2), jnp.array(0))
+    oracle = Oracle(ROWS, here, Spending(jnp.array(0.0), here.cap), KeyNoise(*[jax.random.key(0)] * 2), jnp.array(0))
     features, strength = basis(1.0)(CENTRED, oracle)
     assert features is CENTRED
     assert not oracle.records

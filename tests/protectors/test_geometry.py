@@ -9,9 +9,9 @@ from l2p import private_train
 from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.oracle import Setup
-from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
+from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import limit_of
 from l2p.protectors import Decaying, Optax, PublicGeometry, Stepwise
 from l2p.run import run
@@ -143,8 +143,8 @@ def test_a_release_draws_noise_for_the_directions_alone():
 
 def test_rows_of_other_features_are_refused_before_anything_is_spent(tmp_path):
     limit = Budget(3.0, 1e-5)
-    book = Book.create(tmp_path / "ward.book", "ward", limit, "gdp", limit_of("gdp", limit))
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", limit, "gdp", limit_of("gdp", limit))
     narrow = ROWS.replace(x=ROWS.x[:, :-1])
     with pytest.raises(InputError, match="principal directions of 12 features in their order, and these have 11"):
-        private_train(narrow, stepping(geometry=geometry(0.5)), BUDGET, ledger=book)
-    assert not book.entries()
+        private_train(narrow, stepping(geometry=geometry(0.5)), BUDGET, ledger=ledger)
+    assert not ledger.entries()

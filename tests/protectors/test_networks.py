@@ -8,8 +8,8 @@ import pytest
 from l2p import Adjacency, Budget, Oracle, Rows, Setup
 from l2p.models import Logistic
 from l2p.privacy import Filter, Poisson
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
+from l2p.privacy.spending import Spending
 from l2p.protectors import MixProjector
 from l2p.protectors.conditioning import standardize_rate, standardize_size
 from l2p.protectors.networks import apply_known, apply_mlp, init_mlp
@@ -84,8 +84,8 @@ def test_they_are_told_the_sampling_rate():
     schedule = ShareScheduler(jnp.zeros((1, 2)), jnp.zeros((1, 2)), network=last)
     seen = Observation(NOISE, jnp.float32(STD), jnp.float32(1.0))
     for setup, rate in ((SETUP, 1.0), (batches, 0.05)):
-        noise, ledger = KeyNoise(*[jax.random.key(0)] * 2), Ledger(jnp.array(0.0), setup.cap)
-        plan, _ = schedule((), seen, Oracle(ROWS, setup, ledger, noise, jnp.array(0), sampled=True), 20)
+        noise, spending = KeyNoise(*[jax.random.key(0)] * 2), Spending(jnp.array(0.0), setup.cap)
+        plan, _ = schedule((), seen, Oracle(ROWS, setup, spending, noise, jnp.array(0), sampled=True), 20)
         assert float(jnp.log(plan.clip_norm)) == pytest.approx(standardize_rate(rate), abs=1e-5)
     assert standardize_rate(1e-4) == -2.0
 

@@ -12,8 +12,8 @@ from l2p.models import MODELS
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
+from l2p.privacy.spending import Spending
 from l2p.protectors import RowLength
 from l2p.protectors.tunable import tunable
 from l2p.task import Rows
@@ -31,7 +31,7 @@ def stretched(spread: float, epsilon: float, spent: float = 0.0, seed: int = 0) 
     budget = Budget(epsilon, 1e-6)
     setup = Setup.create(MODELS["logistic"], budget.adjacency, Filter("gdp", budget).price_list(), N)
     noise = KeyNoise(jax.random.key(seed), jax.random.key(seed))
-    after = CONSTANT(before, Oracle(rows, setup, Ledger(setup.cap * spent, setup.cap), noise, jnp.array(0)))
+    after = CONSTANT(before, Oracle(rows, setup, Spending(setup.cap * spent, setup.cap), noise, jnp.array(0)))
     return before, after, float(jnp.sqrt(after.squared_norms(rows.x)).mean())
 
 

@@ -21,7 +21,7 @@ from l2p.features import Basis, FeatureMap
 from l2p.fixed_point import MARGIN, ExactSum, Whole
 from l2p.models import INTERCEPT_COLUMN, Hinge, HuberSVM, Logistic, Square
 from l2p.oracle import Oracle, Setup, exact_sum
-from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Ledger, convert
+from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Spending, convert
 from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise, Noise
 from l2p.protectors import HAND_DESIGNED
@@ -946,10 +946,10 @@ def answered_at_all(query):
     """Whether the oracle grants it, what it charges, and the answer, which is 1 if granted."""
     name = {"objective": "basic", "gaussian": "gdp"}.get(query.event().mechanism, "rdp")
     setup = Setup.create(MODEL, BUDGET.adjacency, Filter(name, BUDGET).price_list(), N)
-    ledger = Ledger(f32(0), f32(1e6))  # room for every query that has a price
-    asked = Oracle(table(pad=0), setup, ledger, KeyNoise(jax.random.key(0)), jnp.zeros((), int))
+    spending = Spending(f32(0), f32(1e6))  # room for all that has a price
+    asked = Oracle(table(pad=0), setup, spending, KeyNoise(jax.random.key(0)), jnp.zeros((), int))
     answer = asked.ask(query)
-    return asked.records[0].granted, asked.ledger.spent, answer
+    return asked.records[0].granted, asked.spending.spent, answer
 
 
 @pytest.fixture
@@ -1005,8 +1005,8 @@ def test_a_static_field_that_means_nothing_raises_before_anything_runs(query, fi
         setup = Setup.create(MODEL, BUDGET.adjacency, Filter("rdp", BUDGET).price_list(), N)
         bad = moved(query, field, value)
         bad = bad.replace(setup=setup) if isinstance(query, MetaDescent) else bad
-        ledger = Ledger(f32(0), setup.cap)
-        Oracle(rows, setup, ledger, KeyNoise(jax.random.key(0)), jnp.zeros((), int)).ask(bad)
+        spending = Spending(f32(0), setup.cap)
+        Oracle(rows, setup, spending, KeyNoise(jax.random.key(0)), jnp.zeros((), int)).ask(bad)
         if query.additive:
             with jax.enable_x64(True):
                 exact_sum(bad, rows)  # as a release adds up

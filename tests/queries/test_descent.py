@@ -16,7 +16,7 @@ from l2p.checkpoints import lookup
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
 from l2p.privacy import Adjacency, Budget, sensitivity
-from l2p.privacy.book import Book
+from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise
 from l2p.privacy.reservation import limit_of
 from l2p.protectors import HAND_DESIGNED
@@ -272,14 +272,14 @@ def test_steps_beyond_two_over_beta_are_refused_and_cannot_be_had(step):
 
 def test_rows_that_stream_or_outnumber_n_are_refused_before_anything_is_reserved(tmp_path):
     rows = table()
-    book = Book.create(tmp_path / "ward.book", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
     with pytest.raises(InputError, match="stream"):
-        l2p.private_train(ArraySource(rows, 100), "outpert", BUDGET, ledger=book)
+        l2p.private_train(ArraySource(rows, 100), "outpert", BUDGET, ledger=ledger)
     with pytest.raises(InputError, match="declared as 899"):
-        l2p.private_train(rows, "outpert", BUDGET, num_rows=899, ledger=book)
-    assert book.entries() == []
-    l2p.private_train(rows, "outpert", BUDGET, num_rows=901, ledger=book)
-    assert len(book.entries()) == 1
+        l2p.private_train(rows, "outpert", BUDGET, num_rows=899, ledger=ledger)
+    assert ledger.entries() == []
+    l2p.private_train(rows, "outpert", BUDGET, num_rows=901, ledger=ledger)
+    assert len(ledger.entries()) == 1
 
 
 @struct.dataclass
@@ -291,9 +291,9 @@ class Diverging(OutputPerturbation):
 
 
 def test_a_result_that_is_not_finite_is_withheld_and_stays_paid(tmp_path):
-    book = Book.create(tmp_path / "ward.book", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
     made = OutputPerturbation.create(1.0, 0.1, 1.0)
     made = Diverging(made.log_norm_bound, made.log_ridge, made.logit_step)
     with pytest.raises(RuntimeError, match="not finite"):
-        l2p.private_train(table(), made, BUDGET, ledger=book)
-    assert book.spent().amount > 0.99 * book.limit.amount
+        l2p.private_train(table(), made, BUDGET, ledger=ledger)
+    assert ledger.spent().amount > 0.99 * ledger.limit.amount

@@ -19,7 +19,7 @@ from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
 from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
-from l2p.privacy.book import Book, Cost
+from l2p.privacy.ledger import Cost, Ledger
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.reservation import limit_of
 from l2p.protectors import HAND_DESIGNED
@@ -190,14 +190,16 @@ def test_settings_have_finite_meta_gradients_that_are_differences():
 # -------------------------------------------------------------------------------------------------- a run, and its card
 @pytest.mark.parametrize("method", METHODS)
 def test_a_release_is_certified_at_its_target_by_accountant_basic(method, tmp_path, capsys):
-    book = Book.create(tmp_path / "ward.book", "ward", Budget(2.0, 1e-5), "basic", limit_of("basic", Budget(2.0, 1e-5)))
-    found = l2p.private_train(table(), method, BUDGET, ledger=book)
+    ledger = Ledger.create(
+        tmp_path / "ward.ledger", "ward", Budget(2.0, 1e-5), "basic", limit_of("basic", Budget(2.0, 1e-5))
+    )
+    found = l2p.private_train(table(), method, BUDGET, ledger=ledger)
     card = found.card
     assert (card.accountant, card.epsilon_certified, card.order) == ("basic", 1.0, None)
     assert (found.steps, found.stop_reason, len(found.trace)) == (1, "max_steps", 1)
     assert found.trace[0].mechanism == "objective"
     assert found.trace[0].clip_norm == pytest.approx(1.0)
-    assert book.spent() == Cost(1.0, 1e-6)
+    assert ledger.spent() == Cost(1.0, 1e-6)
     found.save(tmp_path / "out", ["a", "b", "c"], dict.fromkeys("abc", (0.0, 1.0)), None, "y")
     path = str(tmp_path / "out" / "card.json")
     assert main(["account", "--card", path, "--table"]) == 0
@@ -239,13 +241,13 @@ def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, na
 
 
 def test_what_it_cannot_be_run_with_is_refused_before_anything_is_reserved(tmp_path):
-    book = Book.create(tmp_path / "ward.book", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
     rows = table()
     for method in METHODS:
         with pytest.raises(InputError, match="stream"):
-            l2p.private_train(ArraySource(rows, 100), method, BUDGET, ledger=book)
+            l2p.private_train(ArraySource(rows, 100), method, BUDGET, ledger=ledger)
         with pytest.raises(InputError, match="unit basic"):
-            l2p.private_train(rows, method, BUDGET, ledger=book)
+            l2p.private_train(rows, method, BUDGET, ledger=ledger)
     with pytest.raises(InputError, match="cannot price mechanism 'objective'"):
         l2p.private_train(rows, "objpert", BUDGET, accountant="rdp")
     with pytest.raises(InputError, match="calibrated by accountant 'basic'"):
@@ -257,4 +259,4 @@ def test_what_it_cannot_be_run_with_is_refused_before_anything_is_reserved(tmp_p
     made = dataclasses.replace(HAND_DESIGNED["objpert"](BUDGET), log_norm_bound=f32([math.inf]))
     with pytest.raises(InputError, match="positive and finite"):
         private_run.check(made, BUDGET, "logistic")
-    assert book.entries() == []
+    assert ledger.entries() == []

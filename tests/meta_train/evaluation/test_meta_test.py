@@ -63,7 +63,7 @@ def test_test_rows_are_in_no_training_row_and_both_are_held_out():
 
 
 def test_figures_are_deterministic_and_parameters_stay_bit_equal(path):
-    before, card = safetensors.numpy.load_file(path), checkpoint.read_card(path)
+    before, card = safetensors.numpy.load_file(path), checkpoint.read_checkpoint_card(path)
     figures = meta_test.update(path, **SIZES)
     once = path.read_bytes()
     assert meta_test.update(path, **SIZES) == figures
@@ -71,7 +71,7 @@ def test_figures_are_deterministic_and_parameters_stay_bit_equal(path):
     after = safetensors.numpy.load_file(path)
     assert before.keys() == after.keys()
     assert all(before[name].tobytes() == after[name].tobytes() for name in before)
-    written = checkpoint.read_card(path)
+    written = checkpoint.read_checkpoint_card(path)
     assert written.pop("meta_test") == figures == json.loads(json.dumps(figures))
     assert written == card
     assert meta_test.update(path, **SIZES, seed=1) != figures

@@ -212,7 +212,7 @@ def test_segments_add_up_to_the_whole_run(batch):
     whole, whole_spent = whole_run(protector, rows, best, setup, key)
     params = protector.finish(run.params, run.state, setup)
     np.testing.assert_allclose(score(mean_loss(params, MODEL, rows), best, first_loss(MODEL, rows)), whole, rtol=1e-5)
-    np.testing.assert_allclose(run.ledger.spent / setup.price_list.budget, whole_spent, rtol=1e-6)
+    np.testing.assert_allclose(run.spending.spent / setup.price_list.budget, whole_spent, rtol=1e-6)
 
 
 def test_truncated_unrolls_train_too(family):
@@ -275,7 +275,7 @@ def test_a_cap_that_does_not_bind_only_measures(batch):
     setup = jax.tree.map(lambda leaf: leaf[0], ByMu("ctcdp").simulate(batch, MODEL, capped=False)[1])
     rows = jax.tree.map(lambda leaf: leaf[0], batch.rows)
     begun, _ = start(short("paper"), MODEL.init(5), rows, setup, Simulation(jax.random.key(0)))
-    assert np.isinf(float(begun.ledger.budget))
+    assert np.isinf(float(begun.spending.budget))
     assert np.isfinite(float(setup.price_list.budget))
 
 

@@ -18,7 +18,7 @@ from l2p.errors import InputError
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Poisson, accountants, planning, sampling
 from l2p.privacy.accountants import Listed, either, every, find, for_runs, run_names, tables
 from l2p.privacy.accountants.base import RunAccountant
-from l2p.privacy.book import UNITS
+from l2p.privacy.ledger import UNITS
 from l2p.privacy.sampling import PermutationEpochs
 from tests.privacy.accountants import properties
 
