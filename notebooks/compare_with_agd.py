@@ -69,8 +69,8 @@ report(rows, config)
 max(row["epsilon_certified"] / row["epsilon"] for row in rows if row["accountant"] != "none")
 
 # %%
-accuracy, loss = by_method(rows, "test_accuracy"), by_method(rows, "train_loss")
-against_epsilon(accuracy, loss, dashed=("nonprivate",))
+panels = {name.replace("_", " "): by_method(rows, name) for name in ("test_accuracy", "train_loss")}
+against_epsilon(panels, dashed=("nonprivate",))
 
 # %% [markdown]
 # ## Loss and budget, step by step

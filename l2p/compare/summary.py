@@ -9,6 +9,7 @@ from rich.table import Table
 from l2p.compare import results, standings
 from l2p.compare.config import CompareConfig
 from l2p.compare.figures import against_epsilon
+from l2p.compare.wins import headline
 
 _LOSSES = {"train_loss": "Train loss", "test_loss": "Test loss"}
 Cells = Mapping[str, Mapping[float, object]]
@@ -39,11 +40,10 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
         Console().print(line, markup=False, highlight=False)
     # The name in the results, where `softmax` of a config is `softmax:10`, for example.
     _write(config, str(rows[0]["model"]), tables, verdicts, legend, notes)
-    scores, loss = (results.by_method(rows, column) for column in (metric.column, "train_loss"))
-    reference, oracles = (
-        tuple(method for method, kind in kinds.items() if kind == wanted) for wanted in ("reference", "oracle")
-    )
-    figure = against_epsilon(scores, loss, dashed=reference, apart=oracles, label=metric.label)
+    panels = {"test loss": results.by_method(rows, "test_loss")}
+    panels[metric.label] = results.by_method(rows, metric.column)
+    references = tuple(method for method, kind in kinds.items() if kind == "reference")
+    figure = against_epsilon(panels, headline(rows, config.adjacency), references)
     figure.savefig(config.out / "figure.png", dpi=150)
 
 
@@ -123,7 +123,7 @@ def _write(
         f"Model {model}, δ = {config.delta:g}, {config.adjacency} adjacency, {config.seeds} seeds; a seed fixes "
         "split and noise for every method. These are simulations with reproducible noise, scored on data outside any "
         "guarantee: nothing here is a private release. Every run is in results.csv.",
-        "![The metric and train loss against epsilon](figure.png)",
+        "![Test loss and the metric against epsilon](figure.png)",
     ]
     if verdicts:
         parts += ["## Who wins", "\n".join(f"- {line}" for line in verdicts)]

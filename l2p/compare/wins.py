@@ -123,3 +123,21 @@ def totals(cells: Sequence[Win]) -> list[str]:
             shares = ", ".join(f"{word} in {counts[word]} ({counts[word] / num:.0%})" for word in shown)
             said.append(f"Against {name}, of {num} cells: {shares}.")
     return said
+
+
+def headline(rows: Sequence[Row], adjacency: str) -> list[str]:
+    """The methods that a figure labels: the first, its control, the best hand-designed one by test loss, and AGD.
+
+    >>> rows = [
+    ...     {"method": name, "epsilon": 1.0, "seed": 0, "accountant": "gdp", "adjacency": "zero_out", "test_loss": loss}
+    ...     for name, loss in (("universal", 0.2), ("noisygd", 0.5), ("auto_clip", 0.4), ("agd", 0.6), ("hyfree", 0.7))
+    ... ]
+    >>> headline(rows, "zero_out")
+    ['universal', 'auto_clip', 'agd']
+    """
+    ranks = standings.mean_ranks(standings.competing(rows, adjacency, results.LOSS), results.LOSS)
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    controls = [method for method in methods if standings.form(method) == "control"]
+    designed = [method for method in ranks if standings.form(method) in HAND_DESIGNED_FORMS]
+    best = sorted(designed, key=ranks.__getitem__)[:1]
+    return list(dict.fromkeys([*methods[:1], *controls[:1], *best, *(m for m in methods if m == "agd")]))
