@@ -115,7 +115,7 @@ def take_a_part(arrays, card):
         (add_field, "other fields at '\\(root\\)'"),
         (scramble, "nothing known at 'scheduler'"),
         (drop_card, "not an l2p checkpoint"),
-        (take_a_part, "no protector but part of one"),
+        (take_a_part, "only a part of a protector"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_by_what_is_wrong(tmp_path, change, phrase):

@@ -59,7 +59,7 @@ def test_a_sampling_rate_can_be_asked_of_what_was_made_for_several(folder):
     assert lookup.resolve("batches", BUDGET, "logistic").protector.sampler == Poisson(0.05)
     assert lookup.stand_in(lookup.resolve("batches", BUDGET, "logistic")).protector.sampler == Poisson(0.05)
     for name, why in (
-        ("dpsgd@0.1", "made for batches"),
+        ("dpsgd@0.1", "made for one sampling rate only"),
         ("batches@2", "not a probability"),
         ("batches@x", "batches@x"),
     ):

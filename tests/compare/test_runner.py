@@ -333,7 +333,7 @@ def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     assert all(None not in accuracy[name] for name in methods[:4])
     assert accuracy["noisygd:projected"] != accuracy["noisygd"]
     assert np.mean(accuracy["noisygd:projected:oracle"]) > np.mean(accuracy["noisygd:projected"])
-    assert "known in no other directions" in rows[-1]["note"]
+    assert "cannot be run in other directions" in rows[-1]["note"]
     public, budget = load_rows(dataclasses.replace(config, data="digits:4,6")), Budget(0.3, 1e-5)
     found = public_geometry(public)
     lent = find_method("noisygd:projected", [budget], "logistic", 292, auxiliary=Auxiliary(geometry=found))
