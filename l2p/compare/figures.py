@@ -19,6 +19,7 @@ MAX_LINES = 6
 #: Okabe and Ito's colours, which colour-blind readers can tell apart; black dashes are for references.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _REFERENCE: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1.2}
+_MARKER: dict[str, Any] = {"marker": "o", "markersize": 3}
 _OTHERS: dict[str, Any] = {"color": "#C8C8C8", "linewidth": 0.8, "zorder": 1}
 #: Means that differ by more than this factor are drawn on a logarithmic axis.
 _WIDE = 100.0
@@ -36,7 +37,12 @@ def _panels(number: int = 2) -> tuple["Figure", list["Axes"]]:
     return figure, list(figure.subplots(1, number, squeeze=False)[0])
 
 
-def against_epsilon(panels: Mapping[str, Table], labelled: Sequence[str] = (), dashed: Sequence[str] = ()) -> "Figure":
+def against_epsilon(
+    panels: Mapping[str, Table],
+    labelled: Sequence[str] = (),
+    dashed: Sequence[str] = (),
+    limits: tuple[float, float] | None = None,
+) -> "Figure":
     """Metrics against epsilon, a panel each, with standard errors.
 
     Args:
@@ -44,6 +50,7 @@ def against_epsilon(panels: Mapping[str, Table], labelled: Sequence[str] = (), d
         gives them.
       labelled: methods to draw in colours; default the first ones. Beyond `MAX_LINES` they are grey.
       dashed: reference lines, labelled as well.
+      limits: of the vertical axes, where a method that is far off would flatten the others.
 
     >>> table = {"agd": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)}}
     >>> [axis.get_ylabel() for axis in against_epsilon({"test loss": table, "train loss": table}).axes]
@@ -64,9 +71,7 @@ def against_epsilon(panels: Mapping[str, Table], labelled: Sequence[str] = (), d
             means, errors = np.array([(estimate.mean, estimate.error) for estimate in found.values()]).T
             drawn.extend(means)
             if method in coloured or method in references:
-                style = (
-                    {"color": coloured[method], "marker": "o", "markersize": 3} if method in coloured else _REFERENCE
-                )
+                style = _REFERENCE if method in references else {"color": coloured[method], **_MARKER}
                 axis.errorbar(list(found), means, np.nan_to_num(errors), label=method, capsize=2, **style)
                 ends[method] = (max(found), means[-1], style["color"])
             else:
@@ -74,6 +79,8 @@ def against_epsilon(panels: Mapping[str, Table], labelled: Sequence[str] = (), d
         axis.set(xscale="log", xlabel="epsilon", ylabel=label)
         if drawn and 0 < _WIDE * min(drawn) < max(drawn):
             axis.set_yscale("log")
+        if limits is not None:
+            axis.set_ylim(*limits)
         epsilons = sorted({epsilon for cells in table.values() for epsilon in cells})
         axis.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         axis.minorticks_off()

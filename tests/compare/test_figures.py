@@ -3,6 +3,7 @@ import itertools
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 
 from l2p.compare.figures import MAX_LINES, against_epsilon, against_step, spread
 from l2p.compare.results import Estimate
@@ -60,7 +61,7 @@ def test_labels_do_not_overlap_and_nothing_is_cut_off():
     canvas.draw()
     renderer = canvas.get_renderer()
     for axis in figure.axes:
-        boxes = sorted((text.get_window_extent(renderer) for text in axis.texts), key=lambda box: box.y0)
+        boxes = sorted((Text.get_window_extent(text, renderer) for text in axis.texts), key=lambda box: box.y0)
         assert len(boxes) == MAX_LINES
         assert all(low.y1 <= high.y0 + 1 for low, high in itertools.pairwise(boxes))
         assert all(box.x1 <= figure.bbox.x1 for box in boxes)
