@@ -30,8 +30,10 @@ class Eigenbasis:
     eigenvalue that noise alone would have, and flattens what lies below it. Rows keep their typical length, so that the
     clipping norms and step sizes of a run without it mean the same.
 
-    What the share buys is not differentiated: the derivative of an eigenvector explodes where eigenvalues meet. A
-    meta-gradient would only see what the query costs, so it leaves the share alone; choose it by search.
+    Eigenvectors and eigenvalues are not differentiated: the derivative of an eigenvector explodes where eigenvalues
+    meet. A meta-gradient of the share would only see what the query costs, so the share is left alone; choose it by
+    search. What shaped the rows before (the private mean, their length) is tuned by what it does to rows, to noise and
+    to the budget, and not by how it turns the basis.
 
     A covariance has d times as many entries as a mean. Below some budget per dimension its noise drowns it, and what it
     cost is missing elsewhere: there the share asked for is `MIN_SHARE`, and rows stay as they are. Above
