@@ -992,7 +992,7 @@ SILENT = {
     "amp": {".minimum.log_ridge": "more convexity is bought than it gives; in `objpert` it gives more"},
     "outpert_paper": {".log_ridge": _NO_RIDGE},
     "shares, norm query, batches": {
-        ".norm_query.log_clip_norm": "nobody reads this norm, which has a price and no other effect; `paper` reads its"
+        ".norm_query.log_clip_norm": "this norm is paid for and read by nobody; that of `paper, norm query` is read"
     },
 }
 #: What shapes rows before their eigenbasis is bought. Meta-gradients hold eigenvectors and eigenvalues still, and
