@@ -30,8 +30,10 @@ class Eigenbasis:
     largest eigenvalue of the noise alone, and levels eigenvalues below it. Rows keep their typical length, so that
     clipping norms and step sizes mean the same as in a run without it.
 
-    The answer is not differentiated, because derivatives of eigenvectors explode where eigenvalues meet. A
-    meta-gradient would only see the query's cost, so the share is not tuned by gradients; choose it by search.
+    Eigenvectors and eigenvalues are not differentiated, because the derivative of an eigenvector explodes where
+    eigenvalues meet. A meta-gradient of the share would only see what the query costs, so the share is not tuned by
+    gradients; choose it by search. What shaped the rows before (the private mean, their length) is tuned by its effect
+    on rows, noise and budget, and not by how it changes the basis.
 
     A covariance has d times as many entries as a mean. Below some budget per dimension noise dominates it, and its cost
     is missing elsewhere; there the query gets only `MIN_SHARE`, and rows are not changed. Above `MAX_FEATURES` the

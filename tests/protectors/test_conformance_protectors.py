@@ -275,7 +275,10 @@ CASES = {
     "objpert_paper": Case(each=("perturbed_minimum",), accountant="basic", exhausts=True),
     "amp": Case(
         ApproximateMinima(
-            ObjectivePerturbation(jnp.log(f32([0.8])), jnp.log(f32([1e-3])), f32([-1.0])), f32([-3.0]), f32([-10.0])
+            # With so little ridge some convexity is bought, other than in `objpert`.
+            ObjectivePerturbation(jnp.log(f32([0.8])), jnp.log(f32([1e-4])), f32([-1.0])),
+            f32([-3.0]),
+            f32([-10.0]),
         ),
         each=("approximate_minimum",),
         accountant="basic",
@@ -311,25 +314,8 @@ def completed(name, case):
 
 CASES = {name: completed(name, case) for name, case in CASES.items()}
 
-#: CPU seconds to compile and run a case on nine budgets and seeds, measured one by one with an empty cache. A case
-#: Properties that a case cannot have, and why.
-EXCEPTIONS = {
-    (
-        "no steps",
-        "control, public geometry",
-    ): "it has two directions of three features, and a start outside them is lost",
-    ("differences", "adassp"): "one of its two numbers has a slope that differences in float32 cannot tell from none",
-    (
-        "differences",
-        "sgd_adv",
-    ): "one of its three numbers has a slope that differences in float32 cannot tell from none",
-    ("differences", "sgd_ma"): "one of its three numbers has a slope that differences in float32 cannot tell from none",
-    (
-        "differences",
-        "control, eigenbasis",
-    ): "not explained yet: a difference is 6 % below the gradient, 5 % are allowed",
-    ("differences", "census, row length, eigenbasis"): "not explained yet: a difference is a third below the gradient",
-}
+#: Properties that a case cannot have, by property and case, and why.
+EXCEPTIONS: dict[tuple[str, str], str] = {}
 
 
 def every_case(trait):
@@ -877,7 +863,10 @@ def test_without_a_budget_only_the_public_start_is_released(name):
 @every_case("no steps")
 def test_without_steps_only_the_public_start_is_released(name):
     case = CASES[name]
-    here, start_params = setup_of(case), ZERO if CASES[name].first else ZERO + 0.3
+    # Rows that are mapped have their weights mapped back, which is exact for none: and what lies outside public
+    # directions is lost.
+    mapped = case.first or getattr(case.protector, "geometry", None) is not None
+    here, start_params = setup_of(case), ZERO if mapped else ZERO + 0.3
     begun, _ = jit_start(case.protector, start_params, ROWS, here, Simulation(KEY))
     ended, _, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=0)
     chex.assert_trees_all_equal(begun, ended)
@@ -916,20 +905,26 @@ def meta(name):
     return protector, jax.jit(loss), gradient, steps
 
 
-#: A choice of step size is discrete: fields that only shape its noise have no derivative, and tuning them needs a
-#: search. A rate that changes by the maximum allowed does not depend on the accuracy of its probe. If the ridge already
-#: gives enough convexity, the share for it has no effect; as published that share is fixed at one half. Without a ridge
-#: its logarithm is minus infinity. A norm that neither scheduler nor projector reads has a price, and no other effect.
+_CHOICE = "it only shapes the noise of a choice of step size, which is discrete: tuning it needs a search"
+_MOST = "every rate here changes by the most that is allowed, however well its probe is known; not so in batches"
+_NO_RIDGE = "there is no ridge, and the logarithm of nothing does not move"
+#: Leaves without a derivative, and why.
 SILENT = {
-    "agd": [".log_selection_share", ".log_loss_clip"],
-    "agd_gumbel": [".log_selection_share", ".log_loss_clip"],
-    "hyfree": [".log_loss_clip", ".log_loss_ratio"],
-    "objpert": [".logit_share"],
-    "objpert_paper": [".log_ridge", ".logit_share"],
-    "amp": [".minimum.logit_share"],
-    "outpert_paper": [".log_ridge"],
-    "shares, norm query, batches": [".norm_query.log_clip_norm"],
+    "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
+    "agd_gumbel": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
+    "hyfree": {".log_loss_clip": _MOST, ".log_loss_ratio": _MOST},
+    "objpert": {".logit_share": "its ridge gives convexity for nothing, and none need be bought; in `amp` some is"},
+    "objpert_paper": {".log_ridge": _NO_RIDGE, ".logit_share": "as published the share is a half, whatever it says"},
+    "amp": {".minimum.log_ridge": "more convexity is bought than it gives; in `objpert` it gives more"},
+    "outpert_paper": {".log_ridge": _NO_RIDGE},
+    "shares, norm query, batches": {
+        ".norm_query.log_clip_norm": "this norm is paid for and read by nobody; that of `paper, norm query` is read"
+    },
 }
+#: What shapes rows before their eigenbasis is bought. Meta-gradients hold eigenvectors and eigenvalues still, and
+#: differences move them: an eigenvector may even change its sign. Where `eigh` is held still they agree, see
+#: test_eigenbasis.py.
+BEFORE_BASIS = (".centering", ".row_length", ".eigenbasis.logit_share", ".eigenbasis.row_norm")
 
 
 @every_case("gradients")
@@ -943,31 +938,30 @@ def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(n
         for path, leaf in jax.tree_util.tree_leaves_with_path(gradient)
         if not np.any(np.asarray(leaf))
     ]
-    assert silent == SILENT.get(name, [])
+    assert silent == list(SILENT.get(name, ()))
 
 
 @every_case("differences")
 def test_meta_gradients_are_central_differences(name):
-    """Along each leaf's own gradient, so that the slope is that gradient's norm.
+    """Along each leaf's own gradient, so that the slope is that gradient's norm. A silent leaf has no difference.
 
-    The loss carries about 2e-7 of float32 rounding and a third derivative of order 1 to 100, so central differences
-    err by 2e-7 / h + 20 h^2: near its least, a few 1e-4, at h = 3e-3. Leaves whose slope is below 3e-3 are left out.
+    The loss carries about 2e-7 of float32 rounding and a third derivative of order 1 to 1000 where it is steep, so a
+    difference errs by 2e-7 / h + 100 h^2: a flat leaf is moved further.
     """
     protector, loss, gradient, steps = meta(name)
     leaves, structure = jax.tree.flatten(protector)
-    slopes = jax.tree.leaves(gradient)
-    checked, step = 0, 3e-3
-    norms = [float(np.linalg.norm(slope)) for slope in slopes]
-    for index in np.argsort(norms)[::-1][:6]:
-        if norms[index] < 3e-3:
-            break
+    turned = getattr(protector, "eigenbasis", None) is not None
+    for index, (path, slopes) in enumerate(jax.tree_util.tree_leaves_with_path(gradient)):
+        place, slope = jax.tree_util.keystr(path), float(np.linalg.norm(slopes))
+        if turned and place.startswith(BEFORE_BASIS):
+            continue
+        step = 3e-3 if slope > 3e-3 else 1e-2
+        direction = slopes / slope if slope else np.ones_like(slopes) / slopes.size**0.5
         values = []
         for sign in (1, -1):
             moved = [*leaves]
-            moved[index] = leaves[index] + sign * step * slopes[index] / norms[index]
+            moved[index] = leaves[index] + sign * step * direction
             value, taken = loss(jax.tree.unflatten(structure, moved))
             assert np.array_equal(taken, steps)  # both sides end after the same step, or no derivative exists
             values.append(float(value))
-        assert (values[0] - values[1]) / (2 * step) == pytest.approx(norms[index], rel=0.05, abs=4e-4)
-        checked += 1
-    assert checked >= min(3, len(leaves) - len(SILENT.get(name, [])))
+        assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope, rel=0.05, abs=3e-5), place

@@ -44,13 +44,13 @@ def basis(power: float, share: float = 0.1, ridge: float = 0.5) -> Eigenbasis:
     return Eigenbasis(constant(logit), constant(log_power), constant(np.log(ridge)), jnp.float32(3.0))
 
 
-def asked(epsilon: float, eigenbasis: Eigenbasis, key: int = 0, spent: float = 0.0):
+def asked(epsilon: float, eigenbasis: Eigenbasis, key: int = 0, spent: float = 0.0, features: FeatureMap = CENTRED):
     """(map, strength, record) of one query about ROWS."""
     budget = Budget(epsilon, 1e-6)
     here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
     spending = Spending(here.cap * spent, here.cap)
     oracle = Oracle(ROWS, here, spending, KeyNoise(jax.random.key(key), jax.random.key(key)), jnp.array(0))
-    return *eigenbasis(CENTRED, oracle), oracle.records[0]
+    return *eigenbasis(features, oracle), oracle.records[0]
 
 
 def moments(features: FeatureMap) -> np.ndarray:
@@ -108,6 +108,36 @@ def test_meta_gradients_reach_power_and_ridge_and_not_the_share():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
     assert abs(float(slopes.log_power[0])) > 1e-4
     assert abs(float(slopes.log_ridge[0])) > 1e-6
+
+
+def test_meta_gradients_are_those_of_a_basis_whose_eigenvectors_and_eigenvalues_are_held_still(monkeypatch):
+    """Differences agree for every leaf where `eigh` is held still, and else only for what is used after it."""
+
+    def curved(eigenbasis: Eigenbasis, scale: jax.Array) -> jax.Array:
+        features, strength, _ = asked(1.0, eigenbasis, features=CENTRED.replace(scale=scale))
+        return jnp.square(features.apply(ROWS.x)).std() + 0.1 * jnp.mean(strength)
+
+    def agreeing(loss) -> set[str]:
+        """Leaves whose difference is their slope."""
+        found = set()
+        for index, (path, slope) in enumerate(jax.tree_util.tree_leaves_with_path(slopes)):
+            above, below = (
+                loss(*jax.tree.unflatten(structure, [*leaves[:index], leaves[index] + step, *leaves[index + 1 :]]))
+                for step in (1e-2, -1e-2)
+            )
+            if float(above - below) / 2e-2 == pytest.approx(float(slope.sum()), rel=0.03):
+                found.add(jax.tree_util.keystr(path))
+        return found
+
+    start = (basis(0.7), CENTRED.scale)
+    leaves, structure = jax.tree.flatten(start)
+    slopes = jax.jit(jax.grad(curved, (0, 1)))(*start)
+    assert agreeing(jax.jit(curved)) == {"[0].log_power", "[0].log_ridge"}
+    eigh, bought = jnp.linalg.eigh, []
+    monkeypatch.setattr(jnp.linalg, "eigh", lambda matrix: bought.append(eigh(matrix)) or bought[0])
+    curved(*start)
+    still = agreeing(jax.jit(lambda *moved: curved(*moved)))
+    assert still == {f"[0].{name}" for name in ("log_power", "log_ridge", "logit_share", "row_norm")} | {"[1]"}
 
 
 def test_descent_in_the_basis_finds_what_varies_least():
