@@ -143,7 +143,7 @@ def test_a_new_accountant_is_one_file_and_one_line(new, capsys):
         assert lines["new"]["value"] > lines["zcdp"]["value"] > 0
     # So do the choices of `l2p apply`, messages and tables.
     assert get_args(apply.Accountant)[-1] == "new"
-    with pytest.raises(InputError, match=r"no theorem for full batch.*basic or new"):
+    with pytest.raises(InputError, match=r"no theorem for full batch.*or new"):
         Filter("pld", budget)
     with pytest.raises(InputError, match="'new' has no theorem for Poisson"):
         Filter("new", budget, Poisson(0.1))
