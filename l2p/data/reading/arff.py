@@ -15,7 +15,7 @@ from l2p.data.reading.text import opened, refused_as
 from l2p.errors import InputError
 
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-_ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
+_ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+(?=[\s{{]))\s*(.+)", re.IGNORECASE)
 #: A cell and what ends it. Cells end at commas; a tab is white space.
 _CELL = re.compile(rf"\s*({_QUOTED}|[^,'\"]*)\s*(,|$)")
 _PAIR = re.compile(rf"\s*(\d+)\s+({_QUOTED}|[^,'\"]*)\s*(,|$)")
