@@ -7,13 +7,13 @@ row was at fault; `l2p.data.header` says when a message may show a column's name
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from l2p.data.header import called
-from l2p.data.reading import Block, Delimited, RawSource, open_table
+from l2p.data.reading import Block, Delimited, Format, RawSource, open_table
 from l2p.errors import InputError, withheld
 
 
@@ -35,12 +35,15 @@ class Table:
 
 
 @withheld("reading a table")
-def read_table(path: str | Path, declared: Collection[str] = ()) -> Table:
+def read_table(
+    path: str | Path | Sequence[str | Path], declared: Collection[str] = (), format: Format | None = None
+) -> Table:
     """A table from any file that `open_table` takes, all columns of which are numbers.
 
     Args:
-      path: the file.
+      path: the file, or several of one table.
       declared: public names: the target and the columns with bounds. Without them, messages number columns from 1.
+      format: how a text file is laid out.
 
     Raises:
       InputError: the file is missing, unreadable, empty or of another kind; it has no rows; a declared column is
@@ -55,7 +58,7 @@ def read_table(path: str | Path, declared: Collection[str] = ()) -> Table:
     >>> table.columns, table.values.tolist()
     (('age', 'readmit'), [[61.0, 1.0], [nan, 0.0]])
     """
-    source = open_table(path)
+    source = open_table(path, format)
     source.check(declared)
     values = source.numbers() if isinstance(source, Delimited) else None
     if values is None:

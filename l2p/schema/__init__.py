@@ -2,6 +2,7 @@
 
 from l2p.schema.columns import Category, Column, Ignore, Missing, Number, Value
 from l2p.schema.encoding import Block, Encoding
+from l2p.schema.rows import read_rows
 from l2p.schema.schema import Schema
 from l2p.schema.target import Target, Unit
 
@@ -17,4 +18,5 @@ __all__ = [
     "Target",
     "Unit",
     "Value",
+    "read_rows",
 ]

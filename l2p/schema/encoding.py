@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 #: Raw cells: columns of one length by name, each a NumPy array as `l2p.schema.cells` takes it.
 Block = Mapping[str, np.ndarray]
 
+_DECLARE_MISSING = 'declare what stands in for missing ones ("missing" in the schema), '
 _REMEDY = 'correct the table, or choose on_invalid "null" (--on-invalid null) to count such rows as null'
 
 
@@ -52,8 +53,8 @@ class Encoding:
     def __post_init__(self) -> None:
         if names := self.schema.private_bounds:
             raise InputError(
-                f"bounds of column {listed(names)} are private, and nothing can be scaled by them before they are "
-                "bought; declare [low, high], or train, which buys them."
+                f"bounds of column {listed(names)} are private and have not been bought, so nothing can be scaled by "
+                "them; declare [low, high]."
             )
 
     @property
@@ -104,7 +105,7 @@ class Encoding:
         y, known = self.targets(block)
         mask = valid & known
         x[~mask] = 0
-        return Rows(x=x, y=np.where(mask, y, np.float32(0)), mask=mask.astype(np.float32))  # pyrefly: ignore
+        return Rows(x=x, y=np.where(mask, y, np.float32(0)), mask=mask.astype(np.float32))  # pyrefly: ignore[bad-argument-type]
 
     @withheld("checking cells")
     def refuse_invalid(self, block: Block) -> None:
@@ -115,13 +116,13 @@ class Encoding:
         """
         self._check(block, (*self.schema.features, self.schema.target.column))
         for name in self.schema.features:
-            if not self._column(name, block)[1].all():
-                column = self.schema.columns[name]
+            column = self.schema.columns[name]
+            if not self._column(name, block)[1].all() and not isinstance(column, Ignore):
                 if isinstance(column, Number):
                     what = "are infinite or no numbers" if column.missing else "are missing, infinite or no numbers"
                 else:
                     what = "are missing"
-                fill = "" if column.missing else 'declare what stands in for missing ones ("missing" in the schema), '  # pyrefly: ignore
+                fill = "" if column.missing else _DECLARE_MISSING
                 raise InputError(f"column {name!r} has cells that {what}: {fill}{_REMEDY}")
         target = self.schema.target
         if not self.targets(block)[1].all():

@@ -87,7 +87,27 @@ def read(path: Path) -> Schema:
 
 def write(schema: Schema, path: Path) -> None:
     """Write the file; see `Schema.write`."""
-    path.write_text(json.dumps(to_json(schema), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(as_text(to_json(schema)), encoding="utf-8")
+
+
+def as_text(content: Mapping[str, Any]) -> str:
+    """JSON with a line for every column, for people to edit.
+
+    >>> print(as_text({"format": "l2p-schema-1", "columns": {"id": {"type": "ignore"}}}), end="")
+    {
+      "format": "l2p-schema-1",
+      "columns": {
+        "id": {"type": "ignore"}
+      }
+    }
+    """
+    columns = ",\n".join(f"    {_line(name)}: {_line(column)}" for name, column in content["columns"].items())
+    others = "".join(f"  {_line(key)}: {_line(value)},\n" for key, value in content.items() if key != "columns")
+    return f'{{\n{others}  "columns": {{\n{columns}\n  }}\n}}\n'
+
+
+def _line(content: Any) -> str:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
 
 def from_json(content: Any) -> Schema:

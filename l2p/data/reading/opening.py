@@ -11,12 +11,13 @@ from l2p.data.reading.arrow import Arrow
 from l2p.data.reading.delimited import Delimited, Format
 from l2p.data.reading.memory import InMemory
 from l2p.data.reading.source import Joined, RawSource
-from l2p.errors import InputError
+from l2p.errors import InputError, withheld
 
 _TEXT = (".csv", ".tsv", ".txt", ".data", ".dat", ".test")
 _KINDS = ".csv (or .tsv, .txt, .data), .arff or .parquet, each but the last also as .gz"
 
 
+@withheld("opening a table")
 def open_table(data: Any, format: Format | None = None, names: Sequence[str] = ()) -> RawSource:
     """A source of the rows of a table.
 
@@ -42,6 +43,8 @@ def open_table(data: Any, format: Format | None = None, names: Sequence[str] = (
     if isinstance(data, (list, tuple)) and data and all(isinstance(part, (str, Path)) for part in data):
         parts = tuple(_open_file(Path(part), format or Format()) for part in data)
         return parts[0] if len(parts) == 1 else Joined(parts)
+    if isinstance(data, (list, tuple)) and not data:
+        raise InputError("no table is given, so there is nothing to read; name at least one file.")
     if isinstance(data, Mapping):
         return InMemory.of(data)
     if hasattr(data, "columns") and hasattr(data, "dtypes") and hasattr(data, "to_numpy"):
