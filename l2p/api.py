@@ -1,24 +1,27 @@
 """Private training in one call: check everything, run, certify, and say what is guaranteed."""
 
 from pathlib import Path
+from typing import Any, Literal
 
 import jax
 
 from l2p.checkpoints import lookup
 from l2p.checkpoints.lookup import NamedProtector
 from l2p.errors import InputError
+from l2p.models import MODELS, find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import Reservation, held
-from l2p.private_run import PlannedRun, execute, plan_run
+from l2p.private_run import PlannedRun, check, execute, plan_run
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.result import Result
-from l2p.task import Rows, RowSource, Task
+from l2p.schema import Encoding, Schema, read_rows
+from l2p.schema.rows import check_supported
 
 
 def private_train(
-    data: Rows | RowSource | Task,
+    data: Any,
     protector: Protector | NamedProtector | str | Path,
     budget: Budget,
     *,
@@ -29,11 +32,15 @@ def private_train(
     num_rows: int | None = None,
     ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
+    schema: Schema | str | Path | None = None,
+    on_invalid: Literal["refuse", "null"] = "refuse",
 ) -> Result:
     """Train on private rows within `budget`.
 
     Args:
-      data: the private rows, a source that streams them, or a task whose public rows the protector may read freely.
+      data: with a `schema`, the raw table: a path or several, a DataFrame, an Arrow table, an array, or columns by
+        name (`l2p.data.reading.open_table`). Without one, rows in [0, 1], a source that streams them, or a task whose
+        public rows the protector may read freely.
       protector: a protector, a `NamedProtector`, or a name as `l2p apply --protector` takes it: a method, a checkpoint
         or its file.
       budget: what may be spent, and on which adjacency.
@@ -48,7 +55,9 @@ def private_train(
       num_rows: N, public by declaration; default the number of lines of `data`, null rows included. It is required
         under add_remove.
       kind: what the target is, for a model that learns several; public by declaration. "binary" makes `square` a
-        classifier of labels 0 and 1; default the model's own, which for `square` is a number.
+        classifier of labels 0 and 1; default the model's own, which for `square` is a number. A schema says it.
+      schema: the declaration of the raw table, or its file (docs/tables.md).
+      on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
 
     Raises:
       InputError: an argument does not fit; raised before budget is spent.
@@ -64,6 +73,12 @@ def private_train(
     >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
     True
     """
+    if schema is not None:
+        schema = schema if isinstance(schema, Schema) else Schema.read(schema)
+        model, kind = model_for(schema, model, kind)
+        check(protector, budget, model, accountant)
+        check_supported(schema)
+        data = read_rows(data, Encoding(schema), on_invalid)
     planned = plan_run(
         data,
         protector,
@@ -76,10 +91,36 @@ def private_train(
         kind=kind,
     )
     if ledger is None:
-        return execute(planned, key, None)
-    ledger = open_ledger(ledger, planned.num_rows, key)
-    with held(ledger) as id:
-        return execute(planned, key, _reserve(ledger, planned, id))
+        result = execute(planned, key, None)
+    else:
+        ledger = open_ledger(ledger, planned.num_rows, key)
+        with held(ledger) as id:
+            result = execute(planned, key, _reserve(ledger, planned, id))
+    return result if schema is None else result.with_schema(schema)
+
+
+def model_for(schema: Schema, model: str, kind: str | None = None) -> tuple[str, str]:
+    """The full name of a model and the kind of target that it learns on a table.
+
+    Raises:
+      InputError: the model does not learn such a target, or `kind` is another.
+
+    >>> from l2p.schema import Number, Target
+    >>> model_for(Schema({"age": Number(0, 9)}, Target("ward", classes=("a", "b", "c"))), "softmax")
+    ('softmax:3', 'multiclass')
+    """
+    target = schema.target
+    if kind not in (None, target.kind):
+        raise InputError(f"kind is {kind!r}, but the schema declares a {target.kind} target; leave the kind out.")
+    found = find_model(model, None if target.classes is None else len(target.classes))
+    if target.kind not in found.kinds:
+        what = "a number" if target.classes is None else f"one of {len(target.classes)} classes"
+        fitting = [name for name, one in MODELS.items() if target.kind in one.kinds]
+        raise InputError(
+            f"the target {target.column!r} is {what}, which model {model} does not learn; choose --model "
+            f"{' or '.join([*fitting, 'softmax'] if target.kind == 'multiclass' else fitting)}."
+        )
+    return str(found), target.kind
 
 
 def load(name: str | Path, budget: Budget | None = None, model: str = "logistic") -> Protector:

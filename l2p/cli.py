@@ -27,6 +27,7 @@ from l2p.commands.ledger import LedgerCommand
 from l2p.commands.meta_train import MetaTrain
 from l2p.commands.plan import Plan
 from l2p.commands.protectors import Protectors
+from l2p.commands.schema import MakeSchema
 from l2p.errors import InputError, NoResult, RowsError
 
 
@@ -51,6 +52,7 @@ Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent; 130 a
 1 anything else. `l2p --version` prints the version."""
 _INTERRUPTED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 COMMANDS: dict[str, Callable[..., Any]] = {
+    "schema": MakeSchema,
     "apply": Apply,
     "protectors": Protectors,
     "plan": Plan,

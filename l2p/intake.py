@@ -21,6 +21,7 @@ class Checked(RowSource):
     """A source whose blocks are checked as they come, and whose own errors quote nothing."""
 
     source: RowSource
+    labels: tuple[float, ...] | None
 
     @property
     def num_rows(self) -> int:  # type: ignore[override]
@@ -33,7 +34,8 @@ class Checked(RowSource):
     def blocks(self) -> Iterator[Rows]:
         with withheld("reading a block of rows"):
             for block in self.source.blocks():
-                if said := _complaint(block):  # an InputError would claim that nothing was spent
+                # An InputError would claim that nothing was spent.
+                if said := _complaint(block) or _out_of_place(block, self.labels):
                     raise RowsError(f"a block of the source does not fit: {said}")
                 yield block
 
@@ -46,8 +48,8 @@ def shape_of(rows: Rows | RowSource) -> tuple[int, int]:
     """
     if not isinstance(rows, (Rows, RowSource)):
         raise InputError(
-            f"rows came as {type(rows).__name__}, which does not say what are features and what are labels; pass "
-            "l2p.Rows(x, y, mask), or a source that yields them."
+            f"rows came as {type(rows).__name__}, which does not say what are features and what are labels; declare "
+            "that in a schema (schema=), or pass l2p.Rows(x, y, mask) or a source that yields them."
         )
     whole = rows.rows if isinstance(rows, ArraySource) else rows
     if isinstance(whole, RowSource):
@@ -69,6 +71,45 @@ def _complaint(rows: Rows) -> str | None:
         return f"x, y and mask have {axes[0]}, {axes[1]} and {axes[2]} axes, but must be [n, d], [n] and [n]."
     if len({part.shape[0] for part in parts.values()}) > 1:
         return "x, y and mask differ in how many rows they have, but must be [n, d], [n] and [n] with one n."
+    return None
+
+
+def check_scaled(rows: Rows | RowSource, labels: tuple[float, ...] | None) -> None:
+    """Refuse rows in memory that are not what models learn from: features in [0, 1], and `labels` or, for None, targets
+    in [0, 1]. A value that is not finite makes a null row, and a null row may hold anything.
+
+    Raises:
+      InputError: they are not.
+    """
+    whole = rows.rows if isinstance(rows, ArraySource) else rows
+    if isinstance(whole, Rows):  # a stream is looked at as it comes
+        with withheld("checking rows"):
+            said = _out_of_place(whole, labels)
+        if said:
+            raise InputError(f"the rows cannot be learned from as they are: {said}")
+
+
+def _out_of_place(rows: Rows, labels: tuple[float, ...] | None) -> str | None:
+    with np.errstate(over="ignore"):
+        x, y, mask = (np.asarray(part).astype(np.float32, copy=False) for part in (rows.x, rows.y, rows.mask))
+    counted = np.isfinite(x).all(axis=1) & np.isfinite(y) & (mask > 0)
+    if (counted & ((x < 0) | (x > 1)).any(axis=1)).any():
+        return (
+            "x holds values outside [0, 1], and budgets are made for features that public bounds scale; give the raw "
+            "table with a schema (schema=), or scale it by bounds from public knowledge (l2p.data.prepare)."
+        )
+    if labels is None:
+        if (counted & ((y < 0) | (y > 1))).any():
+            return (
+                "y holds values outside [0, 1], and a number to predict is scaled by public bounds; give the raw table "
+                "with a schema (schema=), or scale it."
+            )
+    elif (counted & ~np.isin(y, np.asarray(labels, np.float32))).any():
+        named = "0 and 1" if len(labels) == 2 else f"0 to {len(labels) - 1}"
+        return (
+            f"y holds labels other than {named}, which are all that the model learns; give the raw table with a schema "
+            "(schema=) that names the classes, or number them so."
+        )
     return None
 
 

@@ -101,6 +101,7 @@ def plan_run(
     if lines != num_rows:
         with withheld("planning the noise"):
             noise = _noise(named.protector, params, (lines, num_features), task.public, setup, key)
+    intake.check_scaled(task.private, _labels(what, kind))  # last: it reads the rows
     return PlannedRun(task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings)
 
 
@@ -130,7 +131,8 @@ def check(
 def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation | None) -> Result:
     """Read the rows, settle the reservation, and state the guarantee."""
     task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings = planned
-    run, trace = _train(named.protector, params, task, setup, noise, key is None)
+    labels = _labels(what, setup.kind)
+    run, trace = _train(named.protector, params, task, setup, noise, key is None, labels)
     adaptive = bool(named.protector.adaptive_noise)
     answers = answered(trace)
     certified = filter.certify(answers, adaptive)
@@ -170,6 +172,10 @@ def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation
     return Result(released, trace, card, stop_reason, steps, str(what))
 
 
+def _labels(model: Model, kind: str) -> tuple[float, ...] | None:
+    return None if kind == "regression" else model.labels
+
+
 def _starting_point(model: Model, num_features: int, params: jax.Array | None) -> jax.Array:
     if params is None:
         return model.init(num_features)
@@ -186,6 +192,7 @@ def _train(
     setup: Setup,
     noise: Callable[[int], Simulation | Release],
     releases: bool,
+    labels: tuple[float, ...] | None,
 ) -> tuple[Run, list[TraceRow]]:
     """Start and advance until the budget or the steps end; returns the final run and the granted queries."""
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
@@ -193,7 +200,7 @@ def _train(
     # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
     # float64; `start` and `advance` keep everything else in float32.
     with guard, np.errstate(over="ignore"), jax.enable_x64(releases):
-        rows = single(task.private) if isinstance(task.private, Rows) else intake.Checked(task.private)
+        rows = single(task.private) if isinstance(task.private, Rows) else intake.Checked(task.private, labels)
         public = single(task.public)
         begin = _start if isinstance(rows, Rows) else start
         run, first = begin(protector, params, rows, setup, noise(0), public)

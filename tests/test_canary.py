@@ -243,7 +243,7 @@ def test_what_other_libraries_say_while_rows_are_at_hand_is_withheld(kind, monke
 
     table = given(GOOD)
     places = {
-        "l2p.data.table._read_body": lambda: main(words(left, table)),
+        "l2p.data.reading.delimited._sniffed": lambda: main(words(left, table)),
         "l2p.data.preparation.scale": lambda: main(words(left, table)),
         "l2p.simulate.score": lambda: main(words(left, table, test=table)),
         "l2p.compare.runner.compare": lambda: main(compare(left, table)),

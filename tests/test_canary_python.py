@@ -229,10 +229,10 @@ def counting(cell):
 
 @pytest.mark.parametrize("fault", [quoting, chaining, implicitly_chaining, warning, logging_it, counting])
 def test_the_search_finds_a_reader_that_tells(fault, monkeypatch, tmp_path):
-    def read(body, path, columns, declared):
-        fault(next(cell for cell in re.split("[,\n]", body) if WORD in cell))
+    def read(source, block, declared):
+        fault(next(cell for cell in block["age"] if WORD in cell))
 
-    monkeypatch.setattr(table_module, "_read_body", read)
+    monkeypatch.setattr(table_module, "_as_numbers", read)
     path = tmp_path / "ward.csv"
     path.write_text(BAD["words in a feature"])
     error, text = observed(lambda: read_table(path))

@@ -5,13 +5,15 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from l2p.checkpoints.method_name import MethodName
+from l2p.commands.table_options import TableOptions
 from l2p.errors import InputError, withheld
 from l2p.privacy.accountants import run_names
 
 if TYPE_CHECKING:
+    from l2p.commands.declared import Declared
     from l2p.result import Result
     from l2p.task import Rows
 
@@ -20,19 +22,22 @@ else:
     Accountant = Literal[run_names()]
 
 
-@dataclasses.dataclass(frozen=True)
-class Apply:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Apply(TableOptions):
     """Train on a private table within a budget, and write the model with its privacy card."""
 
     protector: str
     """Name of a method or checkpoint (see `l2p protectors`), or a checkpoint's file; `minibatch@0.02` for another
     sampling rate than its own; METHOD:private to choose the method's settings on the private rows, within the budget,
     as the best of 10 runs on average."""
-    data: Path
-    """The private table, .csv or .parquet."""
-    target: str
+    data: tuple[Path, ...]
+    """The private table: .csv (or .tsv, .txt, .data), .arff or .parquet; several files are one table."""
+    schema: Path | None = None
+    """JSON that declares the table, as `l2p schema` writes it: types, bounds, categories, missing cells, the target.
+    Without it: --target and --bounds, for a table of numbers."""
+    target: str | None = None
     """The column to predict: labels or numbers."""
-    bounds: Path
+    bounds: Path | None = None
     """JSON {column: [low, high]} for every feature, from public knowledge; for the target too if it is a number
     (model square or quadratic)."""
     epsilon: float
@@ -58,8 +63,8 @@ class Apply:
     test: Path | None = None
     """A table to score the model on; the guarantee does not cover it."""
     on_invalid: Literal["refuse", "null"] = "refuse"
-    """What to do with empty, NaN or infinite cells and undeclared labels: refuse the table, or count such rows as null.
-    Their number is never shown, so a typo in --classes may train on no rows at all."""
+    """What to do with empty, NaN or infinite cells that nothing stands in for, and undeclared labels: refuse the table,
+    or count such rows as null. Their number is never shown, so a typo in --classes may train on no rows at all."""
     model: str = "logistic"
     """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic."""
 
@@ -70,55 +75,64 @@ class Apply:
 
         from l2p import api, private_run
         from l2p.compare import private_choice
-        from l2p.data import prepare, read_bounds, read_table
-        from l2p.data.preparation import Kind, check_classes
-        from l2p.models import find_model
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
-        bounds = read_bounds(self.bounds)
-        model = find_model(self.model, len(self.classes) if self.classes else None)
-        kind = cast(Kind, model.kind(self.classes))
-        check_classes(self.classes, kind)
+        declared = self._declared()
         check, train = private_run.check, api.private_train
         if MethodName.parse(self.protector).private:
             check, train = private_choice.released, private_choice.release
-            private_choice.check_kind(kind)
-        check(self.protector, budget, str(model), self.accountant)
+            private_choice.check_kind(declared.kind)
+        check(self.protector, budget, declared.model, self.accountant)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(
                 f"seed is {self.seed}, but a JAX key is made from 32 bits; choose a seed from 0 to 2^32 - 1."
             )
         key = None if self.seed is None else jax.random.key(self.seed)
 
-        declared = {self.target, *bounds}
-        table = read_table(self.data, declared)
-        rows = prepare(table, self.target, bounds, self.classes, self.on_invalid, kind=kind)
-        columns = [column for column in table.columns if column != self.target]
+        rows = declared.rows(self.data, self.on_invalid)
         test = None
         if self.test is not None:
-            given = read_table(self.test, declared)
-            test = prepare(given, self.target, bounds, self.classes, self.on_invalid, columns, kind)
+            test = declared.rows((self.test,), self.on_invalid, test=True)
             if not test.mask.any():
                 raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
         result = train(
             rows,
             self.protector,
             budget,
-            model=str(model),
+            model=declared.model,
             key=key,
             accountant=self.accountant,
             num_rows=self.rows,
             ledger=self.ledger,
-            kind=kind,
+            kind=declared.kind,
         )
-        out = _save(result, self.out, columns, bounds, self.classes, self.target)
+        out = _save(declared, result, self.out)
         if test is not None:
-            (out / "metrics.json").write_text(json.dumps(_score(result, test, kind), indent=1) + "\n", encoding="utf-8")
-        print(result.card.to_text())
+            scores = _score(result, test, declared.kind)
+            (out / "metrics.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
+        print(declared.described(result).card.to_text())
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
+
+    def _declared(self) -> "Declared":
+        """What the options say of the table."""
+        from l2p.commands.declared import ByBounds, BySchema
+
+        if self.schema is not None:
+            if given := [name for name in ("target", "bounds", "classes") if getattr(self, name) is not None]:
+                raise InputError(
+                    f"--schema declares the target, bounds and classes, and --{given[0]} might contradict it; leave "
+                    "out one of the two."
+                )
+            return BySchema.of(self.schema, self.model, self.format)
+        if self.target is None or self.bounds is None:
+            raise InputError(
+                "the table is not declared, so its cells cannot be encoded without looking at them; write a schema "
+                "with l2p schema and give it as --schema, or give --target and --bounds."
+            )
+        return ByBounds.of(self.target, self.bounds, self.classes, self.model, self.format)
 
 
 def _claim(folder: Path) -> None:
@@ -135,14 +149,14 @@ def _claim(folder: Path) -> None:
         )
 
 
-def _save(result: "Result", folder: Path, *about: Any) -> Path:
+def _save(declared: "Declared", result: "Result", folder: Path) -> Path:
     """Write the result. It is paid for, so if the folder can no longer be written, it goes to a temporary one."""
     try:
-        result.save(folder, *about)
+        declared.save(result, folder)
     except OSError as error:
         rescue = Path(tempfile.mkdtemp(prefix="l2p-"))
         print(f"{folder} cannot be written ({error.strerror}), so the result goes to {rescue}", file=sys.stderr)
-        result.save(rescue, *about)
+        declared.save(result, rescue)
         return rescue
     return folder
 
