@@ -1,17 +1,19 @@
 """What each test costs, and which ones `pytest` therefore leaves to `pytest -m slow`.
 
-Costs are CPU seconds with an empty compilation cache, in costs.json; a test that is not there costs nearly nothing, so
-that a new one always runs. To measure again, with any number of other jobs on the machine:
+Costs are CPU seconds with an empty compilation cache, in costs.json; a case that is not there costs nearly nothing, so
+a new one always runs. To measure again, whatever else the machine is doing:
 
-    rm -r /tmp/cold; JAX_COMPILATION_CACHE_DIR=/tmp/cold pytest -m "slow or not slow" --record-costs
+    rm -rf /tmp/cold; JAX_COMPILATION_CACHE_DIR=/tmp/cold pytest -m "slow or not slow" --record-costs
 
-A test above MAX_SECONDS is slow unless representatives.toml keeps it, which says what it alone would catch.
+What runs at once: every case of at most MAX_SECONDS, the cheapest case of each test if it costs at most
+MAX_SECONDS_OF_A_TEST, and what representatives.toml names, because it catches what none of these would.
 """
 
 import json
 import resource
 import time
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,15 +21,32 @@ import pytest
 HERE = Path(__file__).resolve().parent
 COSTS = json.loads((HERE / "costs.json").read_text(encoding="utf-8"))
 REPRESENTATIVES = tomllib.loads((HERE / "representatives.toml").read_text(encoding="utf-8"))
-#: A test may cost this much, in CPU seconds; below MIN_SECONDS it is not written down.
-MAX_SECONDS, MIN_SECONDS = 1.0, 0.3
+#: CPU seconds. Costs below the least are not written down.
+MAX_SECONDS, MAX_SECONDS_OF_A_TEST, MIN_SECONDS = 0.7, 2.0, 0.3
 #: Under which a worker reports what a test cost to the process that writes costs.json.
 PROPERTY = "cpu_seconds"
 
 
-def is_slow(name: str) -> bool:
-    """Whether a test, named as pytest does, is left to the slow run."""
-    return COSTS.get(name, 0.0) > MAX_SECONDS and name not in REPRESENTATIVES
+def slow(names: Sequence[str]) -> set[str]:
+    """Those of the collected tests, named as pytest does, that are left to the slow run."""
+    dear = {name for name in names if COSTS.get(name, 0.0) > MAX_SECONDS}
+    with_cheap_case = {test_of(name) for name in names if name not in dear}
+    cheapest: dict[str, str] = {}
+    for name in sorted(dear, key=lambda name: (-COSTS[name], name)):
+        cheapest[test_of(name)] = name
+    alone = {
+        name for test, name in cheapest.items() if test not in with_cheap_case and COSTS[name] <= MAX_SECONDS_OF_A_TEST
+    }
+    return {name for name in dear - alone if name not in REPRESENTATIVES and test_of(name) not in REPRESENTATIVES}
+
+
+def test_of(name: str) -> str:
+    """The test that a case is of: its name without the parameters.
+
+    >>> test_of("tests/test_a.py::test_b[c[0]]")
+    'tests/test_a.py::test_b'
+    """
+    return name.split("[", 1)[0]
 
 
 def cpu_seconds() -> float:
@@ -44,8 +63,9 @@ def pytest_addoption(parser):
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items):
     """Mark what is slow."""
+    names = slow([item.nodeid for item in items])
     for item in items:
-        if is_slow(item.nodeid):
+        if item.nodeid in names:
             item.add_marker(pytest.mark.slow)
 
 
