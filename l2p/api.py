@@ -19,8 +19,8 @@ from l2p.task import Rows, RowSource, Task
 
 def private_train(
     data: Rows | RowSource | Task,
-    protector: Protector | Resolved | str | Path,
-    budget: Budget,
+    protector: Protector | Resolved | str | Path | None = None,
+    budget: Budget | None = None,
     *,
     model: str = "logistic",
     key: jax.Array | None = None,
@@ -35,8 +35,8 @@ def private_train(
     Args:
       data: the private rows, a source that streams them, or a task whose public rows the protector may read freely.
       protector: a protector, alone or with what is known of it, or what `l2p apply --protector` takes: a method, a
-        checkpoint's name or its file.
-      budget: what may be spent, and on which adjacency.
+        checkpoint's name or its file; None for the model's default (`l2p.checkpoints.defaults`).
+      budget: what may be spent, and on which adjacency; there is no default for it.
       model: name of the model, as `l2p.models.find_model` takes it: `softmax:10` has ten classes by declaration,
         for they are never read off labels.
       key: None is a release, with noise from the operating system. A JAX key is a simulation, which anybody who knows
@@ -63,6 +63,8 @@ def private_train(
     >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
     True
     """
+    if budget is None:
+        raise InputError("private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6).")
     planned = plan_run(
         data,
         protector,
@@ -107,5 +109,6 @@ def open_ledger(ledger: Book | str | Path, num_rows: int, key: jax.Array | None)
 
 
 def _reserve(book: Book, planned: PlannedRun, id: str) -> Reservation:
-    what = f"{planned.resolved.name}, {planned.filter.budget}, accountant {planned.filter.name}"
+    asked = planned.filter.budget
+    what = f"{planned.resolved.name}, epsilon {asked.epsilon:g}, delta {asked.delta:g}, accountant {planned.filter.name}"
     return Reservation.make(book, planned.filter, planned.resolved.protector.mechanisms, what, id)

@@ -10,19 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-from scipy.optimize import brentq
 
 from l2p.checkpoints import checkpoint, lookup
 from l2p.checkpoints.control import control_of
 from l2p.errors import InputError
 from l2p.models import plain_name
-from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.budget import Budget
+from l2p.rounded import rounded
+from l2p.signal import epsilon_for, log_signal, rows_for
 
 #: A protector beats the majority model at a budget if it was more accurate on this share of meta-test tasks.
 RULE = 0.9
-#: Where the smallest sufficient epsilon is looked for.
-EPSILONS = (1e-6, 1e4)
 #: Median shares of the gap closer than this are level: so much comes from which tasks were drawn.
 NEAR = 0.03
 
@@ -121,38 +119,6 @@ def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> P
     return Plan(rows, features, model, budget, tuple(forecasts), recommended, advice, notes)
 
 
-def log_signal(accountant: str, budget: Budget, rows: int) -> float:
-    """log(mu N / sensitivity_factor) in float64, as `Setup.log_signal` has it in float32.
-
-    >>> round(log_signal("gdp", Budget(0.1, 1e-8), 30_400), 2)
-    6.49
-    """
-    return math.log(_mu(accountant, budget) * rows / budget.adjacency.sensitivity_factor)
-
-
-def epsilon_for(target: float, accountant: str, budget: Budget, rows: int) -> float | None:
-    """Smallest epsilon in `EPSILONS` at which log_signal reaches `target`, all else as in `budget`; None if none does.
-
-    >>> round(epsilon_for(6.4945, "gdp", Budget(3.0, 1e-8), 30_400), 3)
-    0.1
-    """
-
-    def missing(log_epsilon: float) -> float:
-        return target - log_signal(accountant, dataclasses.replace(budget, epsilon=math.exp(log_epsilon)), rows)
-
-    low, high = map(math.log, EPSILONS)
-    if missing(low) <= 0:
-        return EPSILONS[0]
-    return math.exp(cast(float, brentq(missing, low, high, xtol=1e-12))) if missing(high) <= 0 else None
-
-
-def rows_for(target: float, accountant: str, budget: Budget) -> int | None:
-    """Fewest rows at which log_signal reaches `target`; None if `budget.delta` would not be below 1/N there."""
-    mu = _mu(accountant, budget)
-    least = math.ceil(math.exp(target) * budget.adjacency.sensitivity_factor / mu)
-    return least if budget.delta * least < 1 else None
-
-
 def at(figures: Mapping[str, Any], signal: float, name: str) -> list[float] | None:
     """A meta-test's figure at log_signal `signal`, linear between the centres of bands; None outside all bands.
 
@@ -211,25 +177,6 @@ def forecast(name: str, card: Mapping[str, Any], accountant: str, rows: int, fea
         fits and reaches,
         tuple(_warnings(signal, features, signals, sizes, card)),
     )
-
-
-def rounded(value: float, up: bool) -> str:
-    """Three digits, never on the wrong side of `value`.
-
-    >>> rounded(0.081234, up=True), rounded(0.081234, up=False)
-    ('0.0813', '0.0812')
-    """
-    scale = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}"
-
-
-def _mu(accountant: str, budget: Budget) -> float:
-    """The Gaussian-DP parameter of one Gaussian query that spends all that `accountant` makes of the budget."""
-    mu = find(accountant).mu(budget)
-    if mu is None:
-        known = ", ".join(one.name for one in for_runs() if one.mu(budget) is not None)
-        raise InputError(f"accountant {accountant!r} caps no sum of Gaussian queries, so it cannot plan; use {known}.")
-    return mu
 
 
 def _centres(figures: Mapping[str, Any]) -> list[float]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from l2p import intake
 from l2p.checkpoints import lookup
+from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import Resolved
 from l2p.checkpoints.set_up import set_up
 from l2p.errors import InputError, NoResult, withheld
@@ -65,7 +66,7 @@ class PlannedRun(NamedTuple):
 
 def plan_run(
     data: Rows | RowSource | Task,
-    protector: Protector | Resolved | str | Path,
+    protector: Protector | Resolved | str | Path | None,
     budget: Budget,
     *,
     model: str = "logistic",
@@ -76,6 +77,7 @@ def plan_run(
     kind: str | None = None,
 ) -> PlannedRun:
     """What `private_train` would run with these arguments; `InputError` if anything does not fit."""
+    protector = default_protector(model, kind) if protector is None else protector
     task = data if isinstance(data, Task) else Task(private=data)
     lines, num_features = intake.shape_of(task.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
@@ -101,6 +103,7 @@ def plan_run(
     if lines != num_rows:
         with withheld("planning the noise"):
             noise = _noise(resolved.protector, params, (lines, num_features), task.public, setup, key)
+    warnings = [*budget.warnings(), *warnings]
     return PlannedRun(task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings)
 
 

@@ -1,9 +1,16 @@
-"""What sizes and budgets a protector was made for, and warnings outside them."""
+"""What sizes and budgets a protector was made for, and warnings outside them, in numbers that people know."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from l2p.oracle import Setup
+from l2p.privacy.accountants import find
+from l2p.privacy.budget import Budget
+from l2p.rounded import rounded
+from l2p.signal import epsilon_for, log_signal
+
+_ALL_THE_SAME = "the guarantee holds all the same, but accuracy may be poor."
 
 
 def range_of(card: Mapping[str, Any]) -> dict[str, list[float]] | None:
@@ -19,16 +26,20 @@ def range_of(card: Mapping[str, Any]) -> dict[str, list[float]] | None:
     return {**trained, "num_classes": [int(num_classes)] * 2}
 
 
-def range_warnings(trained: Mapping[str, Sequence[float]] | None, setup: Setup, num_features: int) -> list[str]:
+def range_warnings(
+    trained: Mapping[str, Sequence[float]] | None, setup: Setup, num_features: int, budget: Budget
+) -> list[str]:
     """Sentences where a protector is used outside the range it was made for; none without one.
 
     >>> from l2p.models import Logistic
     >>> from l2p.privacy.filter import Filter
-    >>> from l2p.privacy.budget import Budget
     >>> budget = Budget(1.0, 1e-5)
     >>> setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).price_list(), 1000)
-    >>> range_warnings({"num_features": [8, 104]}, setup, 20)
+    >>> range_warnings({"num_features": [8, 104]}, setup, 20, budget)
     []
+    >>> print(*range_warnings({"log_signal": [0.7, 5.2]}, setup, 20, budget))
+    Epsilon 1 on 1,000 rows is above what the protector was made for: at most epsilon 0.651 on so many rows, or 676 rows \
+at this epsilon; the guarantee holds all the same, but accuracy may be poor.
     """
     here = {
         "log_signal": float(setup.log_signal),
@@ -36,9 +47,46 @@ def range_warnings(trained: Mapping[str, Sequence[float]] | None, setup: Setup, 
         "num_classes": len(setup.model.labels),
         "sampling_rate": setup.price_list.sampler.rate(),
     }
+    outside = {name: ends for name, ends in (trained or {}).items() if name in here and not _within(here[name], ends)}
+    said = {
+        "num_features": f"The table has {num_features} features",
+        "num_classes": f"There are {len(setup.model.labels)} classes",
+        "sampling_rate": f"Batches hold {here['sampling_rate']:.4g} of the rows",
+    }
     return [
-        f"This run's {name} is {here[name]:.4g}, outside [{low:g}, {high:g}] that the protector was made for; the "
-        "guarantee holds all the same, but accuracy may be poor."
-        for name, (low, high) in (trained or {}).items()
-        if name in here and not low <= here[name] <= high
+        signal_warning(here[name], ends, setup.price_list.name, budget, round(float(setup.num_rows)))
+        if name == "log_signal"
+        else f"{said[name]}, and the protector was made for {interval(ends)}; {_ALL_THE_SAME}"
+        for name, ends in outside.items()
     ]
+
+
+def signal_warning(here: float, ends: Sequence[float], accountant: str, budget: Budget, rows: int) -> str:
+    """The sentence on a budget and a number of rows whose log_signal, `here`, is outside `ends`."""
+    if find(accountant).mu(budget) is None:
+        accountant = "gdp"  # how mu grows with epsilon, for one that certifies whole schedules
+    above = here > ends[1]
+    shift = (ends[1] if above else ends[0]) - here
+    wanted = rows * math.exp(shift)
+    at_rows = f"{math.floor(wanted) if above else math.ceil(wanted):,} rows at this epsilon"
+    epsilon = epsilon_for(log_signal(accountant, budget, rows) + shift, accountant, budget, rows)
+    at_epsilon = "" if epsilon is None else f"epsilon {rounded(epsilon, up=not above)} on so many rows, or "
+    side, limit = ("above", "at most") if above else ("below", "at least")
+    return (
+        f"Epsilon {budget.epsilon:g} on {rows:,} rows is {side} what the protector was made for: {limit} {at_epsilon}"
+        f"{at_rows}; {_ALL_THE_SAME}"
+    )
+
+
+def interval(ends: Sequence[float]) -> str:
+    """A range in words.
+
+    >>> interval([4, 1000]), interval([10, 10])
+    ('4 to 1,000', '10')
+    """
+    low, high = (f"{end:,.10g}" for end in ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def _within(value: float, ends: Sequence[float]) -> bool:
+    return ends[0] <= value <= ends[1]

@@ -43,7 +43,7 @@ def set_up(
     filter = filter_for(resolved, budget, model, num_features, num_rows, public, kind)
     filter.sampler.check(budget.adjacency, num_rows)
     setup = Setup.create(model, budget.adjacency, filter.price_list(), num_rows, kind)
-    warnings = range_warnings(resolved.range, setup, num_features)
+    warnings = range_warnings(resolved.range, setup, num_features, budget)
     level = resolved.control is not None and resolved.control.is_level(float(setup.log_signal))
     control = stand_in(resolved) if warnings or level else None
     if control is None:

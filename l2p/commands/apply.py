@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from l2p.checkpoints.method_name import MethodName
+from l2p.commands.warn import warn
 from l2p.errors import InputError, withheld
 from l2p.privacy.accountants import run_names
 
@@ -24,10 +25,6 @@ else:
 class Apply:
     """Train on a private table within a budget, and write the model with its privacy card."""
 
-    protector: str
-    """Name of a method or checkpoint (see `l2p protectors`), or a checkpoint's file; `minibatch@0.02` for another
-    sampling rate than its own; METHOD:private to choose the method's settings on the private rows, within the budget,
-    as the best of 10 runs on average."""
     data: Path
     """The private table, .csv or .parquet."""
     target: str
@@ -41,6 +38,11 @@ class Apply:
     """Privacy budget, a probability below 1 / number of rows."""
     out: Path
     """Folder to write to; must be empty or new."""
+    protector: str | None = None
+    """What trains; default what `l2p plan` recommends for the model. A name that `l2p protectors` lists, a checkpoint's
+    file, or mypackage:MyProtector for one of your own. `minibatch@0.02` draws batches at another rate than its own;
+    METHOD:private chooses the method's settings on the private rows, within the budget, as the best of 10 runs on
+    average."""
     classes: tuple[float, ...] | None = None
     """Labels of class 0, 1, 2 and so on; default 0 and 1, or -1 and 1. Sets how many classes model softmax has; with
     two classes, model square is a classifier."""
@@ -62,13 +64,17 @@ class Apply:
     Their number is never shown, so a typo in --classes may train on no rows at all."""
     model: str = "logistic"
     """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic."""
+    dry_run: bool = False
+    """Check all that is public and print what the run would spend; reads no cell of the table, and spends nothing."""
 
     def run(self) -> int:
         """Check all that is public, then read the table, train, and write."""
-        _claim(self.out)
+        _claim(self.out, self.dry_run)
         import jax  # imported late, so that the check above answers at once
 
         from l2p import api, private_run
+        from l2p.checkpoints.defaults import default_protector
+        from l2p.commands.dry_run import print_plan
         from l2p.compare import private_choice
         from l2p.data import prepare, read_bounds, read_table
         from l2p.data.preparation import Kind, check_classes
@@ -82,15 +88,20 @@ class Apply:
         kind = cast(Kind, model.kind(self.classes))
         check_classes(self.classes, kind)
         check, train = private_run.check, api.private_train
-        if MethodName.parse(self.protector).private:
+        protector = MethodName.parse(self.protector or default_protector(str(model), kind))
+        if protector.private:
             check, train = private_choice.released, private_choice.release
             private_choice.check_kind(kind)
-        check(self.protector, budget, str(model), self.accountant)
+        resolved = check(str(protector), budget, str(model), self.accountant, self.rows if self.dry_run else None)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(
                 f"seed is {self.seed}, but a JAX key is made from 32 bits; choose a seed from 0 to 2^32 - 1."
             )
         key = None if self.seed is None else jax.random.key(self.seed)
+        if self.dry_run:
+            features = len([column for column in bounds if column != self.target])
+            warn(print_plan(resolved, budget, model, kind, features, self.rows, self.ledger, protector.private))
+            return 0
 
         declared = {self.target, *bounds}
         table = read_table(self.data, declared)
@@ -104,7 +115,7 @@ class Apply:
                 raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
         result = train(
             rows,
-            self.protector,
+            str(protector),
             budget,
             model=str(model),
             key=key,
@@ -116,13 +127,16 @@ class Apply:
         out = _save(result, self.out, columns, bounds, self.classes, self.target)
         if test is not None:
             (out / "metrics.json").write_text(json.dumps(_score(result, test, kind), indent=1) + "\n", encoding="utf-8")
+        warn(result.card.warnings)
         print(result.card.to_text())
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
 
 
-def _claim(folder: Path) -> None:
+def _claim(folder: Path, only_look: bool = False) -> None:
     """Make sure that the output folder is empty and can be written, before anything is spent."""
+    if only_look and not folder.exists():
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
         occupied = any(folder.iterdir())

@@ -8,6 +8,7 @@ import tyro
 
 from l2p.errors import InputError
 from l2p.privacy.accountants import ledger_amounts
+from l2p.rounded import rounded
 
 if TYPE_CHECKING:
     from l2p.privacy.book import Book, Cost, Entry
@@ -33,7 +34,8 @@ class Create:
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """Which tables are neighbours; the same for every run."""
     unit: Unit = "gdp"
-    """What the ledger adds up: mu^2, rho or a Renyi divergence of every query, or (epsilon, delta) of every run."""
+    """What the ledger adds up, by the accountant of its unit: gdp (mu^2 of every query) is the tightest for full-batch
+    runs; rdp also counts batches and selections; basic adds the (epsilon, delta) of whole runs, of any kind."""
 
     def run(self) -> int:
         """Write it."""
@@ -44,13 +46,14 @@ class Create:
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         book = Book.create(self.file, self.name, budget, self.unit, limit_of(self.unit, budget))
-        print(f"written to {book.path}: {book.name} has {book.budget} for all runs together, in {book.unit}")
+        print(f"written to {book.path}: {book.name} has epsilon {book.budget.epsilon:g} at delta {book.budget.delta:g}")
+        print(f"for all runs together ({book.budget.adjacency} neighbours); give it to each with --ledger")
         return 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Show:
-    """Show what was spent, what unfinished runs have reserved, and what is left."""
+    """Show the largest epsilon that still fits, what was spent, and every run."""
 
     file: tyro.conf.Positional[Path]
     """A ledger."""
@@ -59,7 +62,7 @@ class Show:
 
     def run(self) -> int:
         """Print it."""
-        from l2p.privacy.book import AMOUNTS, Book, Cost
+        from l2p.privacy.book import AMOUNTS, Book
 
         book = Book.open(self.file)
         entries = book.entries()
@@ -69,26 +72,14 @@ class Show:
 
             print(json.dumps(shown, indent=1, allow_nan=False))
             return 0
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Column, Table
-
-        print(f"data set   {book.name}, since {book.created}")
-        print(f"target     {book.budget}")
-        print(f"unit       {book.unit}: {AMOUNTS[book.unit]}")
-        print(f"limit      {_amount(book.limit)}")
-        print(f"spent      {_amount(Cost(**shown['spent']))}")
-        print(f"reserved   {_amount(Cost(**shown['reserved']))} of it, by unfinished runs")
-        print(f"left       {_amount(Cost(**shown['left']))}")
-        whole = (Column(name, no_wrap=True) for name in ("id", "state"))  # people copy ids
-        rest = (Column(name, overflow="fold") for name in ("counts as", "reserved", "run", "process", "since"))
-        table = Table(*whole, *rest, box=None)
-        for run in entries:
-            what = f"{run.what} (released: {run.reason})" if run.reason else run.what
-            process = f"{run.process} on {run.host}"
-            row = run.id, run.state, _amount(run.counted), _amount(run.reserved), what, process, run.changed
-            table.add_row(*map(escape, row))
-        Console().print(table)
+        epsilon, delta = shown["in_epsilon"], f"{book.budget.delta:g}"
+        held = f", {epsilon['reserved']} of it by unfinished runs" if shown["reserved"]["amount"] else ""
+        print(f"{book.name}: epsilon {book.budget.epsilon:g} at delta {delta} for all runs ({book.budget.adjacency})")
+        print(f"left   epsilon {epsilon['left']}: the largest that fits in one more run at delta {delta}")
+        print(f"spent  epsilon {epsilon['spent']}{held}")
+        print(f"       what adds up is {AMOUNTS[book.unit]}: {_amount(book.spent())} of {_amount(book.limit)}")
+        if entries:
+            _print_runs(book, entries)
         return 0
 
 
@@ -116,7 +107,7 @@ class Release:
 
         book = Book.open(self.file)
         book.release(self.id, self.reason)
-        print(f"released {self.id}: {book.name} has {_amount(book.left())} left, in {book.unit}")
+        print(f"released {self.id}: {book.name} has {book.in_epsilon(book.left(), up=False)} left")
         return 0
 
 
@@ -140,6 +131,21 @@ class Ledger:
         return self.action.run()
 
 
+def _print_runs(book: "Book", entries: "list[Entry]") -> None:
+    """One line per run."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Column, Table
+
+    table = Table(*(Column(name, no_wrap=True) for name in ("id", "state", "epsilon", "changed")), box=None)
+    table.add_column("run", no_wrap=True, overflow="ellipsis")
+    for run in entries:
+        what = f"{run.what} (released: {run.reason})" if run.reason else run.what
+        changed = run.changed[:16].replace("T", " ")
+        table.add_row(*map(escape, (run.id, run.state, rounded(book.epsilon(run.counted), up=True), changed, what)))
+    Console().print(table)
+
+
 def _facts(book: "Book", entries: "list[Entry]") -> dict[str, Any]:
     from l2p.privacy.book import total
 
@@ -151,7 +157,9 @@ def _facts(book: "Book", entries: "list[Entry]") -> dict[str, Any]:
         for entry in entries
     ]
     terms = {"name": book.name, **dataclasses.asdict(book.budget), "unit": book.unit, "created": book.created}
-    return terms | {name: cost._asdict() for name, cost in costs.items()} | {"runs": runs}
+    in_epsilon = {name: float(rounded(book.epsilon(cost), up=name != "left")) for name, cost in costs.items()}
+    amounts = {name: cost._asdict() for name, cost in costs.items()}
+    return terms | {"in_epsilon": in_epsilon} | amounts | {"runs": runs}
 
 
 def _amount(cost: "Cost") -> str:

@@ -112,7 +112,7 @@ class Method:
     def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> Ready:
         choice = private_choice.Choice.make(protector, self.accountant, budget, model, train_size(rows))
         setup, _ = choice.setups
-        note = " ".join([choice.note, *range_warnings(self.range, setup, rows.x.shape[1])])
+        note = " ".join([choice.note, *range_warnings(self.range, setup, rows.x.shape[1], budget)])
         return Ready(protector, setup, choice.training, note, choice)
 
 

@@ -6,6 +6,7 @@ between: a finished run counts what its answered queries cost, adaptive or not.
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -13,14 +14,17 @@ import numpy as np
 
 from l2p.errors import InputError
 from l2p.privacy.accountants import find
-from l2p.privacy.book import AMOUNTS, Book, Cost, new_id
+from l2p.privacy.book import AMOUNTS, Book, Cost, NotEnough, new_id
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
 from l2p.privacy.selection import Repetitions
+from l2p.rounded import rounded
 
 # Of the conversion between two units.
 _UP = 1 + 1e-12
+# Of what a run asks for: with less there is nothing to be had of it.
+_SMALLEST = 1e-6
 # Between two ways to add up one trace.
 _ROUNDING = 1 + 1e-9
 
@@ -47,7 +51,7 @@ def held(book: Book) -> Iterator[str]:
     ...             raise KeyboardInterrupt
     ...     except KeyboardInterrupt as interrupt:
     ...         print(interrupt.__notes__[0].partition(":")[0])  # doctest: +ELLIPSIS
-    The reservation of epsilon 0.5 and delta 1e-07 for this run (...) stays in the ledger of ward and counts as spent
+    The reservation of epsilon 0.5 at delta 1e-07 for this run (...) stays in the ledger of ward and counts as spent
     """
     id = new_id()
     try:
@@ -60,7 +64,7 @@ def held(book: Book) -> Iterator[str]:
 
 def _notes(book: Book, id: str) -> list[str]:
     try:
-        costs = [book.say(entry.reserved) for entry in book.entries() if (entry.id, entry.state) == (id, "reserved")]
+        costs = [book.in_epsilon(entry.reserved) for entry in book.entries() if (entry.id, entry.state) == (id, "reserved")]
     except InputError as error:
         return [f"Whether the reservation {id} of this run stays in the ledger of {book.name} cannot be told: {error}"]
     return [
@@ -97,9 +101,11 @@ class Reservation:
         Raises:
           InputError: the ledger counts other neighbours, cannot price this run, or has too little left.
         """
-        _check_adjacency(book, filter.budget)
-        before, cost = book.spent(), most_cost(book, filter, mechanisms)
-        return cls(book, book.reserve(cost, what, id), filter, cost, before)
+        before, cost = book.spent(), cost_of(book, filter, mechanisms)
+        try:
+            return cls(book, book.reserve(cost, what, id), filter, cost, before)
+        except NotEnough as error:
+            raise InputError(not_enough(book, filter, mechanisms, error.left)) from None
 
     def settle(self, answered: Sequence[Answered], epsilon: float, adaptive: bool) -> tuple[dict[str, Any], list[str]]:
         """Count a finished run, and say so: the card's `composition`, and warnings.
@@ -143,6 +149,12 @@ def count(book: Book, id: str, counted: Cost, reserved: Cost, spent_before: Cost
     return composition, warnings
 
 
+def cost_of(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
+    """What a run has to reserve; `InputError` if the ledger counts other neighbours or cannot price it."""
+    _check_adjacency(book, filter.budget)
+    return most_cost(book, filter, mechanisms)
+
+
 def most_cost(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
     """The most that a run can cost in the ledger's unit while its own filter holds."""
     if not find(book.unit).composes:
@@ -168,6 +180,37 @@ def most_cost(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
         )
     ratios = [pricer.prices(name, np.ones(()), False) / filter.coefficients[name] for name in mechanisms]
     return Cost(float(max(ratios)) * filter.limit * _UP)
+
+
+def largest_epsilon(book: Book, filter: Filter, mechanisms: Iterable[str], left: Cost) -> float:
+    """The largest epsilon, to within a ten-thousandth, at which a run fits into what is `left`; 0 if none does.
+
+    Below what `filter` is planned for, and all else as there.
+    """
+    mechanisms = tuple(mechanisms)
+
+    def fits(epsilon: float) -> bool:
+        smaller = dataclasses.replace(filter, budget=dataclasses.replace(filter.budget, epsilon=epsilon))
+        cost = most_cost(book, smaller, mechanisms)
+        return cost.amount <= left.amount and cost.delta <= left.delta
+
+    low, high = filter.budget.epsilon * _SMALLEST, filter.budget.epsilon
+    if not fits(low):
+        return 0.0
+    while high > low * (1 + 1e-4):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def not_enough(book: Book, filter: Filter, mechanisms: Iterable[str], left: Cost) -> str:
+    """The sentence on a run that does not fit into what is `left`, with the largest epsilon that does."""
+    asked, largest = filter.budget, largest_epsilon(book, filter, mechanisms, left)
+    fits = f"the largest epsilon that fits is {rounded(largest, up=False)}" if largest else "no run like it fits"
+    return (
+        f"{book.name} has {book.in_epsilon(left, up=False)} left and this run asks for epsilon {asked.epsilon:g} at "
+        f"delta {asked.delta:g}, so it must not start; {fits}, and l2p ledger show {book.path} lists the other runs."
+    )
 
 
 def cost_of_best(book: Book, budget: Budget, law: Repetitions, rho: float) -> Cost:

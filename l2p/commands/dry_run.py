@@ -1,0 +1,84 @@
+"""`l2p apply --dry-run`: what a run would be and spend, from public facts alone."""
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from l2p.errors import InputError
+
+if TYPE_CHECKING:
+    from l2p.checkpoints.lookup import Resolved
+    from l2p.models import Model
+    from l2p.privacy.budget import Budget
+
+_WIDTH, _LABEL = 80, 11
+
+
+def print_plan(
+    resolved: "Resolved",
+    budget: "Budget",
+    model: "Model",
+    kind: str,
+    num_features: int,
+    num_rows: int | None,
+    ledger: Path | None,
+    chooses: bool,
+) -> list[str]:
+    """Print what a run would be and spend; returns its warnings. Neither the table nor the ledger is changed.
+
+    Args:
+      resolved: the protector, checked.
+      num_features: d, as bounds or a schema declare them.
+      num_rows: N, if it was declared; without it nothing is said of delta and of the protector's range.
+      chooses: whether it is METHOD:private, several runs for one budget.
+
+    Raises:
+      InputError: what the run itself would raise before it reads a row.
+    """
+    warnings, asked = budget.warnings(), resolved
+    if num_rows is not None:
+        budget.check_rows(num_rows)
+        if not chooses:
+            from l2p.checkpoints.set_up import set_up
+
+            resolved, _, _, more = set_up(resolved, budget, model, num_features, num_rows, kind=kind)
+            warnings += more
+    steps = f"in at most {resolved.protector.num_steps} steps" + (" of each of several runs" if chooses else "")
+    instead = "" if resolved.name == asked.name else f" in place of {asked.name}"
+    print("Dry run: no cell of the table was read, and nothing was spent.")
+    _say("protector", f"{resolved.name}{instead}, for {model}, accountant {resolved.accountant}")
+    _say("spends", f"epsilon {budget.epsilon:g} at delta {budget.delta:g} ({budget.adjacency}) at most, {steps}")
+    if ledger is not None:
+        _say("ledger", _ledger(ledger, resolved, budget, chooses))
+    rows = f"{num_rows:,} rows" if num_rows is not None else "rows unknown: pass --rows to check delta and the range"
+    _say("checked", f"options, bounds, {num_features} features, {rows}; the table itself is checked by the run")
+    return warnings
+
+
+def _ledger(path: Path, resolved: "Resolved", budget: "Budget", chooses: bool) -> str:
+    """What would be left; `InputError` if the run does not fit."""
+    from l2p.privacy.book import Book, Cost, total
+    from l2p.privacy.reservation import cost_of, not_enough
+
+    book = Book.open(path)
+    left = book.left()
+    if chooses:
+        from l2p.compare.private_choice import cost_in
+
+        cost = cost_in(book, budget)
+    else:
+        cost = cost_of(book, resolved.filter(budget), resolved.protector.mechanisms)
+    if max(total([cost], minus=left)) > 0:
+        said = f"{book.name} has {book.in_epsilon(left, up=False)} left and this run asks for {book.in_epsilon(cost)}"
+        raise InputError(
+            f"{said}, so it must not start; ask for less."
+            if chooses
+            else not_enough(book, resolved.filter(budget), resolved.protector.mechanisms, left)
+        )
+    after = Cost(*(max(0.0, -number) for number in total([cost], minus=left)))
+    return f"{book.name} has {book.in_epsilon(left, up=False)} left, and would have {book.in_epsilon(after, up=False)}"
+
+
+def _say(label: str, text: str) -> None:
+    indent = " " * _LABEL
+    print(textwrap.fill(f"{label:<{_LABEL}}{text}", _WIDTH, subsequent_indent=indent, break_on_hyphens=False))
