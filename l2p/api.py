@@ -64,7 +64,9 @@ def private_train(
     True
     """
     if budget is None:
-        raise InputError("private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6).")
+        raise InputError(
+            "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
+        )
     planned = plan_run(
         data,
         protector,
@@ -110,5 +112,7 @@ def open_ledger(ledger: Book | str | Path, num_rows: int, key: jax.Array | None)
 
 def _reserve(book: Book, planned: PlannedRun, id: str) -> Reservation:
     asked = planned.filter.budget
-    what = f"{planned.resolved.name}, epsilon {asked.epsilon:g}, delta {asked.delta:g}, accountant {planned.filter.name}"
+    what = (
+        f"{planned.resolved.name}, epsilon {asked.epsilon:g}, delta {asked.delta:g}, accountant {planned.filter.name}"
+    )
     return Reservation.make(book, planned.filter, planned.resolved.protector.mechanisms, what, id)

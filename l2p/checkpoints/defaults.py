@@ -36,11 +36,22 @@ def default_protector(model: str, kind: str | None = None) -> str:
     return _DEFAULTS[plain, kinds[0] if kind is None else kind]
 
 
+def models_of(name: str) -> list[str]:
+    """Models whose default it is.
+
+    >>> models_of("noisygd")
+    ['hinge', 'quadratic']
+    """
+    return [model for (model, _), default in _DEFAULTS.items() if default == name]
+
+
 def what_to_use(model: str) -> str:
     """The end of a sentence on a protector that does not fit: which one trains this model.
 
-    >>> what_to_use("svm"), what_to_use("square")
-    ('for svm use universal-svm-synthetic', 'for square use regression (numbers) or universal-square-synthetic (two classes)')
+    >>> what_to_use("svm")
+    'for svm use universal-svm-synthetic'
+    >>> what_to_use("square")
+    'for square use regression (numbers) or universal-square-synthetic (two classes)'
     """
     plain = plain_name(model)
     found = {kind: name for (one, kind), name in _DEFAULTS.items() if one == plain}

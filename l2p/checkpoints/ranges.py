@@ -11,6 +11,11 @@ from l2p.rounded import rounded
 from l2p.signal import epsilon_for, log_signal
 
 _ALL_THE_SAME = "the guarantee holds all the same, but accuracy may be poor."
+_SAID = {
+    "num_features": "{:,} features are",
+    "num_classes": "{} classes are",
+    "sampling_rate": "Batches of {:.4g} of the rows are",
+}
 
 
 def range_of(card: Mapping[str, Any]) -> dict[str, list[float]] | None:
@@ -37,9 +42,6 @@ def range_warnings(
     >>> setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).price_list(), 1000)
     >>> range_warnings({"num_features": [8, 104]}, setup, 20, budget)
     []
-    >>> print(*range_warnings({"log_signal": [0.7, 5.2]}, setup, 20, budget))
-    Epsilon 1 on 1,000 rows is above what the protector was made for: at most epsilon 0.651 on so many rows, or 676 rows \
-at this epsilon; the guarantee holds all the same, but accuracy may be poor.
     """
     here = {
         "log_signal": float(setup.log_signal),
@@ -47,21 +49,32 @@ at this epsilon; the guarantee holds all the same, but accuracy may be poor.
         "num_classes": len(setup.model.labels),
         "sampling_rate": setup.price_list.sampler.rate(),
     }
-    outside = {name: ends for name, ends in (trained or {}).items() if name in here and not _within(here[name], ends)}
-    said = {
-        "num_features": f"The table has {num_features} features",
-        "num_classes": f"There are {len(setup.model.labels)} classes",
-        "sampling_rate": f"Batches hold {here['sampling_rate']:.4g} of the rows",
-    }
-    return [
-        signal_warning(here[name], ends, setup.price_list.name, budget, round(float(setup.num_rows)))
-        if name == "log_signal"
-        else f"{said[name]}, and the protector was made for {interval(ends)}; {_ALL_THE_SAME}"
-        for name, ends in outside.items()
-    ]
+    return outside(trained or {}, here, setup.price_list.name, budget, round(float(setup.num_rows)))
 
 
-def signal_warning(here: float, ends: Sequence[float], accountant: str, budget: Budget, rows: int) -> str:
+def outside(
+    trained: Mapping[str, Sequence[float]], here: Mapping[str, float], accountant: str, budget: Budget, rows: int
+) -> list[str]:
+    """A sentence for each number of `here` that is outside the interval it has in `trained`.
+
+    >>> budget = Budget(1.0, 1e-5)
+    >>> (said,) = outside({"log_signal": [0.7, 5.2]}, {"log_signal": 5.6}, "gdp", budget, 1000)
+    >>> said.partition(";")[0]
+    'Epsilon 1 on 1,000 rows is above the protector's range: at most epsilon 0.695 on so many rows, or 670 rows at this epsilon'
+    """
+    said = []
+    for name, ends in trained.items():
+        if name not in here or ends[0] <= here[name] <= ends[1]:
+            continue
+        if name == "log_signal":
+            said.append(_of_signal(here[name], ends, accountant, budget, rows))
+        else:
+            what = _SAID[name].format(here[name])
+            said.append(f"{what} outside the protector's range, {interval(ends)}; {_ALL_THE_SAME}")
+    return said
+
+
+def _of_signal(here: float, ends: Sequence[float], accountant: str, budget: Budget, rows: int) -> str:
     """The sentence on a budget and a number of rows whose log_signal, `here`, is outside `ends`."""
     if find(accountant).mu(budget) is None:
         accountant = "gdp"  # how mu grows with epsilon, for one that certifies whole schedules
@@ -73,7 +86,7 @@ def signal_warning(here: float, ends: Sequence[float], accountant: str, budget: 
     at_epsilon = "" if epsilon is None else f"epsilon {rounded(epsilon, up=not above)} on so many rows, or "
     side, limit = ("above", "at most") if above else ("below", "at least")
     return (
-        f"Epsilon {budget.epsilon:g} on {rows:,} rows is {side} what the protector was made for: {limit} {at_epsilon}"
+        f"Epsilon {budget.epsilon:g} on {rows:,} rows is {side} the protector's range: {limit} {at_epsilon}"
         f"{at_rows}; {_ALL_THE_SAME}"
     )
 
@@ -86,7 +99,3 @@ def interval(ends: Sequence[float]) -> str:
     """
     low, high = (f"{end:,.10g}" for end in ends)
     return low if low == high else f"{low} to {high}"
-
-
-def _within(value: float, ends: Sequence[float]) -> bool:
-    return ends[0] <= value <= ends[1]

@@ -1,6 +1,7 @@
 """`l2p ledger`: what all runs on one data set have spent together."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -75,7 +76,7 @@ class Show:
         epsilon, delta = shown["in_epsilon"], f"{book.budget.delta:g}"
         held = f", {epsilon['reserved']} of it by unfinished runs" if shown["reserved"]["amount"] else ""
         print(f"{book.name}: epsilon {book.budget.epsilon:g} at delta {delta} for all runs ({book.budget.adjacency})")
-        print(f"left   epsilon {epsilon['left']}: the largest that fits in one more run at delta {delta}")
+        print(f"left   {book.in_epsilon(book.left(), up=False)}: the largest that fits in one more run")
         print(f"spent  epsilon {epsilon['spent']}{held}")
         print(f"       what adds up is {AMOUNTS[book.unit]}: {_amount(book.spent())} of {_amount(book.limit)}")
         if entries:
@@ -132,18 +133,14 @@ class Ledger:
 
 
 def _print_runs(book: "Book", entries: "list[Entry]") -> None:
-    """One line per run."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Column, Table
-
-    table = Table(*(Column(name, no_wrap=True) for name in ("id", "state", "epsilon", "changed")), box=None)
-    table.add_column("run", no_wrap=True, overflow="ellipsis")
+    """One line per run, cut off where the terminal ends; --json has all of it."""
+    width = shutil.get_terminal_size().columns
+    print(f"\n{'id':<14}{'state':<10}{'epsilon':<10}{'changed (UTC)':<18}run")
     for run in entries:
         what = f"{run.what} (released: {run.reason})" if run.reason else run.what
         changed = run.changed[:16].replace("T", " ")
-        table.add_row(*map(escape, (run.id, run.state, rounded(book.epsilon(run.counted), up=True), changed, what)))
-    Console().print(table)
+        line = f"{run.id:<14}{run.state:<10}{rounded(book.epsilon(run.counted), up=True):<10}{changed:<18}{what}"
+        print(line if len(line) <= width else f"{line[: width - 3]}...")
 
 
 def _facts(book: "Book", entries: "list[Entry]") -> dict[str, Any]:

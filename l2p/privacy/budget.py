@@ -85,8 +85,8 @@ class Budget:
         if self.epsilon <= LARGE_EPSILON:
             return []
         return [
-            f"Epsilon {self.epsilon:g} is above {LARGE_EPSILON:g}, which protects a row very little: a result may change "
-            f"the odds of a guess about it by a factor of e^{self.epsilon:g}; choose 1 or less where you can."
+            f"Epsilon {self.epsilon:g} is above {LARGE_EPSILON:g}, which protects a row very little: the odds of a "
+            f"guess about it may change by a factor of e^{self.epsilon:g}; choose 1 or less where you can."
         ]
 
     def __str__(self) -> str:

@@ -64,7 +64,9 @@ def held(book: Book) -> Iterator[str]:
 
 def _notes(book: Book, id: str) -> list[str]:
     try:
-        costs = [book.in_epsilon(entry.reserved) for entry in book.entries() if (entry.id, entry.state) == (id, "reserved")]
+        costs = [
+            book.in_epsilon(entry.reserved) for entry in book.entries() if (entry.id, entry.state) == (id, "reserved")
+        ]
     except InputError as error:
         return [f"Whether the reservation {id} of this run stays in the ledger of {book.name} cannot be told: {error}"]
     return [
