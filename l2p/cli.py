@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import tyro
 
@@ -32,16 +32,34 @@ from l2p.errors import InputError, NoResult, RowsError
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Train on packaged data, offline and in seconds, and write a report."""
+    """See what the learned protector gains on packaged data: offline, in about a minute."""
 
     out: Path | None = None
-    """Folder for the report."""
+    """Folder for figure, results and a released model with its card; default l2p-demo."""
+
+    def kept(self) -> str:
+        """What an interrupted demo leaves behind."""
+        return "A demo keeps nothing to go on from; l2p demo begins anew."
 
     def run(self) -> int:
         """Run it."""
         from l2p.commands.demo import main
 
         main(self.out)
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Completion:
+    """Print a script that completes l2p's commands and options in your shell."""
+
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "tcsh"]]
+    """Your shell; for bash, put the output of `l2p completion bash` into
+    ~/.local/share/bash-completion/completions/l2p."""
+
+    def run(self) -> int:
+        """Print it."""
+        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="l2p", args=["--tyro-print-completion", self.shell])
         return 0
 
 
@@ -60,12 +78,18 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "leaderboard": Leaderboard,
     "demo": Demo,
     "meta-train": MetaTrain,
+    "completion": Completion,
 }
 
 
 def run_process() -> NoReturn:
     """The process `l2p`: `main`, and its exit code."""
-    code = main()
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
     if code in _INTERRUPTED:
         # JAX may still compute in threads of its own, which Python's usual end of a process crashes.
         sys.stdout.flush()
@@ -85,28 +109,34 @@ def main(args: Sequence[str] | None = None) -> int:
     if list(args) == ["--version"]:
         print(f"l2p {__version__}")
         return 0
-    errors = io.StringIO()
-    try:
-        args = with_config(args)
-        with contextlib.redirect_stderr(errors):
-            command = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="l2p", description=DESCRIPTION, args=args)
-    except SystemExit as stop:
-        if stop.code:
-            print(_sentence(errors.getvalue()), file=sys.stderr)
-        return int(stop.code or 0)
-    except InputError as error:
-        return _refused(error)
+    command = None
     try:
         with _terminated_like_interrupted():
-            return command.run()
+            command = _parsed(args)
+            return command if isinstance(command, int) else command.run()
     except InputError as error:
         return _refused(error)
     except KeyboardInterrupt as interrupt:
-        print("Interrupted.", *_notes(interrupt), file=sys.stderr)
+        kept = command.kept() if hasattr(command, "kept") else "Nothing was changed."
+        print("Interrupted.", *(_notes(interrupt) or [kept]), file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(interrupt, _Terminated) else signal.SIGINT)
     except (NoResult, RowsError) as error:
         print(error, *_notes(error), file=sys.stderr)
         return 1
+
+
+def _parsed(args: Sequence[str]) -> Any:
+    """The command of a command line, or the exit code where there is nothing more to do."""
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.extras.subcommand_cli_from_dict(
+                COMMANDS, prog="l2p", description=DESCRIPTION, args=with_config(args)
+            )
+    except SystemExit as stop:
+        if stop.code:
+            print(_sentence(errors.getvalue()), file=sys.stderr)
+        return int(stop.code or 0)
 
 
 def _refused(error: InputError) -> int:

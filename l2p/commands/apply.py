@@ -67,6 +67,10 @@ class Apply:
     dry_run: bool = False
     """Check all that is public and print what the run would spend; reads no cell of the table, and spends nothing."""
 
+    def kept(self) -> str:
+        """What an interrupted run without a ledger leaves behind."""
+        return f"Nothing was written to {self.out}; no ledger counts what its queries may have spent."
+
     def run(self) -> int:
         """Check all that is public, then read the table, train, and write."""
         _claim(self.out, self.dry_run)
