@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import io
 import os
-import re
 import signal
 import sys
 import threading
@@ -27,6 +26,7 @@ from l2p.commands.ledger import Ledger
 from l2p.commands.meta_train import MetaTrain
 from l2p.commands.plan import Plan
 from l2p.commands.protectors import Protectors
+from l2p.commands.usage import sentence
 from l2p.errors import InputError, NoResult, RowsError
 
 
@@ -54,8 +54,7 @@ class Completion:
     """Print a script that completes l2p's commands and options in your shell."""
 
     shell: tyro.conf.Positional[Literal["bash", "zsh", "tcsh"]]
-    """Your shell; for bash, put the output of `l2p completion bash` into
-    ~/.local/share/bash-completion/completions/l2p."""
+    """Your shell; for bash, save the output as ~/.local/share/bash-completion/completions/l2p."""
 
     def run(self) -> int:
         """Print it."""
@@ -63,10 +62,12 @@ class Completion:
         return 0
 
 
-DESCRIPTION = """Learned private optimizers: meta-trained on public tasks, run on private data within a budget.
+DESCRIPTION = """Learned private optimizers: meta-trained on public tasks, run on private
+data within a budget.
 
-Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent; 130 and 143 interrupted by Ctrl-C or SIGTERM;
-1 anything else. `l2p --version` prints the version."""
+Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent;
+130 and 143 interrupted by Ctrl-C or SIGTERM; 1 anything else.
+`l2p --version` prints the version."""
 _INTERRUPTED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 COMMANDS: dict[str, Callable[..., Any]] = {
     "apply": Apply,
@@ -135,7 +136,7 @@ def _parsed(args: Sequence[str]) -> Any:
             )
     except SystemExit as stop:
         if stop.code:
-            print(_sentence(errors.getvalue()), file=sys.stderr)
+            print(sentence(errors.getvalue(), args, COMMANDS), file=sys.stderr)
         return int(stop.code or 0)
 
 
@@ -168,21 +169,3 @@ def _terminated_like_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-
-
-def _sentence(box: str) -> str:
-    """What tyro says in a framed box, as one sentence: its title and first paragraph, without help texts, what it did
-    not know, and where there is help."""
-    title, *body = (line[1:-1] for line in box.splitlines() if line)
-    title = title.strip("─- ")  # a terminal without box characters gets ASCII
-    paragraphs = [[]]
-    for line in body:
-        if not line.strip("─- "):
-            paragraphs.append([])
-        elif not line.startswith(" " * 8):
-            paragraphs[-1].append(line.strip())
-    first, *others = (" ".join(paragraph) for paragraph in paragraphs if paragraph)
-    said = first if first.startswith(title) else f"{title}: {first}"
-    unknown = [other for other in others if other.startswith("Unrecognized options")]
-    help = re.search(r"l2p( [a-z-]+)? --help", " ".join(others))
-    return "; ".join([said, *unknown, f"see {help[0] if help else 'l2p --help'}."])

@@ -24,7 +24,8 @@ class Create:
     """Declare a data set and what all runs on it may spend together."""
 
     file: tyro.conf.Positional[Path]
-    """The ledger to write; must be new. Keep it where every run finds it and only those who run l2p may write.
+    """The ledger to write; must be new.
+    Keep it where every run finds it, and where only those who run l2p may write.
     Never restore an older copy: it does not count what was spent since, and nothing can detect that."""
     name: str
     """A name for the data set."""
@@ -35,8 +36,8 @@ class Create:
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """Which tables are neighbours; the same for every run."""
     unit: Unit = "gdp"
-    """What the ledger adds up, by the accountant of its unit: gdp (mu^2 of every query) is the tightest for full-batch
-    runs; rdp also counts batches and selections; basic adds the (epsilon, delta) of whole runs, of any kind."""
+    """What the ledger adds up: gdp (mu^2 of every query) is the tightest for runs on full batches.
+    rdp also counts mini-batches and selections; basic adds up the (epsilon, delta) of whole runs of any kind."""
 
     def run(self) -> int:
         """Write it."""
@@ -59,7 +60,7 @@ class Show:
     file: tyro.conf.Positional[Path]
     """A ledger."""
     json: bool = False
-    """Print JSON instead of a table."""
+    """Print JSON, with every detail of every run."""
 
     def run(self) -> int:
         """Print it."""
@@ -116,8 +117,8 @@ class Release:
 class Ledger:
     """Keep track of what all runs on one data set have spent: create, show or release.
 
-    l2p refuses a ledger that anything else has changed. It cannot detect a restored older copy, or a file rewritten
-    by somebody who knows the format."""
+    l2p refuses a ledger that anything else has changed. It cannot detect
+    a restored older copy, or a file rewritten by somebody who knows the format."""
 
     action: tyro.conf.OmitSubcommandPrefixes[
         tyro.conf.OmitArgPrefixes[

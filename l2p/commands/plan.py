@@ -18,7 +18,7 @@ NOISE = (
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Say what a budget buys on a table of your size, with the protector that `l2p apply` takes; no row is read."""
+    """Say what a budget buys on a table of your size; no row is read."""
 
     rows: int
     """Number of rows N of the private table."""
