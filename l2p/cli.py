@@ -32,7 +32,7 @@ from l2p.errors import InputError, NoResult, RowsError
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """See what the learned protector gains on packaged data: offline, in about a minute."""
+    """See what the learned protector gains on packaged data, in about a minute."""
 
     out: Path | None = None
     """Folder for figure, results and a released model with its card; default l2p-demo."""
@@ -53,12 +53,13 @@ class Demo:
 class Completion:
     """Print a script that completes l2p's commands and options in your shell."""
 
-    shell: tyro.conf.Positional[Literal["bash", "zsh", "tcsh"]]
+    shell: tyro.conf.Positional[Literal["bash", "zsh"]]
     """Your shell; for bash, save the output as ~/.local/share/bash-completion/completions/l2p."""
 
     def run(self) -> int:
         """Print it."""
-        tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="l2p", args=["--tyro-print-completion", self.shell])
+        with contextlib.suppress(SystemExit):  # which tyro raises when it has printed it
+            tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="l2p", args=["--tyro-print-completion", self.shell])
         return 0
 
 

@@ -79,7 +79,7 @@ class Show:
         print(f"{book.name}: epsilon {book.budget.epsilon:g} at delta {delta} for all runs ({book.budget.adjacency})")
         print(f"left   {book.in_epsilon(book.left(), up=False)}: the largest that fits in one more run")
         print(f"spent  epsilon {epsilon['spent']}{held}")
-        print(f"       what adds up is {AMOUNTS[book.unit]}: {_amount(book.spent())} of {_amount(book.limit)}")
+        print(f"       in {AMOUNTS[book.unit]}: {_amount(book.spent())} of {_amount(book.limit)}")
         if entries:
             _print_runs(book, entries)
         return 0
@@ -117,8 +117,9 @@ class Release:
 class Ledger:
     """Keep track of what all runs on one data set have spent: create, show or release.
 
-    l2p refuses a ledger that anything else has changed. It cannot detect
-    a restored older copy, or a file rewritten by somebody who knows the format."""
+    l2p refuses a ledger that anything else has changed.
+
+    It cannot detect an older copy put back, nor a file rewritten with care."""
 
     action: tyro.conf.OmitSubcommandPrefixes[
         tyro.conf.OmitArgPrefixes[

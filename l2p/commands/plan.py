@@ -75,9 +75,8 @@ def _lines(found: "Found", default: bool) -> list[str]:
         lines.append(f"accuracy   {median} points over the most frequent class, {low} to {high} on most tasks")
         lines.append(f"           that is {100 * first.share_of_gap[1]:.0f} % of what training without privacy gains")
     if first.least_epsilon is not None:
-        more = f", or {first.least_rows:,} rows at this epsilon" if first.least_rows else ""
-        least = rounded(first.least_epsilon, up=True)
-        lines.append(f"enough     from epsilon {least} on for {found.rows:,} rows{more}")
+        more = f", or {first.least_rows:,} rows for this epsilon" if first.least_rows else ""
+        lines.append(f"enough     epsilon {rounded(first.least_epsilon, up=True)} for {found.rows:,} rows{more}")
     lines.append(f"noise      {first.noise:.2g} on the mean of all rows, were everything spent on it")
     return lines
 

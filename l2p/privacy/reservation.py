@@ -25,6 +25,7 @@ from l2p.rounded import rounded
 _UP = 1 + 1e-12
 # Of what a run asks for: with less there is nothing to be had of it.
 _SMALLEST = 1e-6
+_WITHIN = 1e-6
 # Between two ways to add up one trace.
 _ROUNDING = 1 + 1e-9
 
@@ -185,7 +186,7 @@ def most_cost(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
 
 
 def largest_epsilon(book: Book, filter: Filter, mechanisms: Iterable[str], left: Cost) -> float:
-    """The largest epsilon, to within a ten-thousandth, at which a run fits into what is `left`; 0 if none does.
+    """The largest epsilon, to within a millionth, at which a run fits into what is `left`; 0 if none does.
 
     Below what `filter` is planned for, and all else as there.
     """
@@ -199,10 +200,11 @@ def largest_epsilon(book: Book, filter: Filter, mechanisms: Iterable[str], left:
     low, high = filter.budget.epsilon * _SMALLEST, filter.budget.epsilon
     if not fits(low):
         return 0.0
-    while high > low * (1 + 1e-4):
+    while high > low * (1 + _WITHIN):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    shown = float(f"{low:.3g}")  # the number that people would ask for, if it fits
+    return shown if low < shown <= high * (1 + _WITHIN) and fits(shown) else low
 
 
 def not_enough(book: Book, filter: Filter, mechanisms: Iterable[str], left: Cost) -> str:

@@ -44,6 +44,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("ward.csv").write_text(canaries.GOOD)
     Path("bounds.json").write_text(json.dumps(canaries.BOUNDS))
+    Path("whole.json").write_text(json.dumps(canaries.BOUNDS | {"readmit": [0, 1]}))
     Path("folder.json").mkdir()
     Path("list.json").write_text("[1, 2]")
     Path("broken.json").write_text("{")
@@ -72,7 +73,7 @@ BAD = {
     "the same class twice": (words(classes="1 1"), "two different"),
     "three classes for two": (words(classes="0 1 2"), "two different"),
     "classes that no label is of": (words(classes="3 7"), "labels other than 3 and 7"),
-    "a number as the target": (words(target="dose", bounds="bounds.json"), "take --model square if it is a number"),
+    "a number as the target": (words(target="dose", bounds="whole.json"), "take --model square if it is a number"),
     "softmax without its classes": (words(model="softmax"), "declare them (--classes 0 1 2)"),
     "no bounds file": (words(bounds="nope.json"), "there is no file nope.json"),
     "a folder for bounds": (words(bounds="folder.json"), "there is no file folder.json"),
@@ -88,7 +89,7 @@ BAD = {
     "a seed below zero": (words(seed="-1", ledger=None), "choose a seed from 0"),
     "epsilon of words": (words(epsilon="lots"), "--epsilon takes a number, not 'lots'"),
     "epsilon below zero": (words(epsilon="-1"), "choose one, such as 0.1 or 1"),
-    "delta above 1/N": (words(delta="0.01"), "choose delta well below"),
+    "delta above 1/N": (words(delta="0.01", rows="1000"), "choose delta well below"),
     "half a row": (words(rows="2.5"), "--rows takes a whole number, not '2.5'"),
     "an unknown model": (words(model="forest"), "choose one of logistic"),
     "a protector for another model": (words(protector="probe"), "for logistic use universal"),
@@ -116,7 +117,7 @@ BAD = {
     ),
     "a configuration that is not there": (["compare", "--config", "nope.json", "--out", "cmp"], "nope.json"),
     "an account of no card": (["account", "--card", "nope.json"], "nope.json"),
-    "a shell that has no completion": (["completion", "fish"], "takes bash, tcsh or zsh, not 'fish'"),
+    "a shell that has no completion": (["completion", "fish"], "takes bash or zsh, not 'fish'"),
 }
 
 
@@ -183,7 +184,7 @@ def test_a_dry_run_reads_no_cell_writes_nothing_and_leaves_the_ledger_alone(here
 @pytest.mark.parametrize(
     ("changes", "phrase"),
     [
-        ({"epsilon": "1.5"}, "the largest epsilon that fits is 1,"),
+        ({"epsilon": "1.5"}, "the largest epsilon that fits is 1, and"),
         ({"rows": "2000000"}, "not below 1/N"),
         ({"protector": "probe"}, "for logistic use universal"),
         ({"protector": "sgd_adv", "ledger": None}, "--adjacency replace_one"),
@@ -217,6 +218,9 @@ def test_the_largest_epsilon_that_fits_fits_and_a_hundredth_more_does_not(tmp_pa
     first = most_cost(book, Filter(run.name, Budget(0.5, delta)), ("gaussian",))
     book.reserve(first, "first")
     largest = largest_epsilon(book, run, ("gaussian",), book.left())
+    if unit == "basic" and delta == DELTA:  # the first has all of the delta
+        assert largest == 0.0
+        return
     assert 0.3 < largest < 1.0
     for factor, fits in ((1.0, True), (1.01, False)):
         cost = most_cost(book, Filter(run.name, Budget(largest * factor, delta)), ("gaussian",))
@@ -317,14 +321,14 @@ def test_a_reader_who_has_seen_enough_ends_a_command_quietly():
     process.stderr.close()
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion_knows_every_command(shell, capsys):
     assert main(["completion", shell]) == 0
     out, _ = capsys.readouterr()
     assert all(name in out for name in COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"meta-train"}))
 @pytest.mark.parametrize("columns", ["80", "120"])
 def test_help_fits_the_screen(name, columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
