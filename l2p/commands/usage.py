@@ -35,9 +35,9 @@ def sentence(box: str, args: Sequence[str], commands: Collection[str]) -> str:
         return f"there is no command {command!r}{meant}; {where}"
     if said := _of_value(first):
         return f"{said}; {where}"
-    if missing := _MISSING.search(first):
-        return f"{missing[1]} also needs {missing[2]}; {where}"
     unknown = [other for other in paragraphs[1:] if other.startswith("Unrecognized options")]
+    if missing := _MISSING.search(first):
+        return "; ".join([f"{missing[1]} also needs {missing[2]}", *unknown, where])
     return "; ".join([first if first.startswith(title) else f"{title}: {first}", *unknown, where])
 
 
