@@ -65,7 +65,8 @@ def _print_all() -> None:
         trained = card.get("range") or {}
         limits = [f"{name} {interval(trained[key])}" for name, key in ranges.items() if key in trained]
         sources = [f"from {', '.join(card['sources'])}"] if card["sources"] else []
-        said = "; ".join(filter(None, [card["about"].rstrip("."), ", ".join(card["models"]), *limits, *sources]))
+        parts = [card["about"].rstrip("."), ", ".join(card["models"]), *limits, *sources]
+        said = "; ".join(part for part in parts if part)
         indent = " " * 4
         for line in textwrap.wrap(said, WIDTH, initial_indent=indent, subsequent_indent=indent):
             print(line)
