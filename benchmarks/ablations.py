@@ -1,12 +1,12 @@
-"""What each part of a learned protector is worth: every variant meta-trained alike, scored on the same held-out tasks.
+"""The gain from each part of a learned protector: variants are meta-trained alike and scored on the same held-out
+tasks.
 
     python benchmarks/ablations.py [--out runs/ablations] [--seeds 3] [--steps 200]
 
-Tasks of 24 features and 512 rows drawn from Adult; a variant differs from `census` or `paper` in what its name says.
-All get the same number of outer steps from their builders' starting points, those with networks half of them for their
-constants first. The score is the log of the excess loss on 256 held-out tasks, lower is better; its standard error is
-over meta-seeds. A second call goes on where the first one stopped. Needs the Adult data set (`L2P_DATA_DIR`, or a
-download).
+Tasks of 24 features and 512 rows drawn from Adult; a variant differs from `census` or `paper` as its name says. All get
+the same number of outer steps from their starting points; variants with networks first use half of the steps for their
+constants. The score is the log of the excess loss on 256 held-out tasks, lower is better; its standard error is over
+meta-seeds. A second call resumes where the first one stopped. Needs the Adult data set (`L2P_DATA_DIR`, or a download).
 """
 
 import csv
@@ -48,21 +48,21 @@ BANDS = 4
 
 @struct.dataclass
 class FixedScheduler(Decaying):
-    """Uniform noise and a clipping norm that nobody tunes."""
+    """Uniform noise and an untuned clipping norm."""
 
     fixed: ClassVar[tuple[str, ...]] = ("log_clip_norm", "rate")
 
 
 @struct.dataclass
 class FixedSGD(Optax):
-    """A learning rate that nobody tunes."""
+    """An untuned learning rate."""
 
     fixed: ClassVar[tuple[str, ...]] = ("hyperparameters",)
 
 
 @struct.dataclass
 class Blinded(MixProjector):
-    """A coordinate network that does not see some of its inputs.
+    """A coordinate network without some of its inputs.
 
     Attributes:
       hidden: their positions (static).
@@ -76,14 +76,14 @@ class Blinded(MixProjector):
 
 @struct.dataclass
 class Remembering(Averages):
-    """Averages, and what an LSTM remembers of every coordinate."""
+    """Averages, and the LSTM state of every coordinate."""
 
     carry: Any
 
 
 @struct.dataclass
 class Recurrent(MixProjector):
-    """The coordinate network is the paper's LSTM, in its place: told the same, and at first silent too."""
+    """The paper's LSTM in place of the coordinate network, with the same inputs and also with zero output at first."""
 
     def init(self, params: jax.Array, setup: Setup) -> Remembering:
         plain = super().init(params, setup)
@@ -101,7 +101,7 @@ def constant(number: float) -> jax.Array:
 
 
 def schedulers(key: jax.Array) -> dict[str, Scheduler]:
-    """What may stand in the scheduler's place."""
+    """Alternatives for the scheduler."""
     line = starting_points.control(key).scheduler
     return {
         "fixed": FixedScheduler(constant(0.5), constant(0.0)),
@@ -111,7 +111,7 @@ def schedulers(key: jax.Array) -> dict[str, Scheduler]:
 
 
 def projectors(key: jax.Array) -> dict[str, Projector]:
-    """What may stand in the projector's place."""
+    """Alternatives for the projector."""
     return {
         "fixed SGD": FixedSGD("sgd", {"learning_rate": constant(0.0)}),
         "meta-tuned momentum": Optax("sgd", {"learning_rate": constant(0.5), "momentum": constant(1.0)}),
@@ -120,7 +120,7 @@ def projectors(key: jax.Array) -> dict[str, Projector]:
 
 
 def census_with(**changes: Callable[[jax.Array], Any] | None) -> Callable[[jax.Array], Protector]:
-    """`census` with other parts, each made from a key."""
+    """`census` with some parts replaced, each made from a key."""
 
     def build(key: jax.Array) -> Protector:
         parts = {name: None if make is None else make(key) for name, make in changes.items()}
@@ -141,13 +141,13 @@ def blinded(*hidden: int) -> Callable[[jax.Array], Protector]:
 
 
 def adam(key: jax.Array) -> Optax:
-    """Another of optax's optimizers, meta-tuned."""
+    """Adam from optax, meta-tuned."""
     del key
     return Optax("adam", {"learning_rate": constant(-2.0)})
 
 
 def without_tensors(key: jax.Array) -> MixProjector:
-    """The learned projector with its coordinate network alone."""
+    """The learned projector with only its coordinate network."""
     return dataclasses.replace(cast(MixProjector, starting_points.census(key).projector), tensor_network=None)
 
 
@@ -162,7 +162,7 @@ RATIOS, PARAMS, LEVELS = tuple(range(len(MEMORY))), len(MEMORY), tuple(range(len
 
 
 def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, Any]]]:
-    """A starting point for each variant, and what its config changes."""
+    """A starting point for each variant, and its changes to the config."""
     some = jax.random.key(0)
     grid = {
         f"scheduler {scheduler}, projector {projector}": (
@@ -204,12 +204,12 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, An
 
 
 def has_networks(name: str) -> bool:
-    """Whether a variant has constants to train first, under its networks."""
+    """Whether a variant has networks, so that its constants are trained first."""
     return not name.startswith("paper") and ("learned" in name or name.startswith(("census", "universal")))
 
 
 def without_networks(protector: Any) -> Any:
-    """The protector with nothing but its constants."""
+    """The protector with only its constants."""
     scheduler, projector = protector.scheduler, protector.projector
     if isinstance(scheduler, ShareScheduler):
         scheduler = dataclasses.replace(scheduler, network=None)
@@ -237,7 +237,7 @@ class Trainer:
         self.evaluate = jax.jit(functools.partial(evaluate, model=config.find_model(), budgets=budgets))
 
     def train(self, start: Protector, seed: int) -> Protector:
-        """After all outer steps."""
+        """The protector after all outer steps."""
         state = gradients.init(start, self.config)
         for step in range(self.config.steps):
             state = self.update(state, jnp.array(step), jnp.array(seed))

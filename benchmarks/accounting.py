@@ -1,10 +1,11 @@
-"""How long it takes to price and certify an adaptive run: 10,000 queries, each with noise of its own.
+"""Time to price and certify an adaptive run: 10,000 queries, each with its own noise.
 
     taskset -c 0 python benchmarks/accounting.py
 
-Each line is one way to the epsilon of the same trace; the last column is its time over that of the filter here that
-prices the same sampling. The filters hold although the noise depends on earlier answers; dp-accounting's numbers need
-it to be fixed beforehand. `in a run` is the float32 price, the inverse price and the ledger inside one jitted scan.
+Each line computes epsilon for the same trace in a different way; the last column is its time relative to l2p's filter
+for the same sampling. The filters are valid although the noise depends on earlier answers; dp-accounting's numbers are
+valid only for noise fixed beforehand. `in a run` is the float32 price, the inverse price and the `Spending` inside
+one jitted scan.
 """
 
 import time
@@ -15,16 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 from dp_accounting import PrivacyAccountant, dp_event, pld, rdp
 
-from l2p.privacy import Answered, Budget, Event, Filter, FullBatch, Ledger, Poisson, Sampler
+from l2p.privacy import Answered, Budget, Event, Filter, FullBatch, Poisson, Sampler, Spending
 
 QUERIES, RATE = 10_000, 1000 / 30_400
-#: Queries that the slowest are timed on.
+#: Number of queries for timing the slowest accountants.
 FEW = 200
 BUDGET = Budget(1.0, 1e-8)
 
 
 def trace(sampler: Sampler) -> list[Answered]:
-    """Noise that wanders by a factor of 2 around what spends the budget evenly."""
+    """Noise that varies by a factor of 2 around the level that spends the budget evenly."""
     filter = Filter("rdp", BUDGET, sampler)
     even = float(filter.price_list().noise_multiplier(filter.limit / QUERIES, sampled=True))
     factors = np.exp(np.random.default_rng(0).normal(0.3, 0.2, QUERIES))
@@ -45,12 +46,12 @@ def in_a_run(filter: Filter, shares: jax.Array) -> Callable[[], jax.Array]:
 
     @jax.jit
     def scan(shares: jax.Array) -> jax.Array:
-        def step(ledger: Ledger, share: jax.Array) -> tuple[Ledger, jax.Array]:
-            noise = accountant.noise_multiplier(share * ledger.left * ledger.budget, sampled=True)
-            granted, ledger = ledger.charge(accountant.price(Event("gaussian", noise), sampled=True))
-            return ledger, granted
+        def step(spending: Spending, share: jax.Array) -> tuple[Spending, jax.Array]:
+            noise = accountant.noise_multiplier(share * spending.left * spending.budget, sampled=True)
+            granted, spending = spending.charge(accountant.price(Event("gaussian", noise), sampled=True))
+            return spending, granted
 
-        return jax.lax.scan(step, Ledger(jnp.zeros(()), accountant.budget), shares)[0].spent
+        return jax.lax.scan(step, Spending(jnp.zeros(()), accountant.budget), shares)[0].spent
 
     scan(shares).block_until_ready()  # compiled
     return lambda: scan(shares).block_until_ready()
@@ -63,7 +64,7 @@ def seconds(function: Callable[[], object]) -> tuple[float, object]:
 
 
 def peers(sampler: Sampler, answered: list[Answered], order: float, taken: float) -> None:
-    """dp-accounting on the same trace; the slowest of its accountants on the first queries only."""
+    """dp-accounting on the same trace; its slowest accountants only on the first queries."""
     theirs, epsilon = seconds(lambda: with_dp_accounting(rdp.RdpAccountant([order]), sampler, answered))
     report("dp-accounting, the same order", theirs, f"epsilon {epsilon:.5f}", theirs / taken)
     accountants = {"default orders": rdp.RdpAccountant(), "loss distributions": pld.PLDAccountant()}

@@ -1,14 +1,13 @@
-"""Two claims of Hong et al. (2021), put to the test on IPUMS-BR at epsilon 0.05, delta 1e-8, over 20 seeds.
+"""Tests of two claims of Hong et al. (2021) on IPUMS-BR at epsilon 0.05, delta 1e-8, over 20 seeds.
 
     python benchmarks/claims.py [--out FOLDER]
 
-"A decaying sigma is preferred": `noisygd:tuned`, all else as tuned on Adult, with the rate at which its spending grows
-set to constants from noise that rises to noise that falls; and the noise that `paper-adult` and `plain-adult` have
-learned.
+"A decaying sigma is preferred": `noisygd:tuned` as tuned on Adult, except that the growth rate of its spending is set
+to constants from rising to falling noise; and the noise that `paper-adult` and `plain-adult` have learned.
 
 "The projector denoises": at every step of `paper-adult`, how close its update direction is to the gradient without
-noise, beside the noised gradient itself and beside an exponential average of the noised gradients so far, which needs
-no learning. These are looks at private rows from outside any guarantee: simulations.
+noise, compared with the noised gradient itself and with an exponential average of the noised gradients so far, which
+needs no learning. This reads private rows without any guarantee: these are simulations.
 
 Prints tables; with --out also writes claims.png. Needs the IPUMS-BR data set (`L2P_DATA_DIR`, or a download).
 """
@@ -27,7 +26,7 @@ from matplotlib.figure import Figure
 
 from l2p import struct
 from l2p.compare.config import CompareConfig
-from l2p.compare.methods import Ready
+from l2p.compare.methods import PreparedMethod
 from l2p.compare.results import Estimate
 from l2p.compare.runner import load_rows, resolve_methods
 from l2p.features import FeatureMap
@@ -52,7 +51,7 @@ SPANS = ((1, 1), (2, 5), (6, 10), (11, 20), (21, 50), (1, 50))
 
 @struct.dataclass
 class WatchedState:
-    """What `Watched` keeps: params f32[p] before the last step, and the state of the protector it watches."""
+    """State of `Watched`: params f32[p] before the last step, and the inner protector's state."""
 
     before: jax.Array
     inner: Any
@@ -60,7 +59,7 @@ class WatchedState:
 
 @struct.dataclass
 class Watched(Protector):
-    """`inner` unchanged, whose `finish` tells of the last step: f32[3, p] of params before, after, and what came back.
+    """`inner` unchanged, except that `finish` returns the last step: f32[3, p] of params before, after, and the answer.
 
     Only for protectors that neither centre nor average: their params are those for raw rows.
     """
@@ -80,17 +79,19 @@ class Watched(Protector):
         return jnp.stack([state.before, params, state.inner.seen.gradient])
 
 
-def compare_rates(ready: Ready, rows: Rows, seeds: Sequence[int]) -> tuple[dict[float, list[np.ndarray]], np.ndarray]:
+def compare_rates(
+    prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]
+) -> tuple[dict[float, list[np.ndarray]], np.ndarray]:
     """By rate: train loss and test accuracy f[S], noise multipliers f[T]; and the learned rate, which is the last."""
-    learned = ready.protector.scheduler.rate
-    rates = [*RATES, float(value(learned, ready.setup.log_signal))]
+    learned = prepared.protector.scheduler.rate
+    rates = [*RATES, float(value(learned, prepared.setup.log_signal))]
     protectors = [
-        ready.protector.replace(
-            scheduler=ready.protector.scheduler.replace(rate=jnp.zeros_like(learned).at[0].set(rate))
+        prepared.protector.replace(
+            scheduler=prepared.protector.scheduler.replace(rate=jnp.zeros_like(learned).at[0].set(rate))
         )
         for rate in rates
     ]
-    outcome = simulate(protectors, [ready.setup] * len(rates), rows, seeds)
+    outcome = simulate(protectors, [prepared.setup] * len(rates), rows, seeds)
     loss, accuracy = np.empty((2, len(seeds), len(rates)))
     for i, seed in enumerate(seeds):
         task = split(rows, seed)
@@ -100,22 +101,22 @@ def compare_rates(ready: Ready, rows: Rows, seeds: Sequence[int]) -> tuple[dict[
     return {rate: [loss[:, j], accuracy[:, j], noise[j]] for j, rate in enumerate(rates)}, rates[-1]
 
 
-def learned_noise(ready: Ready, rows: Rows, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def learned_noise(prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Noise multipliers and clipping norms f[S, T] of a run's gradients, NaN once it has ended."""
-    outcome = simulate([ready.protector], [ready.setup], rows, seeds)
+    outcome = simulate([prepared.protector], [prepared.setup], rows, seeds)
     record = outcome.later[-1]
     granted = np.asarray(record.granted)
     multiplier, clip_norm = (np.where(granted, leaf, np.nan) for leaf in (record.noise_multiplier, record.clip_norm))
     return multiplier[:, 0], clip_norm[:, 0]
 
 
-def directions(ready: Ready, rows: Rows, seeds: Sequence[int]) -> dict[str, np.ndarray]:
+def directions(prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]) -> dict[str, np.ndarray]:
     """Vectors f[S, T, p] at every step, NaN once a run has ended.
 
-    `noised`, what the projector sees; `average`, the exponential average of those so far; `projector`, its update with
+    `noised`, the projector's input; `average`, the exponential average of those so far; `projector`, its update with
     the sign of a gradient; `clipped`, the gradient that was noised; `loss`, the gradient of the mean loss.
     """
-    inner = ready.protector
+    inner = prepared.protector
     assert inner.centering is None
     assert inner.averaging is None
     clip_norm = float(jnp.exp(inner.scheduler.log_clip_norm))
@@ -123,10 +124,10 @@ def directions(ready: Ready, rows: Rows, seeds: Sequence[int]) -> dict[str, np.n
     def observe(told: jax.Array, model: Model, rows: Rows) -> jax.Array:
         before, after, noised = told
         identity = FeatureMap.identity(rows.x.shape[1])
-        clipped = model.clipped_gradient_sum(before, rows, identity, jnp.float32(clip_norm)) / ready.setup.num_rows
+        clipped = model.clipped_gradient_sum(before, rows, identity, jnp.float32(clip_norm)) / prepared.setup.num_rows
         return jnp.stack([noised, before - after, clipped, jax.grad(mean_loss)(before, model, rows)])
 
-    outcome = simulate([Watched(inner, inner.num_steps)], [ready.setup], rows, seeds, observe=observe)
+    outcome = simulate([Watched(inner, inner.num_steps)], [prepared.setup], rows, seeds, observe=observe)
     alive = np.arange(inner.num_steps) < outcome.steps
     seen = np.where(alive[:, :, None, None], outcome.seen[:, 0], np.nan).astype(np.float64)
     found = dict(zip(("noised", "projector", "clipped", "loss"), np.moveaxis(seen, 2, 0), strict=True))
@@ -152,7 +153,7 @@ def cosine(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def relative_error(found: np.ndarray, truth: np.ndarray, scaled: bool) -> np.ndarray:
-    """f[S, T], length of what `found` is off by over that of `truth`; `scaled` by the best constant of each run."""
+    """f[S, T], length of the error of `found` over that of `truth`; `scaled` by the best constant for each run."""
     scale = np.nansum(found * truth, (1, 2)) / np.nansum(np.square(found), (1, 2)) if scaled else np.ones(len(found))
     return np.linalg.norm(scale[:, None, None] * found - truth, axis=-1) / np.linalg.norm(truth, axis=-1)
 
@@ -239,22 +240,22 @@ def said(values: np.ndarray, digits: int) -> str:
 
 
 def main(out: Path | None = None) -> None:
-    """Both claims.
+    """Test the two claims.
 
     Args:
       out: folder for the figure.
     """
     rows, seeds = load_rows(CONFIG), range(CONFIG.seeds)
     methods = resolve_methods(CONFIG, rows)
-    ready = {method.name: method.ready(next(iter(method.protectors)), MODEL, rows) for method in methods}
+    prepared = {method.name: method.prepare(next(iter(method.protectors)), MODEL, rows) for method in methods}
     print(
         f"{CONFIG.data}, epsilon {CONFIG.epsilon[0]:g}, delta {CONFIG.delta:g}, {CONFIG.seeds} seeds; jax "
         f"{jax.__version__} on {jax.default_backend()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )
-    rates, learned = compare_rates(ready["noisygd:tuned"], rows, seeds)
+    rates, learned = compare_rates(prepared["noisygd:tuned"], rows, seeds)
     print_rates(rates, learned)
-    print_learned({name: learned_noise(ready[name], rows, seeds) for name in ("paper-adult", "plain-adult")})
-    measured = table_of_directions(directions(ready["paper-adult"], rows, seeds))
+    print_learned({name: learned_noise(prepared[name], rows, seeds) for name in ("paper-adult", "plain-adult")})
+    measured = table_of_directions(directions(prepared["paper-adult"], rows, seeds))
     print_directions(measured)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""The sum of clipped per-row gradients of `mlp` and `softmax`, beside the same sum with every row's gradient formed.
+"""Time of the sum of clipped per-row gradients of `mlp` and `softmax`, with and without materialising the gradients.
 
     python benchmarks/clipped_sums.py
 
-Random rows, compilation excluded, medians over repetitions that take turns.
+Random rows, compilation excluded, medians over interleaved repetitions.
 """
 
 import os
@@ -22,12 +22,12 @@ SHAPES, REPETITIONS = ((30_000, 52), (8_000, 784)), 5
 
 
 def clip_to_one(norms: jax.Array) -> jax.Array:
-    """What gradients of these norms are multiplied by."""
+    """The factors that clip gradients of these norms to 1."""
     return 1.0 / jnp.maximum(norms, 1.0)
 
 
 def median_seconds(functions: list, *arguments: jax.Array | Rows) -> list[float]:
-    """Median times of functions that take turns, each compiled beforehand."""
+    """Median times of the functions, run in turn and compiled beforehand."""
     times: list[list[float]] = [[] for _ in functions]
     for repetition in range(REPETITIONS + 1):
         for function, found in zip(functions, times, strict=True):

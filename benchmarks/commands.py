@@ -30,7 +30,7 @@ def write_table(folder: Path) -> None:
 
 
 def measure(name: str, *arguments: str) -> None:
-    """Run `l2p ARGUMENTS` in a process of its own and print what it took."""
+    """Run `l2p ARGUMENTS` in a separate process and print its time and memory."""
     began = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-m", "l2p", *arguments], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

@@ -37,12 +37,12 @@ def main() -> None:
         sample = functools.partial(held_out.sample, model=model, **CONFIG.task_arguments(num_features))
         batch = jax.jit(sample)(jax.random.fold_in(key, num_features))
         for name, found in loaded.items():
-            # Without selections every accountant is the same up to its unit; AGD needs one that prices them.
+            # Without selections all accountants are equal up to their unit; AGD needs one that prices selections.
             accountant = found.card["accountant"] or ("zcdp" if name.startswith("agd") else "gdp")
             rows, setups = ByMu(accountant).simulate(batch, model, capped=True)
             keys = jax.random.split(key, CONFIG.tasks)
             scores[name].append(np.asarray(run(found.protector, rows, batch.best_loss, setups, keys)[0]))
-    # Tasks are in order of log(mu N), so a band is a run of neighbours.
+    # Tasks are in order of log(mu N), so a band is a contiguous slice.
     table = {name: np.stack(parts).reshape(len(parts), BANDS, -1) for name, parts in scores.items()}
     count = table[NAMES[0]].size
     print(f"{count} tasks; jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}")

@@ -1,8 +1,8 @@
-"""Releases from a million rows: full batches beside Poisson batches, which read fewer rows in more steps.
+"""Releases from a million rows: full batches against Poisson batches, which read fewer rows in more steps.
 
     python benchmarks/large_table.py [--rows 1000000]
 
-Each is run twice and the second is timed: what a user waits for whose shapes were compiled before. Epsilon 0.1, delta
+Each is run twice and the second run is timed, so that compilation is not included. Epsilon 0.1, delta
 1e-8, a noisy linear teacher of 50 features; accuracy is on rows of the same teacher.
 """
 

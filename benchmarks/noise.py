@@ -1,10 +1,10 @@
-"""Normals per second for a release, beside NumPy's own counter-based generator and a simulation's; what a key costs.
+"""Normals per second for a release, for NumPy's own counter-based generator and for a simulation; cost of a new key.
 
     taskset -c 0 python benchmarks/noise.py
 
 A release draws float64 normals from ChaCha20 through `Entropy`, a chunk of steps at a time. Philox, which is not
 cryptographic, feeds the same ziggurat. A simulation draws float32 normals from a JAX key. Each time is the best of
-`REPETITIONS` that take turns.
+`REPETITIONS` interleaved ones.
 """
 
 import platform
@@ -22,7 +22,7 @@ SHAPES, REPETITIONS, KEYS = ((256, 53), (256, 10_000)), 7, 1000
 
 
 def best_seconds(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The shortest time of each function, after a warm-up; they take turns."""
+    """The shortest time of each function, after a warm-up; runs are interleaved."""
     found: dict[str, float] = {}
     for repetition in range(REPETITIONS + 1):
         for name, function in functions.items():

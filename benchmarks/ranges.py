@@ -1,11 +1,11 @@
-"""Protectors over their ranges and outside: tasks of 2 to 100 classes and 2 to 1,000 of MNIST's frozen features, which
-they never saw.
+"""Protectors within and outside their ranges: tasks of 2 to 100 classes and 2 to 1,000 of MNIST's frozen features, on
+which they were not trained.
 
     python benchmarks/ranges.py [--tasks 16] [--rows 2048] [--only probe]
 
 For each shape and log(mu N): mean test accuracy of the protector as deployed (its constants outside its range, and
-where its card says that networks gain nothing), and by how much it beats those constants and tuned NoisyGD on the same
-tasks with the same noise, with standard errors over tasks. A row stands for N / rows rows of a table of N. Needs the
+where its card says that networks gain nothing), and its gain over those constants and over tuned NoisyGD on the same
+tasks with the same noise, with standard errors over tasks. A row represents N / rows rows of a table of N. Needs the
 MNIST test set (`L2P_DATA_DIR`, or a download).
 """
 

@@ -1,11 +1,11 @@
-"""What a release costs beside its simulation, by the path that `l2p apply` takes, as ratios.
+"""Time of a release relative to its simulation, by the same code path as `l2p apply`.
 
     python benchmarks/release_time.py
 
 `private_train` on random tables, warm: planning, noise, all steps, certification and the card; reading a file and
-compiling are not in it. The two take turns, so that a drift of the machine's speed hits both alike. Beside the times
-stands what a release loses by working in whole numbers: how far a gradient sum of clipped rows lies from the sum in
-float64, at ten random params, as a share of the noise on it.
+compiling are not included. Releases and simulations are interleaved, so that changes of the machine's speed affect them
+equally. Also prints what a release loses by working in whole numbers: the error of a gradient sum of clipped rows
+compared with the sum in float64, at ten random params, as a share of the noise on it.
 """
 
 import os
@@ -41,7 +41,7 @@ def table(num_rows: int, num_features: int) -> Rows:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Of one call."""
+    """Seconds of one call."""
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
@@ -58,7 +58,8 @@ def times(rows: Rows, method: str) -> tuple[float, float]:
 
 
 def loss_by_rounding(rows: Rows) -> float:
-    """The largest error in a coordinate of a gradient sum over the deviation of the noise on it, of NUM_STEPS alike."""
+    """The largest error in a coordinate of a gradient sum, relative to the deviation of its noise in NUM_STEPS equal
+    steps."""
     model, size = MODELS["logistic"], rows.x.shape[1]
     multiplier = NUM_STEPS**0.5 / convert.gdp_mu(BUDGET.epsilon, BUDGET.delta)
     worst = 0.0

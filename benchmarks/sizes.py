@@ -1,10 +1,10 @@
-"""One protector from tables of 500 rows to tables of a million.
+"""One protector on tables of 500 to a million rows.
 
     python benchmarks/sizes.py [--seeds 10] [--only 1000000]
 
-The noisy linear teacher of 50 features of `large_table.py`; budgets of delta 1e-8. For each size and epsilon: mean
-test accuracy of `universal` as deployed (its constants outside the range that its card names), and by how much it beats
-these constants and NoisyGD tuned on Adult on the same splits with the same noise, with standard errors over seeds.
+Uses the noisy linear teacher of 50 features of `large_table.py` and budgets with delta 1e-8. For each size and epsilon:
+mean test accuracy of `universal` as deployed (its constants outside the range on its card), and its gain over these
+constants and over NoisyGD tuned on Adult on the same splits with the same noise, with standard errors over seeds.
 """
 
 import argparse
@@ -32,10 +32,10 @@ def scores(name: str, rows: Rows, num_rows: int, seeds: range) -> np.ndarray:
     model, budgets = Logistic(), [Budget(epsilon, DELTA) for epsilon in EPSILONS]
     found = np.zeros((len(seeds), len(budgets)))
     method = find_method(name, budgets, "logistic", num_rows)
-    # One budget after the other: where the constants run, a protector has another structure.
+    # One budget at a time: where the constants run, a protector has a different structure.
     for column, budget in enumerate(budgets):
-        ready = method.ready(budget, model, rows)
-        params = simulate([ready.protector], [ready.setup], rows, seeds).params[:, 0]
+        prepared = method.prepare(budget, model, rows)
+        params = simulate([prepared.protector], [prepared.setup], rows, seeds).params[:, 0]
         for seed in seeds:
             test = split(rows, seed).test
             right = (np.asarray(model.predict(params[seed], test.x)) == np.asarray(test.y)) * np.asarray(test.mask)

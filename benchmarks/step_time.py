@@ -1,9 +1,9 @@
-"""Time per step of five protectors beside plain gradient descent, in one process, as ratios.
+"""Time per step of five protectors relative to plain gradient descent, in one process.
 
     python benchmarks/step_time.py
 
-A table of IPUMS-BR's shape (30,400 x 52, random), one run at a time, compilation excluded, medians over repetitions
-that take turns, so that a drift of the machine's speed hits all alike.
+A table of IPUMS-BR's shape (30,400 x 52, random), one run at a time, compilation excluded, medians over interleaved
+repetitions, so that changes of the machine's speed affect all equally.
 """
 
 import functools
@@ -36,7 +36,7 @@ def table() -> Rows:
 
 
 def plain_gradient_descent(rows: Rows) -> jax.Array:
-    """The floor: NUM_STEPS full-batch gradient steps, no clipping, no noise, no ledger."""
+    """The baseline: NUM_STEPS full-batch gradient steps, without clipping, noise or accounting."""
     model = MODELS["logistic"]
 
     def step(params: jax.Array, _: None) -> tuple[jax.Array, None]:
@@ -48,7 +48,7 @@ def plain_gradient_descent(rows: Rows) -> jax.Array:
 
 
 def environment() -> str:
-    """What it ran on."""
+    """The versions and the machine."""
     return (
         f"jax {jax.__version__} on {jax.default_backend()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )

@@ -1,10 +1,10 @@
-"""The paper's experiments, whole: every comparison in experiments/, and curves per step of those named `*_steps`.
+"""All of the paper's experiments: every comparison in experiments/, and curves per step of those named `*_steps`.
 
     python benchmarks/study.py [--out docs/results] [--only ipums_br adult] [--seeds 2] [--jobs 2]
 
-Each has a folder in OUT as `l2p compare` makes it, where log.txt holds what it printed; a second call goes on where
-the first one stopped. Curves are `steps.png`, and `steps.csv` with mean and standard deviation over seeds. The public
-data sets are read from `L2P_DATA_DIR`, or downloaded.
+Each has a folder in OUT as `l2p compare` makes it, where log.txt holds its output; a second call resumes where the
+first one stopped. Curves are `steps.png`, and `steps.csv` with mean and standard deviation over seeds. The public data
+sets are read from `L2P_DATA_DIR`, or downloaded.
 """
 
 import argparse
@@ -33,7 +33,7 @@ CURVES = ("train_loss", "share_of_budget")
 
 
 def read_experiments(only: list[str], out: Path, seeds: int | None) -> dict[str, CompareConfig]:
-    """The comparisons by name, in order of their names; `InputError` if there is none of a name asked for."""
+    """The comparisons by name, sorted; `InputError` if a requested name does not exist."""
     names = only or sorted(path.stem for path in EXPERIMENTS.glob("*.json"))
     changes = {} if seeds is None else {"seeds": seeds}
     return {name: read_config(EXPERIMENTS / f"{name}.json", out=out / name, **changes) for name in names}
@@ -52,12 +52,13 @@ def draw_steps(config: CompareConfig) -> None:
 
 
 def longest_first(name: str, config: CompareConfig) -> tuple[bool, int]:
-    """Sorts experiments with curves, and those of many runs, to the front, so that all processes end at one time."""
+    """Sort key that puts experiments with curves or many runs first, so that all processes end at about the same
+    time."""
     return not name.endswith(STEPS), -len(config.methods) * len(config.epsilon) * config.seeds
 
 
 def run_one(name: str, config: CompareConfig) -> tuple[bool, str]:
-    """One experiment, in a process of its own: whether it ran, and how it went in a line."""
+    """One experiment, in a separate process: whether it ran, and a line on the outcome."""
     began = time.monotonic()
     config.out.mkdir(parents=True, exist_ok=True)
     with (config.out / "log.txt").open("a") as log, redirect_stdout(log), redirect_stderr(log):
@@ -75,11 +76,11 @@ def run_one(name: str, config: CompareConfig) -> tuple[bool, str]:
 
 
 def run(only: list[str], out: Path, seeds: int | None, jobs: int) -> bool:
-    """Run them, `jobs` at a time: whether all of them ran. What stops one does not stop the others."""
+    """Run the experiments, `jobs` at a time; whether all of them ran. A failure does not stop the rest."""
     began = time.monotonic()
     experiments = read_experiments(only, out, seeds)
     if jobs > 1:
-        # One thread each: threads of processes that share the cores mostly wait for each other.
+        # One thread each: threads of several processes on the same cores mostly wait for each other.
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ |= {"XLA_FLAGS": f"{flags} --xla_cpu_multi_thread_eigen=false".strip(), "NPROC": "1"}
     ran = True

@@ -1,9 +1,10 @@
-"""What each accountant certifies for the same noise, and how long it takes (the appendix figure of the L2P paper).
+"""The epsilon that each accountant certifies for the same noise, and the time it takes (the appendix figure of the L2P
+paper).
 
     python benchmarks/tightness.py [FOLDER]
 
-Writes tightness.csv and tightness.png into FOLDER, runs/tightness by default. Noise is constant and fixed
-beforehand, for only then may all of these be used; adjacency zero_out, delta 1e-8.
+Writes tightness.csv and tightness.png into FOLDER, runs/tightness by default. Noise is constant and fixed beforehand,
+since only then are all of these valid; adjacency zero_out, delta 1e-8.
 """
 
 import csv

@@ -1,11 +1,11 @@
-"""What an outer step of meta-training costs as the unroll grows: time, compile time and memory.
+"""Cost of an outer step of meta-training as the unroll grows: time, compile time and memory.
 
     python benchmarks/unroll.py [--out FOLDER]
 
 The paper's LSTM pair (augmented Lagrangian, ctCDP) and `control`, differentiated through whole runs of T steps, and
-through segments of 10 of a run of 200; 16 tasks of 1,024 rows and 24 features drawn from Adult. Memory is what the
-compiled outer step allocates for temporaries, as XLA states it; arguments, among them the table, are not in it. Times
-are medians over repetitions after a warm-up; compile time is tracing, lowering and XLA's, from scratch.
+through segments of 10 of a run of 200; 16 tasks of 1,024 rows and 24 features drawn from Adult. Memory is what XLA
+reports for temporaries of the compiled outer step; arguments, such as the table, are not included. Times are medians
+over repetitions after a warm-up; compile time is tracing, lowering and XLA's, from scratch.
 
 Prints a table; with --out also writes unroll.csv and unroll.png. Needs the Adult data set (`L2P_DATA_DIR`, or a
 download).
@@ -45,7 +45,7 @@ QUANTITIES = {
 
 
 def measure(config: MetaConfig) -> dict[str, float]:
-    """Of one outer step."""
+    """Measurements of one outer step."""
     family, _ = families(config.source)
     start = starting_point(config)
     fixed = {"config": config, "family": family, "budgets": budgets_for(config, start), "num_features": NUM_FEATURES}

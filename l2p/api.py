@@ -1,25 +1,29 @@
 """Private training in one call: check everything, run, certify, and say what is guaranteed."""
 
 from pathlib import Path
+from typing import Any, Literal
 
 import jax
 
 from l2p.checkpoints import lookup
-from l2p.checkpoints.lookup import Resolved
+from l2p.checkpoints.defaults import default_protector
+from l2p.checkpoints.lookup import NamedProtector
 from l2p.errors import InputError
-from l2p.privacy.book import Book
+from l2p.models import MODELS, find_model
 from l2p.privacy.budget import Budget
+from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import Reservation, held
-from l2p.private_run import PlannedRun, execute, plan_run
+from l2p.private_run import PlannedRun, check, execute, plan_run
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.result import Result
-from l2p.task import Rows, RowSource, Task
+from l2p.schema import Encoding, Schema, read_rows
+from l2p.schema.rows import check_supported
 
 
 def private_train(
-    data: Rows | RowSource | Task,
-    protector: Protector | Resolved | str | Path | None = None,
+    data: Any,
+    protector: Protector | NamedProtector | str | Path | None = None,
     budget: Budget | None = None,
     *,
     model: str = "logistic",
@@ -27,36 +31,43 @@ def private_train(
     accountant: str | None = None,
     params: jax.Array | None = None,
     num_rows: int | None = None,
-    ledger: Book | str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
+    schema: Schema | str | Path | None = None,
+    on_invalid: Literal["refuse", "null"] = "refuse",
 ) -> Result:
     """Train on private rows within `budget`.
 
     Args:
-      data: the private rows, a source that streams them, or a task whose public rows the protector may read freely.
-      protector: a protector, alone or with what is known of it, or what `l2p apply --protector` takes: a method, a
-        checkpoint's name or its file; None for the model's default (`l2p.checkpoints.defaults`).
+      data: with a `schema`, the raw table: a path or several, a DataFrame, an Arrow table, an array, or columns by
+        name (`l2p.data.reading.open_table`). Without one, rows in [0, 1], a source that streams them, or a task whose
+        public rows the protector may read freely.
+      protector: a protector, a `NamedProtector`, or a name as `l2p apply --protector` takes it: a method, a checkpoint
+        or its file; None for the model's default (`l2p.checkpoints.defaults`).
       budget: what may be spent, and on which adjacency; there is no default for it.
       model: name of the model, as `l2p.models.find_model` takes it: `softmax:10` has ten classes by declaration,
         for they are never read off labels.
-      key: None is a release, with noise from the operating system. A JAX key is a simulation, which anybody who knows
-        the key can undo; its card says so.
+      key: None is a release, with noise from the operating system. A JAX key makes it a simulation: anybody who knows
+        the key can undo its noise, and its card says so.
       accountant: one of `accountants.run_names()`; default the protector's own.
       params: f32[p], the public starting point; default the model's own.
-      ledger: what all runs on this data set have spent together (`l2p ledger create`), or its file; this run's most is
-        reserved there before it reads a row, and settled after it.
-      num_rows: N, public by declaration; default the number of lines of `data`, null rows included. Under add_remove
-        it has to be told.
+      ledger: the ledger of this data set (`l2p ledger create`) or its file. The most that this run may spend is
+        reserved there before it reads a row, and settled when it ends.
+      num_rows: N, public by declaration; default the number of lines of `data`, null rows included. It is required
+        under add_remove.
       kind: what the target is, for a model that learns several; public by declaration. "binary" makes `square` a
-        classifier of labels 0 and 1; default the model's own, which for `square` is a number.
+        classifier of labels 0 and 1; default the model's own, which for `square` is a number. A schema says it.
+      schema: the declaration of the raw table, or its file (docs/tables.md).
+      on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
 
     Raises:
-      InputError: anything does not fit, before budget is spent.
-      NoResult: the result is not finite. Nothing is then released, and what was spent stays spent.
-      RuntimeError: the float64 check after the run contradicts the filter; the same holds. Also for any error while a
-        release or a source has rows at hand; what it says is withheld then, as it may quote them.
-      Whatever else ends a run with a ledger before it has settled, such as KeyboardInterrupt, passes on, with a note on
-        the reservation that stays there.
+      InputError: an argument does not fit; raised before budget is spent.
+      NoResult: the result is not finite. Nothing is released, and what was spent stays spent.
+      RuntimeError: the float64 check after the run contradicts the filter; nothing is released, and what was spent
+        stays spent. Also in place of any error raised while a release or a source handles rows; its message is
+        withheld, as it may quote them.
+      Any other exception that ends a run before its reservation is settled, such as KeyboardInterrupt, passes through
+        with a note on the reservation that remains.
 
     >>> import jax.numpy as jnp
     >>> rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
@@ -67,6 +78,14 @@ def private_train(
         raise InputError(
             "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
         )
+    declared = None if schema is None else schema if isinstance(schema, Schema) else Schema.read(schema)
+    if declared is not None:
+        model, kind = model_for(declared, model, kind)
+    protector = default_protector(model, kind) if protector is None else protector
+    if declared is not None:
+        check(protector, budget, model, accountant)
+        check_supported(declared)
+        data = read_rows(data, Encoding(declared), on_invalid)
     planned = plan_run(
         data,
         protector,
@@ -79,10 +98,36 @@ def private_train(
         kind=kind,
     )
     if ledger is None:
-        return execute(planned, key, None)
-    book = open_ledger(ledger, planned.num_rows, key)
-    with held(book) as id:
-        return execute(planned, key, _reserve(book, planned, id))
+        result = execute(planned, key, None)
+    else:
+        ledger = open_ledger(ledger, planned.num_rows, key)
+        with held(ledger) as id:
+            result = execute(planned, key, _reserve(ledger, planned, id))
+    return result if declared is None else result.with_schema(declared)
+
+
+def model_for(schema: Schema, model: str, kind: str | None = None) -> tuple[str, str]:
+    """The full name of a model and the kind of target that it learns on a table.
+
+    Raises:
+      InputError: the model does not learn such a target, or `kind` is another.
+
+    >>> from l2p.schema import Number, Target
+    >>> model_for(Schema({"age": Number(0, 9)}, Target("ward", classes=("a", "b", "c"))), "softmax")
+    ('softmax:3', 'multiclass')
+    """
+    target = schema.target
+    if kind not in (None, target.kind):
+        raise InputError(f"kind is {kind!r}, but the schema declares a {target.kind} target; leave the kind out.")
+    found = find_model(model, None if target.classes is None else len(target.classes))
+    if target.kind not in found.kinds:
+        what = "a number" if target.classes is None else f"one of {len(target.classes)} classes"
+        fitting = [name for name, one in MODELS.items() if target.kind in one.kinds]
+        raise InputError(
+            f"the target {target.column!r} is {what}, which model {model} does not learn; choose --model "
+            f"{' or '.join([*fitting, 'softmax'] if target.kind == 'multiclass' else fitting)}."
+        )
+    return str(found), target.kind
 
 
 def load(name: str | Path, budget: Budget | None = None, model: str = "logistic") -> Protector:
@@ -98,21 +143,20 @@ def load(name: str | Path, budget: Budget | None = None, model: str = "logistic"
     return lookup.resolve(str(name), budget, model).protector
 
 
-def open_ledger(ledger: Book | str | Path, num_rows: int, key: jax.Array | None) -> Book:
-    """The ledger for runs on `num_rows` rows; `InputError` if it is broken, says nothing of them, or they simulate."""
+def open_ledger(ledger: Ledger | str | Path, num_rows: int, key: jax.Array | None) -> Ledger:
+    """The ledger for runs on `num_rows` rows; `InputError` if the file is broken, its delta is too large for them, or
+    they are simulations."""
     if key is not None:
         raise InputError(
             "a simulation's noise is known to whoever has its key, so a ledger cannot count it as private; leave out "
             "the ledger, or the key."
         )
-    book = ledger if isinstance(ledger, Book) else Book.open(ledger)
-    book.budget.check_rows(num_rows)
-    return book
+    ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    ledger.budget.check_rows(num_rows)
+    return ledger
 
 
-def _reserve(book: Book, planned: PlannedRun, id: str) -> Reservation:
+def _reserve(ledger: Ledger, planned: PlannedRun, id: str) -> Reservation:
     asked = planned.filter.budget
-    what = (
-        f"{planned.resolved.name}, epsilon {asked.epsilon:g}, delta {asked.delta:g}, accountant {planned.filter.name}"
-    )
-    return Reservation.make(book, planned.filter, planned.resolved.protector.mechanisms, what, id)
+    what = f"{planned.named.name}, epsilon {asked.epsilon:g}, delta {asked.delta:g}, accountant {planned.filter.name}"
+    return Reservation.make(ledger, planned.filter, planned.named.protector.mechanisms, what, id)

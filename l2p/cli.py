@@ -1,7 +1,7 @@
 """The command line: `l2p COMMAND`. Commands import JAX only when they run, so that help comes at once.
 
-Exit codes: 0 done; 2 bad input, said in one sentence on standard error, with nothing spent; 130 and 143 interrupted by
-Ctrl-C or SIGTERM, with a line on standard error that says what stays reserved; 1 anything else.
+Exit codes: 0 done; 2 bad input, explained in one sentence on standard error, with nothing spent; 130 and 143
+interrupted by Ctrl-C or SIGTERM, with a line on standard error that says what stays reserved; 1 anything else.
 """
 
 import contextlib
@@ -22,10 +22,11 @@ from l2p.commands.account import Account
 from l2p.commands.apply import Apply
 from l2p.commands.compare import Compare, with_config
 from l2p.commands.leaderboard import Leaderboard
-from l2p.commands.ledger import Ledger
+from l2p.commands.ledger import LedgerCommand
 from l2p.commands.meta_train import MetaTrain
 from l2p.commands.plan import Plan
 from l2p.commands.protectors import Protectors
+from l2p.commands.schema import MakeSchema
 from l2p.commands.usage import sentence
 from l2p.errors import InputError, NoResult, RowsError
 
@@ -71,11 +72,12 @@ Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent;
 `l2p --version` prints the version."""
 _INTERRUPTED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 COMMANDS: dict[str, Callable[..., Any]] = {
+    "schema": MakeSchema,
     "apply": Apply,
     "protectors": Protectors,
     "plan": Plan,
     "account": Account,
-    "ledger": Ledger,
+    "ledger": LedgerCommand,
     "compare": Compare,
     "leaderboard": Leaderboard,
     "demo": Demo,
@@ -93,7 +95,7 @@ def run_process() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
     if code in _INTERRUPTED:
-        # JAX may still compute in threads of its own, which Python's usual end of a process crashes.
+        # JAX threads may still be computing, and Python's normal shutdown would crash in them.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -162,7 +164,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise _Terminated
 
-    if threading.current_thread() is not threading.main_thread():  # where Python handles no signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set signal handlers
         yield
         return
     before = signal.signal(signal.SIGTERM, stop)

@@ -17,12 +17,12 @@ class InputError(ValueError):
 class NoResult(RuntimeError):
     """A finished run without a result: nothing is released, and what it spent stays spent.
 
-    The message is one sentence, as of `InputError`. The command line prints it and exits with 1.
+    The message is one sentence, like that of `InputError`. The command line prints it and exits with 1.
     """
 
 
 class RowsError(RuntimeError):
-    """Something failed where private rows were at hand, said without quoting them."""
+    """Code that handles private rows failed; the message does not quote them."""
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ class Basis:
 
     Attributes:
       forward: f32[d, k], x -> x @ forward; one direction per column, which need not be of length 1.
-      backward: f32[k, d], its inverse; where k < d, of what lies along these directions.
+      backward: f32[k, d], its inverse; where k < d, its inverse on the span of these directions.
     """
 
     forward: jax.Array
@@ -25,12 +25,12 @@ class Basis:
 
 @struct.dataclass
 class FeatureMap:
-    """x -> (x - center) * scale, in a basis where there is one.
+    """x -> (x - center) * scale, then expressed in a basis if there is one.
 
     Attributes:
       center: f32[d], released or public.
       scale: f32[], released or public.
-      basis: likewise; None for the features as they are.
+      basis: released or public; None leaves the features as they are.
     """
 
     center: jax.Array
@@ -53,14 +53,14 @@ class FeatureMap:
         return centred if self.basis is None else jnp.matmul(centred, self.basis.forward, precision="highest")
 
     def squared_norms(self, x: jax.Array) -> jax.Array:
-        """Squared norms of mapped features f32[n]; without a basis, without writing the mapped table."""
+        """Squared norms f32[n] of mapped features; without a basis, the mapped table is never formed."""
         if self.basis is not None:
             return jnp.square(self.apply(x)).sum(-1)
         squares = jnp.square(x).sum(-1) - 2.0 * (x @ self.center) + jnp.square(self.center).sum()
         return jnp.square(self.scale) * jnp.maximum(squares, 0.0)
 
     def weighted_sum(self, x: jax.Array, weights: jax.Array) -> jax.Array:
-        """Sum of mapped rows, each times its weights, without writing the mapped table.
+        """Sum of mapped rows, each times its weights, without forming the mapped table.
 
         Args:
           x: f32[n, d].
@@ -73,7 +73,8 @@ class FeatureMap:
         return total if self.basis is None else total @ self.basis.forward
 
     def weights_for_raw(self, weights: jax.Array, axis: int = -1) -> jax.Array:
-        """Weights of mapped, centred rows as those of raw ones, with the same products; features lie along `axis`."""
+        """Weights for raw, centred rows that give the same products as `weights` on mapped ones; features lie along
+        `axis`."""
         last = jnp.moveaxis(weights, axis, -1)
         turned = last if self.basis is None else last @ self.basis.forward.T
         return jnp.moveaxis(turned * self.scale, -1, axis)

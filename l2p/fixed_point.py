@@ -23,14 +23,15 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.features import FeatureMap
 
-#: Lines of a block: a public constant, so that a row meets the same compiled code in every table.
+#: Lines of a block: a public constant, so that the same compiled code processes a row in every table.
 BLOCK = 2048
-#: Bits of a coefficient, and of a number that a query sums as it is.
+#: Bits of a coefficient, and of a number that a query sums directly.
 COEFFICIENT_BITS = 20
-#: What rounding may add to a row's part in a sum, in bounds. A release's noise is wider by as much (.003 %), so that
-#: coefficients are rounded to the nearest unit: rounded towards zero, N rows would add up to a bias of N / 2 units.
+#: How much rounding may add to a row's contribution, as a share of the bound. A release's noise is wider by as much
+#: (.003 %), so that coefficients are rounded to the nearest unit: rounded towards zero, N rows would add up to a bias
+#: of N / 2 units.
 MARGIN = 2.0**-15
-#: Relative room for what float64 rounds in a row's length and in the quotients below; it rounds less than 2^-40.
+#: Relative margin for float64 rounding in a row's length and in the quotients below, which is less than 2^-40.
 SLACK = 2.0**-30
 _TINY = 1e-150
 
@@ -82,13 +83,13 @@ class Block:
 
 @struct.dataclass
 class Lines:
-    """Rows of values (steps - shift) * unit, of which shift and unit are public.
+    """Rows with values (steps - shift) * unit, where shift and unit are public.
 
     Attributes:
       block: the whole numbers.
-      offset: f64[k], what is taken off, in steps.
+      offset: f64[k], what is subtracted, in steps.
       unit: f64[], the value of a step.
-      lowest: f64[], the least that a step can be: 0 for raw rows, else -2^bits.
+      lowest: f64[], the smallest possible step: 0 for raw rows, else -2^bits.
     """
 
     block: Block
@@ -121,9 +122,10 @@ class Lines:
         return (self.steps - self.shift[None, :]) * self.unit
 
     def map(self, features: FeatureMap) -> "Lines":
-        """The rows read through a map; with a basis they are written anew, rounded to steps of its largest value.
+        """The rows read through a map; with a basis the products are rounded to new steps, in units of their public
+        bound.
 
-        A map to numbers that are none, or all to one point, makes null rows.
+        A map that is not finite, or whose scale is 0, turns every row into a null row.
         """
         center, scale = features.center.astype(jnp.float64), features.scale.astype(jnp.float64)
         sound = jnp.isfinite(center).all() & jnp.isfinite(scale) & (scale != 0)
@@ -156,7 +158,7 @@ class Lines:
         """values @ weights + constant: f64[n] from weights f[k] and f[], f64[n, m] from f[k, m] and f[m].
 
         Weights are rounded to 2^-(30 - log2 k) of the largest, 24 bits for 64 features, so that sums are of whole
-        numbers below 2^53. A release asks at these weights: what is rounded here is public.
+        numbers below 2^53. A release evaluates its queries at the rounded weights, which are public.
         """
         size = self.block.steps.shape[-1]
         bits = 52 - (self.bits + 1) - math.ceil(math.log2(max(size, 1)))
@@ -170,7 +172,7 @@ class Lines:
         return (sums + public) * unit if unit.ndim == 0 else (sums + public[None, :]) * unit[None, :]
 
     def lengths(self, constant: float = 0.0) -> jax.Array:
-        """f64[n], L2 norms of the rows with one more column of this constant."""
+        """f64[n], L2 norms of the rows, extended by one column of this constant."""
         shift = self.shift
         squares = self.block.squares - 2.0 * (self.steps @ shift) + shift @ shift
         return jnp.sqrt(squares * jnp.square(self.unit) + constant**2)
@@ -198,7 +200,7 @@ def raw_lines(x: jax.Array, y: jax.Array, mask: jax.Array) -> Lines:
     """Rows f32[n, d] in [0, 1], targets f32[n] and mask f32[n] in stacked blocks, the last filled up with null rows.
 
     Features are clipped to [0, 1], where declared bounds put them, and rounded to steps of 2^-bits. A row with a value
-    that is not finite is a null row, and one with another weight than 0 counts once.
+    that is not finite is a null row, and one with a positive weight counts once.
     """
     bits, (count, size) = line_bits(x.shape[1]), x.shape
     valid = jnp.isfinite(x).all(-1) & jnp.isfinite(y) & (mask > 0)
@@ -240,14 +242,14 @@ def mapped(lines: Lines, features: FeatureMap) -> Lines:
 def coefficients(vectors: jax.Array, norms: jax.Array, factor: jax.Array, largest: jax.Array, unit: jax.Array) -> Whole:
     """Every row's vector times its factor in whole units, of L2 norm at most (1 + MARGIN) `largest`.
 
-    Rounding to the nearest unit lengthens a vector of m numbers by at most sqrt(m) / 2 units. Where that and what
-    float64 may have lost in the norms exceed the margin, the vector is shortened before.
+    Rounding to the nearest unit lengthens a vector of m numbers by at most sqrt(m) / 2 units. Where that and the
+    float64 error of the norms exceed the margin, the vector is shortened first.
 
     Args:
       vectors: f64[n] or f64[n, m].
       norms: f64[n], their L2 norms.
       factor: f64[n], what they are multiplied by, at least 0.
-      largest: f64[n], the largest norm, but for the margin.
+      largest: f64[n], the largest norm, up to the margin.
       unit: f64[], public.
     """
     size = 1 if vectors.ndim == 1 else vectors.shape[1]
@@ -256,7 +258,7 @@ def coefficients(vectors: jax.Array, norms: jax.Array, factor: jax.Array, larges
 
 
 def room(largest: jax.Array, rounded: jax.Array) -> jax.Array:
-    """How long a vector may be before rounding adds `rounded` to its length, to end within the margin of `largest`."""
+    """The longest a vector may be so that, after rounding adds `rounded`, it stays within the margin of `largest`."""
     return jnp.maximum(largest * (1.0 + MARGIN - SLACK) - rounded, 0.0)
 
 
@@ -274,7 +276,7 @@ def joined(*parts: Whole) -> Whole:
 
 
 def row_by_row(function: Callable[[jax.Array, jax.Array], jax.Array], lines: Lines) -> jax.Array:
-    """function(x f32[1, k], y f32[1]) of one row at a time, stacked: slow, and the same beside any other rows."""
+    """function(x f32[1, k], y f32[1]) of one row at a time, stacked: slow, but independent of the other rows."""
     x = lines.values().astype(jnp.float32)
     return jax.lax.map(lambda row: function(row[0][None, :], row[1][None]), (x, lines.block.y))
 
@@ -298,7 +300,7 @@ class ExactSum:
         return cls(zero, zero, jnp.ones(size, jnp.float64))
 
     def plus(self, block: Whole) -> "ExactSum":
-        """With a block's sum [k] added; its unit is the sum's."""
+        """This sum plus a block's sum [k], which has the same unit."""
         high = jnp.floor(block.steps * 2.0**-32)
         unit = jnp.broadcast_to(block.unit, block.steps.shape)
         return ExactSum(self.high + high, self.low + (block.steps - high * 2.0**32), unit)
@@ -315,5 +317,5 @@ class ExactSum:
 
 
 def value_of(aggregate: jax.Array | ExactSum) -> jax.Array:
-    """An aggregate f[k] as numbers, whether it was summed in floating point or exactly."""
+    """The value f[k] of an aggregate that was summed in floating point or exactly."""
     return aggregate.value if isinstance(aggregate, ExactSum) else aggregate

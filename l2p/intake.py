@@ -1,6 +1,6 @@
-"""Private rows as a caller hands them over: checked to fit together, without a word about what they hold.
+"""Checks that a caller's private rows fit together; messages never say what the rows hold.
 
-Nor about how many there are, where a neighbour would have another number: messages here name no size of an array.
+Messages here do not state the size of an array either, because the number of rows may be private.
 """
 
 import dataclasses
@@ -21,6 +21,7 @@ class Checked(RowSource):
     """A source whose blocks are checked as they come, and whose own errors quote nothing."""
 
     source: RowSource
+    labels: tuple[float, ...] | None
 
     @property
     def num_rows(self) -> int:  # type: ignore[override]
@@ -33,21 +34,22 @@ class Checked(RowSource):
     def blocks(self) -> Iterator[Rows]:
         with withheld("reading a block of rows"):
             for block in self.source.blocks():
-                if said := _complaint(block):  # too late for an InputError, which says that nothing is spent
+                # An InputError would claim that nothing was spent.
+                if said := _complaint(block) or _out_of_place(block, self.labels):
                     raise RowsError(f"a block of the source does not fit: {said}")
                 yield block
 
 
 def shape_of(rows: Rows | RowSource) -> tuple[int, int]:
-    """How many lines and features there are, once rows in memory are found to fit together and to be numbers.
+    """Number of lines and of features; rows in memory are first checked to fit together and to be numbers.
 
     Raises:
-      InputError: they are not, or these are no rows.
+      InputError: they do not fit, or `rows` is neither `Rows` nor a `RowSource`.
     """
     if not isinstance(rows, (Rows, RowSource)):
         raise InputError(
-            f"rows came as {type(rows).__name__}, which does not say what are features and what are labels; pass "
-            "l2p.Rows(x, y, mask), or a source that yields them."
+            f"rows came as {type(rows).__name__}, which does not say what are features and what are labels; declare "
+            "that in a schema (schema=), or pass l2p.Rows(x, y, mask) or a source that yields them."
         )
     whole = rows.rows if isinstance(rows, ArraySource) else rows
     if isinstance(whole, RowSource):
@@ -72,6 +74,45 @@ def _complaint(rows: Rows) -> str | None:
     return None
 
 
+def check_scaled(rows: Rows | RowSource, labels: tuple[float, ...] | None) -> None:
+    """Refuse rows in memory that are not what models learn from: features in [0, 1], and `labels` or, for None, targets
+    in [0, 1]. A value that is not finite makes a null row, and a null row may hold anything.
+
+    Raises:
+      InputError: they are not.
+    """
+    whole = rows.rows if isinstance(rows, ArraySource) else rows
+    if isinstance(whole, Rows):  # a stream is looked at as it comes
+        with withheld("checking rows"):
+            said = _out_of_place(whole, labels)
+        if said:
+            raise InputError(f"the rows cannot be learned from as they are: {said}")
+
+
+def _out_of_place(rows: Rows, labels: tuple[float, ...] | None) -> str | None:
+    with np.errstate(over="ignore"):
+        x, y, mask = (np.asarray(part).astype(np.float32, copy=False) for part in (rows.x, rows.y, rows.mask))
+    counted = np.isfinite(x).all(axis=1) & np.isfinite(y) & (mask > 0)
+    if (counted & ((x < 0) | (x > 1)).any(axis=1)).any():
+        return (
+            "x holds values outside [0, 1], and budgets are made for features that public bounds scale; give the raw "
+            "table with a schema (schema=), or scale it by bounds from public knowledge (l2p.data.prepare)."
+        )
+    if labels is None:
+        if (counted & ((y < 0) | (y > 1))).any():
+            return (
+                "y holds values outside [0, 1], and a number to predict is scaled by public bounds; give the raw table "
+                "with a schema (schema=), or scale it."
+            )
+    elif (counted & ~np.isin(y, np.asarray(labels, np.float32))).any():
+        named = "0 and 1" if len(labels) == 2 else f"0 to {len(labels) - 1}"
+        return (
+            f"y holds labels other than {named}, which are all that the model learns; give the raw table with a schema "
+            "(schema=) that names the classes, or number them so."
+        )
+    return None
+
+
 def _is_real(array: Any) -> bool:
     dtype = getattr(array, "dtype", None)
     dtype = dtype if isinstance(dtype, np.dtype) else np.asarray(array).dtype  # a DataFrame has one per column
@@ -79,10 +120,10 @@ def _is_real(array: Any) -> bool:
 
 
 def number_of_rows(lines: int, declared: int | None, budget: Budget) -> int:
-    """N: what is declared, else the number of lines, where all neighbours have as many.
+    """N: the declared number, else the number of lines if all neighbours have the same.
 
     Raises:
-      InputError: neighbours differ in it, and nothing is declared.
+      InputError: neighbours differ in N, and none is declared.
     """
     if declared is not None:
         return int(declared)
@@ -96,7 +137,7 @@ def number_of_rows(lines: int, declared: int | None, budget: Budget) -> int:
 
 def check_mask(rows: Rows | RowSource) -> None:
     """Refuse weights, which are for simulations."""
-    # A stream is not read through beforehand; a release counts any of its rows once at most (`exact_sum`).
+    # A stream is not read through beforehand; a release counts each of its rows at most once (`exact_sum`).
     if isinstance(rows, Rows) and not np.isin(np.asarray(rows.mask), (0.0, 1.0)).all():
         raise InputError(
             "the mask holds values other than 0 and 1, and a row that counts for more than one breaks the guarantee; "

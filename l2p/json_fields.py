@@ -15,12 +15,12 @@ def strict(text: str) -> Any:
     """The value of a JSON text.
 
     Raises:
-      ValueError: it is none, or one that Python and others may read differently: with a number that is not finite, a
-        name that stands twice in an object, or deep nesting.
+      ValueError: it is not JSON, or other parsers may read it differently: it has a number that is not finite, a name
+        twice in one object, or deep nesting.
 
     >>> strict('{"a": 1, "a": 2}')
     Traceback (most recent call last):
-    ValueError: the name 'a' stands twice in one object
+    ValueError: the name 'a' occurs twice in one object
     """
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_once)
@@ -30,7 +30,7 @@ def strict(text: str) -> Any:
 
 def violation(content: Any, schema: Mapping[str, Any]) -> tuple[str, str] | None:
     """The field of a JSON value that breaks a schema, as a dotted path, and how; None if none does."""
-    from jsonschema import Draft202012Validator  # imported late: help texts should come at once
+    from jsonschema import Draft202012Validator  # slow to import, and help texts should come at once
     from jsonschema.exceptions import best_match
 
     error = best_match(Draft202012Validator(schema).iter_errors(content))
@@ -49,12 +49,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {_short(twice)!r} stands twice in one object")
+        raise ValueError(f"the name {_short(twice)!r} occurs twice in one object")
     return found
 
 
 def _short(text: object) -> str:
-    """On one line, and without its middle where it is long: messages quote what the file holds, and end in the rule."""
+    """On one line, with the middle cut out if it is long: the broken rule stands at the end of a message."""
     line = " ".join(str(text).split())
     return line if len(line) <= 160 else f"{line[:70]} ... {line[-70:]}"
 
@@ -64,7 +64,7 @@ def checked(given: Mapping[str, Any], kinds: Mapping[str, Any], path: Path) -> d
 
     Args:
       given: the object.
-      kinds: type of every field that there is.
+      kinds: type of every known field.
       path: the file, for messages.
 
     Raises:
@@ -74,7 +74,9 @@ def checked(given: Mapping[str, Any], kinds: Mapping[str, Any], path: Path) -> d
     {'size': (1, 2)}
     """
     if unknown := [name for name in given if name not in kinds]:
-        raise InputError(f"{path} names {', '.join(unknown)}, which is no option; choose among {', '.join(kinds)}.")
+        raise InputError(
+            f"{path} names {', '.join(unknown)}, which l2p does not know; choose among {', '.join(kinds)}."
+        )
     for name, value in given.items():
         if not _fits(value, kinds[name]):
             raise InputError(f"in {path}, {name} is {json.dumps(value)}, but it has to be {_said(kinds[name])}.")

@@ -15,15 +15,15 @@ from l2p.features import FeatureMap
 from l2p.fixed_point import Block, ExactSum, Lines, mapped, picked, raw_lines
 from l2p.models import Model
 from l2p.privacy.events import Adjacency
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
 from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
+from l2p.privacy.spending import Spending
 from l2p.queries.base import Query
 from l2p.task import Rows, RowSource, null_invalid
 
-#: Noise is a multiple of the bound on one row. Outside this range that product may vanish, or the sum overflow, in
-#: float32, and an answer would carry no noise: refused.
+#: Noise is a multiple of the bound on one row. Outside this range that product may underflow, or the sum overflow, in
+#: float32, and the answer would carry no noise; such queries are refused.
 MIN_BOUND, MAX_BOUND = 2.0**-60, 2.0**60
 
 
@@ -37,7 +37,7 @@ class Setup:
       kind: what the target is, one of `model.kinds`: declared, never read off labels (static).
       price_list: prices, the sampler they belong to, and the budget, in the accountant's own unit.
       num_rows: f32[], N, public by declaration.
-      cap: f32[], where the ledger refuses: the accountant's budget, or infinity when meta-training measures what a
+      cap: f32[], what a run may spend: the accountant's budget, or infinity when meta-training measures what a
         scheduler would spend.
     """
 
@@ -52,11 +52,10 @@ class Setup:
     def create(
         cls, model: Model, adjacency: Adjacency, price_list: PriceList, num_rows, kind: str | None = None
     ) -> "Setup":
-        """A setup whose ledger stops at the accountant's budget; `kind` None is the target that the model is for.
+        """A setup whose cap is the accountant's budget; `kind` None is the model's own kind of target.
 
         Raises:
-          InputError: the prices of sampled queries are for other neighbours, or the model is not trained
-            on targets of that kind.
+          InputError: sampled queries are priced for another adjacency, or the model has no such kind of target.
         """
         price_list.sampler.check(adjacency)
         if price_list.neighbours is not price_list.sampler.neighbours(adjacency):
@@ -74,15 +73,15 @@ class Setup:
         return self.num_rows * self.price_list.sampler.rate()
 
     def num_charges(self, num_steps: int) -> int:
-        """How many charges `num_steps` steps come to: one each, or one per permutation epoch."""
+        """Number of charges in `num_steps` steps: one each, or one per permutation epoch."""
         return -(-num_steps // self.price_list.sampler.steps_per_charge)
 
     @property
     def log_signal(self) -> jax.Array:
         """f32[], log(mu N / sensitivity_factor): how well the whole budget resolves a mean over the table.
 
-        mu is the Gaussian-DP parameter of a single Gaussian query that takes the whole budget, so that the noise on
-        a mean of contributions bounded by 1 would be exp(-log_signal).
+        mu is the Gaussian-DP parameter of a single Gaussian query that takes the whole budget: the noise on a mean of
+        contributions bounded by 1 then has standard deviation exp(-log_signal).
         """
         return jnp.log(self.price_list.mu * self.num_rows / self.adjacency.sensitivity_factor)
 
@@ -116,17 +115,17 @@ class Oracle:
     """Answers queries about private rows for the length of one step.
 
     In `init` a query reads every row. In a step each query reads a batch of its own, drawn by the accountant's sampler,
-    for amplification is proved query by query; the queries of a permutation epoch's step share their batch.
+    because amplification is proved per query; the queries of a permutation epoch's step share their batch.
 
-    In a release sums are exact (`l2p.fixed_point`): rows in memory come as `lines` too, and rows that stream are
-    read through `view` here, since a source may map them in blocks of any size. `sums_only` says that the
-    protector declares all its queries additive, so that a solve by it is refused before anything runs.
+    In a release sums are exact (`l2p.fixed_point`): rows in memory are also passed as `lines`, and rows that stream are
+    mapped by `view` here, since a source may yield blocks of any size. `sums_only` says that the protector declares all
+    its queries additive, so that a non-additive query is refused before anything runs.
 
     Attributes:
       setup: the public facts.
       public: rows that cost nothing, or None.
-      step: i32[], how many steps came before this one (0 in `init`).
-      ledger: what has been spent.
+      step: i32[], number of earlier steps (0 in `init`).
+      spending: what has been spent.
       refused: bool[], whether anything was refused in this step.
       records: one per `ask`, in order.
       sampled: whether queries read batches.
@@ -136,7 +135,7 @@ class Oracle:
         self,
         rows: Rows | RowSource,
         setup: Setup,
-        ledger: Ledger,
+        spending: Spending,
         noise: Noise,
         step: jax.Array,
         public: Rows | None = None,
@@ -153,7 +152,7 @@ class Oracle:
         self._starts = not sampled
         self.public = public
         self.step = step
-        self.ledger = ledger
+        self.spending = spending
         self.refused = jnp.zeros((), bool)
         self.records: list[Record] = []
         self._rows = rows
@@ -165,17 +164,17 @@ class Oracle:
         self._open = True
 
     def close(self) -> None:
-        """End the step: an oracle that outlived it would answer outside the ledger."""
+        """End the step: what an oracle answered later would not be counted."""
         self._open = False
 
     @property
     def left(self) -> jax.Array:
         """Share of the budget that may still be planned for, in [0, 1]."""
-        return self.ledger.left
+        return self.spending.left
 
     @property
     def charge(self) -> jax.Array:
-        """i32[], how many charges came before this step's: `step`, or the number of its permutation epoch."""
+        """i32[], number of charges before this step's: `step`, or the index of its permutation epoch."""
         return self.step // self.setup.price_list.sampler.steps_per_charge
 
     def ask(self, query: Query) -> jax.Array:
@@ -188,7 +187,7 @@ class Oracle:
             would be answered more often than it is charged. Also once the step is over.
         """
         if not self._open:
-            raise RuntimeError(f"ask({query.name}) came after its step had ended, where no ledger would see it.")
+            raise RuntimeError(f"ask({query.name}) came after its step had ended, where nothing would count its cost.")
         if get_opaque_trace_state() != self._trace_state:
             raise RuntimeError(
                 f"ask({query.name}) was called inside a JAX transformation within a protector's step; it would be "
@@ -198,10 +197,10 @@ class Oracle:
         if self._mechanisms is not None and event.mechanism not in self._mechanisms:
             raise TypeError(
                 f"ask({query.name}) uses mechanism {event.mechanism!r}, which its protector does not declare, but "
-                f"checks and ledgers rely on `Protector.mechanisms`, here {', '.join(self._mechanisms)}; add it there."
+                f"the accountant is chosen by `Protector.mechanisms`, here {', '.join(self._mechanisms)}; add it there."
             )
         if self._sums_only and not query.additive:
-            # Checked here and not when rows are read: how many there are may be private, and a refusal would tell.
+            # Checked here and not when rows are read: their number may be private, and a refusal then would reveal it.
             raise TypeError(
                 f"ask({query.name}) is solved on all rows at once, but its protector says that all its queries are "
                 "sums, so nobody checked that its table has no more rows than the proof allows; set "
@@ -211,7 +210,7 @@ class Oracle:
         if event.mechanism != "none":
             valid &= (query.bound >= MIN_BOUND) & (query.bound <= MAX_BOUND)  # false for NaN
             valid &= query.most_rows >= self._num_lines
-        # Below, a multiplier of 1 stands in for an invalid one, so that no gradient meets its NaN.
+        # An invalid multiplier is replaced by 1 below, so that its NaN reaches no gradient.
         priced = dataclasses.replace(event, noise_multiplier=jnp.where(valid, event.noise_multiplier, 1.0))
         step = None if self._starts else self.step
         price = self.setup.price_list.price(priced, self.sampled, step, len(self.records))
@@ -227,7 +226,7 @@ class Oracle:
                 jnp.asarray(event.noise_multiplier, jnp.float32),
                 jnp.asarray(query.bound, jnp.float32),
                 jnp.where(granted, cost, 0.0).astype(jnp.float32),
-                self.ledger.spent,
+                self.spending.spent,
                 granted,
                 event.tail,
             )
@@ -239,14 +238,14 @@ class Oracle:
         return self._rows.y.shape[0] if isinstance(self._rows, Rows) else self._rows.num_rows
 
     def noise_multiplier(self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian") -> jax.Array:
-        """f32[], the least noise that a query asked here may have for `cost`, in the accountant's unit."""
+        """f32[], the least noise multiplier that `cost` pays for here, in the accountant's unit."""
         return self.setup.price_list.noise_multiplier(cost, mechanism, self.sampled)
 
     def _charge(self, cost: jax.Array) -> jax.Array:
         if not (self.sampled and isinstance(self.setup.price_list.sampler, PermutationEpochs)):
-            granted, self.ledger = self.ledger.charge(cost)
+            granted, self.spending = self.spending.charge(cost)
             return granted
-        granted, self.ledger = self.ledger.charge_in_epoch(cost)
+        granted, self.spending = self.spending.charge_in_epoch(cost)
         return granted
 
     def _answer(self, query: Query, granted: jax.Array) -> jax.Array:
@@ -260,7 +259,7 @@ class Oracle:
             return answer.astype(jnp.int32 if jnp.issubdtype(answer.dtype, jnp.integer) else jnp.float32)
 
     def _whole_answer(self, query: Query) -> jax.Array:
-        """The answer to a non-additive query: all of it computed at once, in a release in float64."""
+        """The answer to a non-additive query, computed on all rows at once; in float64 for a release."""
         if not isinstance(self._rows, Rows):
             raise InputError(
                 f"{query.name} is not a sum over rows but is solved on all of them at once, so they cannot stream; "
@@ -320,7 +319,7 @@ class Oracle:
 
 
 def _members(blocks: Iterator[Rows], batch: Batch, num_rows: int) -> Iterator[Rows]:
-    """The blocks of a table with every row outside the batch turned into a null row."""
+    """The blocks of a table, with rows outside the batch turned into null rows."""
     member = np.zeros(num_rows, np.float32)
     member[np.asarray(batch.indices)[np.asarray(batch.mask) > 0]] = 1.0
     done = 0
@@ -337,7 +336,7 @@ def _add(query: Query, aggregate: jax.Array, rows: Rows) -> jax.Array:
 
 
 def exact_sum(query: Query, rows: Rows, view: FeatureMap | None = None) -> ExactSum:
-    """The aggregate [k] that a release forms of rows read through a view; call under `jax.enable_x64(True)`."""
+    """The aggregate [k] of rows read through a view, as a release forms it; call under `jax.enable_x64(True)`."""
     return add_rows(query, rows, view, ExactSum.empty(query.empty().shape[0]))
 
 

@@ -1,4 +1,4 @@
-"""What a budget buys on a table of public shape, by the meta-tests on checkpoints' cards: no private row is read.
+"""What a budget buys on a table of public shape, from the meta-tests on checkpoint cards; no private row is read.
 
 log(mu N / sensitivity_factor) says how well a budget resolves a table (`Setup.log_signal`); a meta-test says what a
 protector achieved at each value of it, on public tasks.
@@ -16,11 +16,11 @@ from l2p.checkpoints.control import control_of
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.method_name import MethodName
 from l2p.checkpoints.ranges import outside, range_of
+from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
 from l2p.errors import InputError
 from l2p.models import MODELS, Softmax, find_model, plain_name
 from l2p.privacy.budget import Budget
-from l2p.rounded import rounded
-from l2p.signal import epsilon_for, log_signal, rows_for
+from l2p.privacy.rounded import rounded
 
 #: A protector beats the majority model at a budget if it was more accurate on this share of meta-test tasks.
 RULE = 0.9
@@ -32,20 +32,22 @@ class Forecast:
 
     Attributes:
       name: of the checkpoint.
-      accountant: that a run uses unless told otherwise.
+      accountant: the default of a run.
       log_signal: log(mu N / sensitivity_factor).
-      noise: standard deviation of the noise on a mean over the table, were the whole budget spent on it, for rows of
-        norm at most 1.
-      accuracy: on the meta-test's test rows; None where nothing was measured.
-      gain: accuracy over that of the majority class; None likewise.
-      share_of_gap: that gain over what a model fitted without privacy gains, which makes meta-tests on different
-        data comparable; None likewise.
-      beat_trivial: share of meta-test tasks with a gain above 0; None likewise.
-      least_epsilon: from here on it beats the majority model by `RULE`, for this table and delta; None if never.
-      least_rows: from here on it does at this budget; None if never, or where delta would not be below 1/N.
-      most_epsilon: reaches the upper end of the trained range; None without one.
+      noise: standard deviation of the noise on a mean over the table if the whole budget went into it, for rows of norm
+        at most 1.
+      accuracy: on the meta-test's test rows; None if not measured.
+      gain: accuracy minus that of the majority class; None if not measured.
+      share_of_gap: that gain divided by the gain of a model fitted without privacy, which makes meta-tests on different
+        data comparable; None if not measured.
+      beat_trivial: share of meta-test tasks with a gain above 0; None if not measured.
+      least_epsilon: smallest epsilon from which it beats the majority model by `RULE`, for this table and delta; None
+        if there is none.
+      least_rows: fewest rows from which it does at this budget; None if there is no such number, or delta would not be
+        below 1/N.
+      most_epsilon: the epsilon that reaches the upper end of the trained range; None without a range.
       fits_features: whether the number of features is in the trained range.
-      in_range: whether log_signal is, too.
+      in_range: whether log_signal is in it, too.
       warnings: sentences on its range.
     """
 
@@ -196,7 +198,8 @@ def forecast(
     budget: Budget,
     classes: int | None = None,
 ) -> Forecast:
-    """One protector's forecast from its card; without a `meta_test` on it, nothing but how far the budget reaches."""
+    """One protector's forecast from its checkpoint card; without a `meta_test` there, it only says how far the budget
+    reaches."""
     signal, figures, trained = log_signal(accountant, budget, rows), card.get("meta_test"), range_of(card) or {}
     keys = "accuracy", "gain", "share_of_gap", "beat_trivial"
     accuracy, gain, share, beat = (figures and at(figures, signal, key) for key in keys)

@@ -13,8 +13,7 @@ import numpy as np
 
 from l2p import intake
 from l2p.checkpoints import lookup
-from l2p.checkpoints.defaults import default_protector
-from l2p.checkpoints.lookup import Resolved
+from l2p.checkpoints.lookup import NamedProtector
 from l2p.checkpoints.set_up import set_up
 from l2p.errors import InputError, NoResult, withheld
 from l2p.models import Model, find_model
@@ -40,7 +39,7 @@ from l2p.run import (
 )
 from l2p.task import Rows, RowSource, Task
 
-#: Steps between two looks at whether a run is still alive; also how much noise is drawn at a time.
+#: Steps between two checks whether a run is still alive; noise is drawn for as many at a time.
 CHUNK = 256
 
 # Compiled once per protector, shapes and number of steps, for the life of the process.
@@ -49,11 +48,11 @@ _advance = jax.jit(advance, static_argnames="num_steps")
 
 
 class PlannedRun(NamedTuple):
-    """A run that passed every check, before anything is reserved and a row read."""
+    """A run that passed every check; nothing is reserved and no row read yet."""
 
     task: Task
     budget: Budget
-    resolved: Resolved
+    named: NamedProtector
     filter: Filter
     setup: Setup
     params: jax.Array
@@ -66,7 +65,7 @@ class PlannedRun(NamedTuple):
 
 def plan_run(
     data: Rows | RowSource | Task,
-    protector: Protector | Resolved | str | Path | None,
+    protector: Protector | NamedProtector | str | Path,
     budget: Budget,
     *,
     model: str = "logistic",
@@ -76,17 +75,16 @@ def plan_run(
     num_rows: int | None = None,
     kind: str | None = None,
 ) -> PlannedRun:
-    """What `private_train` would run with these arguments; `InputError` if anything does not fit."""
-    protector = default_protector(model, kind) if protector is None else protector
+    """What `private_train` would run with these arguments; `InputError` if an argument does not fit."""
     task = data if isinstance(data, Task) else Task(private=data)
     lines, num_features = intake.shape_of(task.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
-    resolved = check(protector, budget, model, accountant, num_rows)
+    named = check(protector, budget, model, accountant, num_rows)
     budget.check_rows(num_rows)
     what = find_model(model)
     kind = what.known_kind(kind)
-    if not resolved.protector.additive:
-        intake.check_whole(resolved.name, task.private, num_rows)
+    if not named.protector.additive:
+        intake.check_whole(named.name, task.private, num_rows)
     params = _starting_point(what, num_features, params)
     if key is None:
         intake.check_mask(task.private)
@@ -95,50 +93,52 @@ def plan_run(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
         )
 
-    resolved, filter, setup, warnings = set_up(resolved, budget, what, num_features, num_rows, task.public, kind)
-    filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices by it
+    named, filter, setup, warnings = set_up(named, budget, what, num_features, num_rows, task.public, kind)
+    filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices depend on it
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
     # It traces N rows, so that an error in a protector shows shapes that are public.
-    noise = _noise(resolved.protector, params, (num_rows, num_features), task.public, setup, key)
+    noise = _noise(named.protector, params, (num_rows, num_features), task.public, setup, key)
     if lines != num_rows:
         with withheld("planning the noise"):
-            noise = _noise(resolved.protector, params, (lines, num_features), task.public, setup, key)
+            noise = _noise(named.protector, params, (lines, num_features), task.public, setup, key)
+    intake.check_scaled(task.private, _labels(what, kind))  # last: it reads the rows
     warnings = [*budget.warnings(), *warnings]
-    return PlannedRun(task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings)
+    return PlannedRun(task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings)
 
 
 def check(
-    protector: Protector | Resolved | str | Path,
+    protector: Protector | NamedProtector | str | Path,
     budget: Budget,
     model: str,
     accountant: str | None = None,
     num_rows: int | None = None,
-) -> Resolved:
-    """Everything that can be refused before a row is read: the protector, its model, its accountant and their prices.
+) -> NamedProtector:
+    """Refuse whatever can be refused before a row is read: the protector, its model, its accountant and their prices.
 
     Raises:
-      InputError: anything does not fit.
+      InputError: one of them does not fit.
     """
     if isinstance(protector, (str, Path)):
-        resolved = lookup.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
-    elif isinstance(protector, Resolved):
+        named = lookup.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
+    elif isinstance(protector, NamedProtector):
         described = lookup.describe(protector.protector, protector.name, model, accountant or protector.accountant)
-        resolved = dataclasses.replace(protector, accountant=described.accountant)
+        named = dataclasses.replace(protector, accountant=described.accountant)
     else:
-        resolved = lookup.describe(protector, type(protector).__name__, model, accountant)
-    resolved.filter(budget)
-    return resolved
+        named = lookup.describe(protector, type(protector).__name__, model, accountant)
+    named.filter(budget)
+    return named
 
 
 def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation | None) -> Result:
-    """Read the rows, settle, and say what is guaranteed."""
-    task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings = planned
-    run, trace = _train(resolved.protector, params, task, setup, noise, key is None)
-    adaptive = bool(resolved.protector.adaptive_noise)
+    """Read the rows, settle the reservation, and state the guarantee."""
+    task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings = planned
+    labels = _labels(what, setup.kind)
+    run, trace = _train(named.protector, params, task, setup, noise, key is None, labels)
+    adaptive = bool(named.protector.adaptive_noise)
     answers = answered(trace)
     certified = filter.certify(answers, adaptive)
     composition, unsettled = (None, []) if reservation is None else reservation.settle(answers, certified, adaptive)
-    released = resolved.protector.finish(run.params, run.state, setup)
+    released = named.protector.finish(run.params, run.state, setup)
     if not np.isfinite(released).all():
         raise NoResult(
             "the run ended in numbers that are not finite (a solve that did not converge, or steps that diverged), so "
@@ -154,23 +154,27 @@ def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation
         num_rows=num_rows,
         num_features=num_features,
         model=str(what),
-        accountant=resolved.accountant,
+        accountant=named.accountant,
         adaptive_noise=adaptive,
         mechanisms=mechanisms(trace),
         steps=steps,
-        max_steps=resolved.protector.num_steps,
+        max_steps=named.protector.num_steps,
         stop_reason=stop_reason,
-        not_private=not_private(budget, resolved.sources, None if task.public is None else len(task.public.y)),
+        not_private=not_private(budget, named.sources, None if task.public is None else len(task.public.y)),
         protector={
-            "name": resolved.name,
-            "sha256": resolved.sha256,
-            "sources": None if resolved.sources is None else list(resolved.sources),
-            "range": resolved.range,
+            "name": named.name,
+            "sha256": named.sha256,
+            "sources": None if named.sources is None else list(named.sources),
+            "range": named.range,
         },
         composition=composition,
         warnings=[*warnings, *unsettled],
     )
     return Result(released, trace, card, stop_reason, steps, str(what))
+
+
+def _labels(model: Model, kind: str) -> tuple[float, ...] | None:
+    return None if kind == "regression" else model.labels
 
 
 def _starting_point(model: Model, num_features: int, params: jax.Array | None) -> jax.Array:
@@ -189,14 +193,15 @@ def _train(
     setup: Setup,
     noise: Callable[[int], Simulation | Release],
     releases: bool,
+    labels: tuple[float, ...] | None,
 ) -> tuple[Run, list[TraceRow]]:
-    """Start and advance until the budget or the steps end: the final run and what was granted."""
+    """Start and advance until the budget or the steps end; returns the final run and the granted queries."""
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
     guard = withheld("training") if releases else contextlib.nullcontext()
-    # A value too large for float32 makes a null row, and a warning would tell.
-    # A release adds and rounds in float64; `start` and `advance` keep everything else in float32.
+    # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
+    # float64; `start` and `advance` keep everything else in float32.
     with guard, np.errstate(over="ignore"), jax.enable_x64(releases):
-        rows = single(task.private) if isinstance(task.private, Rows) else intake.Checked(task.private)
+        rows = single(task.private) if isinstance(task.private, Rows) else intake.Checked(task.private, labels)
         public = single(task.public)
         begin = _start if isinstance(rows, Rows) else start
         run, first = begin(protector, params, rows, setup, noise(0), public)
@@ -219,7 +224,7 @@ def _go_on(
     num_steps: int,
     public: Rows | None,
 ) -> tuple[Run, Records]:
-    """The driver that fits: one compiled scan over arrays, a loop on the host over a stream."""
+    """`advance` by one compiled scan for rows in memory, by a loop on the host for rows that stream."""
     if isinstance(rows, RowSource):
         return advance_streaming(protector, run, rows, setup, noise, num_steps, public)
     run, records, _ = _advance(protector, run, rows, setup, noise, num_steps=num_steps, public=public)
@@ -234,7 +239,8 @@ def _noise(
     setup: Setup,
     key: jax.Array | None,
 ) -> Callable[[int], Simulation | Release]:
-    """What to hand to `start` (0 steps) and then to each `advance`; a release draws anew at every call."""
+    """A function from a number of steps to their noise, for `start` (0 steps) and each `advance`; a release draws fresh
+    noise at every call."""
     if key is not None:
         return lambda num_steps: Simulation(key)
     entropy = Entropy()

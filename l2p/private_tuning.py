@@ -1,4 +1,4 @@
-"""The best of several methods or settings, chosen on the private rows and paid for: `tuned:private`."""
+"""The best of several methods or settings, chosen on the private rows and charged: `tuned:private`."""
 
 import dataclasses
 import math
@@ -12,15 +12,15 @@ import numpy as np
 
 from l2p import intake, struct
 from l2p.api import open_ledger, private_train
-from l2p.checkpoints.lookup import Resolved
+from l2p.checkpoints.lookup import NamedProtector
 from l2p.errors import InputError
 from l2p.models import MODELS, NAMES, find_model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.accountants import covering, find, for_runs
-from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
 from l2p.privacy.filter import Filter, default_accountant
+from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import cost_of_best, count, held
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
 from l2p.private_run import check, plan_run
@@ -30,11 +30,11 @@ from l2p.queries import CorrectCount
 from l2p.result import Result
 from l2p.task import Rows, RowSource, Task
 
-#: A base run's budget is a number, rho; as a target it is written at this delta, whatever that of the total.
+#: A base run's budget is a number, rho; written as an (epsilon, delta) target it has this delta, whatever the total's.
 _BASE_DELTA = 1e-12
 #: What `private_train` takes as a protector.
-Candidate = Protector | Resolved | str | Path
-#: A candidate, and the accountant and the target that hold one run of it to its share.
+Candidate = Protector | NamedProtector | str | Path
+#: A candidate, with the accountant and the target that limit one run of it to its share.
 BaseRun = tuple[Candidate, str, Budget]
 #: What prices a score, which is one noised count of all rows.
 SCORE_ACCOUNTANT = default_accountant(("gaussian",))
@@ -42,7 +42,7 @@ SCORE_ACCOUNTANT = default_accountant(("gaussian",))
 
 @struct.dataclass
 class Score(Protector):
-    """Spends its whole budget on the share of rows that given params predict right, which it "releases" as f32[1]."""
+    """Spends its whole budget on the share of rows that given params predict correctly, and "releases" it as f32[1]."""
 
     num_steps: int = struct.field(pytree_node=False, default=0)
     adaptive_noise = False
@@ -64,15 +64,15 @@ class Score(Protector):
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """The best run; all of it may leave, and nothing else of the tuning may.
+    """The best run. All of it may be published, and nothing else of the tuning.
 
     Attributes:
       params: f32[p], for rows scaled to [0, 1]; the public start if there was no run.
       candidate: which candidate it was of; None if there was no run.
-      score: its noised share of the private rows predicted right, too high on average, as it was chosen for it.
-      budget: what is guaranteed for all of this.
+      score: its noised share of private rows predicted correctly; biased upwards, because the run was chosen by it.
+      budget: what is guaranteed for the whole tuning.
       base_rho: the zCDP budget of each run, score included.
-      private_release: False when the noise came from a key that somebody may know.
+      private_release: False if the noise came from a key, which somebody may know.
       statement: the guarantee as a sentence.
       result: the best run with its trace and a card that states this guarantee; None if there was no run.
     """
@@ -97,20 +97,21 @@ def private_tuning(
     model: str = "logistic",
     key: jax.Array | None = None,
     num_rows: int | None = None,
-    ledger: Book | str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
 ) -> Tuned:
     """Train a random number of times, each time by a candidate drawn at random, and release the best run only.
 
-    Which runs lost, with what scores, and how many there were stays unknown; running time tells the last.
+    The other runs, their scores and their number stay secret, except that running time reveals the number.
 
     Args:
-      data, model, key, num_rows: as in `private_train`; labels are classes, scored by the share that is right.
+      data, model, key, num_rows: as in `private_train`; labels are classes, and the score is the share of correct
+        predictions.
       candidates: what `private_train` takes as a protector; their number costs nothing.
-      budget: what all of it may spend together.
-      repetitions: the law of the number of runs; default a logarithmic one with 10 on average.
+      budget: what the whole tuning may spend.
+      repetitions: the distribution of the number of runs; default logarithmic with mean 10.
       score_share: share of a run's budget that pays for its score.
-      ledger: as in `private_train`, in unit rdp or basic; all runs together are reserved there before the first reads a
-        row, and count in full after the last, however many they were.
+      ledger: as in `private_train`, in unit rdp or basic. The cost of all runs together is reserved there before the
+        first reads a row, and counts in full afterwards, however many ran.
 
     Raises:
       InputError: a candidate does not fit, or no base run is private enough; before budget is spent.
@@ -145,12 +146,12 @@ def private_tuning(
     if ledger is None:
         score, candidate, result = _best(data, runs, scoring, law, key, common)
     else:
-        book = open_ledger(ledger, num_rows, key)
-        with held(book) as id:
-            before, cost = book.spent(), cost_of_best(book, budget, law, rho)
-            book.reserve(cost, f"the best of {law.mean:g} runs on average, {budget}", id)
+        ledger = open_ledger(ledger, num_rows, key)
+        with held(ledger) as id:
+            before, cost = ledger.spent(), cost_of_best(ledger, budget, law, rho)
+            ledger.reserve(cost, f"the best of {law.mean:g} runs on average, {budget}", id)
             score, candidate, result = _best(data, runs, scoring, law, key, common)
-            composition, unsettled = count(book, id, cost, cost, before)
+            composition, unsettled = count(ledger, id, cost, cost, before)
     if result is None:
         params = find_model(model).init(num_features)
         return Tuned(params, None, None, budget, rho, key is None, statement, None)
@@ -168,7 +169,7 @@ def _best(
     key: jax.Array | None,
     common: dict[str, Any],
 ) -> tuple[float, int | None, Result | None]:
-    """Draw, run and score: the best run's score, candidate and result."""
+    """Draw, run and score; returns the best run's score, candidate and result."""
     best: tuple[float, int | None, Result | None] = (-math.inf, None, None)
     uniform, choose, keys = _randomness(key)
     for index in range(law.draw(uniform)):
@@ -186,7 +187,8 @@ def _best(
 
 
 def _card(card: Card, budget: Budget, epsilon: float, statement: str) -> Card:
-    """The card of a run that was released as the best of several, from its own; `epsilon` is that of the choice."""
+    """The card of a run that was released as the best of several, made from its own card; `epsilon` is that of the
+    whole tuning."""
     return dataclasses.replace(
         card,
         epsilon=budget.epsilon,
@@ -207,15 +209,15 @@ def _card(card: Card, budget: Budget, epsilon: float, statement: str) -> Card:
 
 
 def _base_run(candidate: Candidate, budget: Budget, rho: float, model: str, num_rows: int | None) -> BaseRun:
-    """A candidate with the accountant and the target that hold it to `rho`-zCDP; `InputError` if nothing does."""
-    resolved = check(candidate, base_budget(rho, SCORE_ACCOUNTANT, budget), model, None, num_rows)
-    accountant = base_accountant(resolved.name, resolved.protector)
+    """A candidate with the accountant and the target that limit it to `rho`-zCDP; `InputError` if no accountant can."""
+    named = check(candidate, base_budget(rho, SCORE_ACCOUNTANT, budget), model, None, num_rows)
+    accountant = base_accountant(named.name, named.protector)
     return candidate, accountant, base_budget(rho, accountant, budget)
 
 
 def base_accountant(name: str, protector: Protector) -> str:
-    """The accountant that holds a protector's runs to some rho at every order; `InputError` if none does."""
-    # As the theorems about selection ask, their caps on a base run hold at every order.
+    """The accountant that limits a protector's runs to some rho at every order; `InputError` if none can."""
+    # The theorems about selection require caps on a base run that hold at every order.
     at_every_order = [one.name for one in for_runs() if one.per_rho is not None]
     if not set(at_every_order) <= set(covering(protector.sampler)):
         raise InputError(
@@ -251,7 +253,8 @@ def _randomness(
 def simulated_randomness(
     key: jax.Array,
 ) -> tuple[float, Callable[[int], int], Callable[[int], tuple[jax.Array, jax.Array]]]:
-    """A uniform number for K, a choice among so many, and the keys of each run and its score."""
+    """A uniform number that draws K, a function that chooses one of n, and one that gives the keys of a run and its
+    score."""
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
     def keys(index: int) -> tuple[jax.Array, jax.Array]:

@@ -1,4 +1,4 @@
-"""What every method implements: a starting point, a step that only sees paid answers, and an end."""
+"""What every method implements: `init`, a `step` that only sees paid answers, and `finish`."""
 
 import abc
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ class Protector(abc.ABC):
       additive: whether all its queries are sums over rows; others need every row in memory, so they cannot stream.
       sampler: which rows the queries of a step read; static. Sums are divided by `Setup.batch_rows`.
       adaptive_noise: whether noise levels or the stopping time depend on earlier answers. Such a run is certified by
-        its filter at the cap, never by what it has spent so far. Say False only of noise and a stopping time that are
+        its filter at the cap, never by what it has spent so far. Set it to False only if noise and stopping time are
         the same on every table.
       fixed: names of array fields that are never tuned; parts of one may have it too (`l2p.protectors.tunable`).
     """
@@ -48,8 +48,8 @@ class Protector(abc.ABC):
         """Parameters and state before the first step. May ask one-off side queries, which read every row.
 
         Args:
-          params: f32[p], where training starts, for rows as they come.
-          oracle: of the start.
+          params: f32[p], where training starts, for raw rows.
+          oracle: answers queries on every row.
 
         Returns:
           Parameters f32[p], in coordinates of the protector's own, and a pytree of arrays that each `step` gets back.
@@ -57,7 +57,8 @@ class Protector(abc.ABC):
 
     def view(self, state: State) -> FeatureMap | None:
         """The map that a step's queries are to read every row through, so that rows are mapped once and not at each
-        step; those queries then use rows as they come. It must stay the same over the run. None leaves rows alone."""
+        step; those queries then use rows as they are given. It must stay the same over the run. None leaves rows
+        alone."""
         del state
         return None
 

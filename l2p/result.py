@@ -1,4 +1,4 @@
-"""What a run gives back, and the files it leaves."""
+"""What a run returns, and the files it writes."""
 
 import csv
 import dataclasses
@@ -17,6 +17,8 @@ from l2p.privacy import sampling
 from l2p.privacy.card import Card
 from l2p.privacy.events import Answered
 from l2p.run import TraceRow
+from l2p.schema import Encoding, Schema
+from l2p.schema.rows import public_facts
 
 TRACE_COLUMNS = (
     "step",
@@ -33,7 +35,7 @@ TRACE_COLUMNS = (
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A finished run: all of it may leave.
+    """A finished run. All of it may be published.
 
     Attributes:
       params: f32[p], for rows scaled to [0, 1].
@@ -42,6 +44,7 @@ class Result:
       stop_reason: "budget" or "max_steps".
       steps: steps that were granted in full.
       model: name of the model, as `l2p.models.find_model` takes it.
+      schema: the declaration of the table that rows were encoded by; None for rows that came encoded.
     """
 
     params: jax.Array
@@ -50,21 +53,29 @@ class Result:
     stop_reason: str
     steps: int
     model: str
+    schema: Schema | None = None
+
+    def with_schema(self, schema: Schema) -> "Result":
+        """The result of rows that `schema` encoded; its card says what of the schema is public."""
+        card = dataclasses.replace(self.card, not_private=[*self.card.not_private, *public_facts(schema)])
+        return dataclasses.replace(self, card=card, schema=schema)
 
     def save(
         self,
         folder: str | Path,
-        columns: Sequence[str],
-        bounds: Mapping[str, tuple[float, float]],
-        classes: Sequence[float] | None,
-        target: str,
+        columns: Sequence[str] = (),
+        bounds: Mapping[str, tuple[float, float]] | None = None,
+        classes: Sequence[float] | None = None,
+        target: str = "",
     ) -> None:
         """Write `model.safetensors`, `trace.csv` and the card as JSON, text and HTML into `folder`, made if need be.
 
         The model file holds the arrays of `Model.arrays` for features in the order of `columns`, scaled to [0, 1] by
-        `bounds`: of a linear classifier `weights` f32[d] and `bias` f32[1], of which a positive weights . x + bias
-        predicts the second class. `classes` None stands for 0 and 1, or for a regression, whose target `bounds` name
-        too. `l2p.saved.load` reads it back.
+        `bounds`. A linear classifier has `weights` f32[d] and `bias` f32[1], and predicts the second class where
+        weights . x + bias is positive. `classes` None means classes 0 and 1, or a regression, whose target `bounds`
+        must also name. `l2p.saved.load` reads it back. A schema, which is written to `schema.json`, replaces these
+        arguments: the columns are then its encoded features, and the classes 0, 1, 2 and so on in the order of its
+        words.
 
         Raises:
           InputError: a regression's target has no bounds.
@@ -80,6 +91,10 @@ class Result:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         model, params = find_model(self.model), np.asarray(self.params, np.float32)
+        if self.schema is not None:
+            self.schema.write(folder / "schema.json")
+            columns, bounds, classes, target = _as_saved(self.schema)
+        bounds = {} if bounds is None else bounds
         is_number = model.kind(classes) == "regression"
         if is_number and target not in bounds:
             raise InputError(
@@ -109,9 +124,18 @@ class Result:
             writer = csv.DictWriter(file, TRACE_COLUMNS, extrasaction="ignore")
             writer.writeheader()
             for row in self.trace:
-                # Side queries, before the first step, read every row.
+                # Side queries before the first step read every row.
                 extra = {"sampling_rate": rate if row.step else 1.0, "share_spent": row.spent / cap}
                 writer.writerow(dataclasses.asdict(row) | extra)
+
+
+def _as_saved(schema: Schema) -> tuple[tuple[str, ...], dict[str, tuple[float, float]], tuple[float, ...] | None, str]:
+    """What a model file says of rows that a schema encodes: features in [0, 1], and classes by number."""
+    names, target = Encoding(schema).names, schema.target
+    bounds = dict.fromkeys(names, (0.0, 1.0))
+    if target.classes is None:
+        return names, bounds | {target.column: target.bounds or (0.0, 1.0)}, None, target.column
+    return names, bounds, tuple(map(float, range(len(target.classes)))), target.column
 
 
 def answered(trace: Sequence[TraceRow]) -> list[Answered]:
@@ -124,7 +148,7 @@ def answered(trace: Sequence[TraceRow]) -> list[Answered]:
 
 
 def mechanisms(trace: Sequence[TraceRow]) -> list[dict[str, Any]]:
-    """What kinds of queries were answered: how often, and within which ranges, in order of first appearance."""
+    """The kinds of answered queries in order of first appearance, with counts and ranges."""
     kinds: dict[tuple[str, str], list[TraceRow]] = {}
     for row in trace:
         kinds.setdefault((row.query, row.mechanism), []).append(row)

@@ -1,8 +1,8 @@
-"""The one way a protector meets data: start, advance, finish.
+"""The only code that runs a protector on data: start, advance, finish.
 
-Deployment, comparison and meta-training all come through here; meta-training differentiates this very scan.
+Deployment, comparison and meta-training all use it; meta-training differentiates the same scan that deployment runs.
 
-A release needs float64 inside `Oracle.ask` and nowhere else. Its caller compiles under `jax.enable_x64(True)`, so that
+A release needs float64 inside `Oracle.ask` and nowhere else. The caller compiles under `jax.enable_x64(True)`, so that
 float64 survives lowering; `start` and `advance` trace everything else under `jax.enable_x64(False)`, so that a
 protector computes the same whether it is meta-trained or deployed.
 """
@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from l2p import fixed_point, struct
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle, Record, Setup
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import BatchDraw, Draw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
+from l2p.privacy.spending import Spending
 from l2p.protector import Protector, State
 from l2p.task import Mapped, Rows, RowSource, mapped, null_invalid
 
@@ -39,7 +39,7 @@ class Simulation:
         return KeyNoise(jax.random.fold_in(self.key, 0), self.key)
 
     def per_step(self, step: jax.Array, num_steps: int) -> tuple[jax.Array, Callable[[Any], Noise]]:
-        """What the scan slices, and how a slice becomes this step's noise."""
+        """What the scan slices, and a function that turns one slice into a step's noise."""
         return step + 1 + jnp.arange(num_steps), lambda index: KeyNoise(jax.random.fold_in(self.key, index), self.key)
 
 
@@ -50,7 +50,7 @@ class Release:
     Attributes:
       init: bit patterns u32[1, size, 2], one per draw.
       steps: bit patterns u32[num_steps, size, 2] or lines of the table i32[num_steps, capacity], one per draw.
-      init_plan, steps_plan: what they were drawn for (static).
+      init_plan, steps_plan: the requests that they were drawn for (static).
     """
 
     init: list[jax.Array]
@@ -68,19 +68,19 @@ class Release:
 
 @struct.dataclass
 class Run:
-    """A run between two steps; everything needed to go on.
+    """The state of a run between two steps: everything needed to continue it.
 
     Attributes:
       params: f32[p], in the protector's own coordinates until `finish`.
       state: the protector's state.
-      ledger: what has been spent.
+      spending: what has been spent.
       step: i32[], steps that were granted in full.
-      alive: bool[], False once anything was refused: from then on nothing moves.
+      alive: bool[], False once a query was refused; nothing changes from then on.
     """
 
     params: jax.Array
     state: State
-    ledger: Ledger
+    spending: Spending
     step: jax.Array
     alive: jax.Array
 
@@ -94,15 +94,15 @@ def start(
     noise: Simulation | Release,
     public: Rows | None = None,
 ) -> tuple[Run, Records]:
-    """Open the ledger and let the protector buy its one-off side queries."""
-    ledger = Ledger(jnp.zeros((), jnp.float32), jnp.asarray(setup.cap, jnp.float32))
+    """Start with nothing spent and let the protector ask its one-off side queries."""
+    spending = Spending(jnp.zeros((), jnp.float32), jnp.asarray(setup.cap, jnp.float32))
     step = jnp.zeros((), jnp.int32)
     rows = null_invalid(rows) if isinstance(rows, Rows) else rows
     lines = exact_lines(rows, noise)
     oracle = Oracle(
         rows,
         setup,
-        ledger,
+        spending,
         noise.init_noise(),
         step,
         public,
@@ -112,7 +112,7 @@ def start(
     )
     params, state = protector.init(params, oracle)
     oracle.close()
-    return Run(params, state, oracle.ledger, step, ~oracle.refused), oracle.records
+    return Run(params, state, oracle.spending, step, ~oracle.refused), oracle.records
 
 
 @jax.enable_x64(False)
@@ -128,7 +128,7 @@ def advance(
 ) -> tuple[Run, Records, Any]:
     """`num_steps` more steps: the unit of deployment and of unrolling.
 
-    A step that sees a refusal moves neither params nor state, and ends the run; what it was granted stays paid.
+    A step with a refused query changes neither params nor state and ends the run; its granted queries stay charged.
 
     Returns:
       The run, its records with a leading axis [num_steps], and `observe(params after the step)` stacked likewise.
@@ -174,22 +174,22 @@ def take_step(
     view: FeatureMap | None = None,
 ) -> tuple[Run, Records]:
     """One step, the same for both drivers."""
-    sampler, ledger = setup.price_list.sampler, run.ledger
+    sampler, spending = setup.price_list.sampler, run.spending
     if isinstance(sampler, PermutationEpochs):
-        ledger = ledger.open_batch(run.step % sampler.steps_per_charge == 0)
+        spending = spending.open_batch(run.step % sampler.steps_per_charge == 0)
     oracle = Oracle(
-        rows, setup, ledger, noise, run.step, public, True, protector.mechanisms, lines, view, protector.additive
+        rows, setup, spending, noise, run.step, public, True, protector.mechanisms, lines, view, protector.additive
     )
-    # Once refused, always refused: a dead run asks, is answered with zeros, and pays nothing.
+    # Once refused, always refused: the queries of an ended run are answered with zeros and cost nothing.
     oracle.refused = ~run.alive
     params, state = protector.step(run.params, run.state, oracle)
     oracle.close()
     alive = ~oracle.refused
-    moved = Run(params, state, oracle.ledger, run.step + 1, alive)
-    kept = dataclasses.replace(run, ledger=oracle.ledger, alive=alive)
+    moved = Run(params, state, oracle.spending, run.step + 1, alive)
+    kept = dataclasses.replace(run, spending=oracle.spending, alive=alive)
 
     def choose(new: jax.Array, old: jax.Array) -> jax.Array:
-        # What a step hands on as it is stays recognisable as constant, and what hangs on it alone is computed once.
+        # State that a step returns unchanged is recognised as constant, so what depends on it alone is computed once.
         return old if new is old else jnp.where(alive, new, old)
 
     return jax.tree.map(choose, moved, kept), oracle.records
@@ -205,7 +205,7 @@ def advance_streaming(
     num_steps: int,
     public: Rows | None = None,
 ) -> tuple[Run, Records]:
-    """`advance` for rows that stream: a loop on the host, in which only sums over a block are compiled.
+    """`advance` for rows that stream: a loop on the host that compiles only the sums over a block.
 
     It stops after the first refusal. Records have a leading axis of the steps tried, at least one.
     """
@@ -250,7 +250,7 @@ def plan_noise(
     setup: Setup,
     public: Rows | None = None,
 ) -> tuple[Draws, Draws]:
-    """The draws that `init` and each step will ask for, found by tracing them on rows that are not there."""
+    """The draws that `init` and each step will request, found by tracing them on the shapes of rows without values."""
     leaves, tree = jax.tree.flatten((protector, params, setup, public))
     shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
     return _planned(tree, shapes, num_rows, num_features)
@@ -258,21 +258,23 @@ def plan_noise(
 
 @functools.lru_cache(maxsize=64)
 def _planned(tree: Any, shapes: tuple[Any, ...], num_rows: int, num_features: int) -> tuple[Draws, Draws]:
-    # Draws depend on shapes and static fields alone, and tracing a protector takes as long as some releases.
+    # Cached: draws depend on shapes and static fields alone, and tracing a protector can take as long as a release.
     plans = PlannedNoise(), PlannedNoise()
 
     def trace(*leaves: jax.Array) -> None:
         protector, params, setup, public = jax.tree.unflatten(tree, leaves)
         rows = Rows(jnp.zeros((num_rows, num_features)), jnp.zeros(num_rows), jnp.zeros(num_rows))
-        ledger, step = Ledger(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
+        spending, step = Spending(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
         asked = protector.mechanisms
         moved, state = protector.init(
-            params, Oracle(rows, setup, ledger, plans[0], step, public, False, asked, sums_only=protector.additive)
+            params, Oracle(rows, setup, spending, plans[0], step, public, False, asked, sums_only=protector.additive)
         )
         view = protector.view(state)
         rows = rows if view is None else mapped(rows, view)
         protector.step(
-            moved, state, Oracle(rows, setup, ledger, plans[1], step, public, True, asked, sums_only=protector.additive)
+            moved,
+            state,
+            Oracle(rows, setup, spending, plans[1], step, public, True, asked, sums_only=protector.additive),
         )
 
     jax.eval_shape(trace, *shapes)

@@ -18,7 +18,7 @@ from l2p.json_fields import strict, violation
 from l2p.models import Model, find_model
 
 _TEXTS = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
-#: What the file says of its params.
+#: Schema of the file's metadata.
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -35,14 +35,14 @@ SCHEMA: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SavedModel:
-    """A model as `l2p apply` and `Result.save` leave it.
+    """A model as `l2p apply` and `Result.save` write it.
 
     Attributes:
       model: what was trained.
       params: f32[p], for rows scaled to [0, 1].
       columns: d feature names, in order.
-      bounds: [low, high] of every feature; of the target too where it is a number.
-      classes: the labels of class 0, 1, 2 and so on; empty where the target is a number.
+      bounds: [low, high] of every feature; and of the target if it is a number.
+      classes: the labels of class 0, 1, 2 and so on; empty if the target is a number.
       target: the target's name.
     """
 
@@ -80,7 +80,7 @@ def load(path: str | Path) -> SavedModel:
     """The model in a file, or in the folder that holds `model.safetensors`.
 
     Raises:
-      InputError: there is none, it was not written by l2p, or it contradicts itself.
+      InputError: there is no such file, l2p did not write it, or it contradicts itself.
 
     >>> import tempfile, jax, l2p
     >>> rows = l2p.Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
@@ -116,12 +116,12 @@ def load(path: str | Path) -> SavedModel:
 
 
 def _contradiction(model: Model, parts: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Which part does not fit the others and why; None where all do."""
+    """The part that does not fit the others, and why; None if all fit."""
     scaled = parts["columns"] if parts["classes"] else [*parts["columns"], parts["target"]]
     for name in scaled:
         low, high = parts["bounds"].get(name, (math.nan, math.nan))
         if not low < high:
             return "bounds", f"{name[:40]!r} has no lower and upper bound"
     if parts["classes"] and len(parts["classes"]) != len(model.labels):
-        return "classes", f"{len(parts['classes'])} labels stand for the {len(model.labels)} classes of {model}"
+        return "classes", f"{len(parts['classes'])} labels for the {len(model.labels)} classes of {model}"
     return None

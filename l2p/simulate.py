@@ -1,4 +1,4 @@
-"""Many runs of one method at once, seeds x budgets, with noise from JAX keys: for comparisons, and no release.
+"""Many runs of one method at once, seeds x budgets, with noise from JAX keys: for comparisons, never for a release.
 
 Budgets are the inner axis and share a seed's rows, so that all their margins come from one matrix product.
 """
@@ -20,12 +20,12 @@ from l2p.protector import Protector
 from l2p.run import Records, Run, Simulation, advance, start
 from l2p.task import Rows, Task
 
-#: Steps between two looks at whether any run is still alive.
+#: Steps between two checks whether any run is still alive.
 CHUNK = 128
-#: Floats that the seeds simulated together may take: 1 GiB.
+#: Floats that seeds simulated together may occupy: 1 GiB.
 MEMORY = 2**28
-#: Floats per row and budget where a model needs one number a row: the losses of some twenty candidates, before, while
-#: and after they are clipped.
+#: Floats per row and budget for each number that a model computes per row: the losses of some twenty candidates,
+#: before, during and after clipping.
 FLOATS_PER_ROW = 64
 
 Observe = Callable[[jax.Array, Model, Rows], Any]
@@ -33,7 +33,7 @@ Observe = Callable[[jax.Array, Model, Rows], Any]
 
 @struct.dataclass
 class Outcome:
-    """What S seeds x E budgets came to; T is the most steps a run may take.
+    """Results of S seeds x E budgets; T is the maximum number of steps.
 
     Attributes:
       params: f32[S, E, p], as released.
@@ -50,7 +50,7 @@ class Outcome:
     seen: Any
 
     def answered(self, seed: int, budget: int) -> list[Answered]:
-        """Granted queries of one run, in order; both arguments are positions."""
+        """Granted queries of one run, in order; both arguments are indices."""
         first, later = jax.tree.map(lambda leaf: leaf[seed, budget], (self.first, self.later))
         num_steps = self.later[0].granted.shape[-1] if self.later else 0
         asked = [(0, record) for record in first]
@@ -78,7 +78,7 @@ def split(rows: Rows, seed: int) -> Task:
 
 
 def train_size(rows: Rows) -> int:
-    """How many rows of a split are private."""
+    """Number of private rows of a split."""
     return len(rows.y) - len(rows.y) // 5
 
 
@@ -90,7 +90,7 @@ def noise_key(seed: int) -> jax.Array:
 def splits_digest(num_rows: int, num_seeds: int = 4) -> str:
     """SHA-256 of the first seeds' splits of a table of `num_rows` rows, and of bits from their keys for noise.
 
-    A comparison writes it down: results from before and after a change of NumPy or JAX that moved splits never mix.
+    A comparison records it, so that results are never mixed if an update of NumPy or JAX changed the splits.
     """
     digest = hashlib.sha256()
     index: Any = np.arange(num_rows)
@@ -110,7 +110,7 @@ def mean_loss(params: jax.Array, model: Model, rows: Rows) -> jax.Array:
 
 
 def score(params: jax.Array, model: Model, rows: Rows, kind: str) -> jax.Array:
-    """What a test says of params f32[p]: accuracy f32[], or for kind "regression" the mean squared error."""
+    """Test metric f32[] of params f32[p]: accuracy, or the mean squared error for kind "regression"."""
     if kind == "regression":
         values = jnp.square(model.predict(params, rows.x) - rows.y)
     else:
@@ -134,7 +134,8 @@ def simulate(
       setups: one per budget, of the same structure; `num_rows` is that of a split's private rows.
       rows: the whole table, split anew for every seed.
       seeds: fix split and noise.
-      observe: (params, model, private rows) -> anything, after every step; a function defined once, as it is traced.
+      observe: (params, model, private rows) -> anything, after every step; must be one function object, or every call
+        traces it anew.
       start: params f32[p] that every run starts from, or f32[S, E, p] with one start each, known without the private
         rows or paid for; None for the model's own.
       keys: of noise [S, E], one for each run; None for `noise_key`, which a seed's budgets share.
@@ -155,7 +156,7 @@ def simulate(
 
 
 def _group_size(num_seeds: int, num_budgets: int, rows: Rows, model: Model) -> int:
-    """The most seeds that fit in memory and leave groups of one size, which compile once."""
+    """The largest number of seeds that fits in memory and divides them into groups of one size, which compile once."""
     num_rows, num_features = rows.x.shape
     fit = max(1, MEMORY // (num_rows * (num_features + FLOATS_PER_ROW * model.floats_per_row * num_budgets)))
     return max(size for size in range(1, num_seeds + 1) if num_seeds % size == 0 and size <= fit)

@@ -1,4 +1,4 @@
-"""Frozen dataclasses that JAX's transformations look into, and tell apart by their class."""
+"""Frozen dataclasses that are pytrees, and that JAX tells apart by their class."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -17,9 +17,9 @@ def dataclass(cls: Class) -> Class:
     """Make `cls` a frozen dataclass and a pytree: what `flax.struct.dataclass` is for, and its `field` and `replace`.
 
     Not flax's own, which registers with `jax.tree_util.register_dataclass`: in jaxlib 0.10.2 the tree structures of two
-    classes registered so compare equal when their fields do, whatever the classes are. `jax.jit` then takes one for the
-    other where their hashes collide, and runs what it compiled for the other class: the sum of one query under the
-    noise of the next. Structures of nodes registered with functions name their class.
+    classes registered so compare equal when their fields do, whatever the classes are. If their hashes collide, too,
+    `jax.jit` runs the code that it compiled for the other class: the sum of one query with the noise of another.
+    Tree structures of classes registered with functions include the class.
 
     Args:
       cls: a class with annotated fields; those of `field(pytree_node=False)` are static, the others children.

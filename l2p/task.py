@@ -1,4 +1,4 @@
-"""Rows and tasks: the only shapes in which data enters a run."""
+"""Rows and tasks: the only forms in which data enters a run."""
 
 import abc
 import dataclasses
@@ -27,7 +27,7 @@ class Rows:
     mask: jax.Array
 
     def __repr__(self) -> str:
-        # Errors and tracebacks print it, and must not show rows, nor how many there are.
+        # Errors and tracebacks print it, and must show neither rows nor their number.
         return "Rows(not shown)"
 
 

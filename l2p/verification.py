@@ -1,11 +1,12 @@
-"""Whether a privacy card is one that its protector leaves: what an editor would change, and cannot change alone.
+"""Checks whether a privacy card is one that its protector could have written; finds edits of single fields.
 
-Pricing a card again shows that it agrees with itself. Here its facts are held against each other and, where the
-protector is known (by the SHA-256 of a checkpoint that ships, or as a hand-designed method by its name), against that:
-its sampler, its mechanisms, whether its noise depends on answers. Noise that does not is the same on every table, so a
-run on a table that holds nothing says what it must have been.
+Pricing a card again only shows that its events cost what it says. Here its fields are compared with each other and with
+the protector's sampler, mechanisms and adaptivity, if the protector is known (by the SHA-256 of a shipped checkpoint,
+or as a hand-designed method by its name). Noise that does not depend on answers is the same on every table, so a
+rehearsal on null rows tells what it must have been.
 
-No check shows that a run took place. A card is not signed, and whoever changes all of it alike has written another.
+No check can show that a run took place: a card is not signed, and somebody who edits all its fields consistently is not
+found out.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from l2p.checkpoints.lookup import Resolved, drawing, recognise
+from l2p.checkpoints.lookup import NamedProtector, drawing, recognise
 from l2p.checkpoints.method_name import MethodName
 from l2p.checkpoints.set_up import asked, kinds_asked, set_up
 from l2p.errors import InputError
@@ -28,24 +29,24 @@ from l2p.privacy.filter import Filter
 from l2p.result import answered
 from l2p.run import TraceRow
 
-#: How far a noise multiplier may lie from that of a rehearsal, relative to it: machines differ in the last bits, and an
-#: envelope is found to a few parts in a thousand.
+#: Relative difference allowed between a noise multiplier and that of a rehearsal: machines differ in the last bits, and
+#: an envelope is searched to a few parts in a thousand.
 TOLERANCE, ENVELOPE_TOLERANCE = 1e-3, 1e-2
-#: Same numbers, written down twice.
+#: Relative tolerance between two fields that hold the same number.
 _SAME = 1e-6
-#: Numbers of a table, and of a model on it, beyond which nothing is rehearsed.
+#: Largest number of values in a table or a model that is rehearsed.
 MAX_NUMBERS = 2**26
 
 
 @dataclasses.dataclass
 class Findings:
-    """What was found of a card.
+    """What the checks found.
 
     Attributes:
-      known_by: "SHA-256" or "name", of its protector; None where it is not known here.
+      known_by: "SHA-256" or "name", how its protector was recognised; None if it is not known here.
       rehearsed: whether its noise was compared with what the protector asks for on every table.
-      problems: ends of sentences that begin with "it"; the card is not what it says.
-      remarks: sentences on what a reader should know.
+      problems: ends of sentences that begin with "it"; each shows that the card is not genuine.
+      remarks: sentences that a reader should know.
     """
 
     known_by: str | None = None
@@ -55,12 +56,10 @@ class Findings:
 
 
 def verify(card: Card) -> Findings:
-    """Hold a card that was read against itself and against its protector."""
+    """Compare a card with itself and with its protector."""
     found = Findings()
     if not card.private_release:
-        found.remarks.append(
-            "By its own words it is of a simulation, whose noise somebody may know: it protects nobody."
-        )
+        found.remarks.append("It says that it is of a simulation, whose noise somebody may know: it protects nobody.")
     found.problems += _contradictions(card)
     _check_theorem(card, found)
     _check_order(card, found)
@@ -72,9 +71,9 @@ def verify(card: Card) -> Findings:
 
 
 def _contradictions(card: Card) -> Iterator[str]:
-    """Facts of a run that do not go together, whatever the protector."""
+    """Fields that contradict each other, whatever the protector."""
     if (card.stop_reason == "max_steps") != (card.steps == card.max_steps):
-        yield f"stopped by {card.stop_reason} after {card.steps} of {card.max_steps} steps, of which only one can be"
+        yield f"stopped by {card.stop_reason} after {card.steps} of {card.max_steps} steps, which cannot both be true"
     trace = card.answered()
     noise: dict[str, list[float]] = defaultdict(list)
     for query in trace:
@@ -89,14 +88,14 @@ def _contradictions(card: Card) -> Iterator[str]:
     steps = _by_step(trace)
     whole = {steps.get(step, ()) for step in range(1, card.steps + 1)}
     if len(whole) > 1:
-        yield "was granted other queries in one step than in another, but a protector asks the same ones in each"
+        yield "was granted different queries in different steps, but a protector asks the same ones in each"
     last = steps.get(card.steps + 1, ())
     if whole and last and (len(last) >= len(next(iter(whole))) or last != next(iter(whole))[: len(last)]):
         yield f"ended after step {card.steps}, but was granted all of step {card.steps + 1} or what no step asks"
 
 
 def _by_step(trace: Sequence[Answered]) -> dict[int, tuple[str, ...]]:
-    """Mechanisms of the queries that each step was granted, in order."""
+    """Mechanisms of the queries granted in each step, in order."""
     steps: dict[int, tuple[str, ...]] = defaultdict(tuple)
     for query in trace:
         steps[query.step] += (query.mechanism,)
@@ -111,7 +110,7 @@ def _check_theorem(card: Card, found: Findings) -> None:
     if other is not None:
         found.problems.append(f"names accountant {card.accountant}, but the theorem of {other}")
     else:
-        found.remarks.append(f"The theorem is worded otherwise here, and this is what was checked: {ours}")
+        found.remarks.append(f"This version words the theorem differently, and checked this one: {ours}")
 
 
 def _check_order(card: Card, found: Findings) -> None:
@@ -122,15 +121,15 @@ def _check_order(card: Card, found: Findings) -> None:
     planned = order if math.isfinite(order) else None
     if card.order == planned or (card.order is not None and planned is not None and _equal(card.order, planned)):
         return
-    # Of noise that was fixed beforehand, any order proves what it certifies.
+    # If noise was fixed beforehand, any order is valid.
     if card.adaptive_noise or not find(card.accountant).at_order:
         found.problems.append(f"counts at order {card.order}, but {card.accountant} fixes {planned} beforehand")
 
 
 def _check_protector(card: Card, found: Findings) -> None:
     name, sha256 = card.protector["name"], card.protector["sha256"]
-    resolved = recognise(name, sha256, card.budget, card.model, card.accountant, card.num_rows)
-    if resolved is None:
+    named = recognise(name, sha256, card.budget, card.model, card.accountant, card.num_rows)
+    if named is None:
         why = "it has no file" if sha256 is None else "no checkpoint of its SHA-256 ships with this version"
         found.remarks.append(
             f"Protector {name} is not known here ({why}): that it has this sampler and these mechanisms, and whether "
@@ -140,60 +139,60 @@ def _check_protector(card: Card, found: Findings) -> None:
     found.known_by = "name" if sha256 is None else "SHA-256"
     if any(f"{name} runs:" in warning for warning in card.warnings):
         sampler = sampling.from_json(card.sampler)
-        found.remarks.append(f"{name} stood in for another protector, whose batches it drew: {sampler}.")
-        resolved = drawing(sampler, resolved)
-    settings = _settings(card, resolved)
-    found.problems += _misfits(card, resolved)
+        found.remarks.append(f"{name} ran instead of another protector, with that one's batches: {sampler}.")
+        named = drawing(sampler, named)
+    settings = _settings(card, named)
+    found.problems += _misfits(card, named)
     if sha256 is not None and not MethodName.parse(name).tuned:  # as the file has them
         found.problems += settings
     if found.problems:
         return
-    differences, made = [*settings, *_rehearsal(card, resolved, found)], card.versions.get("l2p", "unknown")
+    differences, made = [*settings, *_rehearsal(card, named, found)], card.versions.get("l2p", "unknown")
     if made == versions()["l2p"]:
         found.problems += differences
-    else:  # how a method sets itself up, and what a class of protectors asks, may change from version to version
+    else:  # how a method sets itself up and what a protector asks may change between versions
         found.remarks += [f"It is of l2p {made}, and by this version it {one}." for one in differences]
 
 
-def _misfits(card: Card, resolved: Resolved) -> list[str]:
-    """What no version of this protector would leave."""
-    protector, sampler, found = resolved.protector, sampling.from_json(card.sampler), []
+def _misfits(card: Card, named: NamedProtector) -> list[str]:
+    """Fields that no version of this protector would write."""
+    protector, sampler, found = named.protector, sampling.from_json(card.sampler), []
     if type(sampler) is not type(protector.sampler):
-        found.append(f"says that {sampler} chose its rows, where {resolved.name} has {protector.sampler}")
+        found.append(f"says that {sampler} chose its rows, where {named.name} has {protector.sampler}")
     if protector.adaptive_noise and not card.adaptive_noise:
         found.append(
-            f"says that noise was fixed in advance, but that of {resolved.name} depends on earlier answers, so that "
+            f"says that noise was fixed in advance, but that of {named.name} depends on earlier answers, so that "
             "only its cap is certified"
         )
     if foreign := sorted({query.mechanism for query in card.answered()} - set(protector.mechanisms)):
-        found.append(f"holds answers with {foreign[0]} noise, but {resolved.name} asks for {protector.mechanisms[0]}")
-    made = {"sources": None if resolved.sources is None else list(resolved.sources), "range": resolved.range}
+        found.append(f"holds answers with {foreign[0]} noise, but {named.name} asks for {protector.mechanisms[0]}")
+    made = {"sources": None if named.sources is None else list(named.sources), "range": named.range}
     if odd := [key for key, value in made.items() if card.protector[key] != value]:
-        found.append(f"says other {odd[0]} of {resolved.name} than {made[odd[0]]}")
+        found.append(f"says other {odd[0]} of {named.name} than {made[odd[0]]}")
     return found
 
 
-def _settings(card: Card, resolved: Resolved) -> list[str]:
-    """Where its batches or its number of steps are not the protector's."""
-    protector, sampler = resolved.protector, sampling.from_json(card.sampler)
+def _settings(card: Card, named: NamedProtector) -> list[str]:
+    """Differences between its batches or number of steps and the protector's."""
+    protector, sampler = named.protector, sampling.from_json(card.sampler)
     found = []
     if sampler != protector.sampler:
-        found.append(f"has {sampler} where {resolved.name} has {protector.sampler}")
+        found.append(f"has {sampler} where {named.name} has {protector.sampler}")
     if card.max_steps != protector.num_steps:
-        found.append(f"allows {card.max_steps} steps where {resolved.name} takes {protector.num_steps}")
+        found.append(f"allows {card.max_steps} steps where {named.name} takes {protector.num_steps}")
     return found
 
 
-def _rehearsal(card: Card, resolved: Resolved, found: Findings) -> Iterator[str]:
-    """Where its queries, or their noise if that is the same on every table, are not what the protector asks."""
-    model, name = find_model(card.model), resolved.name
-    lines = getattr(resolved.protector.sampler, "num_rows", 1)
+def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[str]:
+    """Differences between its queries and the protector's; of their noise, too, if that is the same on every table."""
+    model, name = find_model(card.model), named.name
+    lines = getattr(named.protector.sampler, "num_rows", 1)
     if max(lines * card.num_features, model.num_params(card.num_features)) > MAX_NUMBERS:
         found.remarks.append("Its table is too large to rehearse the run on this machine.")
         return
-    ran, filter, setup, _ = set_up(resolved, card.budget, model, card.num_features, card.num_rows)
+    ran, filter, setup, _ = set_up(named, card.budget, model, card.num_features, card.num_rows)
     if ran.name != name:
-        yield f"is of a budget and size at which {ran.name} stands in for {name}"
+        yield f"has a budget and size at which {ran.name} runs instead of {name}"
         return
     at_start, per_step = kinds_asked(ran.protector, setup, card.num_features)
     steps = _by_step(card.answered())
@@ -211,7 +210,7 @@ def _rehearsal(card: Card, resolved: Resolved, found: Findings) -> Iterator[str]
         trace = asked(ran.protector, setup, card.num_features)
         found.rehearsed = _alike(card.answered(), answered(trace), TOLERANCE)
         if not ran.protector.additive and not _same_bounds(card, trace):
-            yield f"bounds a row's part otherwise than {name} does for {card.num_rows} rows"
+            yield f"bounds a row's contribution differently than {name} does for {card.num_rows} rows"
     if not found.rehearsed:
         yield f"holds other noise than {name} adds at this budget and size, on any table"
 

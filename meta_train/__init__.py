@@ -1,1 +1,1 @@
-"""Meta-training: learning protectors on public tasks, by differentiating the very run that is deployed."""
+"""Meta-training: learning protectors on public tasks, by differentiating the same run that is deployed."""

@@ -20,14 +20,14 @@ def main(
     like: str | None = None,
     config: Path | None = None,
 ) -> None:
-    """Meta-train what is asked for into `out`, or go on with what is there; prints the path of the checkpoint.
+    """Meta-train into `out`, or resume the training there; prints the path of the checkpoint.
 
-    Its card then holds what it achieved in the meta-test, if there is one for its model; `l2p plan` reads it.
+    Its card then has the results of the meta-test, if there is one for its model; `l2p plan` reads them.
     """
     if [recipe, like, config].count(None) != 2:
-        raise InputError("say what to train by one of three: --recipe NAME, --like CHECKPOINT or --config FILE.")
+        raise InputError("say what to train with one of --recipe NAME, --like CHECKPOINT and --config FILE.")
     if recipe is None and without is not None:
-        raise InputError("--without leaves a set out of a recipe; name that with --recipe.")
+        raise InputError("--without leaves a set out of a recipe; name the recipe with --recipe.")
     if recipe != tuned.RECIPE and (method or model or source):
         raise InputError(
             "--method, --model and --source say which hand-designed method is tuned, and on what; they need --recipe "

@@ -1,4 +1,4 @@
-"""What one meta-training is: everything that decides its outcome, in one JSON or TOML file."""
+"""The config of one meta-training: everything that decides its outcome, in one JSON or TOML file."""
 
 import dataclasses
 import itertools
@@ -15,13 +15,13 @@ from l2p.privacy.accountants import for_runs
 from meta_train.tasks.reference import RIDGE
 from meta_train.tasks.sources import kind_of, num_classes_of
 
-#: Budgets are grouped in this many bands, of equally many tasks each: to report on, and with a multiplier each where
-#: spending is a constraint, since each budget is a constraint of its own.
+#: Budgets are grouped in this many bands with equally many tasks: scores are reported by band, and where spending is a
+#: constraint each band has its own multiplier, since each budget is a separate constraint.
 BANDS = 8
 
 
 class Shape(NamedTuple):
-    """What the tasks of an outer step have in common, and is compiled for.
+    """What the tasks of an outer step have in common, for which the step is compiled.
 
     Attributes:
       num_features: None for the table's own columns.
@@ -36,61 +36,65 @@ class Shape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class MetaConfig:
-    """A meta-training, reproducible from this alone.
+    """A meta-training, reproducible from these fields.
 
     Attributes:
       name: name of the checkpoint it makes.
       protector: what is trained: a starting point in `meta_train.training.starting_points` or, with `coefficients`, a
         hand-designed method.
       source: public data set that tasks are drawn from, or `mnist:rest:3,5`: every pair of the other digits; or
-        `random_quadratics`, `synthetic` (two classes), `synthetic:numbers` or `synthetic:classes:10`, which are drawn
-        from no table; or a mixture such as `adult+synthetic`, if tasks have drawn columns.
+        `random_quadratics`, `synthetic` (two classes), `synthetic:numbers` or `synthetic:classes:10`, which need no
+        table; or a mixture such as `adult+synthetic`, if tasks have drawn columns.
       model: name of the model that is trained.
-      coefficients: of each polynomial in log(mu N) that a hand-designed method's constants become; None for builders.
-      warm_start: checkpoint whose parameters the starting point takes over, or None.
-      num_steps: most steps that a run of it may take, shipped with it; None for the method's own.
+      coefficients: number of coefficients of the polynomials in log(mu N) that a hand-designed method's constants
+        become; None for starting points.
+      warm_start: checkpoint from which the starting point takes its parameters, or None.
+      num_steps: maximum number of steps of a run, shipped with the protector; None for the method's own.
       method: "gradient" for meta-gradients, "search" for random search, "both" for the better of the two on held-out
         tasks, each given the same number of simulated runs.
       steps: outer steps (meta-gradients, or candidates of the search; with "both", meta-gradients).
       tasks: tasks per outer step.
-      rows: rows per task; each stands for N / rows rows of the simulated table.
-      num_features: feature counts that tasks cycle through; None for tasks with every column of the table as it is.
-      num_classes: how many classes tasks of each of these counts have, if not as many as the model's name says.
-      sampling_rates: rates of the Poisson batches that runs on tasks of each of these counts draw; None for batches as
-        the protector draws them. What ships draws them at the first of these rates.
+      rows: rows per task; each represents N / rows rows of the simulated table.
+      num_features: feature counts that tasks cycle through; None for tasks with the table's own columns.
+      num_classes: number of classes of the tasks with each of these counts; None for the number in the model's name.
+      sampling_rates: Poisson sampling rate of runs on tasks with each of these counts; None for batches as the
+        protector draws them. What ships uses the first of these rates.
       fresh_rows: whether runs are scored on rows of their task that they did not read
         (`meta_train.tasks.fresh_rows`). Only for whole runs on tasks from one table.
-      unseen: classes of the source that no task in training is of, and all held-out tasks: what networks learn of the
-        others may not hold for these. None for held-out rows of tasks like those in training.
-      directions: in how many principal directions of the source's rows a run reads its own, in place of privately
-        centred features; None for these. Only for tasks with a table's own columns, which it fits no other table. Rows
-        of two classes then lie along the directions of the source's others (`meta_train.tasks.other_classes`).
+      unseen: classes of the source that are in no training task and in all held-out tasks: what networks learn on the
+        other classes may not hold for these. None for held-out rows of tasks like those in training.
+      directions: number of principal directions of the source's rows onto which a run projects its rows, instead of
+        using privately centred features; None for the latter. Only for tasks with a table's own columns, and the
+        protector then works for no other columns. Tasks of two classes use the directions of the source's other classes
+        (`meta_train.tasks.other_classes`).
       log_signal: range of log(mu N) that tasks are drawn from, uniformly.
-      curriculum: share of the outer steps in which that range, at first its upper half alone, widens to the whole; None
-        for the whole from the start. For meta-gradients, without a constraint of each budget.
+      curriculum: share of the outer steps over which that range widens from its upper half to the whole; None for the
+        whole from the start. Only for meta-gradients with constraint "share".
       learning_rate: peak of a cosine schedule.
-      estimator: "backpropagation" of meta-gradients through runs, or "evolution": from pairs of runs on either side
-        (`meta_train.training.evolution`), which asks for no derivative.
+      estimator: "backpropagation" of meta-gradients through runs, or "evolution": from antithetic pairs of runs
+        (`meta_train.training.evolution`), without derivatives.
       objective: "final" differentiates the whole run and scores its last loss; "truncated" scores the mean loss of
         each segment of `unroll` steps.
-      excess_floor: added to a run's excess loss before its logarithm is taken: below it, less loss hardly counts.
+      excess_floor: added to a run's excess loss before taking its logarithm; improvements below it hardly count.
       ridge: of the reference solution that a run's excess loss is measured from.
       unroll: steps per segment when truncated.
-      damping: the most norm that a meta-gradient has between two steps of a run, on its way back; None leaves it alone.
-        For losses that are not convex, where runs may be chaotic.
+      damping: maximum norm of the backpropagated meta-gradient between two steps of a run; None for no limit. For
+        losses that are not convex, where runs may be chaotic.
       constraint: "share" for schedulers that cannot overspend. For those that can: "augmented_lagrangian" (Eq. 2; with
         truncated unrolls Eq. 4 and 5), or "soft", which scores around the end of the budget (Eq. 3; Eq. 6 and 7).
-      inner_gradient: whether meta-gradients pass through the gradients that a run asks for; to the paper these are
+      inner_gradient: whether meta-gradients pass through the gradients that a run asks for; the paper treats these as
         constants.
-      alternate: scheduler updates and projector updates in turn, such as [1, 5] (Setup); None updates both at once.
-      accountant: what prices the queries. Where only mu N matters to it, it decides the unit of the constraint.
-      simulated_rows: N of the simulated table, where more than mu N matters (`meta_train.evaluation.budgets`).
-      delta: of the simulated budgets, where more than mu N matters.
+      alternate: numbers of scheduler and projector updates in turn, such as [1, 5] (the paper's Setup); None updates
+        the two together.
+      accountant: prices the queries. If it depends on mu N only, it just decides the unit of the constraint.
+      simulated_rows: N of the simulated table, where mu N alone does not determine a run
+        (`meta_train.evaluation.budgets`).
+      delta: of the simulated budgets, likewise.
       eval_every: outer steps between scores on held-out tasks and between resumable checkpoints.
       eval_tasks: held-out tasks per feature count.
-      gain_rounds: on how many times as many fresh tasks, at the end, the networks are compared with the control that
-        they extend, which runs wherever they gained nothing; 0 does not compare.
-      seed: of everything.
+      gain_rounds: at the end the networks are compared with the control that they extend on this many batches of
+        `eval_tasks` fresh tasks; the control runs wherever they gained nothing. 0 makes no comparison.
+      seed: for all random numbers.
     """
 
     name: str
@@ -149,12 +153,14 @@ class MetaConfig:
             count = getattr(self, field)
             unit = BANDS if field in ("tasks", "eval_tasks") else 1
             if not isinstance(count, int) or count < 1 or count % unit:
-                raise InputError(f"{field} is {count!r}, but it counts; choose a positive multiple of {unit}.")
+                raise InputError(f"{field} is {count!r}, but it is a count; choose a positive multiple of {unit}.")
         if not isinstance(self.gain_rounds, int) or self.gain_rounds < 0:
-            raise InputError(f"gain_rounds is {self.gain_rounds!r}, but it counts; choose 0 or more.")
+            raise InputError(f"gain_rounds is {self.gain_rounds!r}, but it is a count; choose 0 or more.")
         for field in ("excess_floor", "ridge", *(() if self.damping is None else ("damping",))):
             if not 0 < getattr(self, field) < math.inf:
-                raise InputError(f"{field} is {getattr(self, field)!r}, but it must be a positive number; choose one.")
+                raise InputError(
+                    f"{field} is {getattr(self, field)!r}, but it has to be positive; choose a number above 0."
+                )
         if not 0 < self.delta < 1 / self.simulated_rows:
             raise InputError(
                 f"delta is {self.delta!r}, but a guarantee for {self.simulated_rows} simulated rows needs one above 0 "
@@ -162,30 +168,34 @@ class MetaConfig:
             )
         self._check_shape()
         if 0 < self.gain_rounds * self.eval_tasks * len(set(self.shapes)) < 2 * BANDS:
-            raise InputError(f"one task in a band has no standard error; choose eval_tasks from {2 * BANDS} up.")
+            raise InputError(
+                f"gains with a single task in a band have no standard error; choose at least {2 * BANDS} eval_tasks."
+            )
         if self.estimator == "evolution" and self.objective == "truncated":
             raise InputError(
-                "estimator 'evolution' compares whole runs of shaken protectors, and a segment would go on from runs "
-                "that were not shaken so; choose objective 'final'."
+                "estimator 'evolution' compares whole runs of perturbed protectors, and a segment would continue a run "
+                "without that perturbation; choose objective 'final'."
             )
         if self.fresh_rows and (self.objective != "final" or self.constraint == "soft"):
             raise InputError(
-                "fresh_rows is for runs that are scored where they end, and these are scored on their way; choose "
-                "objective 'final' and another constraint than 'soft'."
+                "fresh_rows is for runs that are scored at their end, and these are scored along the way; choose "
+                "objective 'final' and a constraint other than 'soft'."
             )
         if self.unseen is not None and not self.fresh_rows:
-            raise InputError("unseen classes are for runs that are scored on fresh_rows; set that, or leave them out.")
+            raise InputError(
+                "unseen classes need runs that are scored on fresh_rows; set fresh_rows, or leave unseen out."
+            )
         if self.method == "both" and self.constraint != "share":
             raise InputError(
-                f"constraint {self.constraint!r} is met by meta-gradients and unknown to random search, so the two "
+                f"constraint {self.constraint!r} is not supported by random search, so the two "
                 "cannot be compared; choose method 'gradient'."
             )
 
     def _check_shape(self) -> None:
-        """Refuse what is of the right kind and still says nothing."""
+        """Refuse fields that have the right type but an unusable value."""
         low, high = self.log_signal
         found = {
-            "name": (self.name != Path(self.name).name, "it names a file; leave out folders"),
+            "name": (self.name != Path(self.name).name, "it is a file name; leave out folders"),
             "num_features": (
                 self.num_features is not None and (not self.num_features or min(self.num_features) < 1),
                 "tasks need feature counts from 1 up; list some, or write null for the table's own columns",
@@ -193,7 +203,7 @@ class MetaConfig:
             "num_classes": (
                 self.num_classes is not None
                 and (len(self.num_classes) != len(self.num_features or ()) or min(self.num_classes) < 2),
-                "each of num_features has one, from 2 up; list as many",
+                "it needs one number, from 2 up, for each of num_features; list equally many",
             ),
             "sampling_rates": (
                 self.sampling_rates is not None
@@ -201,11 +211,11 @@ class MetaConfig:
                     len(self.sampling_rates) != len(self.num_features or ())
                     or not 0 < min(self.sampling_rates) <= max(self.sampling_rates) < 1
                 ),
-                "each of num_features has one, strictly between 0 and 1; list as many",
+                "it needs one rate, strictly between 0 and 1, for each of num_features; list equally many",
             ),
             "directions": (
                 self.directions is not None and self.num_features is not None,
-                "tasks with drawn columns have none in common; set num_features to null",
+                "tasks with drawn columns have no directions in common; set num_features to null",
             ),
             "log_signal": (not low < high, "it is a range; put the lower end first"),
             "curriculum": (
@@ -214,10 +224,13 @@ class MetaConfig:
                 "it is a share of the outer steps, above 0 and up to 1, with method 'gradient' and constraint 'share'; "
                 "choose these, or leave it out",
             ),
-            "learning_rate": (not 0 <= self.learning_rate < math.inf, "steps go downhill; choose a number from 0 up"),
+            "learning_rate": (
+                not 0 <= self.learning_rate < math.inf,
+                "steps have to go downhill; choose a number from 0 up",
+            ),
             "alternate": (
                 self.alternate is not None and min(self.alternate) < 1,
-                "each has its turns; choose counts",
+                "scheduler and projector need at least one update each; choose positive counts",
             ),
         }
         for field, (is_wrong, why) in found.items():
@@ -225,10 +238,10 @@ class MetaConfig:
                 raise InputError(f"{field} is {getattr(self, field)!r}, but {why}.")
 
     def find_model(self, num_classes: int | None = None) -> Model:
-        """The model that is trained, of so many classes if not as many as its name says.
+        """The model that is trained, with `num_classes` classes or as many as its name says.
 
         Raises:
-          InputError: it is unknown, or learns no targets as the source's tasks have.
+          InputError: it is unknown, or does not fit the targets of the source's tasks.
         """
         model, kind = find_model(self.model, None if ":" in self.model else 2), kind_of(self.source)
         if kind not in model.kinds:
@@ -246,7 +259,7 @@ class MetaConfig:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """What outer steps cycle through."""
+        """The shapes that outer steps cycle through."""
         counts = (None,) if self.num_features is None else self.num_features
         unsaid = (None,) * len(counts)
         given = zip(counts, self.num_classes or unsaid, self.sampling_rates or unsaid, strict=True)
@@ -277,6 +290,7 @@ class MetaConfig:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "MetaConfig":
-        """A config from the fields of a JSON object; what an older card does not name is as it was then."""
+        """A config from the fields of a JSON object; fields missing from an older card get the values of that
+        version."""
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
         return cls(**values)

@@ -20,8 +20,8 @@
 # - `paper-adult`: the learned pair of Hong et al. (AAAI 2021), meta-trained on Adult;
 # - `agd`: adaptive gradient descent (Lee and Kifer, KDD 2018), designed by hand.
 #
-# A seed fixes the split and the noise of every method, so that differences can be taken seed by seed. The noise comes
-# from JAX keys: these are simulations on public data, and no release.
+# A seed fixes the split and the noise of every method, so that differences can be paired by seed. The noise comes from
+# JAX keys: these are simulations on public data, not private releases.
 
 # %%
 # %matplotlib inline
@@ -38,8 +38,8 @@ from l2p.compare.summary import report
 # %% [markdown]
 # ## Data and budgets
 #
-# IPUMS-BR, the census sample of the papers, if `L2P_DATA_DIR` holds it; else digits, odd against even, which
-# scikit-learn carries. `L2P_NOTEBOOK_SEEDS` sets the number of runs per method and budget.
+# IPUMS-BR, the census sample of the papers, if it is in `L2P_DATA_DIR`; else odd against even digits, which come with
+# scikit-learn. `L2P_NOTEBOOK_SEEDS` sets the number of runs per method and budget.
 
 # %%
 has_census = any(Path(os.environ.get("L2P_DATA_DIR", "nowhere")).glob("ipums_br.dat*"))
@@ -61,7 +61,7 @@ config
 # ## Accuracy against epsilon
 #
 # One call runs methods x budgets x seeds. Every run is checked in float64 afterwards: `epsilon_certified` never
-# exceeds its epsilon. The second table takes differences to the first method, seed by seed.
+# exceeds its epsilon. The second table has differences from the first method, paired by seed.
 
 # %%
 rows = compare(config)
@@ -69,15 +69,15 @@ report(rows, config)
 max(row["epsilon_certified"] / row["epsilon"] for row in rows if row["accountant"] != "none")
 
 # %%
-accuracy, loss = by_method(rows, "test_accuracy"), by_method(rows, "train_loss")
-against_epsilon(accuracy, loss, dashed=("nonprivate",))
+panels = {name.replace("_", " "): by_method(rows, name) for name in ("test_accuracy", "train_loss")}
+against_epsilon(panels, dashed=("nonprivate",))
 
 # %% [markdown]
 # ## Loss and budget, step by step
 #
 # At one budget: the train loss after each step, and the share of the budget that the step spent. AGD takes hundreds
-# of cheap steps, and most of what it spends buys step sizes. A learned optimizer takes fifty, and has learned where
-# in the run the budget counts.
+# of cheap steps and spends most of its budget on choosing step sizes. A learned optimizer takes fifty steps and has
+# learned how to divide the budget among them.
 
 # %%
 against_step(*curves(config, epsilons[1]))

@@ -1,6 +1,6 @@
-"""Canaries for tables, the tables, and a search for what was said of them.
+"""Canary values, tables that contain them, and a search for canaries in output.
 
-The canaries are a word, a number and, under add_remove, how many rows there are.
+The canaries are a word, a number and, under add_remove, the number of rows.
 """
 
 import contextlib
@@ -16,21 +16,21 @@ WORD, NUMBER, COUNT, N = "canary-quokka-7f3a", 73190.625, 1013, 1000
 PATTERNS = {
     "the word": re.compile("quokka", re.IGNORECASE),
     "the number": re.compile(r"73,?190"),
-    "the count": re.compile(r"(?<![\w.])(1[,_ ]?013|811)(?![\w.])"),  # or four fifths, which `compare` trains on
+    "the count": re.compile(r"(?<![\w.])(1[,_ ]?013|811)(?![\w.])"),  # or four fifths: training rows of `compare`
 }
 HEADER = "age,dose,readmit"
-#: What another library might say of it.
+#: What another library's message might say.
 SAID = f"could not allocate f32[{COUNT},3] nor read '{WORD}' or {NUMBER}"
 BOUNDS = {"age": [0, 120], "dose": [-1, 1]}
 
 
 def leaks(text):
-    """Which canaries are in it."""
+    """The canaries in a text."""
     return [name for name, pattern in PATTERNS.items() if pattern.search(text)]
 
 
 def observed(function, folder=None):
-    """What `function` returns or raises, and all that it prints, logs, warns of and leaves in a folder."""
+    """What `function` returns or raises, and all that it prints, logs, warns and writes to a folder."""
     out, logged, result = io.StringIO(), io.StringIO(), None
     handler = logging.StreamHandler(logged)
     logging.getLogger().addHandler(handler)

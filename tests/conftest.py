@@ -9,6 +9,8 @@ import hypothesis
 import jax
 import pytest
 
+pytest_plugins = ["tests.costs"]
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # In the environment, so that subprocesses (the command line, notebook kernels) run the checkout with these settings.
@@ -17,30 +19,31 @@ os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("L2P_NOTEBOOK_SEEDS", "2")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(), f"l2p-jax-{getpass.getuser()}")))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-# Tests compile far longer than they run, and do so sooner with fewer of LLVM's passes and in one piece. `l2p demo` in
-# .ci/run and the benchmarks compile as users do.
+# Tests spend most of their time compiling, which is faster with fewer LLVM passes and without splitting modules. `l2p
+# demo` in .ci/run and the benchmarks compile as users do.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_parallel_codegen_split_count=1")
 
-# pytest plugins may have imported jax before this file: tell it once more.
+# pytest plugins may have imported jax before this file, so set the options in its config too.
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update(
     "jax_persistent_cache_min_compile_time_secs", float(os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"])
 )
 
-# A [n] array that meets an [n, 1] one is a bug here, not a matrix.
+# Broadcasting an [n] array against an [n, 1] one is a bug here.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# No deadline: the first example of a test may compile. Derandomized: a run passes or fails by its code alone.
+# No deadline: the first example of a test may compile. Derandomized: the outcome depends only on the code.
 hypothesis.settings.register_profile("l2p", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("l2p")
 
-#: Linux grants a process 65,530 memory maps, every compiled function takes some, and the compiler crashes without.
+#: Linux limits a process to 65,530 memory maps; every compiled function takes some, and the compiler crashes at the
+#: limit.
 MAX_MAPS = 20_000
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few_memory_maps():
-    """Forget compiled functions between two files of tests when there are too many of them."""
+    """Clear compiled functions between two test files when there are too many of them."""
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and len(maps.read_bytes().splitlines()) > MAX_MAPS:

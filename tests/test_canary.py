@@ -1,6 +1,6 @@
 """Nothing private in a message of the command line: bad tables and wrong options of every command that takes a file.
 
-Canaries in a table are searched for in all that a run prints, warns of and writes.
+Everything that a run prints, warns and writes is searched for canaries in its table.
 """
 
 import json
@@ -15,7 +15,6 @@ from l2p.cli import main
 from l2p.data import prepare, read_table
 from l2p.errors import InputError
 from tests.canaries import BAD, BOUNDS, COUNT, GOOD, HEADER, NUMBER, SAID, WORD, N, leaks, lines_of, observed
-from tests.later import others_later
 
 NULLED = ["labels", "a label missing", "NaN", "infinite", "huge"]
 FIRST_KIND = ["no header, words", "words in a feature", "labels", "NaN", "ragged", "twice the same column"]
@@ -23,7 +22,7 @@ FIRST_KIND = ["no header, words", "words in a feature", "labels", "NaN", "ragged
 
 @pytest.fixture
 def given(tmp_path):
-    """Writes a table, and gives the options of an `apply` on it that is right in all else."""
+    """Writes a table; returns the options of an `apply` on it that are otherwise valid."""
     folder, count = tmp_path / "given", iter(range(10**6))
     folder.mkdir()
     (folder / "bounds.json").write_text(json.dumps(BOUNDS))
@@ -87,7 +86,7 @@ def refused(args, left):
 
 # ---------------------------------------------------------------------------------------------------- the command line
 def test_good_runs_say_nothing_private(given, left, capfd):
-    ledger, table = left / "ward.book", given(GOOD)
+    ledger, table = left / "ward.ledger", given(GOOD)
     left.mkdir()
     create = ["ledger", "create", str(ledger), "--name", "ward", "--epsilon", "9", "--delta", "1e-5"]
     runs = [
@@ -105,7 +104,7 @@ def test_good_runs_say_nothing_private(given, left, capfd):
     for args in runs:
         code, text = observed(lambda args=args: main(args), left)
         assert (code, leaks(text)) == (0, []), args
-    assert leaks("".join(capfd.readouterr())) == []  # of XLA itself, below Python's streams
+    assert leaks("".join(capfd.readouterr())) == []  # output of XLA itself, below Python's streams
     assert {"metrics.json", "card.html", "model.safetensors"} <= {path.name for path in left.rglob("*")}
 
 
@@ -121,8 +120,8 @@ def test_a_bad_table_is_refused_without_a_word_of_it(given, left, name):
     assert leaks(text) == []
 
 
-@pytest.mark.parametrize("name", others_later(NULLED, ["labels"]))
-def test_rows_counted_as_null_are_not_told(given, left, name):
+@pytest.mark.parametrize("name", NULLED)
+def test_rows_counted_as_null_are_not_reported(given, left, name):
     table = given(BAD[name])
     code, text = observed(lambda: main(words(left, table, on_invalid="null", test=table)), left)
     assert (code, leaks(text)) == (0, [])
@@ -183,7 +182,7 @@ def test_a_table_given_for_another_file_is_not_quoted(given, left):
         refused(["leaderboard", path], left)
 
 
-#: A column beside those that were declared; with --test it is not looked at.
+#: A column that was not declared; with --test it is ignored.
 WIDER = "\n".join([HEADER + ",weight", *(f"{line},{NUMBER}" for line in lines_of())])
 WRONG = {
     "a target with a typo": ({"target": "readmitt"}, "did you mean 'readmit'?"),
@@ -244,7 +243,7 @@ def test_what_other_libraries_say_while_rows_are_at_hand_is_withheld(kind, monke
 
     table = given(GOOD)
     places = {
-        "l2p.data.table._read_body": lambda: main(words(left, table)),
+        "l2p.data.reading.delimited._sniffed": lambda: main(words(left, table)),
         "l2p.data.preparation.scale": lambda: main(words(left, table)),
         "l2p.simulate.score": lambda: main(words(left, table, test=table)),
         "l2p.compare.runner.compare": lambda: main(compare(left, table)),

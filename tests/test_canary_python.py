@@ -1,4 +1,4 @@
-"""Nothing private in an error, a warning or a repr from Python; and faults planted in a reader, which it finds."""
+"""Nothing private in an error, a warning or a repr from Python; planted faults in a reader are found."""
 
 import logging
 import re
@@ -30,7 +30,7 @@ def arrays():
 
 
 def spoilt(name, value, dtype=object):
-    """Rows in which one value of one array is another."""
+    """Rows in which one value of one array is replaced."""
     parts = arrays()
     parts[name] = parts[name].astype(dtype)
     parts[name].flat[0] = value
@@ -42,7 +42,7 @@ def replaced(**parts):
 
 
 class Stream(RowSource):
-    """What it is given, in one block."""
+    """The given rows, in one block."""
 
     num_rows, num_features = COUNT, 3
 
@@ -102,7 +102,7 @@ def test_a_source_that_breaks_is_not_quoted(name, key):
 
 
 @pytest.mark.parametrize("cell", [1e300, np.nan, np.inf])
-def test_cells_that_make_null_rows_are_not_told(cell):
+def test_cells_that_make_null_rows_are_not_reported(cell):
     rows = spoilt("x", cell, np.float64)
     for data in (rows, ArraySource(rows, 500)):
         result, text = observed(lambda data=data: api.private_train(data, "noisygd", BUDGET, num_rows=N))
@@ -229,10 +229,10 @@ def counting(cell):
 
 @pytest.mark.parametrize("fault", [quoting, chaining, implicitly_chaining, warning, logging_it, counting])
 def test_the_search_finds_a_reader_that_tells(fault, monkeypatch, tmp_path):
-    def read(body, path, columns, declared):
-        fault(next(cell for cell in re.split("[,\n]", body) if WORD in cell))
+    def read(source, block, declared):
+        fault(next(cell for cell in block["age"] if WORD in cell))
 
-    monkeypatch.setattr(table_module, "_read_body", read)
+    monkeypatch.setattr(table_module, "_as_numbers", read)
     path = tmp_path / "ward.csv"
     path.write_text(BAD["words in a feature"])
     error, text = observed(lambda: read_table(path))

@@ -1,4 +1,4 @@
-"""The command line: what it writes, and that bad input costs one sentence and nothing else."""
+"""The command line: what it writes, and that bad input gives one sentence and spends nothing."""
 
 import csv
 import dataclasses
@@ -32,11 +32,11 @@ from l2p.protectors import HAND_DESIGNED
 from meta_train.training.starting_points import BUILDERS
 
 NUM_ROWS = 1500
-SECRET = 61.0625  # a cell of every table below; no message may quote it
+SECRET = 61.0625  # a cell of every table below that no message may quote
 
 
 def write_table(path, label=(0, 1), columns=("age", "dose", "readmit"), spoil=()):
-    """A table whose label its features decide; `spoil` is (row, column, text) to put in."""
+    """A table whose label depends on its features; `spoil` is a list of (row, column, text) to insert."""
     rng = np.random.default_rng(0)
     age, dose = rng.uniform(0, 120, NUM_ROWS), rng.uniform(-1, 1, NUM_ROWS)
     age[0] = SECRET
@@ -69,7 +69,7 @@ def apply(options):
 
 @pytest.fixture
 def refused(capsys, monkeypatch):
-    """Runs a command line that must be refused before a query is asked, and gives its sentence."""
+    """Runs a command line that must be refused before a query is asked; returns its sentence."""
 
     def refuse(run, *args):
         with monkeypatch.context() as patch:
@@ -136,7 +136,7 @@ def test_a_seed_reproduces_a_run_that_is_no_release(options, tmp_path, capsys):
     assert not Card.from_json(tmp_path / "a" / "card.json").private_release
 
 
-def test_a_result_that_is_paid_for_is_written_elsewhere_if_its_folder_is_gone(options, tmp_path, capsys, monkeypatch):
+def test_a_charged_result_is_written_elsewhere_if_its_folder_is_gone(options, tmp_path, capsys, monkeypatch):
     release = api.private_train
 
     def then_spoil(*args, **kwargs):
@@ -273,7 +273,7 @@ BAD_INPUTS = {
         "no amount of noise",
     ),
     "rows counted under add_remove": ({"--adjacency": "add_remove"}, "N must not be read off the table"),
-    "missing ledger": ({"--ledger": MISSING + ".book"}, "there is no ledger"),
+    "missing ledger": ({"--ledger": MISSING + ".ledger"}, "there is no ledger"),
     "unknown accountant": ({"--accountant": "magic"}, "--accountant takes basic, ctcdp, gdp,"),
     "unknown adjacency": ({"--adjacency": "friends"}, "--adjacency takes add_remove, replace_one or zero_out"),
     "protector for another model": (
@@ -398,7 +398,7 @@ def test_account_agrees_with_the_card_and_with_an_independent_library(options, c
     printed = capsys.readouterr().out
     assert "the card holds" in printed
     independent = float(printed.split("dp-accounting: epsilon ")[1].split()[0])
-    # All but ctcdp's own simple conversion are as tight as dp-accounting; a run of AGD may leave a little unspent.
+    # All except ctcdp's simple conversion are as tight as dp-accounting; a run of AGD may leave a little unspent.
     assert (0.8 if accountant == "ctcdp" or protector == "agd" else 0.999) * 2 < independent <= 2 * (1 + 1e-6)
 
 
@@ -426,7 +426,7 @@ def test_account_refuses_what_is_no_card(options, refused):
 
 
 def shown(path, capsys):
-    """What `l2p ledger show` says."""
+    """The output of `l2p ledger show`."""
     capsys.readouterr()
     assert main(["ledger", "show", str(path), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
@@ -440,9 +440,9 @@ def assert_says_what_stays(said, run, path):
 
 
 def test_ctrl_c_says_that_the_reservation_stays_and_how_to_look_at_it(options, tmp_path, capsys):
-    path = tmp_path / "ward.book"
+    path = tmp_path / "ward.ledger"
     assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
-    # What follows the reservation has no end, so that the signal cannot come too late; JAX computes all the while, in
+    # After the reservation the run never ends, so that the signal cannot come too late; meanwhile JAX computes in
     # threads that Python would wait for or crash on.
     code = """
 import time, jax
@@ -457,7 +457,7 @@ cli.run_process()
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},  # a read from it was once seen to hang
+        env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},  # reading from it once hung
     )
     watch = threading.Timer(300, process.kill)
     watch.start()
@@ -472,7 +472,7 @@ cli.run_process()
     assert (process.returncode, out) == (130, "")
     (run,) = shown(path, capsys)["runs"]
     assert run["state"] == "reserved"
-    *before, said = err.splitlines()  # XLA may have said something of its cache before
+    *before, said = err.splitlines()  # XLA may have printed something about its cache before
     assert not any("Traceback" in line or "Interrupted" in line for line in before)
     assert_says_what_stays(said, run, path)
 
@@ -489,7 +489,7 @@ def test_a_command_without_a_reservation_is_interrupted_in_a_word(options, capsy
 def test_bad_input_that_is_found_after_a_reservation_does_not_count_as_nothing_spent(
     options, tmp_path, capsys, monkeypatch
 ):
-    path = tmp_path / "ward.book"
+    path = tmp_path / "ward.ledger"
     assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
     capsys.readouterr()
     monkeypatch.setattr(private_run, "_train", lambda *_: (_ for _ in ()).throw(InputError("the source ended early.")))
@@ -500,7 +500,7 @@ def test_bad_input_that_is_found_after_a_reservation_does_not_count_as_nothing_s
 
 
 def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, capsys, monkeypatch):
-    path = str(tmp_path / "ward.book")
+    path = str(tmp_path / "ward.ledger")
     create = ["ledger", "create", path, "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]
     assert main(create) == 0
     assert "ward has" in capsys.readouterr().out
@@ -524,7 +524,7 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
     assert "a ledger cannot count it" in refused(apply, second | {"--seed": "3", "--out": str(tmp_path / "c")})
     assert "no theorem" not in refused(
         apply, second | {"--protector": "dpsgd", "--out": str(tmp_path / "d")}
-    )  # has one, but none that adds up to mu^2
+    )  # has an accountant, but none that adds up mu^2
     assert shown(path, capsys) == facts
 
     with monkeypatch.context() as patch:
@@ -545,7 +545,7 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
 
 
 def test_a_method_tuned_on_the_private_rows_is_reserved_as_a_whole(options, refused, tmp_path, capsys, monkeypatch):
-    sums, wholes = str(tmp_path / "sums.book"), str(tmp_path / "wholes.book")
+    sums, wholes = str(tmp_path / "sums.ledger"), str(tmp_path / "wholes.ledger")
     for path, unit in ((sums, "gdp"), (wholes, "basic")):
         create = ["ledger", "create", path, "--name", "ward", "--epsilon", "3", "--delta", "1e-5", "--unit", unit]
         assert main(create) == 0
@@ -572,14 +572,14 @@ def test_a_method_tuned_on_the_private_rows_is_reserved_as_a_whole(options, refu
     ("args", "phrase"),
     [
         (["ledger"], "subcommand"),
-        (["ledger", "show", "nowhere.book"], "there is no ledger"),
-        (["ledger", "create", "new.book", "--name", "ward", "--epsilon", "0", "--delta", "1e-5"], "epsilon is 0.0"),
-        (["ledger", "create", "new.book", "--name", "ward", "--epsilon", "1"], "--delta"),
+        (["ledger", "show", "nowhere.ledger"], "there is no ledger"),
+        (["ledger", "create", "new.ledger", "--name", "ward", "--epsilon", "0", "--delta", "1e-5"], "epsilon is 0.0"),
+        (["ledger", "create", "new.ledger", "--name", "ward", "--epsilon", "1"], "--delta"),
         (
-            ["ledger", "create", "no/new.book", "--name", "ward", "--epsilon", "1", "--delta", "1e-5"],
+            ["ledger", "create", "no/new.ledger", "--name", "ward", "--epsilon", "1", "--delta", "1e-5"],
             "/no to hold a ledger",
         ),
-        (["ledger", "release", "nowhere.book", "a1", "--reason", "none"], "--no-query-was-answered"),
+        (["ledger", "release", "nowhere.ledger", "a1", "--reason", "none"], "--no-query-was-answered"),
         (["plan", "--rows", "1000", "--features", "10", "--epsilon", "1"], "--delta"),
         (["plan", "--rows", "1000", "--features", "10", "--epsilon", "-1", "--delta", "1e-6"], "epsilon is -1.0"),
         (["plan", "--rows", "1000", "--features", "10", "--epsilon", "1", "--delta", "1e-2"], "below 1/N"),

@@ -1,7 +1,7 @@
-"""In a release a row's part in a sum depends on that row and on public facts alone.
+"""In a release a row's contribution to a sum depends only on that row and on public facts.
 
-The property is exact: the sum over a table is the sum over all rows but one plus that of this row on its own, in whole
-units, whatever the table's length, the row's place, its neighbours and the params.
+The property is exact: the sum over a table equals the sum over all rows but one plus that of this row on its own, in
+whole units, for any table length, row position, other rows and params.
 """
 
 import functools
@@ -52,7 +52,7 @@ def f32(value):
 
 
 def square_basis(size, seed=0):
-    """Directions that are far from orthogonal and of different lengths, as a private eigenbasis may give."""
+    """Directions that are far from orthogonal and of different lengths, as a private eigenbasis may have."""
     forward = np.random.default_rng(seed).normal(size=(size, size)) * np.exp(np.linspace(-1, 2, size))
     return Basis(f32(forward), f32(np.linalg.inv(forward)))
 
@@ -62,7 +62,7 @@ def moved(size, basis=None):
 
 
 class Unfamiliar(Logistic):
-    """A model whose author knows no closed form."""
+    """A user's model without a closed form."""
 
     exact_gradient_sum = Model.exact_gradient_sum
     exact_losses = Model.exact_losses
@@ -71,7 +71,7 @@ class Unfamiliar(Logistic):
 
 @struct.dataclass
 class Custom(Query):
-    """A user's own query, that says no more than what a row contributes."""
+    """A user's own query, which defines only a row's contribution."""
 
     noise_multiplier: jax.Array
     name: ClassVar[str] = "custom"
@@ -155,10 +155,10 @@ _add = jax.jit(add_lines)
 
 
 def lines_of(x, y, mask, blocks=3):
-    """Blocks as a release makes them, and null ones behind them, so that tests compile for one number of blocks."""
+    """Blocks as a release makes them, followed by null ones, so that tests compile for one number of blocks."""
     with jax.enable_x64(True):
         lines = _raw(jnp.asarray(x), jnp.asarray(y), jnp.asarray(mask))
-        assert lines.block.y.shape == (-(-len(y) // BLOCK), BLOCK)  # of one size, whatever the table's
+        assert lines.block.y.shape == (-(-len(y) // BLOCK), BLOCK)  # of one size for any table
         more = blocks - lines.block.y.shape[0]
         pad = lambda leaf: jnp.pad(leaf, [(0, more)] + [(0, 0)] * (leaf.ndim - 1))  # noqa: E731
         return lines.replace(block=jax.tree.map(pad, lines.block))
@@ -213,7 +213,7 @@ def test_a_row_adds_the_same_at_any_place_and_within_its_bound(name):
 
 
 def length_bound(query):
-    """What a row's part may be long: for selections, every entry may be the bound."""
+    """The maximum length of a row's contribution: for selections, every entry may reach the bound."""
     if isinstance(query, (NoisyMinimum, NoisyLineSearch)):
         return float(query.bound) * query.num_candidates**0.5
     return float(query.bound)
@@ -245,7 +245,7 @@ def test_a_row_adds_the_same_with_any_number_of_features(size):
 
 # ---------------------------------------------------------------------------- against exact arithmetic, by fractions
 def exact_dot(steps, shift, unit, weights, constant):
-    """The sum that `Lines.dot` promises: of weights rounded to whole units, in fractions."""
+    """The sum that `Lines.dot` specifies, of weights rounded to whole units, in exact fractions."""
     bits = 52 - (line_bits(len(weights)) + 1) - math.ceil(math.log2(len(weights)))
     scaled = [float(weight) * float(unit) for weight in np.asarray(weights, float)]
     step = max(max(map(abs, scaled)) * 2.0**-bits, abs(float(constant)) * 2.0**-52)
@@ -269,7 +269,7 @@ def test_margins_are_those_of_exact_arithmetic(scale):
         steps, shift, unit = np.asarray(first.steps)[:40], np.asarray(first.shift), float(first.unit)
     exact = [exact_dot(line, shift, unit, np.float32(weights), constant) for line in steps]
     assert np.array_equal(found, exact)
-    # And what is rounded is near: features to 2^-22, weights to 2^-27 of the largest.
+    # Rounding is small: features to 2^-22, weights to 2^-27 of the largest.
     valid = (mask > 0) & np.isfinite(x).all(1)
     values = (np.where(valid[:, None], x, 0) - np.asarray(moved(D).center)) * 1.7
     np.testing.assert_allclose(found, values @ np.float32(weights) + constant, atol=5 * scale * 2e-6)
@@ -285,7 +285,7 @@ def hinge_gradient(x, y, params):
 
 
 def kinks():
-    """Rows whose margin is 1, give or take what float32 cannot hold: params of 2^26 that cancel."""
+    """Rows whose margin is 1 up to differences that float32 cannot represent: params of 2^26 that cancel."""
     params = np.float32([2.0**26, 1.0, -(2.0**26), 0.0, 0.0, 0.0])
     x = np.repeat(RANDOM.random((40, 1)), D, 1).astype(np.float32)
     x[:, 1] = 1.0
@@ -320,7 +320,7 @@ _contributions = jax.jit(lambda query, rows: query.contributions(rows))
 
 
 def old_exact_sum(query, x, y, mask):
-    """Release sums as version 0.1.0 had them: float32 contributions, in blocks that follow the number of lines."""
+    """Release sums as in version 0.1.0: float32 contributions, in blocks whose size follows the number of lines."""
     size, count = query.empty().shape[0], len(y)
     block = min(4096, count)
     total, rows = jnp.zeros(size), jax.tree.map(jnp.asarray, Rows(x, y, mask))
@@ -334,7 +334,7 @@ def old_exact_sum(query, x, y, mask):
 
 
 def is_broken(sum_of, rows):
-    """Whether the last row adds something else to the table than it does alone."""
+    """Whether the last row's contribution to the table differs from its sum alone."""
     alone = sum_of(*(leaf[-1:] for leaf in rows))
     without, whole = sum_of(*(leaf[:-1] for leaf in rows)), sum_of(*rows)
     return not np.array_equal(whole, without + alone)
@@ -385,7 +385,7 @@ def test_blocks_have_one_size_whatever_the_table_s_and_one_that_follows_it_is_ca
 
     assert [shape(count) for count in (1, 100, 2048, 2049)] == [(1, 2048), (1, 2048), (1, 2048), (2, 2048)]
     assert BLOCK == 2048
-    monkeypatch.setattr(fixed_point, "BLOCK", 128)  # as min(BLOCK, lines) would have it
+    monkeypatch.setattr(fixed_point, "BLOCK", 128)  # as with min(BLOCK, lines)
     assert shape(100) != (1, BLOCK)
 
 

@@ -1,4 +1,4 @@
-"""The door: it charges before it answers, opens once per ask, and a refusal ends the run."""
+"""The oracle: it charges before it answers, answers once per ask, and a refusal ends the run."""
 
 import functools
 import math
@@ -15,7 +15,7 @@ from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
 from l2p.oracle import Oracle, Setup
-from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Ledger
+from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Spending
 from l2p.privacy.noise import Entropy, KeyNoise
 from l2p.protector import Protector
 from l2p.protectors import AGD, CLASSES, HAND_DESIGNED
@@ -56,7 +56,7 @@ def even(count, accountant=None):
 
 @struct.dataclass
 class Script(Protector):
-    """Asks for feature sums at written-down noise multipliers f32[num_steps, q]; params add up what was answered."""
+    """Asks for feature sums at given noise multipliers f32[num_steps, q]; params add up the answers."""
 
     multipliers: jax.Array
     first: jax.Array | None = None
@@ -85,20 +85,20 @@ simulate = jax.jit(run)
 ZERO = jnp.zeros(D + 1)
 
 
-def opened(rows=ROWS, ledger=None, **changes):
+def opened(rows=ROWS, spending=None, **changes):
     here = setup(**changes)
-    return Oracle(rows, here, ledger or Ledger(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32))
+    return Oracle(rows, here, spending or Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32))
 
 
 # ---------------------------------------------------------------------------------------------- rule 1: charge, answer
 def test_a_solve_by_a_protector_of_sums_is_refused_whatever_the_number_of_rows():
-    # Refused by what the protector says of itself, before anything runs: a refusal that depends on the number of rows
-    # would tell it where it is private.
+    # Refused by what the protector declares, before anything runs: a refusal that depended on the number of rows would
+    # reveal it where it is private.
     solve = Descent(Logistic(), jnp.zeros(3), *map(jnp.float32, (1.0, 0.1, 1.0, 60.0, 5.0)))
     for count in (60, 61):
         rows = Rows(jnp.ones((count, 2)), jnp.ones(count), jnp.ones(count))
         here = setup()
-        args = rows, here, Ledger(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
+        args = rows, here, Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
         with pytest.raises(TypeError, match="additive = False"):
             Oracle(*args, sums_only=True).ask(solve)
 
@@ -106,7 +106,7 @@ def test_a_solve_by_a_protector_of_sums_is_refused_whatever_the_number_of_rows()
 def test_ask_prices_then_charges_then_reads_rows_then_releases():
     log = []
 
-    class LoggedLedger(Ledger):
+    class LoggedSpending(Spending):
         def charge(self, cost):
             log.append("charge")
             return super().charge(cost)
@@ -132,7 +132,7 @@ def test_ask_prices_then_charges_then_reads_rows_then_releases():
             log.append("price")
             return setup().price_list.price(event, *when)
 
-    oracle = opened(ledger=LoggedLedger(f32(0), setup().cap), price_list=LoggedPriceList())
+    oracle = opened(spending=LoggedSpending(f32(0), setup().cap), price_list=LoggedPriceList())
     oracle.ask(LoggedSum(D, f32(1), f32(1e3)))
     assert log == ["event", "price", "charge", "rows", "release"]
 
@@ -141,7 +141,7 @@ def test_a_granted_query_is_charged_its_price_and_answered_with_noise():
     oracle = opened()
     query = mean(1e3)
     answer = oracle.ask(query)
-    assert float(oracle.ledger.spent) == pytest.approx(float(oracle.setup.price_list.price(query.event())), rel=1e-5)
+    assert float(oracle.spending.spent) == pytest.approx(float(oracle.setup.price_list.price(query.event())), rel=1e-5)
     assert not bool(oracle.refused)
     assert np.abs(answer).min() > 1.0  # noise of deviation 1000 that happens to be below 1 has chance 1e-3 at most
     assert bool(oracle.records[0].granted)
@@ -153,11 +153,11 @@ def test_a_granted_query_is_charged_its_price_and_answered_with_noise():
 def test_a_refused_query_is_answered_with_zeros_costs_nothing_and_shuts_the_oracle(noise):
     oracle = opened()
     oracle.ask(mean(2 * even(1)))
-    before = float(oracle.ledger.spent)
+    before = float(oracle.spending.spent)
     answer = oracle.ask(mean(noise))
     cheap = oracle.ask(mean(1e4))
     assert before > 0
-    assert float(oracle.ledger.spent) == before
+    assert float(oracle.spending.spent) == before
     assert bool(oracle.refused)
     assert np.array_equal(answer, np.zeros(D))
     assert np.array_equal(cheap, np.zeros(D))
@@ -175,7 +175,7 @@ def test_a_refused_selection_is_the_integer_zero():
 def test_the_step_that_sees_a_refusal_moves_nothing_but_what_it_was_granted_stays_paid():
     cost = even(8)
     multipliers = np.full((STEPS, 2), cost)
-    multipliers[2, 1] = 1e-3  # too dear, after the first ask of its step was granted
+    multipliers[2, 1] = 1e-3  # too expensive, after the first ask of its step was granted
     params, ended, (first, later), _ = simulate(script(multipliers), ZERO, ROWS, setup(), KEY)
     before, _, _, _ = simulate(script(multipliers[:2]), ZERO, ROWS, setup(), KEY)
     assert np.array_equal(params, before)
@@ -183,7 +183,7 @@ def test_the_step_that_sees_a_refusal_moves_nothing_but_what_it_was_granted_stay
     assert not bool(ended.alive)
     rows = trace_rows(first, [later])
     assert [row.step for row in rows] == [1, 1, 2, 2, 3]
-    assert float(ended.ledger.spent) == rows[-1].spent == pytest.approx(5 / 8 * float(setup().cap), rel=1e-3)
+    assert float(ended.spending.spent) == rows[-1].spent == pytest.approx(5 / 8 * float(setup().cap), rel=1e-3)
 
 
 def test_a_refusal_in_init_leaves_the_whole_run_frozen():
@@ -192,7 +192,7 @@ def test_a_refusal_in_init_leaves_the_whole_run_frozen():
     )
     assert np.array_equal(params, ZERO)
     assert int(ended.step) == 0
-    assert float(ended.ledger.spent) == 0
+    assert float(ended.spending.spent) == 0
     assert trace_rows(first, [later]) == []
 
 
@@ -322,7 +322,7 @@ def test_no_scheduler_gets_past_the_budget_or_past_a_number_that_is_none(name):
         events = [Answered(1, "gaussian", value) for value in multipliers[index][granted[index]]]
         total = Filter(name, BUDGET).spent(events)
         assert total <= Filter(name, BUDGET).limit
-        assert total <= float(ended.ledger.spent[index])
+        assert total <= float(ended.spending.spent[index])
         asked = granted[index].ravel()
         assert not np.any(np.diff(asked.astype(int)) > 0)  # once refused, always refused: NaN stops
         assert np.all(multipliers[index].ravel()[asked] > 0)
@@ -330,7 +330,7 @@ def test_no_scheduler_gets_past_the_budget_or_past_a_number_that_is_none(name):
     assert granted[1].all()
     assert np.all(np.isfinite(params[2:]))
     kinds = granted.reshape(count, -1).sum(1)
-    assert len(np.unique(kinds)) > 6  # runs that stopped early, late and never
+    assert len(np.unique(kinds)) > 6  # some runs stopped early, some late, some never
 
 
 @pytest.mark.parametrize("clip", [math.nan, math.inf, 0.0, -1.0, 1e-42, 3e-38, 1e38])
@@ -340,7 +340,7 @@ def test_a_clip_norm_that_cannot_scale_noise_is_refused(clip):
     answer = oracle.ask(mean(2 * even(1), clip))
     assert bool(oracle.refused)
     assert np.array_equal(answer, np.zeros(D))
-    assert float(oracle.ledger.spent) == 0
+    assert float(oracle.spending.spent) == 0
 
 
 def test_nothing_is_granted_when_the_budget_is_zero_and_everything_when_there_is_no_cap():
@@ -349,7 +349,7 @@ def test_nothing_is_granted_when_the_budget_is_zero_and_everything_when_there_is
     assert int(ended.step) == 0
     _, ended, _, _ = simulate(protector, ZERO, ROWS, setup(cap=f32(math.inf)), KEY)
     assert int(ended.step) == 2
-    assert float(ended.ledger.spent) == pytest.approx(2 / 1e-2**2, rel=1e-5)
+    assert float(ended.spending.spent) == pytest.approx(2 / 1e-2**2, rel=1e-5)
 
 
 @pytest.mark.parametrize("traced", [True, False])
@@ -379,7 +379,7 @@ def test_a_mechanism_that_is_not_declared_is_refused_while_tracing():
 
 @struct.dataclass
 class Thin(FeatureSum):
-    """A mean whose noise is sinh-normal, in name: how its tail travels."""
+    """A mean whose noise is declared sinh-normal, to follow its tail parameter."""
 
     tail: float = struct.field(pytree_node=False, default=math.inf)
 
@@ -400,7 +400,7 @@ def test_the_tail_of_a_noise_is_priced_and_recorded():
     assert row.tail == tail
     assert answered([row]) == [Answered(0, "sinh_normal", 50.0, tail)]
     spent = Filter("ctcdp", BUDGET).spent(answered([row]))
-    assert float(asked(tail).ledger.spent) == pytest.approx(spent, rel=2e-6)
+    assert float(asked(tail).spending.spent) == pytest.approx(spent, rel=2e-6)
     assert not bool(asked(tail / 2).records[0].granted)  # no theorem at the order counted at
 
 
@@ -436,7 +436,7 @@ jit_start, jit_advance = jax.jit(start), jax.jit(advance, static_argnames="num_s
 
 @struct.dataclass
 class Mixed(Script):
-    """A gradient, a selection and a sum in every step, and a side query in init."""
+    """A gradient, a selection and a sum in every step, and a query in init."""
 
     mechanisms = ("gaussian", "gumbel")
 

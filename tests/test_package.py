@@ -1,4 +1,4 @@
-"""The package as others see it: its names, its version, its types and what it installs."""
+"""The package from outside: its names, version, types and dependencies."""
 
 import ast
 import importlib.metadata
@@ -46,7 +46,7 @@ def test_the_version_is_written_once(capsys):
 
 
 def test_the_wheel_says_that_the_package_is_typed():
-    """PEP 561 wants the marker inside the package; the wheel takes the whole folder but what `exclude` names."""
+    """PEP 561 requires the marker inside the package; the wheel has the whole folder except what `exclude` names."""
     assert (ROOT / "l2p" / "py.typed").is_file()
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert "l2p" in wheel["only-include"]

@@ -1,4 +1,4 @@
-"""`l2p plan`: what cards say of a budget, read between their bands, and bad input that costs one sentence."""
+"""`l2p plan`: forecasts from the cards, interpolated between bands, and bad input that gives one sentence."""
 
 import itertools
 import json
@@ -11,6 +11,7 @@ import pytest
 
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.defaults import default_protector
+from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
 from l2p.commands.plan import Plan as Command
 from l2p.errors import InputError
 from l2p.models import NAMES, Logistic, find_model
@@ -18,19 +19,18 @@ from l2p.oracle import Setup
 from l2p.plan import RULE, at, crossing, plan
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
+from l2p.privacy.rounded import rounded
 from l2p.private_run import check
-from l2p.rounded import rounded
-from l2p.signal import epsilon_for, log_signal, rows_for
 from meta_train.tasks.sources import parts_of
 from meta_train.training.starting_points import BUILDERS
 
 BUDGET = Budget(0.1, 1e-6)
 CARD = {"sources": ["adult"], "range": {"log_signal": [1.0, 9.0], "num_features": [8, 104]}}
 MODELS = {card["name"]: card["models"] for card in checkpoint.available()}
-#: Planned with for logistic regression; and all for models with classes, whose accuracy a meta-test measures.
+#: Names in plans for logistic regression; and for all models with classes, whose accuracy a meta-test measures.
 LOGISTIC = {name for name in checkpoint.first_floor() if "logistic" in MODELS[name]}
 CLASSIFIERS = sorted(name for name, models in MODELS.items() if {"logistic", "svm", "mlp"} & set(models))
-#: Regularised so strongly, as its proof asks for, that their support vector machines follow the majority on most tasks.
+#: Their proof requires so much regularisation that their support vector machines predict the majority on most tasks.
 FLAT = ("outpert-tuned-svm-adult", "outpert-tuned-svm-ipums_br")
 ACCOUNTANTS = ("gdp", "zcdp", "rdp", "ctcdp")
 
@@ -69,7 +69,7 @@ def forecasts(*args):
 
 
 def rows_at(signal, accountant="gdp", budget=BUDGET):
-    """As many rows as put log_signal at `signal`, to the next whole one."""
+    """The number of rows at which log_signal is `signal`, rounded."""
     return round(math.exp(signal - log_signal(accountant, budget, 1)))
 
 
@@ -128,7 +128,7 @@ def test_the_smallest_epsilon_is_where_the_interpolated_rule_crosses(folder):
 def test_the_rule_must_hold_from_there_on():
     assert crossing(meta_test(shares=(0.1, 0.95, 0.8, 1.0, 1.0))) == pytest.approx(5.0)
     assert crossing(meta_test(shares=(0.1, 0.95, 0.95, 0.95, 0.8))) is None
-    assert crossing(meta_test(shares=(0.9, 1.0, 1.0, 1.0, 1.0))) == 0.0  # the lowest centre: below, nothing is known
+    assert crossing(meta_test(shares=(0.9, 1.0, 1.0, 1.0, 1.0))) == 0.0  # the lowest centre; below, nothing is known
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
@@ -293,7 +293,7 @@ def test_shipped_meta_tests_are_sane(name):
     # as rows it also regularises, so that less of it can cost accuracy.
     slack = 0.01 if checkpoint.load(name).card["range"]["num_features"][1] <= 104 else 0.04
     assert (np.diff([band["gain"][1] for band in bands]) > -slack).all()
-    # Below the trained range there is nothing to be had, but for what is known beforehand of the rows.
+    # Below the trained range nothing can be gained, except from public knowledge about the rows.
     knows = checkpoint.load(name).card["config"].get("directions") is not None
     assert bands[0]["gain"][1] < (0.06 if knows else 0.005)
     assert bands[0]["beat_trivial"] < (0.8 if knows else 0.6)  # half of 32 tasks by chance,
@@ -301,7 +301,7 @@ def test_shipped_meta_tests_are_sane(name):
         return
     assert bands[-1]["share_of_gap"][1] > 0.85  # and at its end almost all there is.
     safe = crossing(figures)
-    # What falls behind the majority class on some tasks at the largest budgets is recommended nowhere.
+    # A protector behind the majority class on some tasks at the largest budgets is never recommended.
     assert (safe is None and bands[-1]["beat_trivial"] > 0.8) or 1.0 < safe < high
 
 
@@ -312,7 +312,7 @@ def test_shipped_protectors_are_planned_for(capsys):
     assert found["recommended"] in LOGISTIC
     assert all(one["least_epsilon"] < 0.15 for one in found["forecasts"] if one["in_range"])
     assert {one["name"] for one in found["forecasts"] if one["in_range"]} == LOGISTIC
-    # A protector that leaves a set out is for scores on that set; it is worse than the whole one elsewhere.
+    # A protector that leaves a set out is for scores on that set; elsewhere it is worse than the full one.
     assert not any("-no-" in name for name in LOGISTIC)
 
 

@@ -1,4 +1,4 @@
-"""Private tuning: what each run may spend, which run is released, and what is refused."""
+"""Private tuning: the budget of each run, which run is released, and refusals."""
 
 import dataclasses
 import functools
@@ -14,8 +14,8 @@ from l2p import private_train
 from l2p import private_tuning as module
 from l2p.errors import InputError
 from l2p.privacy import Adjacency, Budget, Filter, Poisson
-from l2p.privacy.book import Book, Cost
 from l2p.privacy.card import Card
+from l2p.privacy.ledger import Cost, Ledger
 from l2p.privacy.reservation import limit_of
 from l2p.privacy.selection import NegativeBinomial, PoissonRuns, total_epsilon
 from l2p.private_tuning import private_tuning
@@ -46,7 +46,7 @@ def a_result():
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """`private_train` replaced: what each run was asked to do, and a score that is its number of the run, backwards."""
+    """A replacement of `private_train` that records its arguments and scores a run by minus its number."""
     asked = []
 
     def pretend(data, protector, budget, *, key, accountant, params=None, **_):
@@ -128,7 +128,7 @@ def test_it_finds_the_candidate_that_learns():
         assert np.array_equal(tuned.params, again.params)
         params = np.asarray(tuned.params)
         right = np.mean((np.asarray(ROWS.x) @ params[:2] + 0.5 * params[2] > 0) == np.asarray(ROWS.y))
-        # With one run in seven being the only one, the still candidate may be all there is.
+        # One time in seven there is a single run, which may be of the candidate that does not move.
         assert tuned.score == pytest.approx(right, abs=0.2)
         assert (right > 0.75) == (tuned.candidate == 1)
     assert not tuned.private_release
@@ -152,7 +152,7 @@ def test_the_card_of_the_best_run_states_the_guarantee_of_the_choice(tmp_path):
     assert card.budget == BUDGET
     assert card.epsilon_certified == total_epsilon(law, tuned.base_rho, BUDGET.delta) <= BUDGET.epsilon
     assert card.theorem.startswith(tuned.statement)
-    # Its own queries come to what is its share, and so to less than the card certifies.
+    # Its own queries cost only its share, which is less than the card certifies.
     spent = Filter("gdp", BUDGET).spent(card.answered()) / 2
     assert 0.89 * tuned.base_rho < spent <= 0.9 * tuned.base_rho
     assert card.filter().certify(card.answered(), card.adaptive_noise) < card.epsilon_certified
@@ -160,27 +160,27 @@ def test_the_card_of_the_best_run_states_the_guarantee_of_the_choice(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------------------- ledgers
-def book_in(folder, unit):
+def ledger_in(folder, unit):
     budget = Budget(6.0, 1e-5)
-    return Book.create(folder / f"{unit}.book", "ward", budget, unit, limit_of(unit, budget))
+    return Ledger.create(folder / f"{unit}.ledger", "ward", budget, unit, limit_of(unit, budget))
 
 
 @pytest.mark.parametrize("unit", ["rdp", "basic"])
 def test_all_runs_are_reserved_before_the_first_and_count_in_full_after_the_last(recorded, tmp_path, monkeypatch, unit):
-    book, pretend, seen = book_in(tmp_path, unit), module.private_train, []
+    ledger, pretend, seen = ledger_in(tmp_path, unit), module.private_train, []
 
     def watched(*args, **options):
         assert "ledger" not in options
-        seen.append([entry.state for entry in book.entries()])
+        seen.append([entry.state for entry in ledger.entries()])
         return pretend(*args, **options)
 
     monkeypatch.setattr(module, "private_train", watched)
     monkeypatch.setattr(NegativeBinomial, "draw", lambda self, uniform: 3)
-    tuned = private_tuning(ROWS, ["noisygd", "auto_clip"], BUDGET, repetitions=LAW, ledger=book.path)
+    tuned = private_tuning(ROWS, ["noisygd", "auto_clip"], BUDGET, repetitions=LAW, ledger=ledger.path)
     assert seen == [["reserved"]] * 6
-    (entry,) = book.entries()
+    (entry,) = ledger.entries()
     cost = (
-        Cost(2.0, 1e-6) if unit == "basic" else Cost(LAW.divergence(tuned.base_rho, Filter("rdp", book.budget).order))
+        Cost(2.0, 1e-6) if unit == "basic" else Cost(LAW.divergence(tuned.base_rho, Filter("rdp", ledger.budget).order))
     )
     assert (entry.state, entry.reserved, entry.counted) == ("settled", cost, cost)
     assert (entry.what, tuned.result.card.composition) == (
@@ -191,17 +191,17 @@ def test_all_runs_are_reserved_before_the_first_and_count_in_full_after_the_last
             "reservation": entry.id,
             "spent_before": 0.0,
             "counted": cost.amount,
-            "limit": book.limit.amount,
+            "limit": ledger.limit.amount,
         },
     )
-    # Few or many runs cost the same, for the theorem is about all that might have been drawn.
+    # Few or many runs cost the same: the theorem is about all runs that might have been drawn.
     monkeypatch.setattr(NegativeBinomial, "draw", lambda self, uniform: 1)
-    private_tuning(ROWS, ["noisygd"], BUDGET, repetitions=LAW, ledger=book)
-    assert book.entries()[1].counted == cost
+    private_tuning(ROWS, ["noisygd"], BUDGET, repetitions=LAW, ledger=ledger)
+    assert ledger.entries()[1].counted == cost
 
 
 def test_runs_that_are_interrupted_stay_reserved_and_say_so(recorded, tmp_path, monkeypatch):
-    book, pretend = book_in(tmp_path, "basic"), module.private_train
+    ledger, pretend = ledger_in(tmp_path, "basic"), module.private_train
 
     def interrupted(*args, **options):
         if len(recorded) == 1:
@@ -210,8 +210,8 @@ def test_runs_that_are_interrupted_stay_reserved_and_say_so(recorded, tmp_path, 
 
     monkeypatch.setattr(module, "private_train", interrupted)
     with pytest.raises(KeyboardInterrupt) as caught:
-        private_tuning(ROWS, ["noisygd"], BUDGET, repetitions=LAW, ledger=book)
-    (entry,) = book.entries()
+        private_tuning(ROWS, ["noisygd"], BUDGET, repetitions=LAW, ledger=ledger)
+    (entry,) = ledger.entries()
     assert (entry.state, entry.counted) == ("reserved", Cost(2.0, 1e-6))
     (note,) = caught.value.__notes__
     assert f"epsilon 2.0 and delta 1e-06 for this run ({entry.id}) stays" in note
@@ -233,15 +233,15 @@ def test_runs_that_are_interrupted_stay_reserved_and_say_so(recorded, tmp_path, 
             "solves on all rows at once",
         ),
         ("basic", {"data": dataclasses.replace(ROWS, mask=0.5 * ROWS.mask)}, "mask"),
-        ("basic", {"ledger": "nowhere.book"}, "there is no ledger"),
+        ("basic", {"ledger": "nowhere.ledger"}, "there is no ledger"),
     ],
 )
 def test_what_a_ledger_cannot_count_is_refused_before_any_run(recorded, tmp_path, unit, changes, words):
-    book = book_in(tmp_path, unit)
-    arguments = {"data": ROWS, "candidates": ["noisygd"], "budget": BUDGET, "ledger": book} | changes
+    ledger = ledger_in(tmp_path, unit)
+    arguments = {"data": ROWS, "candidates": ["noisygd"], "budget": BUDGET, "ledger": ledger} | changes
     with pytest.raises(InputError, match=words):
         private_tuning(**arguments, repetitions=LAW)
-    assert (recorded, book.entries()) == ([], [])
+    assert (recorded, ledger.entries()) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def noisygd(budget):
 
 
 def short_agd(budget):
-    """Ends by its budget within some twenty steps, although two chunks of steps are allowed."""
+    """AGD whose budget ends within some twenty steps, although two chunks of steps are allowed."""
     share = jnp.log(jnp.array([0.02]))
     dear = {"log_gradient_share": share, "log_selection_share": share, "num_steps": 2 * CHUNK}
     return HAND_DESIGNED["agd"](budget).replace(**dear), "rdp"

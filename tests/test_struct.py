@@ -1,4 +1,4 @@
-"""Dataclasses that are pytrees: told apart by their class, whatever their fields hold."""
+"""Dataclasses that are pytrees: distinguished by their class, whatever their fields hold."""
 
 import dataclasses
 import itertools
@@ -44,7 +44,7 @@ def test_structures_agree_where_class_and_static_fields_do():
     assert traces == [3, 4]
 
 
-def test_children_have_their_names_and_copies_change_what_they_are_told():
+def test_children_have_their_names_and_copies_change_only_the_given_fields():
     node = make(0)(jnp.float32(0.5), 3)
     (((key,), value),), _ = jax.tree_util.tree_flatten_with_path(node)
     assert (key, value) == (GetAttrKey("value"), node.value)

@@ -13,7 +13,6 @@ from l2p.compare import results
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "study.py"
 
 
-@pytest.mark.slow
 def test_the_study_writes_tables_figures_and_curves(tmp_path):
     words = ["--only", "breast_cancer_steps", "--seeds", "2", "--jobs", "2", "--out", str(tmp_path)]
     done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True)
@@ -35,6 +34,6 @@ def test_the_study_writes_tables_figures_and_curves(tmp_path):
         spent[row["method"]] += float(row["share_of_budget_mean"])
     losses = results.by_seed(rows, "train_loss")
     for method, cells in losses.items():
-        # The curves are of the very runs that the table scored.
+        # The curves are of the same runs that the table scored.
         assert last[method] == pytest.approx(np.mean(list(cells[0.5].values())), rel=1e-3)
         assert 0.9 < spent[method] <= 1.0 + 1e-5

@@ -1,1 +1,1 @@
-"""Checkpoints: the files, the names they go by, what runs in their place, and how a run with one is set up."""
+"""Checkpoints: their files and names, the controls that may replace them, and how a run with one is set up."""

@@ -1,4 +1,4 @@
-"""Frozen protectors by name, each a `.safetensors` file with a card in its metadata."""
+"""Frozen protectors by name, each a `.safetensors` file with a checkpoint card in its metadata."""
 
 import dataclasses
 import datetime
@@ -14,7 +14,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from l2p.checkpoints import card as checkpoint_card
+from l2p.checkpoints.checkpoint_card import SCHEMA, check_checkpoint_card
 from l2p.checkpoints.method_name import SUFFIX, TUNED, is_file
 from l2p.checkpoints.shipped import index
 from l2p.checkpoints.structure import decode, encode
@@ -24,13 +24,13 @@ from l2p.privacy.card import versions
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 
-#: A protector of this many bytes would be hundreds of times the largest that ships; a larger file is not read.
+#: Larger files are not read; this is hundreds of times the largest protector that ships.
 MAX_BYTES = 2**27
 #: The number formats of a checkpoint's arrays, as safetensors calls them.
 _FLOATS = ("F32", "F64")
 _PACKAGE = Path(__file__).resolve().parents[1]
-#: Where names are looked up, in order: the checkout's folder, then the one inside an installed wheel. What users need
-#: lies on the first floor of either; what studies need lies in folders below the checkout's `STUDY`.
+#: Where names are looked up, in order: the checkout's folder, then the one inside an installed wheel. Checkpoints for
+#: users lie directly in either; those that only studies need lie in folders below the checkout's `STUDY`.
 FOLDERS = (_PACKAGE.parent / "checkpoints", _PACKAGE / "_checkpoints")
 STUDY = "study"
 
@@ -41,10 +41,11 @@ class Checkpoint:
 
     Attributes:
       protector: ready to run.
-      card: name, structure, models, sources (public data sets it was made from) and whatever else its maker wrote,
-        such as accountant, range {log_signal: [low, high], num_features: [low, high]}, budgets, seed, command, steps.
+      card: the checkpoint card: name, structure, models, sources (public data sets it was made from) and whatever else
+        its maker wrote, such as accountant, range {log_signal: [low, high], num_features: [low, high]}, budgets, seed,
+        command, steps.
       sha256: of the file.
-      arrays_sha256: of its parameters alone, whatever the card says.
+      arrays_sha256: of its parameters alone, without the card.
     """
 
     protector: Protector
@@ -54,14 +55,14 @@ class Checkpoint:
 
 
 def save(protector: Protector, path: str | Path, card: Mapping[str, Any]) -> None:
-    """Write `protector` to `path`, whole or not at all.
+    """Write `protector` to `path`, completely or not at all.
 
     Args:
-      card: must hold `sources`; `name` defaults to the file's, `models` to the protector's, and `versions` and
-        `created` to those of now; `structure` is filled in.
+      card: the checkpoint card; must hold `sources`; `name` defaults to the file's, `models` to the protector's, and
+        `versions` and `created` to the current ones; `structure` is filled in.
 
     Raises:
-      InputError: a field holds what `load` would refuse.
+      InputError: a field has a value that `load` would refuse.
 
     >>> import tempfile
     >>> from l2p.privacy.budget import Budget
@@ -80,12 +81,12 @@ def save(protector: Protector, path: str | Path, card: Mapping[str, Any]) -> Non
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
     full = {**defaults, **card, "structure": encode(protector, arrays)}
-    if broken := violation(full, checkpoint_card.SCHEMA):
-        raise ValueError(f"a checkpoint's card needs `name`, `models`, `sources` and so on: {': '.join(broken)}.")
+    if broken := violation(full, SCHEMA):
+        raise ValueError(f"a checkpoint card needs `name`, `models`, `sources` and so on: {': '.join(broken)}.")
     try:
         decode(full["structure"], arrays)
     except InputError as error:
-        raise InputError(f"the protector cannot be saved, for {error}; mend the field.") from error
+        raise InputError(f"the protector cannot be saved, because {error}; correct the field.") from error
     payload = safetensors.numpy.save(arrays, {"card": json.dumps(full, allow_nan=False)})
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_bytes(payload)
@@ -101,17 +102,17 @@ def load(name: str | Path) -> Checkpoint:
     path = find(name)
     if path is None:
         raise unknown_name(str(name))
-    card, arrays = read_card(path), _arrays(path)
+    card, arrays = read_checkpoint_card(path), _arrays(path)
     try:
         protector = decode(card["structure"], arrays)
         if isinstance(protector, Protector) and (unknown := arrays.keys() - _paths(protector)):
-            raise InputError(f"it holds the array {min(unknown)[:60]!r}, of which its card says nothing")
+            raise InputError(f"it holds the array {min(unknown)[:60]!r}, which its checkpoint card does not mention")
     except InputError as error:
         raise InputError(
-            f"the checkpoint {path} cannot be rebuilt, for {error}; fetch it again or update l2p."
+            f"the checkpoint {path} cannot be rebuilt, because {error}; fetch it again or update l2p."
         ) from error
     if not isinstance(protector, Protector):
-        raise InputError(f"checkpoint {path} holds no protector but part of one; save the whole protector.")
+        raise InputError(f"checkpoint {path} holds only a part of a protector; save the whole protector.")
     content = path.read_bytes()
     header = int.from_bytes(content[:8], "little")
     return Checkpoint(protector, card, _sha256(content), _sha256(content[8 + header :]))
@@ -124,7 +125,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             kind = file.get_slice(name).get_dtype()
             if kind not in _FLOATS or len(file.get_slice(name).get_shape()) > 2:
                 raise InputError(
-                    f"the checkpoint {path} cannot be rebuilt, for its array {name[:60]!r} holds {kind} in "
+                    f"the checkpoint {path} cannot be rebuilt, because its array {name[:60]!r} holds {kind} in "
                     f"{len(file.get_slice(name).get_shape())} dimensions, where up to two of {' or '.join(_FLOATS)} "
                     "belong; fetch it again or update l2p."
                 )
@@ -132,15 +133,15 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _paths(protector: Any) -> set[str]:
-    """Where `encode` puts the arrays of a protector."""
+    """The paths at which `encode` puts the arrays of a protector."""
     arrays: dict[str, np.ndarray] = {}
     encode(protector, arrays)
     return set(arrays)
 
 
 def unknown_name(name: str) -> InputError:
-    """The error about a name that stands for no protector, with those that do."""
-    # Settings that were tuned are asked for as METHOD:tuned, whatever they were tuned on.
+    """The error about an unknown protector, with the known names."""
+    # Tuned settings are asked for as METHOD:tuned, whatever set they were tuned on.
     suffixed = sorted({one.split("-tuned-")[0] + TUNED for one in names() if "-tuned-" in one})
     known = [*HAND_DESIGNED, *(one for one in first_floor() if "-tuned-" not in one), *suffixed]
     near = difflib.get_close_matches(name, [*known, *names()], n=1)
@@ -156,8 +157,8 @@ def _sha256(content: bytes) -> str:
 
 
 def find(name: str | Path) -> Path | None:
-    """The file of a checkpoint: `name` itself if it is a path, else the first of that name in `FOLDERS`, or of the
-    name that it is an old one of."""
+    """The file of a checkpoint: `name` itself if it is a path, else the first of that name, or of its current name if
+    it is an old one, in `FOLDERS`."""
     name = str(name)
     if is_file(name):
         return Path(name)
@@ -166,7 +167,7 @@ def find(name: str | Path) -> Path | None:
 
 
 def canonical(name: str) -> str:
-    """The name that an old one stands for; any other as it is."""
+    """The current name for an old one; any other name unchanged."""
     return next((found for folder in FOLDERS if (found := index(folder).aliases.get(name))), name)
 
 
@@ -176,7 +177,7 @@ def aliases(name: str) -> list[str]:
 
 
 def about(name: str) -> str:
-    """What a checkpoint on the first floor is, in a line; empty where its folder does not say."""
+    """One line on a checkpoint for users; empty if its folder has none."""
     return next((found for folder in FOLDERS if (found := index(folder).about.get(name))), "")
 
 
@@ -188,8 +189,8 @@ def digest(name: str) -> str:
 
 
 def available() -> list[dict[str, Any]]:
-    """The cards of every checkpoint in `FOLDERS`, each under its name of today; of two with one name, the first."""
-    return [{**read_card(path), "name": name} for name, path in sorted(_files().items())]
+    """The checkpoint card of every checkpoint in `FOLDERS`, under its current name; of two with one name, the first."""
+    return [{**read_checkpoint_card(path), "name": name} for name, path in sorted(_files().items())]
 
 
 def names() -> list[str]:
@@ -198,14 +199,15 @@ def names() -> list[str]:
 
 
 def first_floor() -> list[str]:
-    """Names of those that users need, in the order to list them in; studies' are left out."""
+    """Names of the checkpoints for users, in the order in which they are listed."""
     listed = [name for folder in FOLDERS for name in index(folder).about]
     found = {name for name, path in _files().items() if path.parent in FOLDERS}
     return [*(name for name in dict.fromkeys(listed) if name in found), *sorted(found.difference(listed))]
 
 
 def study_hint() -> str:
-    """A sentence, with a space before it, on how to get what only studies need; empty where it is there."""
+    """A sentence, with a space before it, on how to get the checkpoints that only studies need; empty if they are
+    there."""
     if any((folder / STUDY / "tuned").is_dir() for folder in FOLDERS):  # the package has one fold, for `l2p demo`
         return ""
     return (
@@ -223,13 +225,13 @@ def _files() -> dict[str, Path]:
     return found
 
 
-def read_card(path: Path) -> dict[str, Any]:
-    """The card of the checkpoint at `path`, without reading its arrays."""
+def read_checkpoint_card(path: Path) -> dict[str, Any]:
+    """The checkpoint card of the file at `path`, without reading its arrays."""
     try:
         if path.exists() and not path.is_file():
-            raise OSError("it is no file")
+            raise OSError("it is not a file")
         if path.stat().st_size > MAX_BYTES:
-            raise OSError(f"it is larger than {MAX_BYTES >> 20} MiB, and no protector is")
+            raise OSError(f"it is larger than {MAX_BYTES >> 20} MiB, and no protector is that large")
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
     except (OSError, safetensors.SafetensorError) as error:
@@ -238,6 +240,6 @@ def read_card(path: Path) -> dict[str, Any]:
         card = strict(metadata.get("card", "null"))
     except ValueError as error:
         raise InputError(
-            f"{path} is not an l2p checkpoint, for its card is no JSON ({error}); pass one that l2p wrote."
+            f"{path} is not an l2p checkpoint, because its card is not JSON ({error}); pass one that l2p wrote."
         ) from error
-    return checkpoint_card.check(card, path)
+    return check_checkpoint_card(card, path)

@@ -10,9 +10,9 @@ import numpy as np
 
 from l2p.checkpoints.checkpoint import canonical, find, load
 
-#: Begins the names of checkpoints that hold constants alone.
+#: Names of checkpoints that hold only constants begin with this.
 CONTROL = "control"
-#: Such a name, and no path: a checkpoint's card has no say in which files are read.
+#: A name and not a path, so that a checkpoint card cannot choose which files are read.
 _CONTROL = re.compile(CONTROL + r"[\w,-]{0,100}")
 
 
@@ -23,7 +23,7 @@ class Control:
     Attributes:
       name: of the checkpoint.
       idle: intervals [low, high) of log(mu N) in which the networks gained nothing on fresh held-out tasks, or lost on
-        those of one source.
+        those of one of their sources.
     """
 
     name: str
@@ -35,15 +35,16 @@ class Control:
 
 
 def control_of(card: Mapping[str, Any]) -> Control | None:
-    """The control that a protector was warm-started from, if it still is the one that ships under its name.
+    """The control that a protector was warm-started from, if the one that ships under its name is still the same.
 
-    A control has none, whatever it was warm-started from: it has no networks to do without.
+    A control itself has none, because it has no networks.
     """
     name = canonical(card.get("config", {}).get("warm_start") or "")
     if not _CONTROL.fullmatch(name) or card["name"].startswith(CONTROL) or find(name) is None:
         return None
     control = load(name)
-    # Older cards know the control's file, card and all, which a meta-test changes; later ones know its parameters.
+    # Older checkpoint cards hold the hash of the control's whole file, which a meta-test changes; later ones that of
+    # its parameters.
     then, now = card.get("warm_start_sha256"), control.sha256
     if "warm_start_arrays_sha256" in card:
         then, now = card["warm_start_arrays_sha256"], control.arrays_sha256
@@ -54,7 +55,8 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
 
 
 def _idle(gains: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
-    """Bands of log(mu N) in which networks gained nothing over all fresh tasks, or lost on those of one source."""
+    """Bands of log(mu N) in which networks gained nothing on all fresh tasks together, or lost on those of one
+    source."""
     means, errors = np.array(gains["mean"]), np.array(gains["standard_error"])
     idle = means <= 2 * errors
     for source in gains.get("by_source", {}).values():

@@ -1,4 +1,4 @@
-"""What a method's name stands for: a hand-designed one or a checkpoint, checked to fit what it is asked for."""
+"""Finds a method by name, a hand-designed one or a checkpoint, and checks that it fits the model and budget."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from l2p.checkpoints.checkpoint import (
     find,
     load,
     names,
-    read_card,
+    read_checkpoint_card,
     study_hint,
     unknown_name,
 )
@@ -35,13 +35,13 @@ from l2p.protectors.tunable import with_tuned
 
 
 @dataclasses.dataclass(frozen=True)
-class Resolved:
-    """A protector and what is known of it.
+class NamedProtector:
+    """A protector with its name, and what is known about it.
 
     Attributes:
       name: as the user called it.
       protector: ready to run.
-      accountant: the one asked for, else its checkpoint's, else the tightest that prices its queries.
+      accountant: the requested one, else its checkpoint's, else the tightest that prices its queries.
       sources: public data sets it was made from; None if unknown.
       sha256: of its checkpoint; None without one.
       range: {log_signal: [low, high], num_features: [low, high]} that it was made for; None if unlimited or unknown.
@@ -57,7 +57,8 @@ class Resolved:
     control: Control | None = None
 
     def filter(self, budget: Budget) -> Filter:
-        """What will stop its runs within `budget`; `InputError` if no theorem covers it, or it asks without noise."""
+        """The filter that stops its runs within `budget`; `InputError` if no theorem covers it, or it asks without
+        noise."""
         filter = Filter(self.accountant, budget, self.protector.sampler, self.protector.num_steps)
         if self.protector.adaptive_noise and not filter.accountant.adaptive:
             raise InputError(
@@ -81,23 +82,23 @@ def resolve(
     aux: str | None = None,
     avoid: Sequence[str] = (),
     num_rows: int | None = None,
-) -> Resolved:
-    """The protector that `name` stands for, checked to train `model`.
+) -> NamedProtector:
+    """The protector called `name`, checked to train `model`.
 
     Args:
       name: a hand-designed method, a checkpoint's name or file, or METHOD:tuned; `minibatch@0.02` for the checkpoint
-        `minibatch` on Poisson batches of a rate of one's own, if it was made for more than one; `mypackage:MyProtector`
-        for a protector to import.
-      budget: what hand-designed methods set themselves up for.
+        `minibatch` with another Poisson sampling rate, if it was made for several; `mypackage:MyProtector` for a
+        protector to import.
+      budget: for which hand-designed methods set themselves up.
       model: name of the model.
       accountant: overrides the protector's own.
       aux: for METHOD:tuned, the public data set that it was tuned on; None takes any that is not in `avoid`.
-      avoid: data sets that it must not be made from, because it is to be scored on them.
+      avoid: data sets that it must not be made from, because it will be scored on them.
       num_rows: N, for hand-designed methods that set up batches; None to check names and options only.
 
     Raises:
       InputError: unknown name or model, a variant (only comparisons know those), no checkpoint tuned on such a set, a
-        protector that does not fit, or a sampling rate for one that draws batches as it was made to.
+        protector that does not fit, or a sampling rate for a checkpoint that was made for one rate only.
 
     >>> resolve("agd", Budget(0.1, 1e-8), "logistic").accountant
     'rdp'
@@ -128,14 +129,15 @@ def resolve(
 
 def recognise(
     name: str, sha256: str | None, budget: Budget, model: str, accountant: str, num_rows: int
-) -> Resolved | None:
-    """What `resolve` once found under this name: the method, or the shipped checkpoint whose file has this SHA-256.
+) -> NamedProtector | None:
+    """The method, or the shipped checkpoint with this SHA-256, that `resolve` found under this name when a card was
+    written.
 
     Returns:
-      None where neither is known here.
+      None if neither is known here.
 
     Raises:
-      InputError: the name stands for another file, or the protector does not fit what it was asked for.
+      InputError: the name belongs to another file, or the protector does not fit the model or budget.
     """
     if sha256 is None:
         return resolve(name, budget, model, accountant, num_rows=num_rows) if name in HAND_DESIGNED else None
@@ -156,8 +158,8 @@ def recognise(
 
 def _loaded(
     loaded: Checkpoint, asked: MethodName, budget: Budget, model: str, accountant: str | None, num_rows: int | None
-) -> Resolved:
-    """A checkpoint by the name that it was asked for under, for a model that it was made for."""
+) -> NamedProtector:
+    """A loaded checkpoint under its requested name, checked to be made for the model."""
     card, protector, name = loaded.card, loaded.protector, str(asked)
     method = HAND_DESIGNED.get(asked.base) if asked.tuned else None
     if plain_name(model) not in card["models"]:
@@ -165,7 +167,7 @@ def _loaded(
     chosen = accountant or card.get("accountant")
     config = card.get("config", {})
     if method is not None and config.get("coefficients") is not None:
-        # What was tuned, in the method as it sets itself up for this run's budget and size.
+        # The tuned values, put into the method set up for this run's budget and size.
         protector = with_tuned(method(budget, model, num_rows, chosen), protector)
         if config.get("num_steps") is not None:
             protector = dataclasses.replace(cast(Any, protector), num_steps=config["num_steps"])
@@ -173,21 +175,21 @@ def _loaded(
     return dataclasses.replace(found, sha256=loaded.sha256, range=range_of(card), control=control_of(card))
 
 
-def _at_rate(found: Resolved, name: str, sampling_rate: float) -> Resolved:
-    """A protector on batches of another rate than it ships with."""
+def _at_rate(found: NamedProtector, name: str, sampling_rate: float) -> NamedProtector:
+    """A protector with another sampling rate than it ships with."""
     if "sampling_rate" not in (found.range or {}):
         raise InputError(
-            f"protector {found.name!r} was made for batches as it draws them, and its settings are for these; leave "
-            f"out what follows @ in {name!r}, or choose a protector with a range of sampling rates on its card."
+            f"protector {found.name!r} was made for one sampling rate only; leave out what follows @ in {name!r}, or "
+            "choose a protector with a range of sampling rates on its checkpoint card."
         )
     return dataclasses.replace(drawing(Poisson(sampling_rate), found), name=name)
 
 
-def drawing(sampler: Sampler, found: Resolved) -> Resolved:
-    """A protector whose steps draw other batches.
+def drawing(sampler: Sampler, found: NamedProtector) -> NamedProtector:
+    """A protector whose steps use another sampler.
 
     Raises:
-      InputError: it draws none.
+      InputError: it does not draw batches.
     """
     if found.protector.sampler == sampler:
         return found
@@ -196,35 +198,35 @@ def drawing(sampler: Sampler, found: Resolved) -> Resolved:
     return dataclasses.replace(found, protector=dataclasses.replace(cast(Any, found.protector), sampler=sampler))
 
 
-def stand_in(resolved: Resolved) -> Resolved | None:
-    """Control used where a protector's networks show no gain; None without one."""
-    if resolved.control is None:
+def stand_in(named: NamedProtector) -> NamedProtector | None:
+    """The control that runs where a protector's networks show no gain; None without one."""
+    if named.control is None:
         return None
-    loaded = load(resolved.control.name)
-    control = Resolved(
-        resolved.control.name,
+    loaded = load(named.control.name)
+    control = NamedProtector(
+        named.control.name,
         loaded.protector,
-        resolved.accountant,
+        named.accountant,
         tuple(loaded.card["sources"]),
         loaded.sha256,
         range_of(loaded.card),
     )
-    return drawing(resolved.protector.sampler, control)
+    return drawing(named.protector.sampler, control)
 
 
 def describe(
     protector: Protector, name: str, model: str, accountant: str | None = None, sources: tuple[str, ...] | None = None
-) -> Resolved:
+) -> NamedProtector:
     """A protector in memory, checked to train `model`; without an accountant, with the tightest that applies.
 
     Raises:
-      InputError: the model is unknown, its proof does not cover it, or nothing is known of it there.
+      InputError: the model is unknown, or the protector's proof does not cover it, or it was not made for it.
     """
     protector.check(find_model(model))
     if plain_name(model) not in protector.models:
         raise _misfit(name, protector.models, model)
     chosen = accountant or default_accountant(protector.mechanisms, protector.sampler)
-    return Resolved(name, protector, chosen, sources)
+    return NamedProtector(name, protector, chosen, sources)
 
 
 def tuned_name(method: str, model: str, aux: str) -> str:
@@ -237,12 +239,12 @@ def tuned_name(method: str, model: str, aux: str) -> str:
 
 
 def _tuned(asked: MethodName, model: str, aux: str | None, avoid: Sequence[str]) -> str:
-    """Name of the checkpoint METHOD-tuned-MODEL-AUX that fits."""
+    """Name of the matching checkpoint METHOD-tuned-MODEL-AUX."""
     method = asked.base
     shipped = [found for found in names() if found.startswith(tuned_name(method, model, ""))]
     for found in shipped if aux is None else [tuned_name(method, model, aux)]:
         path = find(found)
-        if path is not None and not any(overlaps(source, avoid) for source in read_card(path)["sources"]):
+        if path is not None and not any(overlaps(source, avoid) for source in read_checkpoint_card(path)["sources"]):
             return found
     wanted = ("" if aux is None else f" on {aux}") + (f" without {', '.join(avoid)}" if avoid else "")
     raise InputError(

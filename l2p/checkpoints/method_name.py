@@ -11,11 +11,11 @@ from typing import Final
 
 from l2p.errors import InputError
 
-#: Ends the name of a checkpoint's file, which may stand where a method's name does.
+#: Suffix of a checkpoint's file, whose path may be given in place of a method's name.
 SUFFIX: Final = ".safetensors"
 #: The method's settings, tuned on public data.
 TUNED: Final = ":tuned"
-#: What a comparison changes about a method: its start, the directions it works in, or who chooses its settings.
+#: Variants of a method in comparisons: its start, the directions it works in, or who chooses its settings.
 PRETRAINED: Final = ":pretrained"
 PROJECTED: Final = ":projected"
 ORACLE: Final = ":oracle"
@@ -29,12 +29,12 @@ _LAST: Final = re.compile("|".join([rf"(?:{_RATE})\Z", *(re.escape(word) + r"\Z"
 
 @dataclasses.dataclass(frozen=True)
 class MethodName:
-    """A method's name, cut into its base and its suffixes; `str` puts them together again, as they were written.
+    """A method's name, split into its base and its suffixes; `str` joins them again as they were written.
 
     Attributes:
       base: of a hand-designed method or a checkpoint, the path of a checkpoint's file, or MODULE:OBJECT for a protector
         of the user's own.
-      suffixes: as written, in their order, none twice: results are filed under the whole name.
+      suffixes: in the order written, none twice: results are stored under the whole name.
     """
 
     base: str
@@ -42,10 +42,10 @@ class MethodName:
 
     @classmethod
     def parse(cls, name: "str | MethodName") -> "MethodName":
-        """Cut up a name; one that is cut up already stays as it is.
+        """Split a name; a `MethodName` is returned as it is.
 
         Raises:
-          InputError: a suffix that there is none of, one twice, or a variant before what it varies.
+          InputError: an unknown or repeated suffix, or a variant before what it varies.
 
         >>> MethodName.parse("minibatch@0.02:projected")
         MethodName(base='minibatch', suffixes=('@0.02', ':projected'))
@@ -57,7 +57,7 @@ class MethodName:
             base = base[: found.start()]
             suffixes.insert(0, found[0])
         if not (is_file(base) or is_object(base)) and (odd := re.search(rf"(?<!^)[:{_AT}].*", base)):
-            raise _malformed(name, f"{odd[0][:60]!r} is no suffix of a method")
+            raise _malformed(name, f"{odd[0][:60]!r} is not a suffix of a method")
         kinds = [_AT if suffix.startswith(_AT) else suffix for suffix in suffixes]
         if twice := next((kind for kind in kinds if kinds.count(kind) > 1), None):
             raise _malformed(name, f"{'a sampling rate' if twice == _AT else twice} is asked for twice")
@@ -70,7 +70,7 @@ class MethodName:
 
     @property
     def sampling_rate(self) -> float | None:
-        """The rate of Poisson batches that is asked for, in place of the method's own; None for its own."""
+        """The requested Poisson sampling rate; None for the method's own."""
         return next((float(suffix.removeprefix(_AT)) for suffix in self.suffixes if suffix.startswith(_AT)), None)
 
     @property
@@ -90,17 +90,17 @@ class MethodName:
 
     @property
     def oracle(self) -> bool:
-        """Whether its settings are searched on the private rows themselves, unpaid."""
+        """Whether its settings are searched on the private rows without being charged."""
         return ORACLE in self.suffixes
 
     @property
     def private(self) -> bool:
-        """Whether its settings are chosen on the private rows, and paid for."""
+        """Whether its settings are chosen on the private rows and charged."""
         return PRIVATE in self.suffixes
 
     @property
     def variants(self) -> frozenset[str]:
-        """Those of `VARIANTS` that are asked for."""
+        """The requested `VARIANTS`."""
         return frozenset(self.suffixes).intersection(VARIANTS)
 
     @property
@@ -121,7 +121,7 @@ class MethodName:
 
 
 def is_file(base: str) -> bool:
-    """Whether a name is the path of a checkpoint's file, in which any sign may stand."""
+    """Whether a name is the path of a checkpoint's file, which may contain any character."""
     return base.endswith(SUFFIX) or os.sep in base
 
 
@@ -139,6 +139,6 @@ def is_object(base: str) -> bool:
 def _malformed(name: str, why: str) -> InputError:
     every = ", ".join((TUNED, *VARIANTS))
     return InputError(
-        f"method {name[:120]!r} cannot be read, for {why}; write METHOD{_AT}RATE for batches of another sampling rate, "
-        f"then any of {every}, each once."
+        f"method {name[:120]!r} cannot be read, because {why}; write METHOD{_AT}RATE for batches of another sampling "
+        f"rate, then any of {every}, each once."
     )

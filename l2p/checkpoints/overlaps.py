@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def overlaps(source: str, avoid: Sequence[str]) -> bool:
-    """Whether `source` shares rows with a set to avoid: the same table, and a digit that both keep of it.
+    """Whether `source` shares rows with a set to avoid: it is from the same table, and they have a digit in common.
 
     >>> [overlaps("mnist:4,6", [other]) for other in ("mnist", "mnist:6,4", "mnist:6,9", "mnist:3,5", "digits")]
     [True, True, True, False, False]
@@ -17,7 +17,7 @@ def overlaps(source: str, avoid: Sequence[str]) -> bool:
 
 
 def _kept(name: str) -> tuple[str, frozenset[str]]:
-    """The table that a public set is part of, and which digits it keeps of it; of a table without digits, all."""
+    """The table that a public set is part of, and its digits of that table; all of them for a table without digits."""
     table, _, part = name.partition(":")
     every, named = frozenset("0123456789"), frozenset(re.findall(r"\d", part.partition("features")[0]))
     if not named:

@@ -1,14 +1,14 @@
-"""What sizes and budgets a protector was made for, and warnings outside them, in numbers that people know."""
+"""The sizes and budgets that a protector was made for, and warnings outside them, in rows and epsilon."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from l2p.checkpoints.signal import epsilon_for, log_signal
 from l2p.oracle import Setup
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
-from l2p.rounded import rounded
-from l2p.signal import epsilon_for, log_signal
+from l2p.privacy.rounded import rounded
 
 _ALL_THE_SAME = "the guarantee holds all the same, but accuracy may be poor."
 _SAID = {
@@ -19,7 +19,7 @@ _SAID = {
 
 
 def range_of(card: Mapping[str, Any]) -> dict[str, list[float]] | None:
-    """What a protector was made for, by a card's `range`; for how many classes, else, by the model its config names.
+    """The range on a checkpoint card; a missing number of classes is taken from the model that the config names.
 
     >>> range_of({"range": {"num_features": [64, 288]}, "config": {"model": "softmax:10"}})
     {'num_features': [64, 288], 'num_classes': [10, 10]}
@@ -34,7 +34,7 @@ def range_of(card: Mapping[str, Any]) -> dict[str, list[float]] | None:
 def range_warnings(
     trained: Mapping[str, Sequence[float]] | None, setup: Setup, num_features: int, budget: Budget
 ) -> list[str]:
-    """Sentences where a protector is used outside the range it was made for; none without one.
+    """Warnings if a protector is used outside the range that it was made for; none without a range.
 
     >>> from l2p.models import Logistic
     >>> from l2p.privacy.filter import Filter

@@ -1,6 +1,6 @@
-"""What a run is set up with before it reads a row: its protector, its filter and the public facts.
+"""Sets up a run before it reads a row: its protector, its filter and the public facts.
 
-Where its schedule must be known beforehand, it is rehearsed on a table that holds nothing.
+If its schedule must be known beforehand, it is rehearsed on a table of null rows.
 """
 
 from functools import partial
@@ -8,7 +8,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from l2p.checkpoints.lookup import Resolved, stand_in
+from l2p.checkpoints.lookup import NamedProtector, stand_in
 from l2p.checkpoints.ranges import range_warnings
 from l2p.models import Model
 from l2p.oracle import Setup
@@ -24,42 +24,42 @@ from l2p.task import Rows
 
 
 def set_up(
-    resolved: Resolved,
+    named: NamedProtector,
     budget: Budget,
     model: Model,
     num_features: int,
     num_rows: int,
     public: Rows | None = None,
     kind: str | None = None,
-) -> tuple[Resolved, Filter, Setup, list[str]]:
-    """The protector that runs, its filter, the public facts, and what there is to say of its range.
+) -> tuple[NamedProtector, Filter, Setup, list[str]]:
+    """The protector that runs, its filter, the public facts, and warnings about its range.
 
-    Outside the range that a learned protector was made for, and where its networks gained nothing or lost on one of its
-    sources, its control stands in for it.
+    A learned protector's control runs instead outside the range that the protector was made for, and where its networks
+    gained nothing or lost on one of its sources.
 
     Raises:
-      InputError: as for `filter_for` and `Setup.create`, or the sampler draws from a table of another size.
+      InputError: as for `filter_for` and `Setup.create`, or the sampler is set up for a table of another size.
     """
-    filter = filter_for(resolved, budget, model, num_features, num_rows, public, kind)
+    filter = filter_for(named, budget, model, num_features, num_rows, public, kind)
     filter.sampler.check(budget.adjacency, num_rows)
     setup = Setup.create(model, budget.adjacency, filter.price_list(), num_rows, kind)
-    warnings = range_warnings(resolved.range, setup, num_features, budget)
-    level = resolved.control is not None and resolved.control.is_level(float(setup.log_signal))
-    control = stand_in(resolved) if warnings or level else None
+    warnings = range_warnings(named.range, setup, num_features, budget)
+    level = named.control is not None and named.control.is_level(float(setup.log_signal))
+    control = stand_in(named) if warnings or level else None
     if control is None:
-        return resolved, filter, setup, warnings
+        return named, filter, setup, warnings
     said = (
-        f"{resolved.name} was not trained for this range; its control {control.name} runs instead."
+        f"{named.name} was not trained for this range; its control {control.name} runs instead."
         if warnings
-        else f"At this budget {control.name} runs: the networks of {resolved.name} gained nothing over it on held-out "
+        else f"At this budget {control.name} runs: the networks of {named.name} gained nothing over it on held-out "
         "tasks, or lost to it on those of one source."
     )
-    resolved, filter, setup, warnings = set_up(control, budget, model, num_features, num_rows, public, kind)
-    return resolved, filter, setup, [said, *warnings]
+    named, filter, setup, warnings = set_up(control, budget, model, num_features, num_rows, public, kind)
+    return named, filter, setup, [said, *warnings]
 
 
 def filter_for(
-    resolved: Resolved,
+    named: NamedProtector,
     budget: Budget,
     model: Model,
     num_features: int,
@@ -67,24 +67,24 @@ def filter_for(
     public: Rows | None = None,
     kind: str | None = None,
 ) -> Filter:
-    """What stops the runs of a protector within `budget`; for accountants of fixed noise, with the envelope of theirs.
+    """The filter that stops a protector's runs within `budget`; with an envelope for accountants of fixed noise.
 
     Raises:
-      InputError: no theorem covers the combination, or the accountant certifies the budget at no noise.
+      InputError: no theorem covers the combination, or the accountant cannot certify the budget with any noise.
     """
-    filter = resolved.filter(budget)
+    filter = named.filter(budget)
     if filter.accountant.adaptive:
         return filter
 
     def rehearse(price_list: PriceList) -> list[Answered]:
         setup = Setup.create(model, budget.adjacency, price_list, num_rows, kind)
-        return answered(asked(resolved.protector, setup, num_features, public))
+        return answered(asked(named.protector, setup, num_features, public))
 
     return rehearsed(filter, rehearse)
 
 
 def asked(protector: Protector, setup: Setup, num_features: int, public: Rows | None = None) -> list[TraceRow]:
-    """What a run is granted on a table that holds nothing: of noise fixed beforehand, what it is on every table."""
+    """The queries granted on a table of null rows; if noise is fixed beforehand, the same as on every table."""
     first, later = _asked(protector, setup.model.init(num_features), shape_of(setup, num_features), setup, public)
     return trace_rows(first, [later])
 
@@ -98,7 +98,8 @@ def kinds_asked(protector: Protector, setup: Setup, num_features: int) -> tuple[
 
 
 def shape_of(setup: Setup, num_features: int) -> tuple[int, int]:
-    """Lines and columns of a table to rehearse on; batches of a fixed size are drawn from one of just so many rows."""
+    """Lines and columns of a table to rehearse on; fixed-size batches need one with exactly the sampler's number of
+    rows."""
     return getattr(setup.price_list.sampler, "num_rows", 1), num_features
 
 
@@ -106,7 +107,7 @@ def shape_of(setup: Setup, num_features: int) -> tuple[int, int]:
 def _asked(
     protector: Protector, params: jax.Array, shape: tuple[int, int], setup: Setup, public: Rows | None
 ) -> tuple[Records, Records]:
-    """What a run asks of a table of null rows of this shape."""
+    """The queries of a run on a table of null rows of this shape."""
     nothing = Rows(jnp.zeros(shape), jnp.zeros(shape[:1]), jnp.zeros(shape[:1]))
     _, _, records, _ = run(protector, params, nothing, setup, jax.random.key(0), public)
     return records

@@ -1,4 +1,4 @@
-"""What a folder of checkpoints says of itself in `index.toml`: a line on each that users need, and old names."""
+"""The `index.toml` of a folder of checkpoints: a line on each checkpoint for users, and old names."""
 
 import dataclasses
 import functools
@@ -6,17 +6,17 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Beside the checkpoints of a folder.
+#: Name of that file.
 INDEX = "index.toml"
 
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """What `index.toml` says.
+    """The content of `index.toml`.
 
     Attributes:
-      about: by the name of each checkpoint on the first floor, what it is, in a line; in the order to list them in.
-      aliases: by old name, the one that it stands for.
+      about: one line on each checkpoint for users, by name, in the order in which they are listed.
+      aliases: current name by old name.
     """
 
     about: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -25,6 +25,6 @@ class Index:
 
 @functools.cache
 def index(folder: Path) -> Index:
-    """What a folder says of itself; nothing where it has no `index.toml`."""
+    """The index of a folder; empty if it has no `index.toml`."""
     path = folder / INDEX
     return Index(**tomllib.loads(path.read_text(encoding="utf-8"))) if path.is_file() else Index()

@@ -1,4 +1,4 @@
-"""A protector as JSON for its structure and arrays by dotted path: what a checkpoint stores, and no code."""
+"""A protector as JSON for its structure and arrays by dotted path; a checkpoint stores these and no code."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from l2p.privacy.sampling import Sampler, from_json
 from l2p.protectors import CLASSES
 from l2p.protectors.fields import kinds, misfit
 
-#: Parts of a protector within parts, and networks within those: six deep in what ships.
+#: Largest nesting depth of parts and networks; shipped protectors have six.
 MAX_DEPTH = 16
 
 
@@ -30,7 +30,7 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
     if value is None:
         return None
     if isinstance(value, (jax.Array, np.ndarray)):
-        # A copy in C order: safetensors writes the buffer as it lies.
+        # A copy in C order, because safetensors writes the raw buffer.
         arrays[path] = np.array(value, order="C")
         return {"array": list(value.shape)}
     if isinstance(value, dict):
@@ -56,14 +56,14 @@ def decode(node: Any, arrays: Mapping[str, np.ndarray], path: str = "") -> Any:
     """The inverse of `encode`.
 
     Raises:
-      InputError: an array is missing or has another shape, a class is unknown, a field holds what its type rules out,
-        or a node was not written by l2p; the message names the path.
+      InputError: an array is missing or has another shape, a class is unknown, a field has a value that its type
+        forbids, or l2p did not write a node; the message names the path.
     """
     return jax.tree.map(jnp.asarray, _decoded(node, arrays, path))
 
 
 def _decoded(node: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:
-    """The same with arrays of NumPy, which are quicker to check."""
+    """The same with NumPy arrays, which are faster to check."""
     if path.count(".") > MAX_DEPTH:
         raise InputError(f"it goes {MAX_DEPTH} parts deep at {path[:60]!r}, where no protector does")
     match node:
@@ -87,7 +87,7 @@ def _decoded(node: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:
 
 
 def _made(cls: type, arguments: Mapping[str, Any], path: str) -> Any:
-    """A part of a protector from its fields, each checked by its type, and then all of them together."""
+    """A part of a protector from its fields, each checked by its type, and then all together."""
     try:
         part = cls(**arguments)
     except TypeError as error:
@@ -107,7 +107,7 @@ def _static(item: Any, path: str) -> Any:
         try:
             return from_json(item)
         except InputError as error:
-            raise InputError(f"its {path} is no sampler: {str(error).rstrip('.')}") from error
+            raise InputError(f"its {path} is not a sampler: {str(error).rstrip('.')}") from error
     return tuple(item) if isinstance(item, list) else item
 
 
@@ -116,10 +116,12 @@ def _array(arrays: Mapping[str, np.ndarray], path: str, shape: list[int]) -> np.
         raise InputError(f"it lacks the array {path!r}")
     array = arrays[path]
     if list(array.shape) != shape:
-        raise InputError(f"its array {path!r} has shape {list(array.shape)} where its card says {str(shape)[:60]}")
+        raise InputError(
+            f"its array {path!r} has shape {list(array.shape)} where its checkpoint card says {str(shape)[:60]}"
+        )
     if array.dtype not in (np.float32, np.float64):
         raise InputError(f"its array {path!r} holds {array.dtype} where float32 belongs")
-    with np.errstate(over="ignore"):  # what overflows is refused, by the rule of its field
+    with np.errstate(over="ignore"):  # an overflow is refused by the rule of the field
         return array.astype(np.float32)
 
 

@@ -1,18 +1,22 @@
 """`l2p apply`: train on a private table within a budget."""
 
+import contextlib
 import dataclasses
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from l2p.checkpoints.method_name import MethodName
+from l2p.commands.table_options import TableOptions
 from l2p.commands.warn import warn
 from l2p.errors import InputError, withheld
 from l2p.privacy.accountants import run_names
 
 if TYPE_CHECKING:
+    from l2p.commands.declared import Declared
     from l2p.result import Result
     from l2p.task import Rows
 
@@ -22,20 +26,23 @@ else:
 
 
 _UNSEEN = (
-    "with --on-invalid null every row whose label is not one of --classes counts as null, and how many do is never "
-    "said: a typo there trains on nothing, and spends the budget all the same."
+    "with on_invalid null every row whose label is not one of the declared classes counts as null, and how many do is "
+    "never said: a typo there trains on nothing, and spends the budget all the same."
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Apply:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Apply(TableOptions):
     """Train on a private table within a budget; write a model and its privacy card."""
 
-    data: Path
-    """The private table, .csv or .parquet."""
-    target: str
+    data: tuple[Path, ...]
+    """The private table: .csv (or .tsv, .txt, .data), .arff or .parquet; several files are one table."""
+    schema: Path | None = None
+    """JSON that declares the table, as `l2p schema` writes it: types, bounds, categories, missing cells, the target.
+    Without it: --target and --bounds, for a table of numbers."""
+    target: str | None = None
     """The column to predict: labels or numbers."""
-    bounds: Path
+    bounds: Path | None = None
     """JSON {column: [low, high]} for every feature, from public knowledge.
     For the target too if it is a number (model square or quadratic)."""
     epsilon: float
@@ -66,8 +73,8 @@ class Apply:
     test: Path | None = None
     """A table to score the model on; the guarantee does not cover it."""
     on_invalid: Literal["refuse", "null"] = "refuse"
-    """What to do with empty, NaN or infinite cells and undeclared labels: refuse the table, or count the rows as null.
-    Their number is never shown, so a typo in --classes may train on no rows at all."""
+    """What to do with empty, NaN or infinite cells that nothing stands in for, and undeclared labels: refuse the table,
+    or count such rows as null. Their number is never shown, so a typo in --classes may train on no rows at all."""
     model: str = "logistic"
     """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic."""
     dry_run: bool = False
@@ -79,76 +86,101 @@ class Apply:
 
     def run(self) -> int:
         """Check all that is public, then read the table, train, and write."""
-        _claim(self.out, self.dry_run)
-        import jax  # imported late, so that the check above answers at once
+        with _claimed(self.out, self.dry_run):
+            return self._run()
+
+    def _run(self) -> int:
+        import jax  # imported late, so that the check of the folder answers at once
 
         from l2p import api, private_run
         from l2p.checkpoints.defaults import default_protector
         from l2p.commands.dry_run import print_plan
         from l2p.compare import private_choice
-        from l2p.data import prepare, read_bounds, read_table
-        from l2p.data.preparation import Kind, check_classes
-        from l2p.models import find_model
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
-        bounds = read_bounds(self.bounds)
-        model = find_model(self.model, len(self.classes) if self.classes else None)
-        kind = cast(Kind, model.kind(self.classes))
-        check_classes(self.classes, kind)
+        declared = self._declared()
         check, train = private_run.check, api.private_train
-        protector = MethodName.parse(self.protector or default_protector(str(model), kind))
+        protector = MethodName.parse(self.protector or default_protector(declared.model, declared.kind))
         if protector.private:
             check, train = private_choice.released, private_choice.release
-            private_choice.check_kind(kind)
-        resolved = check(str(protector), budget, str(model), self.accountant, self.rows if self.dry_run else None)
+            private_choice.check_kind(declared.kind)
+        named = check(str(protector), budget, declared.model, self.accountant, self.rows if self.dry_run else None)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(
                 f"seed is {self.seed}, but a JAX key is made from 32 bits; choose a seed from 0 to 2^32 - 1."
             )
         key = None if self.seed is None else jax.random.key(self.seed)
         if self.dry_run:
-            features = len([column for column in bounds if column != self.target])
-            warn(print_plan(resolved, budget, model, kind, features, self.rows, self.ledger, protector.private))
+            warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private))
             return 0
 
-        if self.classes and self.on_invalid == "null":
+        if declared.classes and self.on_invalid == "null":
             warn([_UNSEEN])
-        declared = {self.target, *bounds}
-        table = read_table(self.data, declared)
-        rows = prepare(table, self.target, bounds, self.classes, self.on_invalid, kind=kind)
-        columns = [column for column in table.columns if column != self.target]
+        rows = declared.rows(self.data, self.on_invalid)
         test = None
         if self.test is not None:
-            given = read_table(self.test, declared)
-            test = prepare(given, self.target, bounds, self.classes, self.on_invalid, columns, kind)
+            test = declared.rows((self.test,), self.on_invalid, test=True)
             if not test.mask.any():
                 raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
         result = train(
             rows,
             str(protector),
             budget,
-            model=str(model),
+            model=declared.model,
             key=key,
             accountant=self.accountant,
             num_rows=self.rows,
             ledger=self.ledger,
-            kind=kind,
+            kind=declared.kind,
         )
-        out = _save(result, self.out, columns, bounds, self.classes, self.target)
+        out = _save(declared, result, self.out)
         if test is not None:
-            (out / "metrics.json").write_text(json.dumps(_score(result, test, kind), indent=1) + "\n", encoding="utf-8")
+            scores = _score(result, test, declared.kind)
+            (out / "metrics.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
         warn(result.card.warnings)
-        print(result.card.to_text())
+        print(declared.described(result).card.to_text())
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
 
+    def _declared(self) -> "Declared":
+        """What the options say of the table."""
+        from l2p.commands.declared import ByBounds, BySchema
 
-def _claim(folder: Path, only_look: bool = False) -> None:
-    """Make sure that the output folder is empty and can be written, before anything is spent."""
-    if only_look and not folder.exists():
-        return
+        if self.schema is not None:
+            if given := [name for name in ("target", "bounds", "classes") if getattr(self, name) is not None]:
+                raise InputError(
+                    f"--schema declares the target, bounds and classes, and --{given[0]} might contradict it; leave "
+                    "out one of the two."
+                )
+            return BySchema.of(self.schema, self.model, self.format)
+        if self.target is None or self.bounds is None:
+            raise InputError(
+                "the table is not declared, so its cells cannot be encoded without looking at them; write a schema "
+                "with l2p schema and give it as --schema, or give --target and --bounds."
+            )
+        return ByBounds.of(self.target, self.bounds, self.classes, self.model, self.format)
+
+
+@contextlib.contextmanager
+def _claimed(folder: Path, only_look: bool) -> Iterator[None]:
+    """The output folder, made and claimed before anything is spent; if it is new, a run that fails removes it while it
+    is empty."""
+    new = not folder.exists()
+    if not (new and only_look):
+        _claim(folder)
+    try:
+        yield
+    except BaseException:
+        if new:
+            with contextlib.suppress(OSError):  # not made, or no longer empty
+                folder.rmdir()
+        raise
+
+
+def _claim(folder: Path) -> None:
+    """Make sure that the output folder is empty and can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         occupied = any(folder.iterdir())
@@ -161,14 +193,14 @@ def _claim(folder: Path, only_look: bool = False) -> None:
         )
 
 
-def _save(result: "Result", folder: Path, *about: Any) -> Path:
+def _save(declared: "Declared", result: "Result", folder: Path) -> Path:
     """Write the result. It is paid for, so if the folder can no longer be written, it goes to a temporary one."""
     try:
-        result.save(folder, *about)
+        declared.save(result, folder)
     except OSError as error:
         rescue = Path(tempfile.mkdtemp(prefix="l2p-"))
         print(f"{folder} cannot be written ({error.strerror}), so the result goes to {rescue}", file=sys.stderr)
-        result.save(rescue, *about)
+        declared.save(result, rescue)
         return rescue
     return folder
 

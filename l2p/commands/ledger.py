@@ -9,10 +9,10 @@ import tyro
 
 from l2p.errors import InputError
 from l2p.privacy.accountants import ledger_amounts
-from l2p.rounded import rounded
+from l2p.privacy.rounded import rounded
 
 if TYPE_CHECKING:
-    from l2p.privacy.book import Book, Cost, Entry
+    from l2p.privacy.ledger import Cost, Entry, Ledger
 
     Unit = str
 else:
@@ -41,15 +41,15 @@ class Create:
 
     def run(self) -> int:
         """Write it."""
-        from l2p.privacy.book import Book
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
+        from l2p.privacy.ledger import Ledger
         from l2p.privacy.reservation import limit_of
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
-        book = Book.create(self.file, self.name, budget, self.unit, limit_of(self.unit, budget))
-        print(f"written to {book.path}: {book.name} has epsilon {book.budget.epsilon:g} at delta {book.budget.delta:g}")
-        print(f"for all runs together ({book.budget.adjacency} neighbours); give it to each with --ledger")
+        ledger = Ledger.create(self.file, self.name, budget, self.unit, limit_of(self.unit, budget))
+        print(f"written to {ledger.path}: {ledger.name} has epsilon {budget.epsilon:g} at delta {budget.delta:g}")
+        print(f"for all runs together ({budget.adjacency} neighbours); give it to each with --ledger")
         return 0
 
 
@@ -64,24 +64,24 @@ class Show:
 
     def run(self) -> int:
         """Print it."""
-        from l2p.privacy.book import AMOUNTS, Book
+        from l2p.privacy.ledger import AMOUNTS, Ledger
 
-        book = Book.open(self.file)
-        entries = book.entries()
-        shown = _facts(book, entries)
+        ledger = Ledger.open(self.file)
+        entries = ledger.entries()
+        shown = _facts(ledger, entries)
         if self.json:
             import json
 
             print(json.dumps(shown, indent=1, allow_nan=False))
             return 0
-        epsilon, delta = shown["in_epsilon"], f"{book.budget.delta:g}"
+        epsilon, budget = shown["in_epsilon"], ledger.budget
         held = f", {epsilon['reserved']} of it by unfinished runs" if shown["reserved"]["amount"] else ""
-        print(f"{book.name}: epsilon {book.budget.epsilon:g} at delta {delta} for all runs ({book.budget.adjacency})")
-        print(f"left   {book.in_epsilon(book.left(), up=False)}: the largest that fits in one more run")
+        print(f"{ledger.name}: epsilon {budget.epsilon:g} at delta {budget.delta:g} for all runs ({budget.adjacency})")
+        print(f"left   {ledger.in_epsilon(ledger.left(), up=False)}: the largest that fits in one more run")
         print(f"spent  epsilon {epsilon['spent']}{held}")
-        print(f"       in {AMOUNTS[book.unit]}: {_amount(book.spent())} of {_amount(book.limit)}")
+        print(f"       in {AMOUNTS[ledger.unit]}: {_amount(ledger.spent())} of {_amount(ledger.limit)}")
         if entries:
-            _print_runs(book, entries)
+            _print_runs(ledger, entries)
         return 0
 
 
@@ -105,16 +105,16 @@ class Release:
                 f"releasing run {self.id} asserts that none of its queries was answered, and voids the guarantee if "
                 "one was; if you know that none was, add --no-query-was-answered."
             )
-        from l2p.privacy.book import Book
+        from l2p.privacy.ledger import Ledger
 
-        book = Book.open(self.file)
-        book.release(self.id, self.reason)
-        print(f"released {self.id}: {book.name} has {book.in_epsilon(book.left(), up=False)} left")
+        ledger = Ledger.open(self.file)
+        ledger.release(self.id, self.reason)
+        print(f"released {self.id}: {ledger.name} has {ledger.in_epsilon(ledger.left(), up=False)} left")
         return 0
 
 
 @dataclasses.dataclass(frozen=True)
-class Ledger:
+class LedgerCommand:
     """Keep track of what all runs on one data set have spent: create, show or release.
 
     l2p refuses a ledger that anything else has changed.
@@ -134,29 +134,29 @@ class Ledger:
         return self.action.run()
 
 
-def _print_runs(book: "Book", entries: "list[Entry]") -> None:
+def _print_runs(ledger: "Ledger", entries: "list[Entry]") -> None:
     """One line per run, cut off where the terminal ends; --json has all of it."""
     width = shutil.get_terminal_size().columns
     print(f"\n{'id':<14}{'state':<10}{'epsilon':<10}{'changed (UTC)':<18}run")
     for run in entries:
         what = f"{run.what} (released: {run.reason})" if run.reason else run.what
         changed = run.changed[:16].replace("T", " ")
-        line = f"{run.id:<14}{run.state:<10}{rounded(book.epsilon(run.counted), up=True):<10}{changed:<18}{what}"
+        line = f"{run.id:<14}{run.state:<10}{rounded(ledger.epsilon(run.counted), up=True):<10}{changed:<18}{what}"
         print(line if len(line) <= width else f"{line[: width - 3]}...")
 
 
-def _facts(book: "Book", entries: "list[Entry]") -> dict[str, Any]:
-    from l2p.privacy.book import total
+def _facts(ledger: "Ledger", entries: "list[Entry]") -> dict[str, Any]:
+    from l2p.privacy.ledger import total
 
     counted = [entry.counted for entry in entries]
     held = [entry.counted for entry in entries if entry.state == "reserved"]
-    costs = {"limit": book.limit, "spent": total(counted), "reserved": total(held), "left": book.left()}
+    costs = {"limit": ledger.limit, "spent": total(counted), "reserved": total(held), "left": ledger.left()}
     runs = [
         entry._asdict() | {"reserved": entry.reserved._asdict(), "counted": entry.counted._asdict()}
         for entry in entries
     ]
-    terms = {"name": book.name, **dataclasses.asdict(book.budget), "unit": book.unit, "created": book.created}
-    in_epsilon = {name: float(rounded(book.epsilon(cost), up=name != "left")) for name, cost in costs.items()}
+    terms = {"name": ledger.name, **dataclasses.asdict(ledger.budget), "unit": ledger.unit, "created": ledger.created}
+    in_epsilon = {name: float(rounded(ledger.epsilon(cost), up=name != "left")) for name, cost in costs.items()}
     amounts = {name: cost._asdict() for name, cost in costs.items()}
     return terms | {"in_epsilon": in_epsilon} | amounts | {"runs": runs}
 

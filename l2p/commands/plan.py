@@ -63,7 +63,7 @@ class Plan:
 
 def _lines(found: "Found", default: bool) -> list[str]:
     """At most six lines of at most 80 columns."""
-    from l2p.rounded import rounded
+    from l2p.privacy.rounded import rounded
 
     first = found.forecasts[0]
     why = f" (the default for {found.model})" if default else ""
@@ -101,7 +101,7 @@ def _print_table(found: "Found") -> None:
 
 
 def _cells(forecast: "Forecast") -> list[str]:
-    from l2p.rounded import rounded
+    from l2p.privacy.rounded import rounded
 
     least = forecast.least_epsilon
     return [

@@ -1,4 +1,4 @@
-"""What a comparison's auxiliary public set lends to hand-designed methods: a start, and directions to read rows in."""
+"""What hand-designed methods take from a comparison's auxiliary public set: a start, and directions to read rows in."""
 
 import dataclasses
 from typing import Any, cast
@@ -20,34 +20,35 @@ from l2p.protectors.stepwise import Stepwise
 from l2p.run import run
 from l2p.task import Rows
 
-#: In how many principal directions METHOD:projected reads rows, and how white it makes them. Of 16, 32, 64 and 96 the
-#: best for `noisygd` and `auto_clip` on MNIST's 7 against 9 with the directions of 4 and 6; powers of 0, .5 and 1 are
-#: within a point of each other there.
+#: Number of principal directions in which METHOD:projected reads rows, and the power by which it whitens them. The
+#: number is the best of 16, 32, 64 and 96 for `noisygd` and `auto_clip` on MNIST's 7 against 9 with the directions of 4
+#: and 6; powers of 0, .5 and 1 are within a point of each other there.
 NUM_DIRECTIONS, POWER = 96, 0.5
-#: The ridge under the variances along them, over the largest one.
+#: The ridge for the variances along them, relative to the largest one.
 RIDGE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class Auxiliary:
-    """What variants of methods take from a public set; a sentence in its place says why there is none.
+    """What variants of methods take from a public set; a sentence instead of a value says why there is none.
 
     Attributes:
       start: f32[p], where METHOD:pretrained starts; None for the model's own start.
-      geometry: what METHOD:projected reads rows in; None for rows as they are.
+      geometry: what METHOD:projected reads rows in; None for unchanged rows.
     """
 
     start: np.ndarray | str | None = None
     geometry: PublicGeometry | str | None = None
 
     def project(self, protector: Protector, name: str) -> Protector:
-        """The protector in the set's directions; `InputError` if there are none, or it does not step on rows."""
+        """The protector in the set's directions; `InputError` if there are none, or it is not one with a gradient per
+        step."""
         if isinstance(self.geometry, str):
             raise InputError(self.geometry)
         if not isinstance(protector, Stepwise):
             raise InputError(
-                f"{name} asks for more than a gradient a step, and is known in no other directions than those of its "
-                f"rows; leave out {PROJECTED}, or choose noisygd, dpsgd or auto_clip."
+                f"{name} asks for more than one gradient per step, so it cannot be run in other directions; "
+                f"leave out {PROJECTED}, or choose noisygd, dpsgd or auto_clip."
             )
         return dataclasses.replace(cast(Any, protector), geometry=self.geometry)
 
@@ -68,7 +69,7 @@ _run = jax.jit(run)
 
 def public_solution(model: Model, rows: Rows) -> np.ndarray | str:
     """The non-private solution f32[p] on public rows, or why `nonprivate` cannot train the model."""
-    budget = Budget(1.0, 0.5 / len(rows.y))  # any: without privacy it makes no difference
+    budget = Budget(1.0, 0.5 / len(rows.y))  # any budget: without privacy it makes no difference
     try:
         protector = HAND_DESIGNED["nonprivate"](budget, str(model), len(rows.y))
     except InputError as error:
@@ -79,7 +80,7 @@ def public_solution(model: Model, rows: Rows) -> np.ndarray | str:
 
 
 def unlimited(model: Model, budget: Budget, num_rows: int, kind: str | None = None) -> Setup:
-    """The setup of a run without privacy, whose ledger grants everything."""
+    """The setup of a run without privacy, whose unlimited budget grants every query."""
     priced = Filter(default_accountant(("none",)), budget).price_list()
     setup = Setup.create(model, budget.adjacency, priced, num_rows, kind)
     return dataclasses.replace(setup, cap=jnp.array(jnp.inf))

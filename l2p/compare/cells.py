@@ -1,7 +1,7 @@
 """A comparison's cells, one file each: OUT/cells/METHOD/epsilon-E/seed-S.json, from which results.csv is made.
 
-A file is written whole or not at all and holds the facts that its numbers depend on, so that processes may share a
-folder and folders may be merged without two comparisons ever meeting in one table.
+A file is written completely or not at all, and holds the facts that its numbers depend on, so that processes may share
+a folder and folders may be merged without mixing two comparisons in one table.
 """
 
 import dataclasses
@@ -19,9 +19,10 @@ from l2p.compare.config import CompareConfig
 from l2p.compare.results import Cell, Row
 from l2p.errors import InputError
 
-#: The facts that all cells of a comparison share: what was asked, and what it was asked of.
+#: The facts that all cells of a comparison share: its settings and its data.
 FACTS = ("data", "model", "delta", "adjacency", "accountant", "aux", "table_sha256", "splits_sha256", "l2p")
-#: How far two runs of one cell may differ: sums in single precision depend on what else is computed beside them.
+#: Allowed difference between two runs of one cell: sums in single precision depend on what is computed in the same
+#: batch.
 TOLERANCE = 1e-3
 
 
@@ -41,9 +42,10 @@ class Kept:
 
 
 def share(config: CompareConfig, shard: tuple[int, int] | None) -> list[tuple[str, float]]:
-    """The methods and budgets of one of n shares, all their seeds included; of everything without a shard.
+    """The methods and budgets of one of n shares, with all seeds; everything without a shard.
 
-    Shares differ by at most one and are runs of one list, method by method: few methods are compiled twice.
+    Shares differ in size by at most one and are consecutive parts of one list, method by method, so that few methods
+    are compiled twice.
 
     >>> config = CompareConfig("adult", Path("cmp"), methods=("agd", "census"), epsilon=(0.1, 0.2))
     >>> share(config, (2, 3)), share(config, (3, 3))
@@ -55,7 +57,7 @@ def share(config: CompareConfig, shard: tuple[int, int] | None) -> list[tuple[st
 
 
 def path_of(folder: Path, cell: Cell) -> Path:
-    """Where a cell is kept.
+    """The file of a cell.
 
     >>> path_of(Path("cmp"), ("census", 0.1, 3)).as_posix()
     'cmp/cells/census/epsilon-0.1/seed-3.json'
@@ -65,7 +67,7 @@ def path_of(folder: Path, cell: Cell) -> Path:
 
 
 def _readable(method: str) -> str:
-    """A method's name as the name of a folder: as it is, or its end and a hash where it holds anything unusual."""
+    """A folder name for a method: its name, or the end of it and a hash if it has unusual characters."""
     if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,60}", method):
         return method
     end = re.sub(r"[^A-Za-z0-9]+", "-", re.split(r"[/\\]", method)[-1])[-40:].strip("-")
@@ -73,7 +75,7 @@ def _readable(method: str) -> str:
 
 
 def claim(folder: Path, facts: Row, versions: Mapping[str, str]) -> None:
-    """Say in inputs.json which comparison a folder is for, or check that it is for this one.
+    """Write in inputs.json which comparison a folder is for, or check that it is for this one.
 
     Raises:
       InputError: it is for another comparison.
@@ -84,7 +86,7 @@ def claim(folder: Path, facts: Row, versions: Mapping[str, str]) -> None:
         part = results.part_of(path)
         part.write_text(_json({**facts, "versions": dict(versions), "protectors": {}}), encoding="utf-8")
         try:
-            # Of two processes that come at once, one is refused by the file system and reads what the other wrote.
+            # If two processes do this at once, the file system refuses one, which then reads what the other wrote.
             os.link(part, path)
         except FileExistsError:
             pass
@@ -94,7 +96,7 @@ def claim(folder: Path, facts: Row, versions: Mapping[str, str]) -> None:
 
 
 def read_inputs(folder: Path) -> Row:
-    """What inputs.json says."""
+    """The content of inputs.json."""
     path = folder / "inputs.json"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -118,7 +120,7 @@ def _refuse_others(where: Path, facts: Row, found: Row) -> None:
 
 
 def write(folder: Path, kept: Kept) -> None:
-    """Write a cell's file, whole or not at all."""
+    """Write a cell's file, completely or not at all."""
     path = path_of(folder, results.cell(kept.row))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = results.part_of(path)
@@ -129,7 +131,7 @@ def write(folder: Path, kept: Kept) -> None:
 
 
 def read(folder: Path) -> dict[Cell, Kept]:
-    """Every cell of a folder, or, where only results.csv and inputs.json are left of it, their rows.
+    """Every cell of a folder, or the rows of results.csv if only that and inputs.json are left.
 
     Raises:
       InputError: a file was not written by l2p, or the folder mixes comparisons or protectors.
@@ -187,10 +189,11 @@ def check(where: object, kept: Kept, protector: str | None, accountant: str) -> 
 
 
 def merge(folders: Sequence[Path], out: Path) -> dict[Cell, Kept]:
-    """The cells of several folders, and of `out` itself, brought together in `out`.
+    """Merges the cells of several folders, and of `out` itself, into `out`.
 
     Raises:
-      InputError: a folder holds no cells, is for another comparison, or has other numbers in a cell of the others'.
+      InputError: a folder has no cells, is for another comparison, or has different numbers in a cell that another
+        folder has, too.
     """
     sources = list(dict.fromkeys([*folders, out]))
     found: dict[Cell, Kept] = {}
@@ -236,7 +239,8 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def finish(config: CompareConfig, found: Mapping[Cell, Kept]) -> list[Row]:
-    """Write results.csv and inputs.json from the folder's cells; the rows that `config` asks for, in its order."""
+    """Write results.csv and inputs.json from the folder's cells; returns the rows that `config` asks for, in its
+    order."""
     known = list(dict.fromkeys([*config.methods, *sorted({method for method, *_ in found})]))
     order = sorted(found, key=lambda cell: (known.index(cell[0]), *cell[1:]))
     results.write(config.out / "results.csv", [found[cell].row for cell in order])
@@ -250,12 +254,12 @@ def finish(config: CompareConfig, found: Mapping[Cell, Kept]) -> list[Row]:
 
 
 def wanted(config: CompareConfig) -> list[Cell]:
-    """Every cell that was asked for."""
+    """Every requested cell."""
     return [(m, epsilon, seed) for m in config.methods for epsilon in config.epsilon for seed in range(config.seeds)]
 
 
 def missing_sentence(config: CompareConfig, found: Iterable[Cell]) -> str:
-    """Which of the cells asked for are not there, in one sentence; empty if none is.
+    """The requested cells that are missing, in one sentence; empty if none are.
 
     >>> config = CompareConfig("adult", Path("cmp"), methods=("agd",), epsilon=(0.1, 0.2), seeds=3)
     >>> missing_sentence(config, [("agd", 0.1, 0), ("agd", 0.1, 1), ("agd", 0.1, 2), ("agd", 0.2, 1)])

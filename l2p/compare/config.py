@@ -1,4 +1,4 @@
-"""What `l2p compare` is asked for. Free of JAX, so that the command line can print its help at once."""
+"""The settings of `l2p compare`. Free of JAX, so that the command line can print its help at once."""
 
 import dataclasses
 import json
@@ -19,15 +19,15 @@ class CompareConfig:
       out: the folder for cells, results.csv, summary.md and figure.png; a comparison found there is resumed.
       target: for a file, its column of targets.
       bounds: for a file, JSON {column: [low, high]} for every feature, and for the target of a regression.
-      classes: for a file, the labels that become 0, 1, 2 and so on; `square` is a classifier where they are named.
+      classes: for a file, the labels that become 0, 1, 2 and so on; `square` is a classifier if they are given.
       model: name of the model; `softmax` takes its number of classes from the data set or `classes`.
-      methods: method names, the one that the others are compared with first.
+      methods: method names; the others are compared with the first one.
       epsilon: budgets.
       delta: probability, below one over the number of training rows.
-      seeds: how many; seed s fixes split and noise, the same for every method.
-      adjacency: which tables are neighbours; a paper's own form keeps those of its proof, and is marked.
-      accountant: for every method but such forms; else the one a checkpoint was trained with, else the tightest that
-        applies.
+      seeds: their number; seed s fixes split and noise, the same for every method.
+      adjacency: which tables are neighbours; a method in its paper's form keeps that of its proof, and is marked.
+      accountant: for every method except such forms; default the one a checkpoint was trained with, else the tightest
+        that applies.
       aux: the auxiliary public set of methods that end in `:tuned`, `:pretrained` or `:projected`.
 
     >>> CompareConfig("digits:odd", out=Path("cmp"), methods=("census", "agd")).seeds
@@ -57,15 +57,17 @@ def parse_shard(text: str) -> tuple[int, int]:
     """
     parts = re.fullmatch(r"(\d+)/(\d+)", text)
     if parts is None or not 1 <= int(parts[1]) <= int(parts[2]):
-        raise InputError(f"shard {text!r} is none of n shares of the cells; give i/n with i from 1 to n, such as 1/4.")
+        raise InputError(
+            f"shard {text!r} is not one of n shares of the cells; give i/n with i from 1 to n, such as 1/4."
+        )
     return int(parts[1]), int(parts[2])
 
 
 def read_config(path: Path, **changes: Any) -> CompareConfig:
-    """A comparison from a JSON file of `CompareConfig`'s fields; `changes` win over what the file says.
+    """A comparison from a JSON file of `CompareConfig`'s fields; `changes` override the file.
 
     Raises:
-      InputError: the file cannot be read, names another field, or a field lacks a value or has one of another kind.
+      InputError: the file cannot be read, has an unknown field, or a field has no value or one of another type.
     """
     values = read_fields(path) | changes
     missing = [name for name in ("data", "out") if name not in values]
@@ -75,12 +77,14 @@ def read_config(path: Path, **changes: Any) -> CompareConfig:
 
 
 def read_fields(path: Path) -> dict[str, Any]:
-    """The fields that a JSON file of a comparison gives, checked by kind."""
+    """The fields in a JSON file of a comparison, with their types checked."""
     try:
         given = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"the comparison {path} cannot be read ({error}); give a JSON file of its options.") from None
     if not isinstance(given, dict):
-        raise InputError(f"{path} holds no JSON object, so its options have no names; write {{name: value, ...}}.")
+        raise InputError(
+            f"{path} does not hold a JSON object, so its options have no names; write {{name: value, ...}}."
+        )
     kinds = {field.name: field.type for field in dataclasses.fields(CompareConfig)}
     return checked(given, kinds, path)

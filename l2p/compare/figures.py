@@ -1,6 +1,10 @@
-"""Figures of comparisons and of runs. Each returns a matplotlib figure, for `savefig` or a notebook."""
+"""Figures of comparisons and of runs. Each returns a matplotlib figure, for `savefig` or a notebook.
 
-from collections.abc import Mapping
+A figure has at most `MAX_LINES` labelled lines, each with its own colour and its name at its right end. Other methods
+are thin grey lines behind them, whose numbers are in the tables.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,63 +15,76 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_DASHED: dict[str, Any] = {"linestyle": "--", "color": "gray"}
-#: Colours are told apart up to this many; more methods get them again with the next marker.
-_COLOURS, _MARKERS = 10, "osD^v"
-#: Most methods that a legend has room for inside a panel.
-_INSIDE = 8
+MAX_LINES = 6
+#: Okabe and Ito's colours, which colour-blind readers can tell apart; black dashes are for references.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_REFERENCE: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1.2}
+_MARKER: dict[str, Any] = {"marker": "o", "markersize": 3}
+_OTHERS: dict[str, Any] = {"color": "#C8C8C8", "linewidth": 0.8, "zorder": 1}
 #: Means that differ by more than this factor are drawn on a logarithmic axis.
 _WIDE = 100.0
+#: The least distance between two labels, as a share of a panel's height.
+_LINE_HEIGHT = 0.058
 Table = Mapping[str, Mapping[float, Estimate | None]]
 
 
-def _panels(height: float = 3.6) -> tuple["Figure", tuple["Axes", "Axes"]]:
-    # Imported late: the command line must not wait for it. `Figure` draws with Agg, without a display or global state.
+def _panels(number: int = 2) -> tuple["Figure", list["Axes"]]:
+    # Imported late, because the command line must not wait for it. `Figure` draws with Agg, without a display or global
+    # state.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, height), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    return figure, (left, right)
+    figure = Figure(figsize=(5.5 * number, 3.8), layout="constrained")
+    return figure, list(figure.subplots(1, number, squeeze=False)[0])
 
 
 def against_epsilon(
-    score: Table,
-    train_loss: Table,
-    dashed: tuple[str, ...] = (),
-    apart: tuple[str, ...] = (),
-    label: str = "test accuracy",
+    panels: Mapping[str, Table],
+    labelled: Sequence[str] = (),
+    dashed: Sequence[str] = (),
+    limits: tuple[float, float] | None = None,
 ) -> "Figure":
-    """What a test says and train loss against epsilon, with standard errors.
+    """Metrics against epsilon, a panel each, with standard errors.
 
     Args:
-      score, train_loss: by method and epsilon, as `results.by_method` gives them.
-      dashed: methods drawn as dashed reference lines.
-      apart: methods drawn dashed in colours of their own, because they are not honest.
-      label: what `score` is.
+      panels: what a panel shows (the label of its axis), and its values by method and epsilon, as `results.by_method`
+        gives them.
+      labelled: methods to draw in colours; default the first ones. Beyond `MAX_LINES` they are grey.
+      dashed: reference lines, labelled as well.
+      limits: of the vertical axes, where a method that is far off would flatten the others.
 
     >>> table = {"agd": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)}}
-    >>> len(against_epsilon(table, table).axes)
-    2
+    >>> [axis.get_ylabel() for axis in against_epsilon({"test loss": table, "train loss": table}).axes]
+    ['test loss', 'train loss']
     """
-    figure, axes = _panels()
-    methods = [method for method in score if method not in dashed]
-    for axis, table, name in zip(axes, (score, train_loss), (label, "train loss"), strict=True):
-        drawn = []
-        for method, cells in table.items():
-            found = {epsilon: estimate for epsilon, estimate in sorted(cells.items()) if estimate}
-            if found:
-                means, errors = np.array([(estimate.mean, estimate.error) for estimate in found.values()]).T
-                style = _DASHED if method in dashed else _coloured(methods.index(method), method in apart)
-                drawn.extend(means)
+    figure, axes = _panels(len(panels))
+    methods = [method for table in panels.values() for method, cells in table.items() if any(cells.values())]
+    methods = list(dict.fromkeys(methods))
+    references = [method for method in methods if method in dashed][:MAX_LINES]
+    wanted = [method for method in (labelled or methods) if method in methods and method not in dashed]
+    coloured = dict(zip(wanted[: MAX_LINES - len(references)], _COLOURS, strict=False))
+    for axis, (label, table) in zip(axes, panels.items(), strict=True):
+        ends, drawn = {}, []
+        for method in sorted(table, key=lambda name: name in coloured or name in references):
+            found = {epsilon: estimate for epsilon, estimate in sorted(table[method].items()) if estimate}
+            if not found:
+                continue
+            means, errors = np.array([(estimate.mean, estimate.error) for estimate in found.values()]).T
+            drawn.extend(means)
+            if method in coloured or method in references:
+                style = _REFERENCE if method in references else {"color": coloured[method], **_MARKER}
                 axis.errorbar(list(found), means, np.nan_to_num(errors), label=method, capsize=2, **style)
-        axis.set(xscale="log", xlabel="epsilon", ylabel=name)
+                ends[method] = (max(found), means[-1], style["color"])
+            else:
+                axis.plot(list(found), means, **_OTHERS)
+        axis.set(xscale="log", xlabel="epsilon", ylabel=label)
         if drawn and 0 < _WIDE * min(drawn) < max(drawn):
             axis.set_yscale("log")
+        if limits is not None:
+            axis.set_ylim(*limits)
         epsilons = sorted({epsilon for cells in table.values() for epsilon in cells})
         axis.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         axis.minorticks_off()
-        axis.grid(alpha=0.3)
-    _legend(figure, axes[0])
+        _finish(axis, ends)
     return figure
 
 
@@ -83,31 +100,69 @@ def against_step(loss: Mapping[str, np.ndarray], share: Mapping[str, np.ndarray]
     ['train loss', 'share of the budget spent in the step']
     """
     figure, axes = _panels()
+    colours = dict(zip(loss, _COLOURS, strict=False))
     labels = "train loss", "share of the budget spent in the step"
     for axis, curves, label in zip(axes, (loss, share), labels, strict=True):
+        ends = {}
         for method, values in curves.items():
             step = 1 + np.arange(values.shape[1])
             mean, std = values.mean(0), values.std(0)
-            # A logarithmic axis has no place for zero: the curve ends with the last run.
+            # A logarithmic axis cannot show zero, so the curve ends with the last run.
             mean = np.where(mean > 0, mean, np.nan)
-            (line,) = axis.plot(step, mean, label=method)
-            axis.fill_between(step, np.maximum(mean - std, mean / 10), mean + std, color=line.get_color(), alpha=0.2)
+            if method not in colours:
+                axis.plot(step, mean, **_OTHERS)
+                continue
+            axis.plot(step, mean, label=method, color=colours[method])
+            axis.fill_between(
+                step, np.maximum(mean - std, mean / 10), mean + std, color=colours[method], alpha=0.2, linewidth=0
+            )
+            if (there := np.flatnonzero(np.isfinite(mean))).size:
+                ends[method] = (step[there[-1]], mean[there[-1]], colours[method])
         axis.set(xscale="log", yscale="log", xlabel="step", ylabel=label)
-        axis.grid(alpha=0.3)
-    _legend(figure, axes[0])
+        _finish(axis, ends)
     return figure
 
 
-def _coloured(index: int, apart: bool) -> dict[str, Any]:
-    """How the index-th method is drawn; dashed if it is no honest one."""
-    marker = _MARKERS[index // _COLOURS % len(_MARKERS)]
-    return {"color": f"C{index % _COLOURS}", "marker": marker, "markersize": 3, "linestyle": "--" if apart else "-"}
+def _finish(axis: "Axes", ends: Mapping[str, tuple[float, float, str]]) -> None:
+    """A light grid, no frame on the right, and each line's name at its right end, moved where names would overlap."""
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.get_ylim()  # settles the limits, which `transData` would read as they were before the last line
+    at = {
+        method: axis.transAxes.inverted().transform(axis.transData.transform((x, y)))[1]
+        for method, (x, y, _) in ends.items()
+    }
+    order = sorted(at, key=at.__getitem__)
+    for method, height in zip(order, spread([at[method] for method in order], _LINE_HEIGHT), strict=True):
+        x, y, colour = ends[method]
+        axis.annotate(
+            method,
+            (x, y),
+            (1.03, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize="small",
+            color=colour,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2},
+        )
 
 
-def _legend(figure: "Figure", axis: "Axes") -> None:
-    """One for both panels: inside the first one, or beside them where methods are many."""
-    count = len(axis.get_legend_handles_labels()[0])
-    if count > _INSIDE:
-        figure.legend(*axis.get_legend_handles_labels(), loc="outside right upper", fontsize="x-small")
-    elif count:
-        axis.legend()
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Ascending heights, moved as little as it takes to keep them `gap` apart.
+
+    Neighbours that are too close become a block, whose middle stays where theirs was.
+
+    >>> [round(float(height), 3) for height in spread([0.1, 0.5, 0.5, 0.9], 0.1)]
+    [0.1, 0.45, 0.55, 0.9]
+    """
+    blocks: list[list[float]] = []  # each: the wanted heights of its members
+
+    def bottom(block: list[float]) -> float:
+        return sum(block) / len(block) - gap * (len(block) - 1) / 2
+
+    for height in heights:
+        blocks.append([height])
+        while len(blocks) > 1 and bottom(blocks[-2]) + gap * len(blocks[-2]) > bottom(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] += last
+    return [bottom(block) + gap * place for block in blocks for place in range(len(block))]

@@ -1,7 +1,7 @@
 """Settings found in hindsight: random search on the private rows themselves, for METHOD:oracle.
 
-Nobody may do this with private rows for free, so what it finds is no private method. It shows how much of a method's
-distance to the best is due to its settings.
+This search on private rows is not charged, so its result is not private. It shows how much of a method's distance to
+the best is due to its settings.
 """
 
 import math
@@ -17,16 +17,17 @@ from l2p.protectors.tunable import around
 from l2p.simulate import mean_loss, simulate, split
 from l2p.task import Rows
 
-#: Standard deviations of the rounds: around the method's own settings first, then around the best so far.
+#: Standard deviations of the search rounds: the first is around the method's own settings, later ones around the best
+#: so far.
 SPREADS = (1.5, 0.5, 0.2)
-#: Settings tried in a round, the best so far among them.
+#: Settings tried per round, including the best so far.
 CANDIDATES = 12
-#: Their splits and noise; comparisons count seeds from 0.
+#: Seeds of their splits and noise; comparisons count theirs from 0.
 SEEDS = tuple(1_000_000 + seed for seed in range(3))
 
 
 def search(protector: Protector, setup: Setup, rows: Rows, start: np.ndarray) -> Protector:
-    """`protector` with the fields that give the least mean train loss over `SEEDS` at the budget of `setup`."""
+    """`protector` with the fields of the lowest mean train loss over `SEEDS` at the budget of `setup`."""
     for number, spread in enumerate(SPREADS):
         keys = jax.random.split(jax.random.key(number), CANDIDATES - 1)
         candidates = [protector, *(around(protector, spread, key) for key in keys)]

@@ -13,7 +13,7 @@ from l2p.compare.results import Metric, Row
 from l2p.compare.summary import markdown
 from l2p.errors import InputError
 
-#: What a run's certified epsilon may be above its budget by, for rounding.
+#: How far a certified epsilon may exceed its budget by rounding.
 ROUNDING = 1e-9
 
 
@@ -27,12 +27,12 @@ class Comparison:
 
     @property
     def group(self) -> tuple[str, str, float, str]:
-        """Results are set side by side for one data set, model, delta and adjacency."""
+        """Results are compared within one data set, model, delta and adjacency."""
         return self.inputs["data"], self.inputs["model"], self.inputs["delta"], self.inputs["adjacency"]
 
 
 def read_comparison(folder: Path) -> Comparison:
-    """A committed comparison, checked as far as that can be done without running it again.
+    """A committed comparison, with all checks that need no new run.
 
     Raises:
       InputError: rows or facts are missing or contradict each other, or a run was certified beyond its budget.
@@ -50,7 +50,7 @@ def read_comparison(folder: Path) -> Comparison:
                     f"{where}: {name} is {row[name]!r}, but inputs.json says {inputs[name]!r}; run it again."
                 )
         if results.cell(row) in seen:
-            raise InputError(f"{where} comes twice, and nobody knows which to believe; merge folders with --merge.")
+            raise InputError(f"{where} occurs twice, so it is unclear which row is right; merge folders with --merge.")
         seen.add(results.cell(row))
         if row["method"] not in inputs["protectors"]:
             raise InputError(f"{where}: inputs.json does not say which protector ran; run it again.")
@@ -62,7 +62,7 @@ def read_comparison(folder: Path) -> Comparison:
 
 
 def read_all(folder: Path) -> list[Comparison]:
-    """Every comparison in a folder of folders, by name; those of one data set must be of one table and its splits."""
+    """Every comparison in a folder of folders, by name; those of one data set must have the same table and splits."""
     found = [read_comparison(path.parent) for path in sorted(folder.glob("*/results.csv"))]
     if not found:
         raise InputError(f"{folder} holds no folder with a results.csv, so there is nothing to rank; name another.")
@@ -83,10 +83,10 @@ def page(folder: Path, out: Path | None = None) -> str:
 
     Args:
       folder: of folders with comparisons.
-      out: where the page will lie, for its links; None for the folder it is made in.
+      out: path of the page, for its links; None for the current folder.
 
     Raises:
-      InputError: there is nothing to show, or something that must not be shown.
+      InputError: there is nothing to show, or a comparison must not be shown.
     """
     found = read_all(folder)
     groups: dict[tuple, list[Comparison]] = {}
@@ -125,7 +125,7 @@ def page(folder: Path, out: Path | None = None) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Entry:
-    """A method in one comparison: it may have run under two accountants, in folders of their own."""
+    """A method in one comparison; it may also have run under another accountant in another folder."""
 
     method: str
     kind: str
@@ -174,7 +174,7 @@ def _link(folder: Path, out: Path | None) -> str:
 
 
 def _origin(one: Comparison, out: Path | None) -> str:
-    """Where a comparison comes from: versions, digests, and the command that makes it again."""
+    """The provenance of a comparison: versions, digests, and the command that repeats it."""
     versions = ", ".join(f"{name} {version}" for name, version in one.inputs["versions"].items())
     said = [
         f"### {one.folder.name}",
@@ -186,7 +186,7 @@ def _origin(one: Comparison, out: Path | None) -> str:
 
 
 def command(one: Comparison) -> str:
-    """The command line that makes a comparison again."""
+    """The command line that repeats a comparison."""
     rows, inputs = one.rows, one.inputs
     options = {
         "data": [inputs["data"]],

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from l2p.checkpoints.control import Control
-from l2p.checkpoints.lookup import Resolved, resolve
+from l2p.checkpoints.lookup import NamedProtector, resolve
 from l2p.checkpoints.method_name import ORACLE, PRIVATE, PROJECTED, MethodName
 from l2p.checkpoints.ranges import range_warnings
 from l2p.checkpoints.set_up import set_up
@@ -25,37 +25,37 @@ from l2p.task import Rows
 
 
 @dataclasses.dataclass(frozen=True)
-class Ready:
-    """What runs at one budget.
+class PreparedMethod:
+    """A method prepared for one budget.
 
     Attributes:
       protector: with its settings for this budget.
       setup: the public facts.
-      filter: what stops and certifies it; None without privacy.
-      note: where it is used outside the range that it was made for, and how METHOD:private chooses.
-      choice: for METHOD:private, what is run instead: several times, with other settings.
+      filter: stops and certifies it; None without privacy.
+      note: warnings about its range, and how METHOD:private chooses.
+      selection: for METHOD:private, the runs that replace a single one; None otherwise.
     """
 
     protector: Protector
     setup: Setup
     filter: Filter | None = None
     note: str = ""
-    choice: private_choice.Choice | None = None
+    selection: private_choice.SelectionPlan | None = None
 
 
 @dataclasses.dataclass(frozen=True)
-class Method:
+class ComparedMethod:
     """A method, with its protector for each budget of a comparison.
 
     Attributes:
       name: as it was asked for, suffixes included.
       accountant: "none" for no privacy at all; for METHOD:private, that of one run.
-      protectors: by budget, or the sentence that says why there is none.
-      range: what a checkpoint was made for, if it says.
+      protectors: by budget, or a sentence that says why there is none.
+      range: that a checkpoint was made for, if known.
       sha256: of the checkpoint's file.
       start: f32[p], where runs start, or a sentence that says why they cannot; None for the model's own start.
       in_hindsight: whether its settings are searched on the private rows themselves.
-      by_choice: whether they are chosen there and paid for; `protectors` are set up for one of the runs.
+      by_choice: whether they are chosen there and charged; `protectors` are set up for one of the runs.
       control: control used where a checkpoint's networks show no gain, if there is one.
     """
 
@@ -71,7 +71,7 @@ class Method:
 
     @property
     def is_private(self) -> bool:
-        """False for one that asks for answers without noise, which only an unlimited ledger grants."""
+        """False for one that asks for answers without noise, which only an unlimited budget grants."""
         return self.accountant != "none"
 
     def starting_point(self, model: Model, num_features: int) -> np.ndarray:
@@ -86,15 +86,15 @@ class Method:
             )
         return params if self.start is None else self.start
 
-    def ready(self, budget: Budget, model: Model, rows: Rows, kind: str | None = None) -> Ready:
-        """What runs at `budget` on splits of `rows`, whose target is of `kind`; `InputError` if it cannot be set up or
-        no theorem covers it."""
+    def prepare(self, budget: Budget, model: Model, rows: Rows, kind: str | None = None) -> PreparedMethod:
+        """The method set up for `budget` on splits of `rows` with a target of `kind`; `InputError` if that fails or no
+        theorem covers it."""
         protector = self.protectors[budget]
         if isinstance(protector, str):
             raise InputError(protector)
         start = self.starting_point(model, rows.x.shape[1])
         if not self.is_private:
-            return Ready(protector, unlimited(model, budget, train_size(rows), kind))
+            return PreparedMethod(protector, unlimited(model, budget, train_size(rows), kind))
         if self.by_choice:
             return self._chosen(protector, budget, model, rows)
         found = self._bounded(protector, budget, model, rows, kind)
@@ -103,17 +103,19 @@ class Method:
             found = dataclasses.replace(self, control=None)._bounded(protector, budget, model, rows, kind)
         return found
 
-    def _bounded(self, protector: Protector, budget: Budget, model: Model, rows: Rows, kind: str | None) -> Ready:
-        asked = Resolved(self.name, protector, self.accountant, range=self.range, control=self.control)
+    def _bounded(
+        self, protector: Protector, budget: Budget, model: Model, rows: Rows, kind: str | None
+    ) -> PreparedMethod:
+        asked = NamedProtector(self.name, protector, self.accountant, range=self.range, control=self.control)
         num_features, num_rows = rows.x.shape[1], train_size(rows)
-        resolved, filter, setup, warnings = set_up(asked, budget, model, num_features, num_rows, kind=kind)
-        return Ready(resolved.protector, setup, filter, " ".join(warnings))
+        named, filter, setup, warnings = set_up(asked, budget, model, num_features, num_rows, kind=kind)
+        return PreparedMethod(named.protector, setup, filter, " ".join(warnings))
 
-    def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> Ready:
-        choice = private_choice.Choice.make(protector, self.accountant, budget, model, train_size(rows))
-        setup, _ = choice.setups
-        note = " ".join([choice.note, *range_warnings(self.range, setup, rows.x.shape[1], budget)])
-        return Ready(protector, setup, choice.training, note, choice)
+    def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> PreparedMethod:
+        plan = private_choice.SelectionPlan.make(protector, self.accountant, budget, model, train_size(rows))
+        setup, _ = plan.setups
+        note = " ".join([plan.note, *range_warnings(self.range, setup, rows.x.shape[1], budget)])
+        return PreparedMethod(protector, setup, plan.training, note, plan)
 
 
 def find_method(
@@ -125,8 +127,9 @@ def find_method(
     aux: str | None = None,
     avoid: Sequence[str] = (),
     auxiliary: Auxiliary | None = None,
-) -> Method:
-    """A method by name and variants. What a hand-designed one cannot do at a budget leaves that budget without it.
+) -> ComparedMethod:
+    """A method by name and variants. Where a hand-designed one cannot run at a budget, the reason takes the protector's
+    place.
 
     Args:
       name: METHOD, with :pretrained, :projected and :oracle or :private behind it if asked for.
@@ -134,7 +137,7 @@ def find_method(
       model: name of the model.
       num_rows: N of a split.
       accountant: the one asked for.
-      aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected it names what these take alone.
+      aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected only these use it.
       avoid: data sets that a checkpoint must not be made from.
       auxiliary: what METHOD:pretrained and METHOD:projected take from that set; None for nothing.
 
@@ -146,19 +149,19 @@ def find_method(
     base, variants = name.protector, name.variants
     if name.oracle and name.private:
         raise InputError(
-            f"{name} would both pay for the choice of its settings and not; choose {base}{PRIVATE}, which is private, "
-            f"or {base}{ORACLE}, which is not."
+            f"{name} asks for settings that are both charged and not charged; choose {base}{PRIVATE}, which is "
+            f"private, or {base}{ORACLE}, which is not."
         )
     hand_designed = HAND_DESIGNED.get(str(base))
     paper = HAND_DESIGNED.get(base.base)
     mine = budgets
-    if paper is not None:  # its own form keeps to the neighbours and the accountant of its proof
+    if paper is not None:  # a paper's form keeps the adjacency and accountant of its proof
         mine = [paper.budget(budget) for budget in budgets]
         accountant = paper.accountant or accountant
     takes = name.pretrained or name.projected
     asked = {"accountant": accountant, "aux": None if takes else aux, "avoid": avoid}
     auxiliary = auxiliary or Auxiliary()
-    found: dict[Budget, Resolved | str] = {}
+    found: dict[Budget, NamedProtector | str] = {}
     for budget in mine:
         try:
             found[budget] = resolve(base, budget, model, num_rows=num_rows, **asked)
@@ -166,7 +169,7 @@ def find_method(
             if hand_designed is None:
                 raise
             found[budget] = str(error)
-    some = next((one for one in found.values() if isinstance(one, Resolved)), None)
+    some = next((one for one in found.values() if isinstance(one, NamedProtector)), None)
     chosen = (accountant or "") if some is None else some.accountant
     if some is not None and "none" in some.protector.mechanisms:
         chosen = "none"
@@ -177,12 +180,14 @@ def find_method(
     if name.private:
         del asked["accountant"]
         found = {budget: _base_run(base, budget, model, num_rows, one, asked) for budget, one in found.items()}
-        chosen = next((one.accountant for one in found.values() if isinstance(one, Resolved)), chosen)
+        chosen = next((one.accountant for one in found.values() if isinstance(one, NamedProtector)), chosen)
     if name.projected:
         if paper is None:
-            raise InputError(f"{base} is learned, and reads rows as it learned to; leave out {PROJECTED}.")
+            raise InputError(
+                f"{base} is learned, so the directions in which it reads rows are fixed; leave out {PROJECTED}."
+            )
         found = {budget: _projected(str(base), one, auxiliary) for budget, one in found.items()}
-    return Method(
+    return ComparedMethod(
         str(name),
         chosen,
         {budget: one if isinstance(one, str) else one.protector for budget, one in found.items()},
@@ -196,22 +201,22 @@ def find_method(
 
 
 def _base_run(
-    name: MethodName, budget: Budget, model: str, num_rows: int, resolved: Resolved | str, asked: dict[str, Any]
-) -> Resolved | str:
-    """A method set up for one run of a selection within `budget`, or why no theorem covers that."""
-    if isinstance(resolved, str):
-        return resolved
+    name: MethodName, budget: Budget, model: str, num_rows: int, named: NamedProtector | str, asked: dict[str, Any]
+) -> NamedProtector | str:
+    """A method set up for one run of a selection within `budget`, or the reason why no theorem covers that."""
+    if isinstance(named, str):
+        return named
     try:
         return private_choice.base_run(name, budget, model, num_rows=num_rows, **asked)
     except InputError as error:
         return str(error)
 
 
-def _projected(name: str, resolved: Resolved | str, auxiliary: Auxiliary) -> Resolved | str:
-    """A method in the directions of the auxiliary set, or why it has none there."""
-    if isinstance(resolved, str):
-        return resolved
+def _projected(name: str, named: NamedProtector | str, auxiliary: Auxiliary) -> NamedProtector | str:
+    """A method in the directions of the auxiliary set, or the reason why it cannot use them."""
+    if isinstance(named, str):
+        return named
     try:
-        return dataclasses.replace(resolved, protector=auxiliary.project(resolved.protector, name))
+        return dataclasses.replace(named, protector=auxiliary.project(named.protector, name))
     except InputError as error:
         return str(error)

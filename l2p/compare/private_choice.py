@@ -1,8 +1,8 @@
-"""Settings chosen on the private rows and paid for: METHOD:private, released or simulated for a comparison.
+"""Settings chosen on the private rows and charged: METHOD:private, released or simulated for a comparison.
 
 A release is `l2p.private_tuning`; a comparison simulates it, cell by cell. A cell trains a random number of times, each
-time with settings drawn at random and noise of its own, and keeps the run of the best private score (Papernot &
-Steinke 2022; Liu & Talwar 2019).
+time with randomly drawn settings and its own noise, and keeps the run with the best private score (Papernot & Steinke
+2022; Liu & Talwar 2019).
 """
 
 import dataclasses
@@ -16,16 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import intake
-from l2p.checkpoints.lookup import Resolved, resolve
+from l2p.checkpoints.lookup import NamedProtector, resolve
 from l2p.checkpoints.method_name import PRIVATE, MethodName
 from l2p.compare.hindsight import CANDIDATES, SPREADS
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
-from l2p.privacy.book import Book, Cost
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
+from l2p.privacy.ledger import Cost, Ledger
 from l2p.privacy.reservation import cost_of_best
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
 from l2p.private_run import check
@@ -43,24 +43,24 @@ from l2p.result import Result
 from l2p.simulate import simulate
 from l2p.task import Rows, RowSource, Task
 
-#: The number of runs, K.
+#: Distribution of the number of runs, K.
 LAW: Repetitions = NegativeBinomial.with_mean(10.0)
 #: Share of a run's budget that pays for its score.
 SCORE_SHARE = 0.1
-#: Runs simulated at once. The last ones of a seed are filled up to as many, so that one size is compiled.
+#: Runs simulated at once. The last block of a seed is filled up to this size, so that only one size is compiled.
 BLOCK = 8
 
 Trace = list[Answered]
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
-    """What is repeated at one budget.
+class SelectionPlan:
+    """The runs among which METHOD:private chooses at one budget.
 
     Attributes:
       budget: of all runs together.
       candidates: k public settings of one method, its own first.
-      training, scoring: what stops and checks a run and its score.
+      training, scoring: filters that stop and certify a run and its score.
       setups: the public facts of both.
     """
 
@@ -71,8 +71,10 @@ class Choice:
     setups: tuple[Setup, Setup]
 
     @classmethod
-    def make(cls, protector: Protector, accountant: str, budget: Budget, model: Model, num_rows: int) -> "Choice":
-        """Candidates around `protector`, held to what one run of a selection within `budget` may spend.
+    def make(
+        cls, protector: Protector, accountant: str, budget: Budget, model: Model, num_rows: int
+    ) -> "SelectionPlan":
+        """Candidates around `protector`, limited to what one run of a selection within `budget` may spend.
 
         Raises:
           InputError: no theorem covers such runs, or the model has no score.
@@ -83,7 +85,7 @@ class Choice:
         protector.sampler.check(budget.adjacency, num_rows)
         for candidate in candidates:
             check(candidate, targets[0], str(model), accountant, num_rows)
-        training = Resolved("", protector, accountant).filter(targets[0])
+        training = NamedProtector("", protector, accountant).filter(targets[0])
         scoring = check(Score(), targets[1], str(model), SCORE_ACCOUNTANT, num_rows).filter(targets[1])
         training_setup, scoring_setup = (
             Setup.create(model, budget.adjacency, filter.price_list(), num_rows, model.kind(model.labels))
@@ -99,7 +101,7 @@ class Choice:
 
     @property
     def note(self) -> str:
-        """What the cell's numbers are of."""
+        """A sentence that explains the cell's numbers."""
         return (
             f"The best of {LAW.mean:g} runs on average, each with one of {len(self.candidates)} settings and "
             f"{self.rho:.3g}-zCDP, score included."
@@ -108,11 +110,11 @@ class Choice:
     def certify(self, traces: Sequence[tuple[Trace, Trace]]) -> float:
         """Epsilon at `budget.delta` of the best run, in float64.
 
-        By the caps, to which the trace of every run and its score is held: the theorem is about all runs that might
-        have been drawn, so that what those that were drawn happened to spend proves nothing.
+        From the caps on every run and its score, not from what was spent: the theorem covers all runs that might have
+        been drawn.
 
         Raises:
-          RuntimeError: a run exceeds its cap, or the caps come to more than the budget; neither can be reached.
+          RuntimeError: a run exceeds its cap, or the caps exceed the budget; neither should happen.
         """
         for training, scoring in traces:
             self.training.certify(training, adaptive=True)
@@ -128,7 +130,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """What S seeds x E budgets came to.
+    """Results of S seeds x E budgets.
 
     Attributes:
       params: f32[S, E, p] of the best runs; where no run was drawn, the start.
@@ -149,8 +151,8 @@ class _Run:
     trace: tuple[Trace, Trace]
 
 
-def base_run(name: str | MethodName, budget: Budget, model: str, **asked: Any) -> Resolved:
-    """A method as one run of a selection within `budget` takes it: set up for its share, with the accountant of that.
+def base_run(name: str | MethodName, budget: Budget, model: str, **asked: Any) -> NamedProtector:
+    """A method set up for one run of a selection within `budget`: for its share, with the accountant for that.
 
     Args:
       name, model, asked: as in `l2p.checkpoints.lookup.resolve`, without an accountant.
@@ -173,20 +175,20 @@ def release(
     key: jax.Array | None = None,
     accountant: str | None = None,
     num_rows: int | None = None,
-    ledger: Book | str | Path | None = None,
+    ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
 ) -> Result:
-    """METHOD:private on rows of one's own: the best of several runs within `budget`, and their place in the ledger.
+    """METHOD:private on the caller's rows: the best of several runs within `budget`, counted in the ledger.
 
     Args:
       data, model, key, num_rows: as in `private_train`.
       name: METHOD:private.
-      accountant: None; runs are held by the one that their method needs.
+      accountant: must be None; each method has the one that it needs.
       ledger: as in `private_tuning`.
       kind: of the target, as in `private_train`; runs are scored by labels, so it is never "regression".
 
     Raises:
-      InputError: anything does not fit, before budget is spent.
+      InputError: an argument does not fit; raised before budget is spent.
     """
     if kind is not None:
         check_kind(kind)
@@ -196,12 +198,12 @@ def release(
     candidates = [dataclasses.replace(base, protector=protector) for protector in _candidates(base.protector)]
     options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}
     result = private_tuning(data, candidates, budget, repetitions=LAW, score_share=SCORE_SHARE, **options).result
-    assert result is not None  # `LAW` draws one run at least
+    assert result is not None  # `LAW` draws at least one run
     return result
 
 
 def check_kind(kind: str) -> None:
-    """Refuse a kind of target that runs have no score for."""
+    """Refuse a kind of target without a score."""
     if kind == "regression":
         raise InputError(
             f"METHOD{PRIVATE} chooses by the share of rows whose label is predicted, and a regression has no labels; "
@@ -211,8 +213,8 @@ def check_kind(kind: str) -> None:
 
 def released(
     name: str, budget: Budget, model: str, accountant: str | None = None, num_rows: int | None = None
-) -> Resolved:
-    """What a release of METHOD:private runs several times, under that name; `InputError` if no theorem covers that."""
+) -> NamedProtector:
+    """The protector that a release of METHOD:private runs several times; `InputError` if no theorem covers that."""
     if accountant is not None:
         raise InputError(
             f"accountant {accountant!r} was asked for, but {name} holds its runs by the one that choosing among them "
@@ -221,13 +223,13 @@ def released(
     base = base_run(MethodName.parse(name).without(PRIVATE), budget, model, num_rows=num_rows)
     check(base, base_budget(_shares(budget)[0], base.accountant, budget), model)
     check(Score(), base_budget(_shares(budget)[1], "gdp", budget), model, "gdp")
-    # A control in place of its networks would be the same for all candidates.
+    # A control instead of its networks would be the same for all candidates.
     return dataclasses.replace(base, name=name, control=None)
 
 
-def cost_in(book: Book, budget: Budget) -> Cost:
+def cost_in(ledger: Ledger, budget: Budget) -> Cost:
     """What a release has to reserve; `InputError` if the ledger cannot count it."""
-    return cost_of_best(book, budget, LAW, base_rho(LAW, budget.epsilon, budget.delta))
+    return cost_of_best(ledger, budget, LAW, base_rho(LAW, budget.epsilon, budget.delta))
 
 
 def _candidates(protector: Protector) -> tuple[Protector, ...]:
@@ -249,13 +251,13 @@ def draws(seed: int, budget: Budget, num_candidates: int) -> list[tuple[int, jax
     return [(choose(num_candidates), *keys(index)) for index in range(LAW.draw(uniform))]
 
 
-def choose(choices: Sequence[Choice], rows: Rows, seeds: Sequence[int], start: np.ndarray) -> Chosen:
-    """Draw, run and score; every run starts from f32[p] `start`, and each seed splits `rows` anew.
+def choose(plans: Sequence[SelectionPlan], rows: Rows, seeds: Sequence[int], start: np.ndarray) -> Chosen:
+    """Draw, run and score. Every run starts from `start` f32[p], and each seed has its own split of `rows`.
 
     Args:
-      choices: one per budget, of the same structure.
+      plans: one per budget, of the same structure.
     """
-    cells = [_of_seed(choices, rows, seed, start) for seed in seeds]
+    cells = [_of_seed(plans, rows, seed, start) for seed in seeds]
     nothing = _Run(start, 0, -math.inf, ([], []))
     best = [[max(runs, key=lambda run: run.score, default=nothing) for runs in line] for line in cells]
     return Chosen(
@@ -265,27 +267,27 @@ def choose(choices: Sequence[Choice], rows: Rows, seeds: Sequence[int], start: n
     )
 
 
-def _of_seed(choices: Sequence[Choice], rows: Rows, seed: int, start: np.ndarray) -> list[list[_Run]]:
+def _of_seed(plans: Sequence[SelectionPlan], rows: Rows, seed: int, start: np.ndarray) -> list[list[_Run]]:
     """The runs of each budget."""
-    drawn = [draws(seed, choice.budget, len(choice.candidates)) for choice in choices]
-    planned = [(choice, *draw) for choice, some in zip(choices, drawn, strict=True) for draw in some]
+    drawn = [draws(seed, plan.budget, len(plan.candidates)) for plan in plans]
+    planned = [(plan, *draw) for plan, some in zip(plans, drawn, strict=True) for draw in some]
     runs = [run for i in range(0, len(planned), BLOCK) for run in _block(planned[i : i + BLOCK], rows, seed, start)]
     ends = np.cumsum([len(some) for some in drawn])
     return [runs[end - len(some) : end] for end, some in zip(ends, drawn, strict=True)]
 
 
 def _block(
-    planned: list[tuple[Choice, int, jax.Array, jax.Array]], rows: Rows, seed: int, start: np.ndarray
+    planned: list[tuple[SelectionPlan, int, jax.Array, jax.Array]], rows: Rows, seed: int, start: np.ndarray
 ) -> list[_Run]:
-    """At most `BLOCK` runs of (choice, candidate, key, the score's key), side by side."""
-    choices, candidates, keys, score_keys = zip(*(planned * BLOCK)[:BLOCK], strict=True)
-    protectors = [choice.candidates[candidate] for choice, candidate in zip(choices, candidates, strict=True)]
+    """At most `BLOCK` runs of (plan, candidate, key, the score's key), side by side."""
+    plans, candidates, keys, score_keys = zip(*(planned * BLOCK)[:BLOCK], strict=True)
+    protectors = [plan.candidates[candidate] for plan, candidate in zip(plans, candidates, strict=True)]
     trained = simulate(
-        protectors, [one.setups[0] for one in choices], rows, [seed], start=start, keys=jnp.stack(keys)[None]
+        protectors, [one.setups[0] for one in plans], rows, [seed], start=start, keys=jnp.stack(keys)[None]
     )
     scored = simulate(
         [Score()] * BLOCK,
-        [one.setups[1] for one in choices],
+        [one.setups[1] for one in plans],
         rows,
         [seed],
         start=trained.params,

@@ -1,4 +1,4 @@
-"""results.csv: one row per method, budget and seed, and what they come to."""
+"""results.csv, one row per method, budget and seed, and its summary statistics."""
 
 import csv
 import dataclasses
@@ -19,12 +19,12 @@ COLUMNS = (
 )
 #: `test_accuracy` is empty for a regression, `test_mse` for anything else.
 METRICS = ("test_accuracy", "test_mse", "train_loss", "test_loss")
-#: One run that was compiled twice, in batches of unlike sizes, may end with float32 metrics that differ in their last
-#: digit: relative differences up to this are none.
+#: The same run compiled for batches of different sizes may have float32 metrics that differ in the last digit; relative
+#: differences up to this count as 0.
 ROUNDING = 1e-6
 _INTEGERS = ("seed", "steps")
 _NUMBERS = ("epsilon", "delta", *METRICS, "epsilon_certified", "seconds")
-#: Columns that files written before they were added lack.
+#: Columns that older files may lack.
 _LATER = ("test_mse",)
 
 Row = dict[str, Any]
@@ -34,7 +34,7 @@ BySeed = dict[str, dict[float, dict[int, float]]]  # method, epsilon, seed
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """What methods are judged by.
+    """A metric by which methods are compared.
 
     Attributes:
       column: of results.csv.
@@ -58,12 +58,12 @@ def metric_of(rows: Iterable[Row]) -> Metric:
 
 
 def cell(row: Row) -> Cell:
-    """Where a row belongs."""
+    """The cell of a row."""
     return row["method"], row["epsilon"], row["seed"]
 
 
 def is_scored(row: Row) -> bool:
-    """Whether a run stands behind the row; otherwise its note says why not."""
+    """Whether the row is from a run; otherwise its note says why there is none."""
     return row["train_loss"] is not None
 
 
@@ -71,7 +71,7 @@ def read(path: Path) -> list[Row]:
     """Rows of a results.csv.
 
     Raises:
-      InputError: the file is not ours.
+      InputError: l2p did not write the file.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -83,7 +83,7 @@ def read(path: Path) -> list[Row]:
 
 
 def typed(row: Mapping[str, Any]) -> Row:
-    """A row from texts, or from the values of a cell's file; `ValueError` if its columns are others."""
+    """A row from texts, or from the values of a cell's file; `ValueError` if it has other columns."""
     full = dict.fromkeys(_LATER, "") | dict(row)
     if set(full) != set(COLUMNS):
         raise ValueError("other columns")
@@ -96,7 +96,7 @@ def typed(row: Mapping[str, Any]) -> Row:
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:
-    """Write results.csv, whole or not at all."""
+    """Write results.csv, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = part_of(path)
     with part.open("w", newline="", encoding="utf-8") as file:
@@ -107,7 +107,7 @@ def write(path: Path, rows: Iterable[Row]) -> None:
 
 
 def part_of(path: Path) -> Path:
-    """Where to write `path` until it is whole: beside it, under a name that no other process uses."""
+    """A temporary path for writing `path`, beside it, under a name that no other process uses."""
     return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
 
 
@@ -134,7 +134,7 @@ class Estimate:
 
 
 def by_seed(rows: Iterable[Row], metric: str) -> BySeed:
-    """A metric by method, epsilon and seed; an empty cell has its place but no seeds."""
+    """A metric by method, epsilon and seed; an empty cell has an entry without seeds."""
     values: BySeed = {}
     for row in rows:
         found = values.setdefault(row["method"], {}).setdefault(row["epsilon"], {})
@@ -160,7 +160,7 @@ def _minus(cells: dict[float, dict[int, float]], first: dict[float, dict[int, fl
 
 
 def difference(found: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
-    """One method's values minus another's, at the seeds that both have; 0 where they are apart by rounding alone.
+    """One method's values minus another's, at the seeds that both have; 0 where they differ only by rounding.
 
     >>> difference({0: 0.967, 1: 0.75}, {0: 0.96700006, 1: 0.5, 2: 0.7})
     {0: 0.0, 1: 0.25}

@@ -20,7 +20,7 @@ from l2p.checkpoints.overlaps import overlaps
 from l2p.compare import cells, private_choice, results
 from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
 from l2p.compare.config import CompareConfig
-from l2p.compare.methods import Method, Ready, find_method
+from l2p.compare.methods import ComparedMethod, PreparedMethod, find_method
 from l2p.errors import InputError, withheld
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import run_names
@@ -36,12 +36,12 @@ def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: S
 
     Args:
       config: what to compare.
-      shard: (i, n) to run the i-th of n shares of the cells alone, and write nothing else.
-      folders: to run nothing, and gather the cells of these folders and of `config.out`.
+      shard: (i, n) to run only the i-th of n shares of the cells, and write nothing else.
+      folders: if given, nothing is run, and the cells of these folders and of `config.out` are merged.
     """
     from l2p.compare.summary import report
 
-    # The rows of a file may be private, whatever is said of the results.
+    # The rows of a file may be private.
     with withheld("comparing methods on a file") if _is_file(config) else contextlib.nullcontext():
         if folders is not None:
             rows = gather(config, folders)
@@ -59,8 +59,8 @@ def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: S
 def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list[results.Row]:
     """Rows of results.csv, one per method, budget and seed; in an empty cell metrics are None and the note says why.
 
-    Cells that `config.out` already holds are kept, not run again, empty ones excepted. `seconds` is a method's time,
-    compilation included, over its runs.
+    Cells that `config.out` already holds are kept, except empty ones. `seconds` is a method's time, compilation
+    included, divided by its number of runs.
 
     Args:
       config: what to compare.
@@ -89,7 +89,7 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
             budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
             seeds = sorted({seed for *_, seed in missing})
             fresh = {results.cell(row): row for row in _run(method, budgets, seeds, rows, config)}
-            # A whole rectangle was run; what had been found before stays as it was.
+            # Every budget was run at every seed; cells found before are kept unchanged.
             for cell in missing:
                 found[cell] = cells.Kept(fresh[cell], facts, method.sha256)
                 cells.write(config.out, found[cell])
@@ -100,16 +100,17 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
 
 
 def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.Row]:
-    """The rows that `config` asks for, without those not yet there, from cells that were run before.
+    """The rows that `config` asks for, as far as their cells were run before.
 
-    The cells are brought together in `config.out`, which gets results.csv.
+    Merges the cells in `config.out`, and writes results.csv there.
 
     Args:
-      config: the comparison that the cells are of.
-      folders: of cells; those that `config.out` holds are always among them.
+      config: the comparison.
+      folders: with cells; `config.out` is always included.
 
     Raises:
-      InputError: a folder without cells, of another comparison, or with other numbers in a cell of the others'.
+      InputError: a folder has no cells, is for another comparison, or has different numbers in a cell that another
+        folder has, too.
     """
     _check(config)
     found = cells.merge(folders, config.out)
@@ -123,8 +124,10 @@ def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.
     return cells.finish(config, found)
 
 
-def _resume(config: CompareConfig, facts: results.Row, methods: Sequence[Method]) -> dict[results.Cell, cells.Kept]:
-    """The cells that the folder holds, checked to be of this comparison and these methods."""
+def _resume(
+    config: CompareConfig, facts: results.Row, methods: Sequence[ComparedMethod]
+) -> dict[results.Cell, cells.Kept]:
+    """The cells in the folder, checked to be of this comparison and these methods."""
     found = cells.read(config.out)
     cells.claim(config.out, facts, versions())
     known = {method.name: method for method in methods}
@@ -137,13 +140,13 @@ def _resume(config: CompareConfig, facts: results.Row, methods: Sequence[Method]
 
 
 def _asked(config: CompareConfig) -> results.Row:
-    """The part of `cells.FACTS` that is asked for by name."""
+    """The part of `cells.FACTS` that the config states."""
     asked = {name: getattr(config, name) for name in ("data", "delta", "adjacency", "accountant", "aux")}
     return {"model": str(_model(config)), **asked}
 
 
 def _facts(config: CompareConfig, rows: Rows) -> results.Row:
-    """`cells.FACTS`: what decides every number of a comparison but the methods themselves."""
+    """`cells.FACTS`: everything that determines a comparison's numbers, except the methods."""
     table = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in (rows.x, rows.y, rows.mask)))
     digests = {"table_sha256": table.hexdigest(), "splits_sha256": splits_digest(len(rows.y))}
     return {**_asked(config), **digests, "l2p": versions()["l2p"]}
@@ -186,7 +189,7 @@ def _is_file(config: CompareConfig) -> bool:
 
 
 def _model(config: CompareConfig) -> Model:
-    """The model, with as many classes as are declared: by the set's documentation, or for a file by `classes`."""
+    """The model with its number of classes, declared by the data set's documentation, or by `classes` for a file."""
     if not _is_file(config):
         # A regression has no classes; `load_rows` refuses a model that needs some.
         return find_model(config.model, data.num_classes(config.data) or 2)
@@ -194,14 +197,14 @@ def _model(config: CompareConfig) -> Model:
 
 
 def _kind(config: CompareConfig) -> str:
-    """What the target is: decides how a test scores."""
+    """The kind of the target, which determines the metric."""
     if _is_file(config):
         return _model(config).kind(config.classes)
     return data.kind_of(config.data)
 
 
-def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
-    """Every method at every budget; none may be made from the data that it is to be scored on."""
+def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
+    """Every method at every budget; none may be made from the data that it will be scored on."""
     # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
     adjacency = cast(Adjacency, config.adjacency)
     budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
@@ -217,7 +220,7 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[Method]:
 
 
 def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | None:
-    """What these variants of the methods take from the auxiliary set; None without any."""
+    """What these variants take from the auxiliary set; None without variants."""
     if not variants:
         return None
     if config.aux is None:
@@ -242,44 +245,44 @@ def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | N
 
 
 def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Train loss after each step and share of the budget spent in it, f32[seeds, T] by private method.
+    """Train loss after each step and share of the budget spent in it, f32[seeds, T] for each private method.
 
-    Simulated anew with the comparison's own seeds; `figures.against_step` draws both. METHOD:private, which is several
-    runs, is left out.
+    Simulated again with the comparison's seeds; `figures.against_step` draws both. METHOD:private is left out, since it
+    is several runs.
     """
     rows, model = load_rows(config), _model(config)
     losses, shares = {}, {}
     for method in resolve_methods(dataclasses.replace(config, epsilon=(epsilon,)), rows):
         if method.is_private and not method.by_choice:
             (budget,) = method.protectors
-            ready = method.ready(budget, model, rows, _kind(config))
+            prepared = method.prepare(budget, model, rows, _kind(config))
             start = method.starting_point(model, rows.x.shape[1])
             seeds = range(config.seeds)
-            outcome = simulate([ready.protector], [ready.setup], rows, seeds, observe=mean_loss, start=start)
+            outcome = simulate([prepared.protector], [prepared.setup], rows, seeds, observe=mean_loss, start=start)
             losses[method.name] = outcome.seen[:, 0]
-            shares[method.name] = outcome.cost_per_step()[:, 0] / float(ready.setup.cap)
+            shares[method.name] = outcome.cost_per_step()[:, 0] / float(prepared.setup.cap)
     return losses, shares
 
 
 def _run(
-    method: Method, budgets: Sequence[Budget], seeds: Sequence[int], rows: Rows, config: CompareConfig
+    method: ComparedMethod, budgets: Sequence[Budget], seeds: Sequence[int], rows: Rows, config: CompareConfig
 ) -> list[results.Row]:
     """A row for every budget and seed; budgets that cannot be run or certified give empty cells."""
     model, kind = _model(config), _kind(config)
-    begun, ready, done = time.perf_counter(), {}, []
+    begun, prepared, done = time.perf_counter(), {}, []
     for budget in budgets:
         try:
-            ready[budget] = method.ready(budget, model, rows, kind)
+            prepared[budget] = method.prepare(budget, model, rows, kind)
         except InputError as error:
             done += [_row(config, method, budget, seed, {}, str(error)) for seed in seeds]
-    for group in _alike(ready):
+    for group in _alike(prepared):
         # Without privacy the budget makes no difference, so one run serves all.
-        run = [ready[budget] for budget in (group if method.is_private else group[:1])]
+        run = [prepared[budget] for budget in (group if method.is_private else group[:1])]
         start = method.starting_point(model, rows.x.shape[1])
-        choices = [one.choice for one in run if one.choice is not None]
+        plans = [one.selection for one in run if one.selection is not None]
         try:
-            if choices:
-                outcome = private_choice.choose(choices, rows, seeds, start)
+            if plans:
+                outcome = private_choice.choose(plans, rows, seeds, start)
             else:
                 outcome = simulate([one.protector for one in run], [one.setup for one in run], rows, seeds, start=start)
         except InputError as error:
@@ -292,16 +295,16 @@ def _run(
             for k, budget in enumerate(group):
                 j = k if method.is_private else 0
                 metrics = {name: float(values[j]) for name, values in scores.items()} | seconds
-                done.append(_scored(config, method, budget, seed, metrics, ready[budget], outcome, (i, j)))
+                done.append(_scored(config, method, budget, seed, metrics, prepared[budget], outcome, (i, j)))
         begun = time.perf_counter()
     return done
 
 
-def _alike(ready: Mapping[Budget, Ready]) -> list[list[Budget]]:
-    """The budgets whose runs are of one structure (a method may take more steps at a larger budget), and so compile as
-    one."""
+def _alike(prepared: Mapping[Budget, PreparedMethod]) -> list[list[Budget]]:
+    """Groups of budgets whose runs have the same structure and compile once (a method may take more steps at a larger
+    budget)."""
     groups: dict[Any, list[Budget]] = {}
-    for budget, one in ready.items():
+    for budget, one in prepared.items():
         leaves, tree = jax.tree.flatten((one.protector, one.setup))
         groups.setdefault((tree, tuple(jnp.shape(leaf) for leaf in leaves)), []).append(budget)
     return list(groups.values())
@@ -309,40 +312,40 @@ def _alike(ready: Mapping[Budget, Ready]) -> list[list[Budget]]:
 
 def _scored(
     config: CompareConfig,
-    method: Method,
+    method: ComparedMethod,
     budget: Budget,
     seed: int,
     metrics: results.Row,
-    ready: Ready,
+    prepared: PreparedMethod,
     outcome: Outcome | private_choice.Chosen,
     place: tuple[int, int],
 ) -> results.Row:
     """The row of one run, at `place` in its outcome; without metrics if it cannot be certified."""
     try:
-        certified = _certified(ready, outcome, place)
+        certified = _certified(prepared, outcome, place)
     except RuntimeError as error:
         return _row(config, method, budget, seed, {}, str(error))
-    # What was searched on the private rows themselves is certified by nothing.
+    # A search on the private rows themselves cannot be certified.
     facts = {"steps": int(outcome.steps[place]), "epsilon_certified": math.inf if method.in_hindsight else certified}
-    return _row(config, method, budget, seed, metrics | facts, ready.note)
+    return _row(config, method, budget, seed, metrics | facts, prepared.note)
 
 
 def _row(
-    config: CompareConfig, method: Method, budget: Budget, seed: int, metrics: results.Row, note: str
+    config: CompareConfig, method: ComparedMethod, budget: Budget, seed: int, metrics: results.Row, note: str
 ) -> results.Row:
     facts = {"data": config.data, "model": str(_model(config)), "delta": config.delta, "epsilon": budget.epsilon}
     names = {"method": method.name, "adjacency": str(budget.adjacency), "accountant": method.accountant, "seed": seed}
     return dict.fromkeys(results.COLUMNS) | facts | names | metrics | {"note": note}
 
 
-def _certified(ready: Ready, outcome: Outcome | private_choice.Chosen, place: tuple[int, int]) -> float:
-    """Epsilon of a cell in float64, from the queries that it was granted; infinite without a filter."""
+def _certified(prepared: PreparedMethod, outcome: Outcome | private_choice.Chosen, place: tuple[int, int]) -> float:
+    """Epsilon of a cell in float64, from its granted queries; infinite without a filter."""
     if isinstance(outcome, private_choice.Chosen):
         seed, budget = place
-        return cast(private_choice.Choice, ready.choice).certify(outcome.traces[seed][budget])
-    if ready.filter is None:
+        return cast(private_choice.SelectionPlan, prepared.selection).certify(outcome.traces[seed][budget])
+    if prepared.filter is None:
         return math.inf
-    return ready.filter.certify(outcome.answered(*place), ready.protector.adaptive_noise)
+    return prepared.filter.certify(outcome.answered(*place), prepared.protector.adaptive_noise)
 
 
 @partial(jax.jit, static_argnames=("model", "kind"))

@@ -1,4 +1,4 @@
-"""Who wins: the methods that compete, how often each is best, and whether the best one's lead is more than chance."""
+"""Ranks the competing methods: how often each is best, and whether the best one's lead is more than chance."""
 
 import dataclasses
 import math
@@ -8,7 +8,7 @@ from l2p.checkpoints.method_name import MethodName
 from l2p.compare.results import BySeed, Estimate, Metric, Row, by_seed, difference
 from l2p.protectors import HAND_DESIGNED
 
-#: Behind the names of methods that do not compete, in tables.
+#: Marks on the names of methods that do not compete, in tables.
 MARKS = {"oracle": "†", "paper": "‡"}
 LEGEND = {
     "oracle": "tuned on the private rows themselves and not charged for it: not honest, and not ranked",
@@ -17,11 +17,12 @@ LEGEND = {
 
 
 def kinds(rows: Iterable[Row], adjacency: str) -> dict[str, str]:
-    """What each method is: "reference" (no privacy), "oracle", "paper" (other neighbours), or "private": it competes.
+    """Each method's role: "reference" (no privacy), "oracle", "paper" (another adjacency), or "private", which
+    competes.
 
     Args:
       rows: of results.csv.
-      adjacency: the one that was asked for.
+      adjacency: the requested one.
     """
     found = {}
     for row in rows:
@@ -36,7 +37,7 @@ def kinds(rows: Iterable[Row], adjacency: str) -> dict[str, str]:
 
 
 def form(method: str) -> str:
-    """What stands behind a method's name: how it is set up, and by whom.
+    """The form of a method: who chose its settings, and how.
 
     >>> [form(name) for name in ("objpert_paper", "objpert", "objpert:tuned", "hyfree", "control-svm", "census")]
     ['paper', 'fair', 'tuned', 'rival', 'control', 'learned']
@@ -61,7 +62,7 @@ def marked(method: str, kind: str) -> str:
 
 
 def legend(found: Iterable[str], adjacency: str) -> list[str]:
-    """What the marks of these kinds mean."""
+    """The meaning of the marks of these roles."""
     there = set(found)
     return [f"{MARKS[kind]} {LEGEND[kind].format(adjacency=adjacency)}." for kind in MARKS if kind in there]
 
@@ -77,7 +78,7 @@ def sign_test(won: int, lost: int) -> float:
 
 
 def share_won(rows: list[Row], metric: Metric) -> dict[str, dict[float, str | None]]:
-    """By method and epsilon, the share of seeds on which it beats the first method, and the sign test's p-value."""
+    """Share of seeds on which a method beats the first one, and the sign test's p-value, by method and epsilon."""
     values = by_seed(rows, metric.column)
     first, *others = values
     return {
@@ -95,7 +96,7 @@ def _share(found: Mapping[int, float], first: Mapping[int, float], metric: Metri
 
 
 def times_best(values: BySeed, metric: Metric) -> dict[str, dict[float, str | None]]:
-    """By method and epsilon, on how many of the seeds that all have it is best; k that are level get 1/k each."""
+    """Number of common seeds on which a method is best, by method and epsilon; k tied methods get 1/k each."""
     epsilons = sorted({epsilon for cells in values.values() for epsilon in cells})
     counts: dict[str, dict[float, str | None]] = {method: dict.fromkeys(cells) for method, cells in values.items()}
     for epsilon in epsilons:
@@ -114,7 +115,7 @@ def times_best(values: BySeed, metric: Metric) -> dict[str, dict[float, str | No
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Who is best at one epsilon.
+    """The best method at one epsilon.
 
     Attributes:
       epsilon: the budget.
@@ -133,7 +134,7 @@ class Verdict:
     level: tuple[str, ...]
 
     def sentence(self, metric: Metric) -> str:
-        """It in words."""
+        """A sentence that says so."""
         said = f"At ε = {self.epsilon:g}, {self.best} has the best {metric.label} of the private methods, {self.score}"
         if self.lead is None:
             return f"{said}; no other was scored."
@@ -163,7 +164,7 @@ def _verdict(epsilon: float, found: Mapping[str, Mapping[int, float]], metric: M
     leads = {}
     for method in others:
         gains = [metric.sign * gain for gain in difference(found[best], found[method]).values()]
-        if gains and not math.isnan(sum(gains)):  # a method that diverged is no rival
+        if gains and not math.isnan(sum(gains)):  # a method that diverged does not compete
             leads[method] = Estimate.of(gains)
     level = tuple(method for method, lead in leads.items() if not lead.mean > 2.0 * lead.error)
     second = next(iter(leads), None)
@@ -176,7 +177,7 @@ def badness(mean: float, metric: Metric) -> float:
 
 
 def mean_ranks(values: BySeed, metric: Metric) -> dict[str, float]:
-    """The mean over epsilons of each method's rank by its mean, 1 for the best; without a score it has none."""
+    """Each method's mean rank over the epsilons at which it has a score, 1 for the best."""
     ranks: dict[str, list[float]] = {}
     for epsilon in sorted({epsilon for cells in values.values() for epsilon in cells}):
         scores = {

@@ -9,6 +9,7 @@ from rich.table import Table
 from l2p.compare import results, standings
 from l2p.compare.config import CompareConfig
 from l2p.compare.figures import against_epsilon
+from l2p.compare.wins import headline
 
 _LOSSES = {"train_loss": "Train loss", "test_loss": "Test loss"}
 Cells = Mapping[str, Mapping[float, object]]
@@ -19,8 +20,8 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
 
     Args:
       rows: of results.csv.
-      config: what was asked for.
-      missing: a sentence on cells that are not there yet.
+      config: the comparison.
+      missing: a sentence on missing cells.
     """
     kinds = standings.kinds(rows, config.adjacency)
     metric = results.metric_of(rows)
@@ -37,18 +38,17 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
     legend = standings.legend(kinds.values(), config.adjacency)
     for line in (*legend, *verdicts, *notes):
         Console().print(line, markup=False, highlight=False)
-    # As results name it: `softmax` of a config is `softmax:10` there, once the classes are known.
+    # The name in the results, where `softmax` of a config is `softmax:10`, for example.
     _write(config, str(rows[0]["model"]), tables, verdicts, legend, notes)
-    scores, loss = (results.by_method(rows, column) for column in (metric.column, "train_loss"))
-    reference, oracles = (
-        tuple(method for method, kind in kinds.items() if kind == wanted) for wanted in ("reference", "oracle")
-    )
-    figure = against_epsilon(scores, loss, dashed=reference, apart=oracles, label=metric.label)
+    panels = {"test loss": results.by_method(rows, "test_loss")}
+    panels[metric.label] = results.by_method(rows, metric.column)
+    references = tuple(method for method, kind in kinds.items() if kind == "reference")
+    figure = against_epsilon(panels, headline(rows, config.adjacency), references)
     figure.savefig(config.out / "figure.png", dpi=150)
 
 
 def _notes(rows: list[results.Row]) -> list[str]:
-    """What rows say for themselves, each sentence once, with the methods and budgets it is about.
+    """The notes of rows, each once, with its methods and budgets.
 
     >>> said = {"note": "Far out.", "epsilon": 0.1}
     >>> _notes([{"method": "agd"} | said, {"method": "paper"} | said, {"method": "sgd", "note": "", "epsilon": 1.0}])
@@ -123,7 +123,7 @@ def _write(
         f"Model {model}, δ = {config.delta:g}, {config.adjacency} adjacency, {config.seeds} seeds; a seed fixes "
         "split and noise for every method. These are simulations with reproducible noise, scored on data outside any "
         "guarantee: nothing here is a private release. Every run is in results.csv.",
-        "![The metric and train loss against epsilon](figure.png)",
+        "![Test loss and the metric against epsilon](figure.png)",
     ]
     if verdicts:
         parts += ["## Who wins", "\n".join(f"- {line}" for line in verdicts)]

@@ -1,7 +1,7 @@
 """The win table: in how many cells a learned protector beats the best hand-designed method, and its own control.
 
-A cell is a data set, a model and a budget. A comparison enters it if its first method is learned and a control is among
-the others; the first control is the one that the protector is held against.
+A cell is a data set, a model and a budget. A comparison is included if its first method is learned and a control is
+among the others; the protector is compared with the first control.
 """
 
 import dataclasses
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from l2p.compare import results, standings
 from l2p.compare.results import Estimate, Metric, Row
 
-#: The forms of method that a learned protector competes with; controls and oracles are set against it apart.
+#: Forms of methods that a learned protector competes with; controls and oracles have columns of their own.
 HAND_DESIGNED_FORMS = ("paper", "fair", "tuned", "rival")
-#: What the protector is held against, in the order of the table's columns.
+#: The protector's opponents, in the order of the table's columns.
 OPPONENTS = ("best hand-designed", "control", "oracle")
-#: The verdict where not a single run differs.
+#: The verdict if no run differs.
 SAME = "same"
-#: What a lead may be, in the order of the totals.
+#: Possible verdicts, in the order of the totals.
 VERDICTS = ("better", "level", SAME, "worse")
 
 
@@ -31,7 +31,7 @@ class Win:
       model: model.
       epsilon: budget.
       protector: the learned one.
-      opponents: by the names in `OPPONENTS`, the method; some may lack one.
+      opponents: methods by the names in `OPPONENTS`; some may be missing.
       leads: of the protector over each of them, paired by seed and positive where it is better.
     """
 
@@ -44,8 +44,8 @@ class Win:
 
 
 def verdict(lead: Estimate) -> str:
-    """Beyond two standard errors or not; from a single seed nothing can be told. "same" where nothing differs at all: a
-    protector whose control ran in its place, or whose networks say nothing.
+    """Whether a lead exceeds two standard errors, which a single seed cannot tell. "same" if no run differs: the
+    protector's control ran instead of it, or its networks output zero.
 
     >>> [verdict(Estimate(mean, 0.01)) for mean in (0.03, 0.02, -0.03)], verdict(Estimate(0.0, 0.0))
     (['better', 'level', 'worse'], 'same')
@@ -63,7 +63,7 @@ def wins(rows: Sequence[Row], adjacency: str, metric: Metric | None = None) -> l
     Args:
       rows: of the comparison's results.csv.
       adjacency: of its budgets.
-      metric: what the cells are judged by; None for the comparison's own.
+      metric: to compare the cells by; None for the comparison's own.
     """
     methods = list(dict.fromkeys(row["method"] for row in rows))
     forms = {method: standings.form(method) for method in methods}
@@ -123,3 +123,21 @@ def totals(cells: Sequence[Win]) -> list[str]:
             shares = ", ".join(f"{word} in {counts[word]} ({counts[word] / num:.0%})" for word in shown)
             said.append(f"Against {name}, of {num} cells: {shares}.")
     return said
+
+
+def headline(rows: Sequence[Row], adjacency: str) -> list[str]:
+    """The methods that a figure labels: the first, its control, the best hand-designed one by test loss, and AGD.
+
+    >>> rows = [
+    ...     {"method": name, "epsilon": 1.0, "seed": 0, "accountant": "gdp", "adjacency": "zero_out", "test_loss": loss}
+    ...     for name, loss in (("universal", 0.2), ("noisygd", 0.5), ("auto_clip", 0.4), ("agd", 0.6), ("hyfree", 0.7))
+    ... ]
+    >>> headline(rows, "zero_out")
+    ['universal', 'auto_clip', 'agd']
+    """
+    ranks = standings.mean_ranks(standings.competing(rows, adjacency, results.LOSS), results.LOSS)
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    controls = [method for method in methods if standings.form(method) == "control"]
+    designed = [method for method in ranks if standings.form(method) in HAND_DESIGNED_FORMS]
+    best = sorted(designed, key=ranks.__getitem__)[:1]
+    return list(dict.fromkeys([*methods[:1], *controls[:1], *best, *(m for m in methods if m == "agd")]))

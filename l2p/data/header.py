@@ -53,7 +53,7 @@ def what_is_missing(columns: Sequence[str], declared: Collection[str]) -> str | 
     said = f"has no column {listed(missing)}"
     if not is_header(columns, declared):
         return (
-            f"{said}, as declared; check that its first line names the columns, separated by commas (it is not shown "
+            f"{said}, as declared; check that its first line names the columns (it is not shown "
             "here, because it may be a private row)"
         )
     others = {name.casefold(): name for name in columns if name not in declared}

@@ -195,7 +195,7 @@ def softplus(margin: jax.Array) -> jax.Array:
 
 @softplus.defjvp
 def _softplus_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    # The two halves above have a kink at 0, where every row is when params are zero.
+    # The two halves above have a kink at 0, which is every row's margin when params are zero.
     return softplus(*primals), jax.nn.sigmoid(primals[0]) * tangents[0]
 
 

@@ -20,8 +20,8 @@ class GeneralizedLinear(Model):
     Per-row gradients are multiples of the row itself, which is what makes clipping them closed-form.
 
     Attributes:
-      lipschitz: supremum of |residual| over margins, for targets of its kinds; `math.inf` where there is none.
-      smoothness: supremum of the curvature over margins; likewise.
+      lipschitz: supremum of |residual| over margins, for targets of its kinds; `math.inf` if there is none.
+      smoothness: supremum of the curvature over margins; `math.inf` if there is none.
       flat: whether the curvature vanishes at some margins, so that Newton's method alone may fail to descend.
       shortest: the smallest length of a line; in a release, shorter lines are treated as this long.
     """

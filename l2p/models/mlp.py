@@ -22,9 +22,9 @@ HIDDEN_SCALE = 0.5
 class MLP(Model):
     """Two layers for binary labels (Hong et al. 2021): sigmoid units, then logistic regression on them.
 
-    A unit enters the output as 2 sigmoid - 1. The family of functions is the same, because the output's bias absorbs
-    the constant, but the push that moves all sigmoids alike is gone. Params are the hidden layer's (d + 1) x 20
-    matrix, row by row with its biases last, then the output's 20 weights and bias.
+    The output uses 2 sigmoid - 1 of each unit. The family of functions is the same, because the output's bias absorbs
+    the constant, but gradients lose the component that moves all units alike. Params are the hidden layer's (d + 1) x
+    20 matrix, row by row with its biases last, then the output's 20 weights and bias.
 
     Attributes:
       num_units: number of hidden units.

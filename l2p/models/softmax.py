@@ -55,7 +55,7 @@ class Softmax(Model):
         return params.reshape(*params.shape[:-1], -1, self.num_classes)
 
     def _of(self, y: jax.Array) -> jax.Array:
-        """Which class a label is: f32[...] -> bool[..., K]."""
+        """One-hot labels: f32[...] -> bool[..., K]."""
         return y[..., None] == jnp.arange(self.num_classes).reshape((1,) * y.ndim + (-1,))
 
     def margins(self, params: jax.Array, x: jax.Array) -> jax.Array:
@@ -127,7 +127,9 @@ class Softmax(Model):
     def exact_losses(self, candidates: jax.Array, lines: Lines) -> jax.Array:
         margins = self.exact_margins(candidates, lines)
         total = _exponentials(margins)[1][..., 0]
-        own = jnp.where(self._of(lines.y)[:, None, :], margins, 0.0).sum(-1)  # one of them is not 0
+        own = jnp.where(self._of(lines.y)[:, None, :], margins, 0.0).sum(
+            -1
+        )  # at most one term is not 0, so the sum is exact
         return jnp.log(total) + margins.max(-1) - own
 
     def exact_classes(self, params: jax.Array, lines: Lines) -> jax.Array:

@@ -31,8 +31,8 @@ class Square(GeneralizedLinear):
     smoothness: ClassVar[float] = 1.0
 
     def init(self, num_features: int) -> jax.Array:
-        """Predicts 1/2 for every row, the middle of the targets' range: from zero, the first steps of every run would
-        be spent on an offset that is known beforehand."""
+        """Predicts 1/2 for every row, the middle of the targets' range: starting from zero, every run would spend its
+        first steps on an offset that is known beforehand."""
         start = super().init(num_features)
         return start.at[-1].set(0.5 / INTERCEPT_COLUMN) if self.has_intercept else start
 

@@ -37,7 +37,7 @@ class HuberSVM(GeneralizedLinear):
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         h, z = self.width, (2.0 * y - 1.0) * margin
         bends = jnp.abs(1.0 - z) <= h
-        # Off the bend 1 stands in for z, so that no derivative overflows.
+        # z is replaced by 1 outside the bend, so that no derivative overflows.
         bend = jnp.square(1.0 + h - jnp.where(bends, z, 1.0)) / (4.0 * h)
         return jnp.where(bends, bend, jnp.where(z < 1.0, 1.0 - z, 0.0))
 
@@ -53,7 +53,7 @@ class HuberSVM(GeneralizedLinear):
     def newton_curvature(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         """Curvature of the flattest parabola that touches the loss at this margin and lies above it everywhere.
 
-        Off the bend the loss is linear and has no curvature; with this one every full Newton step descends.
+        Outside the bend the loss is linear, without curvature; with this curvature every full Newton step descends.
         """
         distance = jnp.abs(1.0 - (2.0 * y - 1.0) * margin)
         return 0.5 / jnp.maximum(distance, self.width)

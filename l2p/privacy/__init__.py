@@ -1,4 +1,4 @@
-"""Privacy accounting: events, samplers, budgets, accountants, filters, and the ledger that a run obeys."""
+"""Privacy accounting: events, samplers, budgets, accountants, filters, and what a run has spent."""
 
 import importlib
 from typing import Any
@@ -13,11 +13,11 @@ _MODULES = {
     "Filter": "l2p.privacy.filter",
     "FixedSize": "l2p.privacy.sampling",
     "FullBatch": "l2p.privacy.sampling",
-    "Ledger": "l2p.privacy.ledger",
     "PermutationEpochs": "l2p.privacy.sampling",
     "Poisson": "l2p.privacy.sampling",
     "PriceList": "l2p.privacy.prices",
     "Sampler": "l2p.privacy.sampling",
+    "Spending": "l2p.privacy.spending",
     "default_accountant": "l2p.privacy.filter",
 }
 __all__ = list(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from l2p.errors import InputError
 from l2p.privacy.events import Adjacency
 
-#: Beyond these a guarantee allows nothing, or says nothing.
+#: Outside this range a guarantee is too strict to allow any run, or too weak to mean anything.
 MIN_EPSILON, MAX_EPSILON = 1e-12, 1e6
 #: Above this a guarantee is worth a warning.
 LARGE_EPSILON = 10.0
@@ -17,8 +17,8 @@ class Budget:
     """An (epsilon, delta) target with its adjacency.
 
     Attributes:
-      epsilon: in nats, finite and above 0.
-      delta: probability strictly between 0 and 1; `check_rows` asks for less than one over the number of rows.
+      epsilon: finite and above 0.
+      delta: probability strictly between 0 and 1; `check_rows` requires it to be below 1/N.
       adjacency: an `Adjacency` or its string value.
 
     >>> str(Budget(0.1, 1e-8))
@@ -64,11 +64,11 @@ class Budget:
         """
         if num_rows < 1:
             raise InputError(
-                "there is nothing to learn from, nor to protect, in a table without rows; check the source and its "
+                "a table without rows has nothing to learn from and nothing to protect; check the source and its "
                 "filters, or the number of rows that was declared."
             )
         if self.delta * num_rows >= 1:
-            # Where neighbours differ in N, a caller may have read it off the table.
+            # Under add_remove N may have been counted from the table, so the message does not quote it.
             private = self.adjacency is Adjacency.ADD_REMOVE
             for_n, most = ("", "it") if private else (f" for N={num_rows}", f"{1 / num_rows:.1e}")
             raise InputError(
@@ -95,7 +95,7 @@ class Budget:
 
 
 def _number(name: str, value: float) -> float:
-    """The value as a float, or a sentence that says it is none."""
+    """The value as a float; `InputError` if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):

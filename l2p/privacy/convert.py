@@ -1,7 +1,7 @@
 """Budgets from (epsilon, delta) and back: float64 on the host, every rounding on the safe side.
 
-Units: epsilon, rho and Renyi divergences are in nats; `mu` is the mean shift of a unit normal; orders are real
-numbers above 1. Throughout, L = ln(1 / delta). Inputs are those of a valid `Budget`: epsilon > 0, 0 < delta < 1.
+Units: epsilon, rho and Renyi divergences use natural logarithms; `mu` is the mean shift of a unit normal; orders are
+real numbers above 1. Throughout, L = ln(1 / delta). Inputs are those of a valid `Budget`: epsilon > 0, 0 < delta < 1.
 
 Sources: Balle & Wang 2018 and Dong, Roth & Su 2022 (Gaussian curve); Bun & Steinke 2016 (zCDP); Bun, Dwork,
 Rothblum & Steinke 2018 (tCDP); Canonne, Kamath & Steinke 2020, "CKS" (sharp Renyi conversion).
@@ -43,7 +43,7 @@ def gdp_delta(mu: float, epsilon: float) -> float:
         return 0.0
     low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     if low > 38:
-        return sys.float_info.min  # above the truth, which float64 can no longer represent
+        return sys.float_info.min  # an upper bound: float64 cannot represent the true value
     scale = math.exp(-low * low / 2) / 2
     if mu >= 0.1:
         return float(ndtr(-low) - scale * erfcx(high / math.sqrt(2)))
@@ -144,7 +144,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 def rdp_budget(order: float, epsilon: float, delta: float) -> float:
     """Largest Renyi divergence at one real `order` > 1 that implies (epsilon, delta)-DP (CKS, Proposition 12).
 
-    Not above 0 where that order certifies nothing.
+    At most 0 if that order certifies nothing.
 
     >>> round(rdp_budget(249.6, 0.1, 1e-8) / 249.6, 7)
     0.0002088
@@ -170,7 +170,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    """Delta at epsilon of rho-zCDP by CKS: any order gives a bound, so what the search misses can only raise it.
+    """Delta at epsilon of rho-zCDP by CKS: any order gives a bound, so an inexact search can only raise it.
 
     >>> round(zcdp_delta(2.088e-4, 0.1) / 1e-8, 2)
     1.0
@@ -192,7 +192,7 @@ def ctcdp(epsilon: float, delta: float) -> CtCDP:
     """The paper's compact truncated concentrated privacy (Hong et al., Definition 0.1) for one (epsilon, delta).
 
     With a = L / epsilon: omega = 1 + a + sqrt(a (a + 1)) and rho = epsilon (sqrt(a + 1) - sqrt(a))^2. The rho printed
-    in the paper is the other, spurious root of rho + 2 sqrt(rho L) = epsilon and promises nothing; this is the sound
+    in the paper is the other, spurious root of rho + 2 sqrt(rho L) = epsilon and guarantees nothing; this is the valid
     one, and omega = 1 + sqrt(L / rho) is the smallest order bound under which the simple conversion holds at it.
 
     >>> [round(value, 6) for value in ctcdp(0.1, 1e-8)]
@@ -205,7 +205,7 @@ def ctcdp(epsilon: float, delta: float) -> CtCDP:
 def ctcdp_epsilon(rho: float, omega: float, delta: float) -> float:
     """Epsilon at delta of (rho, omega)-tCDP by the largest allowed order: rho omega + L / (omega - 1).
 
-    Sound for any rho, and the best that orders below omega give while (omega - 1)^2 rho <= L (Bun et al. 2018).
+    Valid for any rho, and the best bound by orders below omega as long as (omega - 1)^2 rho <= L (Bun et al. 2018).
 
     >>> round(ctcdp_epsilon(1.353e-4, 369.9, 1e-8), 3)
     0.1
@@ -225,7 +225,7 @@ def tcdp_epsilon(rho: float, omega: float, delta: float) -> float:
 
 
 def _conversion_cost(x: float, delta: float) -> float:
-    """What CKS adds to a Renyi divergence at order 1 + x; a function of x because 1 + x would lose a small x."""
+    """What CKS adds to a Renyi divergence at order 1 + x; takes x because 1 + x would round away a small x."""
     return (-math.log(delta) - math.log1p(x)) / x - math.log1p(1 / x)
 
 

@@ -1,9 +1,10 @@
 """Accountants of fixed noise, for schedules that are known, or bounded from below, before the run.
 
-A privacy loss distribution is tighter than any filter, but no stopping rule for noise that depends on earlier answers
-(arXiv 2602.06756 and 2602.15815 show what goes wrong); nor are the accountants that papers published. They hold where a
-lower envelope of the noise is fixed beforehand: a noisier query is its envelope's answer with more noise added, which
-is post-processing, and so is stopping early. Budget that a run saves by more noise is not given back.
+A privacy loss distribution is tighter than any filter, but it is not a valid stopping rule for noise that depends on
+earlier answers (arXiv 2602.06756 and 2602.15815 show what goes wrong), and neither are the accountants that older
+papers published. They are valid if a lower envelope of the noise is fixed beforehand: a noisier query is its envelope's
+answer with more noise added, which is post-processing, and so is stopping early. Budget that a run saves by more noise
+is not given back.
 """
 
 import dataclasses
@@ -24,14 +25,14 @@ from l2p.privacy.events import Answered, Event
 from l2p.privacy.filter import Filter
 from l2p.privacy.prices import PriceList, float32_down, float32_up
 
-# An envelope lies on a grid of this ratio: a float32 run differs from its rehearsal in the last bits, and the fewer
-# different distributions there are to compose, the less their discretisation adds up to.
+# An envelope lies on a grid of this ratio: a float32 run differs from its rehearsal in the last bits, and composing
+# fewer distinct distributions accumulates less discretisation error.
 _GRID = 1.0005
-# The ledger of such a run only spreads a schedule's shares: the envelope is what is enforced.
+# The Renyi cap of such a run only divides its schedule into shares: the envelope is what is enforced.
 _ROOM = 1 + 1e-3
-# How far that ledger's cap is raised or lowered, in logarithms: beyond `_MIN`, 3000 times the noise gains nothing.
+# How far that cap is raised or lowered, in logarithms: beyond `_MIN`, 3000 times the noise gains nothing.
 _MAX, _MIN = math.log(64.0), -16.0
-# To which the cap is found: half of it in the noise.
+# Relative accuracy of the search for the cap; the noise is accurate to half of it.
 _PRECISION = 2e-3
 
 
@@ -41,10 +42,11 @@ class _OverBudget(InputError):
 
 @struct.dataclass
 class EnvelopePriceList(PriceList):
-    """Prices for schedules above a public lower envelope, which was priced beforehand as a whole.
+    """Prices for schedules above a public lower envelope, which as a whole was priced beforehand.
 
     A query noisier than its envelope is a post-processing of one that is exactly as noisy, so whatever the noise
-    depends on, the run costs at most what the envelope costs. Less noise is refused, and so is a query without one.
+    depends on, the run costs at most what the envelope costs. Less noise is refused, and so is a query that has no
+    envelope.
 
     Attributes:
       at_start: f32[A], the least noise multiplier of each query of `init`.
@@ -75,7 +77,7 @@ class EnvelopeFilter(Filter):
 
     Attributes:
       envelope: the least noise of every query of the run, in order; all Gaussian.
-      cap: what the ledger counts up to, for a schedule of shares of it; default what the envelope costs.
+      cap: what a run may spend, of which its schedule takes shares; default what the envelope costs.
 
     Raises:
       InputError: the envelope alone exceeds the budget, or its accountant has no theorem for it.
@@ -112,11 +114,11 @@ class EnvelopeFilter(Filter):
 
     @functools.cached_property
     def limit(self) -> float:  # type: ignore[override]
-        """What the ledger counts up to, in its own unit; the envelope's own cost unless `cap` says otherwise."""
+        """What a run may spend, in the unit of its prices; the envelope's own cost unless `cap` says otherwise."""
         return super().spent(self.envelope) * _ROOM if self.cap is None else self.cap
 
     def spent(self, answered: Iterable[Answered]) -> float:
-        """What a trace cost in the ledger's unit; infinite if a query was less noisy than its envelope, or had none."""
+        """What a trace cost, in the unit of the prices; infinite if a query had no envelope or less noise than it."""
         trace, least = list(answered), dict(_slots(self.envelope))
         held = all(
             query.mechanism == "gaussian" and slot in least and query.noise_multiplier >= least[slot].noise_multiplier
@@ -140,12 +142,12 @@ def rehearsed(filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]
     """The envelope of a schedule that is fixed beforehand, scaled so that it uses the budget up.
 
     Args:
-      filter: without an envelope; its cap is that of the Renyi filter, which a sharper accountant has something left
-        of, and a looser one exceeds.
+      filter: without an envelope; its cap is that of the Renyi filter; a sharper accountant would leave some of it
+        unused, a looser one would exceed it.
       rehearse: the queries that a run would ask under an accountant; must not touch private rows.
 
     Raises:
-      InputError: the accountant has no theorem for what the schedule asks, or certifies the budget at no noise.
+      InputError: the accountant has no theorem for the schedule's queries, or cannot certify the budget with any noise.
     """
     best, low, high = _first_within(filter, rehearse)
     while high - low > _PRECISION:
@@ -160,7 +162,8 @@ def rehearsed(filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]
 def _first_within(
     filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]]
 ) -> tuple[EnvelopeFilter, float, float]:
-    """An envelope within the budget, how far the cap was raised for it, and how far is known or taken to be too far."""
+    """An envelope within the budget, how far the cap was raised for it, and the smallest raise that is known or assumed
+    to be too much."""
     low, high = 0.0, _MAX
     while low >= _MIN:
         try:
@@ -183,12 +186,12 @@ def _enveloped(filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered
 
 
 def _below(noise_multiplier: float) -> float:
-    """The last point of the grid that lies well below."""
+    """The largest grid point safely below."""
     return _GRID ** math.floor(math.log(noise_multiplier * (1 - 1e-5)) / math.log(_GRID))
 
 
 def _slots(answered: Iterable[Answered]) -> Iterator[tuple[tuple[int, int], Answered]]:
-    """Each query with its step and its place among that step's queries."""
+    """Each query with its step and its index among that step's queries."""
     places: Counter[int] = Counter()
     for query in answered:
         yield (query.step, places[query.step]), query
@@ -196,7 +199,7 @@ def _slots(answered: Iterable[Answered]) -> Iterator[tuple[tuple[int, int], Answ
 
 
 def _least(queries: Sequence[Answered], num_steps: int) -> jax.Array:
-    """Least noise multipliers f32[num_steps, places], rounded up; infinite where nothing was planned."""
+    """Least noise multipliers f32[num_steps, places], rounded up; infinite where no query was planned."""
     places = [(max(step - 1, 0), place, query.noise_multiplier) for (step, place), query in _slots(queries)]
     least = np.full((num_steps, 1 + max((place for _, place, _ in places), default=-1)), np.inf, np.float32)
     for step, place, noise_multiplier in places:

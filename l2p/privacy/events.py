@@ -23,7 +23,8 @@ class Adjacency(enum.StrEnum):
 
     @property
     def sensitivity_factor(self) -> float:
-        """Sensitivity of a sum of contributions bounded by 1: one row leaves, or one leaves and one enters."""
+        """Sensitivity of a sum of contributions bounded by 1: 1 if one row is nulled, added or removed, 2 if it is
+        replaced."""
         return 2.0 if self is Adjacency.REPLACE_ONE else 1.0
 
 
@@ -39,7 +40,7 @@ MECHANISMS: dict[str, str] = {
     "epsilon = 1 / m",
     "sinh_normal": "tail * arsinh(Gaussian / tail), standard deviation of the Gaussian over sensitivity: truncated CDP",
     "objective": "an objective perturbation as a whole: 1 / epsilon, at the budget's delta; it takes the whole budget",
-    "none": "an answer without noise: its price is infinite, so no finite budget grants it",
+    "none": "an answer without noise: its price is infinite, so only an unlimited budget grants it",
 }
 
 

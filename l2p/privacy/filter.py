@@ -31,8 +31,8 @@ class Filter:
       name: of the accountant, one of `accountants.run_names()`.
       budget: the target, with its adjacency.
       sampler: which rows the queries of a step read.
-      num_steps: T, public; plans the Renyi order of sampled runs, which T equal steps then make best use of.
-      fixed_order: the Renyi order itself, where it was planned before, as a card says.
+      num_steps: T, public; the Renyi order of sampled runs is planned for T equal steps.
+      fixed_order: the Renyi order, if it was planned before, for example the one on a card.
 
     Raises:
       InputError: there is no theorem for this combination.
@@ -54,7 +54,7 @@ class Filter:
 
     @property
     def accountant(self) -> RunAccountant:
-        """The theorem and its prices."""
+        """The accountant of this name."""
         return find(self.name)
 
     @property
@@ -64,7 +64,7 @@ class Filter:
 
     @property
     def unit(self) -> str:
-        """What prices are counted in."""
+        """The unit of prices."""
         return self.accountant.unit_at(self.order)
 
     @functools.cached_property
@@ -81,7 +81,7 @@ class Filter:
 
     @property
     def terms(self) -> Terms:
-        """What prices depend on beside the query."""
+        """What prices depend on apart from the query."""
         return Terms(self.budget, self.sampler, self.order)
 
     @functools.cached_property
@@ -91,7 +91,7 @@ class Filter:
 
     @functools.cached_property
     def coefficients(self) -> dict[str, float]:
-        """Mechanism to its price on all rows at noise multiplier 1."""
+        """Price of each mechanism on all rows at noise multiplier 1."""
         return self.accountant.coefficients_at(self.order)
 
     def price_list(self) -> PriceList:
@@ -108,30 +108,32 @@ class Filter:
         return self.accountant.prices(self.terms, mechanism, noise_multiplier, sampled, tail)
 
     def spent(self, answered: Iterable[Answered]) -> float:
-        """What a trace cost, in float64, rounded up; infinite if any answer had no noise to speak of.
+        """Cost of a trace in float64, rounded up; infinite if any answer had no noise, or misses a precondition of its
+        price.
 
-        With permutation epochs a row meets one step of each epoch, so an epoch costs what its costliest step costs.
+        With permutation epochs only one step of each epoch reads a given row, so an epoch costs what its costliest step
+        costs.
         """
         return self.accountant.spent(self.terms, answered)
 
     def epsilon(self, spent: float) -> float:
         """Epsilon at `budget.delta` of a run that cost `spent`, rounded up, if its noise was fixed in advance.
 
-        For noise that depended on earlier answers this is no guarantee: `certify` then reports the cap.
+        For noise that depended on earlier answers this is not a guarantee; `certify` then reports the cap.
 
         >>> round(Filter("gdp", Budget(0.1, 1e-8)).epsilon(0.0001), 3)
         0.044
         """
-        # Where no query was answered, the conversions at a fixed order would still charge for delta.
+        # If no query was answered, a conversion at a fixed order would still give an epsilon above 0.
         return 0.0 if spent == 0 else self.accountant.epsilon(spent, self.terms)
 
     def certify(self, answered: Sequence[Answered], adaptive: bool) -> float:
-        """The epsilon that a finished run may print at `budget.delta`; never above `budget.epsilon`.
+        """The epsilon that a finished run may claim at `budget.delta`; never above `budget.epsilon`.
 
         Args:
           answered: every granted query, in order.
           adaptive: whether any noise, or when the run stopped, depended on earlier answers; then the theorem covers
-            the cap and not "what was spent so far".
+            only the cap, not what was spent so far.
 
         Raises:
           RuntimeError: the trace costs more than the cap, which a run of this library cannot reach.
@@ -147,14 +149,14 @@ class Filter:
             )
         if adaptive:
             return self.budget.epsilon
-        # Staying within the cap proves budget.epsilon by itself, so an upward rounding beyond it may be dropped.
+        # Staying within the cap proves budget.epsilon by itself, so what rounding adds beyond it is dropped.
         return min(self.epsilon(total), self.budget.epsilon)
 
 
 def price_list_for_mu(name: str, mu: jax.Array) -> PriceList:
-    """A full-batch price list with the cap of one Gaussian query at noise multiplier 1 / mu, for simulated budgets.
+    """A full-batch price list for simulated budgets, whose cap is one Gaussian query at noise multiplier 1 / mu.
 
-    Meta-training has no (epsilon, delta): it draws mu f32[] itself, which may be traced.
+    Meta-training has no (epsilon, delta): it draws mu f32[] directly, which may be traced.
 
     >>> round(float(price_list_for_mu("zcdp", jnp.float32(0.1)).budget), 6)
     0.005
@@ -163,7 +165,7 @@ def price_list_for_mu(name: str, mu: jax.Array) -> PriceList:
     if not accountant.by_mu:
         able = [one.name for one in for_runs() if one.by_mu]
         raise InputError(f"accountant {name!r} depends on (epsilon, delta) beyond its cap; choose {either(able)}.")
-    # Without an order there is none that sinh-normal tails could be checked up to.
+    # sinh-normal tails are checked up to an order, and here there is none.
     prices = {mechanism: price for mechanism, price in accountant.coefficients.items() if mechanism not in SINH_RHO}
     coefficients = {mechanism: jnp.float32(price) for mechanism, price in prices.items()}
     return PriceList(name, coefficients, prices["gaussian"] * jnp.square(mu), jnp.float32(jnp.inf))
@@ -180,6 +182,6 @@ def default_accountant(mechanisms: Iterable[str], sampler: Sampler = FullBatch()
     for one in usual:
         if isinstance(sampler, one.samplers) and asked <= set(one.coefficients):
             return one.name
-    # No theorem covers these together: the last that prices one of them says so when it is asked for the others.
+    # No accountant prices all of these; the one returned raises the error when it is asked for the others.
     general = max(usual, key=lambda one: len(one.coefficients))
     return next((one.name for one in reversed(usual) if asked & set(one.coefficients)), general.name)

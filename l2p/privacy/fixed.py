@@ -16,14 +16,14 @@ from l2p.privacy.sampling import Sampler
 
 
 class Row(NamedTuple):
-    """What one accountant makes of a trace.
+    """What one accountant certifies for a trace.
 
     Attributes:
       name: of the accountant, a key of `accountants()`.
-      epsilon: in nats; None where it certifies nothing, see `note`.
-      seconds: what it took.
-      valid_for_adaptive: it is also a filter: with this epsilon for its target from the start, the trace would have
-        stayed within its cap, and adaptive noise would have been covered too.
+      epsilon: None if it certifies nothing, see `note`.
+      seconds: running time.
+      valid_for_adaptive: whether it is also a filter: with this epsilon as target from the start the trace would have
+        stayed within its cap, even with adaptive noise.
       note: a sentence on what it assumes, or why there is no epsilon; may be empty.
     """
 
@@ -40,9 +40,9 @@ def accountants() -> dict[str, Accountant]:
 
 
 def epsilon(name: str, answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency, delta: float) -> float:
-    """Epsilon in nats at `delta` of a trace by one of `accountants()`, rounded up.
+    """Epsilon at `delta` of a trace by one of `accountants()`, rounded up.
 
-    0 for an empty trace, infinite where an answer had no noise.
+    0 for an empty trace, infinite if an answer had no noise.
 
     Raises:
       InputError: the accountant has no theorem for this trace.

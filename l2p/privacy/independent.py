@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 _RHO = {"exponential": 0.5, "laplace": 0.5, "gamma": 0.5, "gumbel": 0.125}
 
 
-# Rounding alone; and beside it that of losses to a grid, or of an order to a whole number.
+# Relative errors: of rounding alone; with losses on a grid; with an order rounded to a whole number.
 _EXACT, _CLOSE = 1e-6, 1e-3
 # Beyond this order dp-accounting's series for fractional orders soon fail to converge.
 _WHOLE = 1000
 
 
 class Independent(NamedTuple):
-    """What dp-accounting makes of a trace.
+    """What dp-accounting certifies for a trace.
 
     Attributes:
-      epsilon: in nats, at the budget's delta.
+      epsilon: at the budget's delta.
       method: how it was found.
-      error: how far above a good run's target it may lie, relative to it; infinite where it only bounds.
+      error: how far it may exceed the target of a correct run, relative to the target; infinite if it is only an upper
+        bound.
     """
 
     epsilon: float
@@ -44,8 +45,8 @@ class Independent(NamedTuple):
 def compose(filter: Filter, answered: Sequence[Answered], adaptive: bool) -> Independent:
     """Epsilon of a trace by dp-accounting, as sharply as adaptivity, sampler and adjacency allow.
 
-    Privacy loss distributions where the noise was fixed or the trace is one Gaussian query together, Renyi divergences
-    at the filter's own order otherwise.
+    Uses privacy loss distributions if the noise was fixed or the whole trace amounts to one Gaussian query, else Renyi
+    divergences at the filter's own order.
 
     Raises:
       InputError: dp-accounting has no price for this trace.
@@ -64,7 +65,7 @@ def compose(filter: Filter, answered: Sequence[Answered], adaptive: bool) -> Ind
             "dp-accounting has no proved price for Poisson batches under replace_one, so this card cannot be verified "
             "with it; leave out --verify."
         )
-    if set(filter.coefficients) == {"gaussian"}:  # all that it grants is one Gaussian mechanism together
+    if set(filter.coefficients) == {"gaussian"}:  # all its queries together are one Gaussian mechanism
         return Independent(_one_gaussian(filter, answered), "privacy loss distribution", _EXACT)
     if isinstance(sampler, Poisson) and gaussian and not adaptive:
         trace = FixedTrace(answered, sampler, budget.adjacency, budget.delta)
@@ -82,14 +83,14 @@ def _one_gaussian(filter: Filter, answered: Sequence[Answered]) -> float:
     from dp_accounting.pld import PLDAccountant
 
     mu = math.sqrt(math.fsum(query.noise_multiplier**-2 for query in _met(filter, answered)))
-    # Losses on a grid that is fine in comparison to mu, their root mean square.
+    # The grid of losses is fine in comparison to mu, their root mean square.
     accountant = PLDAccountant(value_discretization_interval=mu / 2000)
     accountant.compose(dp_event.GaussianDpEvent(1 / mu))
     return float(accountant.get_epsilon(filter.budget.delta))
 
 
 def _renyi(filter: Filter, answered: Sequence[Answered]) -> tuple[float, float]:
-    """Epsilon and the order, which was fixed before the run: the filter's, or its budget's where it has none."""
+    """Epsilon, and the order, which was fixed before the run: the filter's, or the budget's if the filter has none."""
     from dp_accounting.privacy_accountant import NeighboringRelation
     from dp_accounting.rdp import RdpAccountant
 
@@ -99,7 +100,7 @@ def _renyi(filter: Filter, answered: Sequence[Answered]) -> tuple[float, float]:
     if isinstance(filter.sampler, FixedSize):
         relation = NeighboringRelation.REPLACE_ONE
     if order > _WHOLE or isinstance(filter.sampler, FixedSize):
-        order = float(math.ceil(order))  # its bound for fixed-size batches is made for whole orders
+        order = float(math.ceil(order))  # its bound for fixed-size batches holds for whole orders only
     accountant = RdpAccountant(orders=[order], neighboring_relation=relation)
     asked = [(query.step > 0, query.mechanism, query.noise_multiplier) for query in _met(filter, answered)]
     for (sampled, mechanism, multiplier), count in Counter(asked).items():
@@ -108,11 +109,12 @@ def _renyi(filter: Filter, answered: Sequence[Answered]) -> tuple[float, float]:
 
 
 def _event(filter: Filter, sampled: bool, mechanism: str, multiplier: float) -> "DpEvent":
-    """In dp-accounting's terms. Its multipliers are over the sensitivity too, under replacement that of 2 norms."""
+    """The query as a dp-accounting event. Its multipliers are relative to the sensitivity, too; 2 clipping norms under
+    replacement."""
     from dp_accounting import dp_event
 
     if mechanism in _RHO:
-        return dp_event.ZCDpEvent(_RHO[mechanism] / multiplier**2)  # not amplified: a bound
+        return dp_event.ZCDpEvent(_RHO[mechanism] / multiplier**2)  # priced without amplification: an upper bound
     if mechanism != "gaussian":
         raise InputError(
             f"dp-accounting has no price for mechanism {mechanism!r}, so this card cannot be verified with it; leave "
@@ -127,7 +129,8 @@ def _event(filter: Filter, sampled: bool, mechanism: str, multiplier: float) -> 
 
 
 def _met(filter: Filter, answered: Sequence[Answered]) -> list[Answered]:
-    """What a row meets: everything, or with permutation epochs what every row met and each epoch's costliest step."""
+    """The queries that can read one given row: all, or with permutation epochs those of `init` and each epoch's
+    costliest step."""
     if not isinstance(filter.sampler, PermutationEpochs):
         return list(answered)
     steps: dict[int, list[Answered]] = {}

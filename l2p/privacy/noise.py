@@ -1,8 +1,8 @@
 """Where noise and random batches come from: JAX keys for simulation, the operating system for a release.
 
-A simulation may be reproduced from its key, so it protects nobody, and float32 Gaussian noise never leaves
-[-5.42, 5.22] standard deviations. A release therefore adds float64 noise, from a cryptographic generator that the
-operating system gives a key to, to a sum that lies on a public grid, and rounds the result back to that grid.
+A simulation can be reproduced from its key, so it protects nobody, and its float32 Gaussian noise is never outside
+[-5.42, 5.22] standard deviations. A release therefore adds float64 noise, from a cryptographic generator with a key
+from the operating system, to a sum that lies on a public grid, and rounds the result to that grid.
 """
 
 import abc
@@ -25,7 +25,7 @@ from l2p.privacy.sampling import FixedSize, PermutationEpochs, Sampler
 #: Steps of the release grid per unit of a query's bound on one row's contribution.
 GRID_STEPS = 2.0**20
 
-#: Bytes of a release's key, and rounds of ChaCha: those of RFC 8439.
+#: Bytes of a release's key, and rounds of ChaCha, as in RFC 8439.
 KEY_BYTES, ROUNDS = 32, 20
 
 
@@ -93,7 +93,7 @@ class KeyNoise(Noise):
         capacity = sampler.capacity(num_rows)
         if isinstance(sampler, PermutationEpochs):
             epoch, position = jnp.divmod(step, sampler.steps_per_charge)
-            # A step's own key folds in its number, which is never this one.
+            # Step keys fold in the step's number, which never equals this one.
             key = jax.random.fold_in(jax.random.fold_in(self._run_key, jnp.uint32(2**32 - 1)), epoch)
             order = jax.random.permutation(key, num_rows)
             indices = jax.lax.dynamic_slice(order, (position * capacity,), (capacity,))
@@ -123,7 +123,7 @@ class BatchDraw:
 
 
 class PlannedNoise(Noise):
-    """Is zero and writes down what would have been drawn; used under `jax.eval_shape`."""
+    """Returns zeros and records what would be drawn; used under `jax.eval_shape`."""
 
     def __init__(self):
         self.draws: list[Draw | BatchDraw] = []
@@ -139,11 +139,11 @@ class PlannedNoise(Noise):
 
 
 class HostNoise(Noise):
-    """What was drawn on the host before the step, in the order of the calls.
+    """Noise drawn on the host before the step, in the order of the calls.
 
-    Noise comes as float64 bit patterns u32[size, 2], a batch as lines i32[capacity] of the table, -1 for none. To be
-    used inside `jax.enable_x64(True)`; what `add` gives Gaussian noise is rounded to multiples of `grid`, coarser where
-    the noise is wider than the bound: the last bits of float64 noise lie on lattices of the sampler's own.
+    Noise comes as float64 bit patterns u32[size, 2], a batch as lines i32[capacity] of the table, -1 for none. Use it
+    inside `jax.enable_x64(True)`. The Gaussian sums of `add` are rounded to multiples of `grid`, or of a coarser grid
+    if the noise is wider than the bound, because the last bits of float64 noise form patterns of the sampler's own.
     """
 
     def __init__(self, drawn: list[jax.Array], plan: Sequence[Draw | BatchDraw]):
@@ -161,7 +161,7 @@ class HostNoise(Noise):
             return self._add_exactly(aggregate, scale)
         noised = super().add(distribution, aggregate, scale)
         if distribution != "gaussian":
-            # A selection's proof is about the noised scores themselves, of which only the index leaves.
+            # A selection's proof covers the noised scores themselves, of which only the index is released.
             return noised
         return self.coarse(noised, scale)
 
@@ -171,8 +171,8 @@ class HostNoise(Noise):
         return jnp.rint(noised / grid) * grid
 
     def _add_exactly(self, aggregate: ExactSum, scale: jax.Array) -> jax.Array:
-        # Whole steps of noise on a whole number of steps: what rounding a Gaussian mechanism's answer gives. All that
-        # follows the sum is post-processing, the rounding to 2^-20 of the noise included.
+        # Adding whole steps of noise to a whole number of steps gives the same as rounding a Gaussian mechanism's
+        # answer. Everything after the sum is post-processing, including the rounding to 2^-20 of the noise.
         steps = scale.astype(jnp.float64) * (1.0 + MARGIN) / jnp.abs(aggregate.unit)
         whole = Whole(jnp.rint(steps * self.standard("gaussian", steps.shape)), aggregate.unit)
         noised = aggregate.plus(whole)
@@ -192,13 +192,13 @@ class HostNoise(Noise):
 class Entropy:
     """Float64 standard noise and random batches for one release, in the order of its steps.
 
-    All of it is computed from one ChaCha20 keystream, so that nobody without the key can tell other values from those
-    that they have seen. Two copies would draw the same noise, and the difference of two answers would have none: an
-    `Entropy` can be neither copied nor pickled, and draws in no process but the one that made it.
+    All of it comes from one ChaCha20 keystream, so that nobody without the key can infer other values from those they
+    have seen. Two copies would draw the same noise, and the difference of two answers would have none, so an `Entropy`
+    can be neither copied nor pickled, and only draws in the process that made it.
 
     Args:
       seed: None draws the key, 256 bits, from the operating system. A number from 0 to 2^256 - 1 is the key, which
-        makes the noise reproducible, and whatever it protects is not a private release.
+        makes the noise reproducible; the result is then not a private release.
     """
 
     def __init__(self, seed: int | None = None):
@@ -220,7 +220,7 @@ class Entropy:
         """For each draw, bit patterns u32[num_steps, size, 2] or lines of the table i32[num_steps, capacity].
 
         Raises:
-          RuntimeError: in a process that was forked from the one that made this object.
+          RuntimeError: called in a process forked from the one that made this object.
         """
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -243,7 +243,7 @@ class Entropy:
 
     def _batches(self, draw: BatchDraw, num_steps: int) -> np.ndarray:
         batches = [self._batch(draw) for _ in range(num_steps)]
-        # Room for the largest: a batch that overflows the usual capacity is compiled for, never cut.
+        # Room for the largest batch: one that exceeds the usual capacity causes a compilation and is never cut.
         capacity = max([draw.sampler.capacity(draw.num_rows), *map(len, batches)])
         return np.array([np.pad(batch, (0, capacity - len(batch)), constant_values=-1) for batch in batches], np.int32)
 
@@ -254,7 +254,7 @@ class Entropy:
                 self._epoch = self._generator.permutation(num_rows).astype(np.int32)
             batch, self._epoch = np.split(self._epoch, [sampler.batch_size])
             return batch
-        # Independent coin flips are a binomial number of rows, all sets of that size being equally likely.
+        # Independent coin flips select a binomial number of rows, and every set of that size is equally likely.
         fixed = isinstance(sampler, FixedSize)
         size = sampler.batch_size if fixed else self._generator.binomial(num_rows, sampler.rate())
         return self._generator.choice(num_rows, size, replace=False, shuffle=False)

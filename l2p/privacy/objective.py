@@ -50,7 +50,7 @@ class Calibration(NamedTuple):
 def published(
     epsilon: jax.Array, log_delta: jax.Array, lipschitz: jax.Array, smoothness: jax.Array, factor: float
 ) -> Calibration:
-    """As Kifer, Smith & Thakurta (2012) have it: Delta = 2 lambda / epsilon, and half of epsilon for the noise.
+    """The calibration of Kifer, Smith & Thakurta (2012): Delta = 2 lambda / epsilon, and half of epsilon for the noise.
 
     sigma^2 = zeta^2 (8 ln(2 / delta) + 4 epsilon) / epsilon^2. Sound as argued above: kappa <= epsilon / 2, and the
     loss of the noise exceeds epsilon / 2 only where |z| > t = sqrt(2 ln(2 / delta)), whose probability is at most
@@ -81,8 +81,8 @@ def exact(
     Args:
       epsilon, log_delta, lipschitz, smoothness, factor: as for `published`.
       share: f32[], of epsilon that the Jacobians may take, in (0, 1).
-      convexity: f32[], what the objective has anyway; where that is more than the share asks for, the Jacobians take
-        less and the noise is given the rest.
+      convexity: f32[], that the objective already has; if it exceeds what the share asks for, the Jacobians take less
+        and the noise gets the rest.
     """
     convexity = jnp.maximum(convexity, smoothness / jnp.expm1(share * epsilon) * (1.0 + _ROUNDING))
     left = epsilon - jnp.log1p(smoothness / convexity) * (1.0 + _ROUNDING)
@@ -120,8 +120,8 @@ def gaussian_ratio(epsilon: jax.Array, log_delta: jax.Array) -> jax.Array:
 
 
 def _log_delta(mu: jax.Array, epsilon: jax.Array) -> jax.Array:
-    """log gdp_delta(mu, epsilon) f32[] for mu^2 / 2 <= epsilon: with low and high = epsilon / mu -+ mu / 2, that of
-    phi(low) (M(low) - M(high)), where M(x) = Phi(-x) / phi(x), for phi(low) = e^epsilon phi(high)."""
+    """log gdp_delta(mu, epsilon) f32[] for mu^2 / 2 <= epsilon: with low and high = epsilon / mu -+ mu / 2, the
+    logarithm of phi(low) (M(low) - M(high)), where M(x) = Phi(-x) / phi(x), for phi(low) = e^epsilon phi(high)."""
     low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     # Close together, the two nearly cancel: integrate -M'(x) = 1 - x M(x) > 0 between them.
     points = epsilon / mu + mu / 2 * jnp.asarray(_NODES, jnp.float32)

@@ -1,4 +1,4 @@
-"""Which Renyi order to count a sampled run at: a fact about its plan, chosen before it."""
+"""The Renyi order at which a sampled run is counted; chosen from its plan, before it starts."""
 
 import functools
 import math
@@ -15,8 +15,8 @@ from l2p.privacy.renyi import Neighbours, divergence_up
 def order_for_steps(budget: Budget, rate: float, neighbours: Neighbours, num_steps: int) -> float:
     """The order at which `num_steps` equal sampled Gaussian queries need the least noise for `budget`.
 
-    The order that is best for full batches can lie beyond the one where amplification ends; then a smaller one is much
-    better, most of all for few steps at a large epsilon.
+    The best order for full batches can lie beyond the one where amplification ends; then a smaller one is much better,
+    especially for few steps at a large epsilon.
 
     >>> round(order_for_steps(Budget(0.8, 1e-8), 1000 / 30400, Neighbours.ONE_SIDED, 20), 1)
     22.3
@@ -36,5 +36,5 @@ def order_for_steps(budget: Budget, rate: float, neighbours: Neighbours, num_ste
 
     planned = math.log(convert.planned_order(budget.epsilon, budget.delta) - 1)
     best = minimize_scalar(log_noise, bounds=(planned - 4, planned + 1), method="bounded", options={"xatol": 1e-3})
-    # Rounded to float32, so that a run and its certificate count at one and the same order.
+    # Rounded to float32, so that a run and its certificate count at exactly the same order.
     return float(np.float32(1 + math.exp(best.x)))

@@ -1,7 +1,7 @@
-"""Before a run: how much noise T equal Gaussian steps need, how many steps a noise affords, and what they cost.
+"""Planning a run: how much noise T equal Gaussian steps need, how many steps a given noise allows, and what they cost.
 
-Accountants that stop runs whatever their noise depends on are asked as a run would: a `Filter` for the budget, told T.
-The others are sharper or older and hold for noise that is fixed beforehand (`l2p.privacy.fixed`).
+Accountants that may stop runs with adaptive noise are used as in a run: by a `Filter` for the budget and T. The others
+are sharper or older and only hold for noise that is fixed beforehand (`l2p.privacy.fixed`).
 """
 
 import math
@@ -19,16 +19,16 @@ from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.filter import Filter
 from l2p.privacy.sampling import Sampler
 
-# Noise multipliers that are searched, and how closely. Results are on the safe side whatever the tolerance.
+# The searched range of noise multipliers, and its tolerance. Results are on the safe side whatever the tolerance.
 _MIN_NOISE, _MAX_NOISE = 1e-2, 1e9
 _TOLERANCE = 1e-7
 _MAX_STEPS = 2**30
-# An accountant that lists every query is asked for no more than this.
+# The most steps for an accountant that lists every query.
 _MAX_LISTED = 2**20
 
 
 def names() -> list[str]:
-    """The accountants that plans are made with: those proved for Gaussian steps.
+    """The accountants that can plan: those proved for Gaussian steps.
 
     >>> names()[:3]
     ['gdp', 'zcdp', 'rdp']
@@ -42,13 +42,14 @@ def noise_multiplier(budget: Budget, sampler: Sampler, num_steps: int, accountan
     Rounded up: the accountant certifies `budget` at the result, which is within 1e-6 of the least one.
 
     Args:
-      budget: epsilon in nats, delta, adjacency.
+      budget: epsilon, delta, adjacency.
       sampler: which rows a step reads.
       num_steps: T, public.
       accountant: one of `names()`.
 
     Raises:
-      InputError: the accountant is unknown, has no theorem for this sampler, or certifies this budget at no noise.
+      InputError: the accountant is unknown, has no theorem for this sampler, or cannot certify this budget with any
+        noise.
 
     >>> from l2p.privacy.sampling import FullBatch, Poisson
     >>> round(noise_multiplier(Budget(0.05, 1e-8), FullBatch(), 50, "gdp"))
@@ -68,7 +69,7 @@ def noise_multiplier(budget: Budget, sampler: Sampler, num_steps: int, accountan
             f"accountant {accountant!r} certifies {budget} for {num_steps} steps at no noise multiplier up to "
             f"{_MAX_NOISE:g}, so none can be planned; choose a larger epsilon or delta, or another accountant."
         )
-    # From 1 outwards by factors: accountants are slow where there is much less noise than needed.
+    # Searched from 1 outwards by factors: accountants are slow far below the needed noise.
     low, high = _bracket(at, low, high)
     if at(low) <= 0:
         return math.exp(low)
@@ -85,8 +86,7 @@ def noise_multiplier(budget: Budget, sampler: Sampler, num_steps: int, accountan
 def num_steps(budget: Budget, sampler: Sampler, noise_multiplier: float, accountant: str) -> int:
     """The most equal Gaussian steps at `noise_multiplier` (over the sensitivity) that stay within `budget`; 0 if none.
 
-    An accountant of fixed noise, which lists every query, is asked for at most 2^20 steps, others for 2^30; more are
-    not reported.
+    At most 2^20 for an accountant of fixed noise, which lists every query, and 2^30 for others.
 
     Raises:
       InputError: the accountant is unknown or has no theorem for this sampler, or the multiplier is not above 0.
@@ -116,9 +116,9 @@ def num_steps(budget: Budget, sampler: Sampler, noise_multiplier: float, account
 def epsilon(
     sampler: Sampler, adjacency: Adjacency, delta: float, num_steps: int, noise_multiplier: float, accountant: str
 ) -> float:
-    """Epsilon in nats at `delta` of `num_steps` equal Gaussian steps: of a filter, the least target that has room.
+    """Epsilon at `delta` of `num_steps` equal Gaussian steps; for a filter, the smallest target that has room for them.
 
-    Infinite where the accountant certifies nothing.
+    Infinite if the accountant certifies nothing.
 
     Raises:
       InputError: the accountant is unknown or has no theorem for this sampler, or a number is not above 0.
@@ -166,7 +166,7 @@ def _excess(accountant: str, budget: Budget, sampler: Sampler, num_steps: int) -
 
 
 def _log(value: float) -> float:
-    return math.log(value) if value > 0 else -1e3 if value == 0 else math.inf  # a NaN fits nowhere
+    return math.log(value) if value > 0 else -1e3 if value == 0 else math.inf  # NaN means that the steps do not fit
 
 
 def _find(name: str) -> Accountant:
@@ -178,7 +178,7 @@ def _find(name: str) -> Accountant:
 
 
 def _bracket(at: Callable[[float], float], least: float, most: float) -> tuple[float, float]:
-    """Ends of an interval in which `at` comes down to 0, found by factors of e^2 from 1."""
+    """Ends of an interval in which `at` falls to 0, found by factors of e^2 from 1."""
     low = high = 0.0
     while at(high) > 0 and high < most:
         low, high = high, min(high + 2, most)

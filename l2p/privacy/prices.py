@@ -1,6 +1,6 @@
-"""What decides inside a run: smooth float32 prices of queries, never below the float64 ones, and a cap on their sum.
+"""Prices inside a run: smooth, in float32, never below the float64 ones, with a cap on their sum.
 
-Sensitivity and adjacency are already inside an event's noise multiplier. Every unsampled price is a coefficient over
+An event's noise multiplier already accounts for sensitivity and adjacency. Every unsampled price is a coefficient over
 the squared noise multiplier; a sampled Gaussian's is the Renyi divergence at one order (`l2p.privacy.renyi`).
 """
 
@@ -21,8 +21,8 @@ from l2p.privacy.sampling import FullBatch, Sampler
 Price = TypeVar("Price", float, jax.Array)
 
 #: With u = 2^-24, a price evaluated in float32 loses at most 8u: 2u for a multiplier cast from float64 (it is squared),
-#: u for the square, 4u for a division on a GPU (u on a CPU) and u for this product. 1 + 16u covers it twice, and stays
-#: a constant, so the price remains smooth. The coefficient itself is rounded up when planned.
+#: u for the square, 4u for a division on a GPU (u on a CPU) and u for this product. 1 + 16u covers it twice, and is a
+#: constant, so the price stays smooth. The coefficient itself is rounded up when planned.
 UP = 1 + 2.0**-20
 #: A sampled price is not monotone to the last bits, and two compilations of it may differ by 1e-5.
 SAMPLED_UP = 1 + 2.0**-14
@@ -32,8 +32,8 @@ UNIT_ERROR = 2.0**-24
 _MIN_NOISE, _MAX_NOISE = 2.0**-25, 2.0**40
 #: Bun et al. 2018: sinh-normal is (16 rho, tail / 8)-tCDP with rho = 1 / (2 m^2), if 1 < 1 / sqrt(rho) <= tail.
 SINH_ORDERS = 8.0
-#: The price f32[] of a query on a sample, from the price list that it stands on, the query's mechanism and its noise
-#: multiplier f32[], and what it costs on all rows, f32[]: never above that.
+#: The price f32[] of a query on a sample, from its price list, the query's mechanism and noise multiplier f32[], and
+#: its price on all rows f32[], which it never exceeds.
 SampledPrice = Callable[["PriceList", str, jax.Array, jax.Array], jax.Array]
 
 
@@ -64,13 +64,14 @@ class PriceList:
     def price(
         self, event: Event, sampled: bool = False, step: jax.Array | None = None, slot: int | None = None
     ) -> jax.Array:
-        """f32[], never below the true price; differentiable in the noise multiplier, infinite where that is no noise.
+        """f32[], never below the true price; differentiable in the noise multiplier, infinite where that is not above
+        0.
 
         Args:
           event: the query.
           sampled: whether the sampler draws its rows, or it reads all of them.
-          step, slot: when it is asked (no step at the start of a run), and as which query of its step; only an
-            envelope looks at them. Without a slot, what it would cost whenever it is asked.
+          step, slot: when it is asked (no step at the start of a run), and as which query of its step; only an envelope
+            uses them. Without a slot, the price does not depend on when it is asked.
 
         A mechanism this accountant has no theorem for raises `InputError` while tracing.
         """
@@ -87,17 +88,17 @@ class PriceList:
             proved = (safe > math.sqrt(0.5) * UP) & (math.sqrt(2) * UP * safe <= event.tail)
             noisy &= proved & (SINH_ORDERS * self.order < event.tail)
         if sampled and self.neighbours is not None:
-            assert self.sampled_price is not None  # whoever covers such a sampler prices it
+            assert self.sampled_price is not None  # accountants that cover such a sampler have this function
             whole = self.sampled_price(self, event.mechanism, safe, whole)
         return jnp.where(noisy, whole, jnp.inf)
 
     def noise_multiplier(
         self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian", sampled: bool = False
     ) -> jax.Array:
-        """f32[], the least noise that `cost` pays for: its price is at most `cost`.
+        """f32[], the least noise multiplier whose price is at most `cost`.
 
-        Within 1e-5 of the least unsampled, 3e-4 sampled, unless the multiplier would leave [2^-25, 2^40], whose ends
-        then stand for it, or a sampled Gaussian's would lie below order / 40, where its price is a full batch's.
+        Within 1e-5 of the least unsampled, 3e-4 sampled, unless the multiplier would leave [2^-25, 2^40], to which it
+        is clipped, or a sampled Gaussian's would lie below order / 40, where its price is that of a full batch.
         """
         coefficient = coefficient_of(self.name, self.coefficients, mechanism)
         cost = jnp.clip(jnp.asarray(cost, jnp.float32), coefficient * _MIN_NOISE**2, coefficient * _MAX_NOISE**2)
@@ -112,7 +113,7 @@ class PriceList:
 
         def excess(log2_noise: jax.Array) -> jax.Array:
             price = self.price(Event(mechanism, jnp.exp2(log2_noise)), sampled=True)
-            # Infinite prices (a precondition that fails) lie on the far side of any cost.
+            # Infinite prices (a precondition fails) exceed any cost.
             return jnp.log(jnp.minimum(price, 1e30)) - jnp.log(cost)
 
         def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -135,7 +136,7 @@ class PriceList:
 
 
 def coefficient_of(name: str, coefficients: Mapping[str, Price], mechanism: str) -> Price:
-    """The unsampled price at noise multiplier 1, or a sentence that says which accountants have one."""
+    """The unsampled price at noise multiplier 1; `InputError` names the accountants that have one."""
     if mechanism in coefficients:
         return coefficients[mechanism]
     raise InputError(

@@ -4,7 +4,7 @@ With mu = 1 / noise_multiplier, r(z) = 1 - q + q exp(mu z - mu^2 / 2) and l = ln
 (1 - q) N(0, 1) + q N(mu, 1) to N(0, 1), write E for the mean over z ~ N(0, 1). Then exp((order - 1) D) is at most
 
 - `one_sided`: E[r^order] = 1 + E[r^order - 1 - order (r - 1)], for Poisson batches when one row leaves or enters
-  (Mironov, Talwar & Zhang 2019); the second form has only positive terms, so nothing cancels.
+  (Mironov, Talwar & Zhang 2019); the second form has only positive terms, so there is no cancellation.
 - `two_sided`: 1 + E[(r^order - 1)(1 - r^(1 - order)); z > mu / 2]. When a row of a fixed-size batch is replaced, the
   hockey-stick divergence of both directions is at most h(ln(1 + q (e^x - 1))) = q delta_mu(x) (Balle, Barthe & Gaboardi
   2018), for x > 0 that of the mixture above; integrating 1 + order (order - 1) (e^((order - 1) y) + e^(-order y)) h(y)
@@ -24,7 +24,7 @@ import numpy as np
 # Composite Gauss-Legendre with 8 points on each panel, of at most one standard deviation.
 _POINTS = 8
 #: Panels inside jit. Where they do not reach, order / noise_multiplier above 40, the price is that of a full batch:
-#: within ln(1/q) order / (order - 1) of the truth, and far above what a run of more than a few steps spends on one.
+#: within ln(1/q) order / (order - 1) of the truth, and far above what a run of more than a few steps spends per query.
 PANELS = 64
 _MANY_PANELS = 2048
 _MAX_NOISE = 2.0**40  # as inside jit
@@ -37,7 +37,7 @@ _UP = 1 + 1e-9
 
 
 class Neighbours(enum.StrEnum):
-    """How a row's presence may differ between two tables, as far as a batch is concerned."""
+    """How the batches of two neighbouring tables may differ."""
 
     ONE_SIDED = "one_sided"
     TWO_SIDED = "two_sided"
@@ -60,14 +60,14 @@ def divergence(
     unit_error: float = 0.0,
     panels: int = PANELS,
 ) -> Any:
-    """Divergence of one sampled Gaussian sum: f[...] in nats for noise_multiplier f[...] > 0, finite.
+    """Divergence of one sampled Gaussian sum: f[...] for noise_multiplier f[...] > 0, finite.
 
     Args:
       rate: q, probability that a given row is read.
       order: real, above 1.
       neighbours: which bound.
       xp: NumPy (float64) or jax.numpy (the dtype of noise_multiplier); the arithmetic is the same.
-      unit_error: half the spacing of floats near 1; each term is raised by what rounding may have taken from it.
+      unit_error: half the spacing of floats near 1; each term is raised by its possible rounding error.
       panels: of the quadrature; where order / noise_multiplier is beyond `panels - 2 * 12` the full batch's price is
         returned.
 
@@ -88,7 +88,7 @@ def divergence(
     )
     log_density = log_weights + xp.log(length) - z * z / 2 - math.log(2 * math.pi) / 2
     grown = (_log_two_sided if neighbours is Neighbours.TWO_SIDED else _log_one_sided)(log_ratio, order, xp)
-    # Rounding errors of an exponent grow with the sizes of the terms it is the difference of.
+    # Rounding errors of an exponent grow with the terms whose difference it is.
     raised = 8 * unit_error * (z * z / 2 + xp.abs(order * log_ratio) + 16)
     sampled = _log1p_sum_exp(log_density + grown + raised, xp) / (order - 1)
     whole = order / noise_multiplier / noise_multiplier / 2 * (1 + 8 * unit_error)

@@ -1,7 +1,7 @@
-"""One run's place in the ledger of all runs on a data set: what to set aside before it, and what it counts as after it.
+"""One run in the ledger of its data set: what to reserve before it, and what it counts as afterwards.
 
-A ledger adds up every query of every run in one unit, so it is one filter over all of them, whatever was seen in
-between: a finished run counts what its answered queries cost, adaptive or not.
+A ledger adds up every query of every run in one unit, so it is one filter over all of them, whatever the analyst saw in
+between. A finished run counts as what its answered queries cost, adaptive or not.
 """
 
 import contextlib
@@ -13,25 +13,26 @@ from typing import Any
 import numpy as np
 
 from l2p.errors import InputError
-from l2p.privacy.accountants import find
-from l2p.privacy.book import AMOUNTS, Book, Cost, NotEnough, new_id
+from l2p.privacy.accountants import either, find
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
+from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger, NotEnough, new_id
+from l2p.privacy.rounded import rounded
 from l2p.privacy.selection import Repetitions
-from l2p.rounded import rounded
 
-# Of the conversion between two units.
+# Margin for rounding in the conversion between two units.
 _UP = 1 + 1e-12
-# Of what a run asks for: with less there is nothing to be had of it.
+# Below this share of what a run asks for, no epsilon is offered instead.
 _SMALLEST = 1e-6
+# Relative precision of the largest epsilon that fits.
 _WITHIN = 1e-6
-# Between two ways to add up one trace.
+# Margin for the difference between two ways to add up one trace.
 _ROUNDING = 1 + 1e-9
 
 
 def limit_of(unit: str, budget: Budget) -> Cost:
-    """What `budget` comes to in a ledger's unit, rounded down.
+    """`budget` converted to a ledger's unit, rounded down.
 
     >>> limit_of("basic", Budget(1.0, 1e-6))
     Cost(amount=1.0, delta=1e-06)
@@ -40,15 +41,15 @@ def limit_of(unit: str, budget: Budget) -> Cost:
 
 
 @contextlib.contextmanager
-def held(book: Book) -> Iterator[str]:
-    """The id of a reservation to make inside; an exception that leaves while it is not settled has a note that says so.
+def held(ledger: Ledger) -> Iterator[str]:
+    """Gives the id for a reservation to make inside; an exception that leaves while it is unsettled gets a note on it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     book = Book.create(f"{folder}/ward.book", "ward", Budget(1, 1e-6), "basic", Cost(1.0, 1e-6))
+    ...     ledger = Ledger.create(f"{folder}/ward.ledger", "ward", Budget(1, 1e-6), "basic", Cost(1.0, 1e-6))
     ...     try:
-    ...         with held(book) as id:
-    ...             run = book.reserve(Cost(0.5, 1e-7), "a run", id)
+    ...         with held(ledger) as id:
+    ...             run = ledger.reserve(Cost(0.5, 1e-7), "a run", id)
     ...             raise KeyboardInterrupt
     ...     except KeyboardInterrupt as interrupt:
     ...         print(interrupt.__notes__[0].partition(":")[0])  # doctest: +ELLIPSIS
@@ -58,38 +59,39 @@ def held(book: Book) -> Iterator[str]:
     try:
         yield id
     except BaseException as error:
-        for note in _notes(book, id):
+        for note in _notes(ledger, id):
             error.add_note(note)
         raise
 
 
-def _notes(book: Book, id: str) -> list[str]:
+def _notes(ledger: Ledger, id: str) -> list[str]:
     try:
-        costs = [
-            book.in_epsilon(entry.reserved) for entry in book.entries() if (entry.id, entry.state) == (id, "reserved")
-        ]
+        held = [entry.reserved for entry in ledger.entries() if (entry.id, entry.state) == (id, "reserved")]
+        costs = [ledger.in_epsilon(cost) for cost in held]
     except InputError as error:
-        return [f"Whether the reservation {id} of this run stays in the ledger of {book.name} cannot be told: {error}"]
+        return [
+            f"Whether the reservation {id} of this run stays in the ledger of {ledger.name} cannot be told: {error}"
+        ]
     return [
-        f"The reservation of {cost} for this run ({id}) stays in the ledger of {book.name} and counts as spent: l2p "
-        f"ledger show {book.path} lists it, and l2p ledger release may give it back only if no query was answered."
+        f"The reservation of {cost} for this run ({id}) stays in the ledger of {ledger.name} and counts as spent: l2p "
+        f"ledger show {ledger.path} lists it, and l2p ledger release may give it back only if no query was answered."
         for cost in costs
     ]
 
 
 @dataclasses.dataclass(frozen=True)
 class Reservation:
-    """What one run holds of a ledger until it settles.
+    """What one run has reserved in a ledger until it settles.
 
     Attributes:
-      book: the ledger.
-      id: of its entry.
+      ledger: the ledger.
+      id: of the entry.
       filter: what stops the run.
       cost: what was reserved.
       spent_before: what runs had spent or reserved before.
     """
 
-    book: Book
+    ledger: Ledger
     id: str
     filter: Filter
     cost: Cost
@@ -97,95 +99,97 @@ class Reservation:
 
     @classmethod
     def make(
-        cls, book: Book, filter: Filter, mechanisms: Iterable[str], what: str, id: str | None = None
+        cls, ledger: Ledger, filter: Filter, mechanisms: Iterable[str], what: str, id: str | None = None
     ) -> "Reservation":
         """Reserve the most that a run can cost, before it reads a row; under the `id` that `held` gave.
 
         Raises:
-          InputError: the ledger counts other neighbours, cannot price this run, or has too little left.
+          InputError: the ledger has another adjacency, cannot price this run, or has too little left.
         """
-        before, cost = book.spent(), cost_of(book, filter, mechanisms)
+        before, cost = ledger.spent(), cost_of(ledger, filter, mechanisms)
         try:
-            return cls(book, book.reserve(cost, what, id), filter, cost, before)
+            return cls(ledger, ledger.reserve(cost, what, id), filter, cost, before)
         except NotEnough as error:
-            raise InputError(not_enough(book, filter, mechanisms, error.left)) from None
+            raise InputError(not_enough(ledger, filter, mechanisms, error.left)) from None
 
     def settle(self, answered: Sequence[Answered], epsilon: float, adaptive: bool) -> tuple[dict[str, Any], list[str]]:
-        """Count a finished run, and say so: the card's `composition`, and warnings.
+        """Settle a finished run; returns the card's `composition` and warnings.
 
         Args:
           answered: its granted queries.
           epsilon: certified for it.
-          adaptive: whether its noise or its end depended on earlier answers; then what was spent is no guarantee by
-            itself, and only a ledger that adds up queries gives back what was not spent.
+          adaptive: whether its noise or its end depended on earlier answers; then the amount spent is not a guarantee
+            by itself, and only a ledger that adds up queries gives back the rest.
         """
         counted = self.cost
-        if find(self.book.unit).composes:
-            spent = _pricer(self.book, self.filter).spent(answered)
+        if find(self.ledger.unit).composes:
+            spent = _pricer(self.ledger, self.filter).spent(answered)
             if not spent <= self.cost.amount * _ROUNDING:
                 raise RuntimeError(
-                    f"the run spent {spent!r} of the ledger's {self.book.unit}, above the {self.cost.amount!r} that it "
-                    "had reserved, so its guarantee does not hold; withhold the result and report this as a bug."
+                    f"the run spent {spent!r} of the ledger's {self.ledger.unit}, above the {self.cost.amount!r} that "
+                    "it had reserved, so its guarantee does not hold; withhold the result and report this as a bug."
                 )
             counted = Cost(min(spent, self.cost.amount))
         elif not adaptive:
             counted = Cost(min(epsilon, self.cost.amount), self.cost.delta)
-        return count(self.book, self.id, counted, self.cost, self.spent_before)
+        return count(self.ledger, self.id, counted, self.cost, self.spent_before)
 
 
-def count(book: Book, id: str, counted: Cost, reserved: Cost, spent_before: Cost) -> tuple[dict[str, Any], list[str]]:
-    """Settle a reservation: the card's `composition`, and warnings."""
+def count(
+    ledger: Ledger, id: str, counted: Cost, reserved: Cost, spent_before: Cost
+) -> tuple[dict[str, Any], list[str]]:
+    """Settle a reservation; returns the card's `composition` and warnings."""
     warnings = []
     try:
-        book.settle(id, counted)
+        ledger.settle(id, counted)
     except RuntimeError as error:
         counted = reserved
         warnings.append(f"The ledger could not be settled ({error}); it says what this run counts as there.")
     composition = {
-        "data_set": book.name,
-        "unit": f"{book.unit}: {AMOUNTS[book.unit]}",
+        "data_set": ledger.name,
+        "unit": f"{ledger.unit}: {AMOUNTS[ledger.unit]}",
         "reservation": id,
         "spent_before": spent_before.amount,
         "counted": counted.amount,
-        "limit": book.limit.amount,
+        "limit": ledger.limit.amount,
     }
     return composition, warnings
 
 
-def cost_of(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
+def cost_of(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost:
     """What a run has to reserve; `InputError` if the ledger counts other neighbours or cannot price it."""
-    _check_adjacency(book, filter.budget)
-    return most_cost(book, filter, mechanisms)
+    _check_adjacency(ledger, filter.budget)
+    return most_cost(ledger, filter, mechanisms)
 
 
-def most_cost(book: Book, filter: Filter, mechanisms: Iterable[str]) -> Cost:
+def most_cost(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost:
     """The most that a run can cost in the ledger's unit while its own filter holds."""
-    if not find(book.unit).composes:
+    if not find(ledger.unit).composes:
         return Cost(filter.budget.epsilon, filter.budget.delta)
     if not filter.accountant.composes:
         raise InputError(
-            f"the ledger of {book.name} adds up {AMOUNTS[book.unit]}, but what this run guarantees is one epsilon and "
-            "delta as a whole, which does not convert to it; keep a ledger with unit basic."
+            f"the ledger of {ledger.name} adds up {AMOUNTS[ledger.unit]}, but what this run guarantees is one epsilon "
+            f"and delta as a whole, which does not convert to it; keep a ledger with unit {either(WHOLE_RUNS)}."
         )
     if filter.neighbours is not None:
         raise InputError(
-            f"the ledger of {book.name} adds up {AMOUNTS[book.unit]}, which {filter.sampler} does not convert to; "
-            "read every row with full batches, or keep a ledger with unit basic."
+            f"the ledger of {ledger.name} adds up {AMOUNTS[ledger.unit]}, which {filter.sampler} does not convert to; "
+            f"read every row with full batches, or keep a ledger with unit {either(WHOLE_RUNS)}."
         )
-    if book.unit == filter.name and book.budget == filter.budget:
+    if ledger.unit == filter.name and ledger.budget == filter.budget:
         return Cost(filter.limit)
     # Both prices are a coefficient over the squared noise multiplier, so their ratio is that of the coefficients.
-    pricer, mechanisms = _pricer(book, filter), tuple(mechanisms)
+    pricer, mechanisms = _pricer(ledger, filter), tuple(mechanisms)
     if "sinh_normal" in mechanisms and pricer.order > filter.order:
         raise InputError(
-            f"the ledger of {book.name} counts at order {pricer.order:.4g}, but the tails of this run's sinh_normal "
-            f"queries are checked up to order {filter.order:.4g} only; keep a ledger with unit basic."
+            f"the ledger of {ledger.name} counts at order {pricer.order:.4g}, but the tails of this run's sinh_normal "
+            f"queries are checked up to order {filter.order:.4g} only; keep a ledger with unit {either(WHOLE_RUNS)}."
         )
     ratios = [pricer.prices(name, np.ones(()), False) / filter.coefficients[name] for name in mechanisms]
     return Cost(float(max(ratios)) * filter.limit * _UP)
 
 
-def largest_epsilon(book: Book, filter: Filter, mechanisms: Iterable[str], left: Cost) -> float:
+def largest_epsilon(ledger: Ledger, filter: Filter, mechanisms: Iterable[str], left: Cost) -> float:
     """The largest epsilon, to within a millionth, at which a run fits into what is `left`; 0 if none does.
 
     Below what `filter` is planned for, and all else as there.
@@ -194,7 +198,7 @@ def largest_epsilon(book: Book, filter: Filter, mechanisms: Iterable[str], left:
 
     def fits(epsilon: float) -> bool:
         smaller = dataclasses.replace(filter, budget=dataclasses.replace(filter.budget, epsilon=epsilon))
-        cost = most_cost(book, smaller, mechanisms)
+        cost = most_cost(ledger, smaller, mechanisms)
         return cost.amount <= left.amount and cost.delta <= left.delta
 
     low, high = filter.budget.epsilon * _SMALLEST, filter.budget.epsilon
@@ -207,46 +211,47 @@ def largest_epsilon(book: Book, filter: Filter, mechanisms: Iterable[str], left:
     return shown if low < shown <= high * (1 + _WITHIN) and fits(shown) else low
 
 
-def not_enough(book: Book, filter: Filter, mechanisms: Iterable[str], left: Cost) -> str:
+def not_enough(ledger: Ledger, filter: Filter, mechanisms: Iterable[str], left: Cost) -> str:
     """The sentence on a run that does not fit into what is `left`, with the largest epsilon that does."""
-    asked, largest = filter.budget, largest_epsilon(book, filter, mechanisms, left)
+    asked, largest = filter.budget, largest_epsilon(ledger, filter, mechanisms, left)
     fits = f"the largest epsilon that fits is {rounded(largest, up=False)}" if largest else "no run like it fits"
     return (
-        f"{book.name} has {book.in_epsilon(left, up=False)} left and this run asks for epsilon {asked.epsilon:g} at "
-        f"delta {asked.delta:g}, so it must not start; {fits}, and l2p ledger show {book.path} lists the other runs."
+        f"{ledger.name} has {ledger.in_epsilon(left, up=False)} left and this run asks for epsilon {asked.epsilon:g} "
+        f"at delta {asked.delta:g}, so it must not start; {fits}, and l2p ledger show {ledger.path} lists the other "
+        "runs."
     )
 
 
-def cost_of_best(book: Book, budget: Budget, law: Repetitions, rho: float) -> Cost:
+def cost_of_best(ledger: Ledger, budget: Budget, law: Repetitions, rho: float) -> Cost:
     """What the best of a random number of runs costs in the ledger's unit, where each is `rho`-zCDP, score included.
 
-    It is about all runs that might have been drawn, so nothing of it comes back, however few were.
+    It covers all runs that might have been drawn, so nothing is given back, however few were.
 
     Args:
       budget: what the best run is certified for as a whole.
 
     Raises:
-      InputError: the ledger counts other neighbours, or in a unit that bounds no such choice.
+      InputError: the ledger has another adjacency, or a unit that cannot bound such a choice.
     """
-    _check_adjacency(book, budget)
-    if book.unit == "basic":
+    _check_adjacency(ledger, budget)
+    if not find(ledger.unit).composes:
         return Cost(budget.epsilon, budget.delta)
-    if book.unit == "rdp":
-        return Cost(law.divergence(rho, Filter("rdp", book.budget).order))
+    if ledger.unit == "rdp":
+        return Cost(law.divergence(rho, Filter("rdp", ledger.budget).order))
     raise InputError(
-        f"the ledger of {book.name} adds up {AMOUNTS[book.unit]}, which bounds no single run chosen among several, "
-        "only a Renyi divergence or an epsilon and delta do; keep a ledger with unit rdp or basic."
+        f"the ledger of {ledger.name} adds up {AMOUNTS[ledger.unit]}, which bounds no single run chosen among several, "
+        f"only a Renyi divergence or an epsilon and delta do; keep a ledger with unit {either(['rdp', *WHOLE_RUNS])}."
     )
 
 
-def _check_adjacency(book: Book, budget: Budget) -> None:
-    if book.budget.adjacency is not budget.adjacency:
+def _check_adjacency(ledger: Ledger, budget: Budget) -> None:
+    if ledger.budget.adjacency is not budget.adjacency:
         raise InputError(
-            f"the ledger of {book.name} counts {book.budget.adjacency} neighbours, but this run is planned for "
+            f"the ledger of {ledger.name} counts {ledger.budget.adjacency} neighbours, but this run is planned for "
             f"{budget.adjacency}, and the two do not add up; choose the ledger's adjacency."
         )
 
 
-def _pricer(book: Book, filter: Filter) -> Filter:
+def _pricer(ledger: Ledger, filter: Filter) -> Filter:
     """The filter over all runs, pricing what this run's sampler read."""
-    return Filter(book.unit, book.budget, filter.sampler)
+    return Filter(ledger.unit, ledger.budget, filter.sampler)

@@ -16,7 +16,7 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.renyi import Neighbours
 
 _ANY = tuple(Adjacency)
-#: A simulation keeps room for all but this share of Poisson batches; a release makes room for every one.
+#: Share of Poisson batches that may exceed a simulation's capacity; a release has room for every batch.
 OVERFLOW = 1e-12
 
 
@@ -26,7 +26,7 @@ class Sampler(abc.ABC):
 
     Attributes:
       name: what cards and traces call it.
-      adjacencies: neighbours for which its prices are proved.
+      adjacencies: adjacencies for which its prices are proved.
     """
 
     name: ClassVar[str]
@@ -42,16 +42,16 @@ class Sampler(abc.ABC):
         """The probability that a given row is read by a given query."""
 
     def capacity(self, num_rows: int) -> int:
-        """Rows that a batch of a simulation has room for, out of `num_rows` lines."""
+        """Capacity in rows of a simulation's batch, out of `num_rows` lines."""
         return num_rows
 
     def neighbours(self, adjacency: Adjacency) -> Neighbours | None:
-        """Which divergence prices a Gaussian sum over one of its batches; None where sampling amplifies nothing."""
+        """Which divergence prices a Gaussian sum over one of its batches; None without amplification."""
         del adjacency
         return None
 
     def check(self, adjacency: Adjacency, num_rows: int | None = None) -> None:
-        """Refuse neighbours for which there is no theorem, and a table of another size."""
+        """Refuse an adjacency without a theorem, and a table of another size."""
         if adjacency not in self.adjacencies:
             able = " or ".join(self.adjacencies)
             raise InputError(
@@ -124,8 +124,8 @@ class Poisson(Sampler):
 class FixedSize(Sampler):
     """Every query reads `batch_size` of the N rows, drawn without replacement and afresh.
 
-    Its theorem is about replacing a row. A row that is nulled is a row replaced, but it gets no cheaper price: where it
-    is not drawn another row is, and that one may lie on the far side of it (up to 2 clipping norms away).
+    Its theorem is about replacing a row. Nulling a row is a case of replacing it, and is not cheaper: the batch without
+    it holds another row, which may differ from it by up to 2 clipping norms.
 
     >>> print(FixedSize(1000, 30_400))
     fixed-size sampling (batch_size 1000, num_rows 30400)
@@ -152,9 +152,10 @@ class FixedSize(Sampler):
 
 @dataclasses.dataclass(frozen=True)
 class PermutationEpochs(Sampler):
-    """Each epoch cuts a fresh random order of the rows into batches of `batch_size`; what is left over sits it out.
+    """Each epoch cuts a fresh random order of the rows into batches of `batch_size`; leftover rows are not used in that
+    epoch.
 
-    A row meets at most one batch per epoch, so an epoch costs what its costliest step costs. There is no amplification:
+    A row is in at most one batch per epoch, so an epoch costs what its costliest step costs. There is no amplification:
     numbers proved for Poisson batches do not hold here (Chua et al. 2024).
 
     >>> PermutationEpochs(1000, 30_400).steps_per_charge
@@ -186,8 +187,8 @@ def _check_sizes(batch_size: int, num_rows: int) -> None:
     whole = all(isinstance(size, Integral) and not isinstance(size, bool) for size in (batch_size, num_rows))
     if not whole or not 1 <= batch_size < num_rows:
         raise InputError(
-            f"batches of {batch_size!r} rows out of {num_rows!r} are no subsets; choose a batch size from 1 to below "
-            "the number of rows, or read every row with full batches."
+            f"batches of {batch_size!r} rows out of {num_rows!r} are not proper subsets; choose a batch size from 1 to "
+            "below the number of rows, or read every row with full batches."
         )
 
 

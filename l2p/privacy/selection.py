@@ -1,7 +1,7 @@
 """The price of the best of K runs (Papernot and Steinke, ICLR 2022; Liu and Talwar, STOC 2019), in float64.
 
 A base run releases a model with a private score and is rho-zCDP as a whole. It is repeated K times, K drawn at random,
-and only the best run is released: neither K nor any other run. How many candidates there are costs nothing, for a base
+and only the best run is released: neither K nor any other run. The number of candidates costs nothing, because a base
 run draws its candidate at random. Each bound below holds at one Renyi order, and any order may be chosen afterwards.
 """
 
@@ -17,17 +17,17 @@ from l2p.errors import InputError
 from l2p.privacy import convert
 
 _UP = 1 + 1e-12
-# Orders are searched from 1 + 1e-4 to 1 / delta, beyond which the conversion has nothing left to give.
+# Orders are searched from 1 + 1e-4 to 1 / delta, beyond which the conversion cannot improve.
 _MIN_LOG_ORDER, _GRID = math.log(1e-4), 60
 _MIN_RHO = 1e-20
 _BLOCK = 1024
 
 
 class Repetitions(abc.ABC):
-    """The public law of the number of runs, K.
+    """The public distribution of the number of runs, K.
 
     Attributes:
-      theorem: what its price is by.
+      theorem: the source of its price.
     """
 
     theorem: str
@@ -39,19 +39,20 @@ class Repetitions(abc.ABC):
 
     @abc.abstractmethod
     def log_pmf(self, k: np.ndarray) -> np.ndarray:
-        """ln P[K = k] for f64[n] of whole numbers, from the least one on that has a chance."""
+        """ln P[K = k] for f64[n] of whole numbers, starting at the smallest possible one."""
 
     @abc.abstractmethod
     def divergence(self, rho: float, order: float) -> float:
         """Renyi divergence at real `order` > 1 of the best run, where one run is rho-zCDP; rounded up."""
 
     def draw(self, uniform: float) -> int:
-        """K for a number drawn uniformly from [0, 1)."""
+        """K by inversion of a number drawn uniformly from [0, 1)."""
         total, first = 0.0, 0
         while True:
             k = np.arange(first, first + _BLOCK)
             chances = total + np.cumsum(np.exp(self.log_pmf(k)))
-            # Beyond what float64 resolves the sum stands still; before it, too, where small K have no chance.
+            # The sum stops growing once terms fall below float64's resolution; it also stays put while small K have
+            # probability 0.
             if chances[-1] > uniform or 0.0 < chances[-1] <= total:
                 return int(k[min(np.searchsorted(chances, uniform, side="right"), _BLOCK - 1)])
             total, first = float(chances[-1]), first + _BLOCK
@@ -80,8 +81,8 @@ class NegativeBinomial(Repetitions):
         """Check both."""
         if not (-1 < self.eta < math.inf and 0 < self.gamma < 1):
             raise InputError(
-                f"eta {self.eta!r} and gamma {self.gamma!r} are no truncated negative binomial, so no theorem prices "
-                "the runs; choose eta above -1 and gamma strictly between 0 and 1."
+                f"eta {self.eta!r} and gamma {self.gamma!r} do not define a truncated negative binomial, so no theorem "
+                "prices the runs; choose eta above -1 and gamma strictly between 0 and 1."
             )
 
     @classmethod
@@ -123,7 +124,7 @@ class NegativeBinomial(Repetitions):
 
             e(order) + (1 + eta) (1 - 1 / a) e(a) + (1 + eta) ln(1 / gamma) / a + ln E[K] / (order - 1), any a >= 1,
 
-        of which a = sqrt(ln(1 / gamma) / rho) is the best, or 1 where that is below.
+        where the best a is sqrt(ln(1 / gamma) / rho), or 1 if that is smaller.
         """
         log_inverse = -math.log(self.gamma)
         choice = 2 * math.sqrt(rho * log_inverse) - rho if rho < log_inverse else log_inverse
@@ -132,7 +133,7 @@ class NegativeBinomial(Repetitions):
 
 @dataclasses.dataclass(frozen=True)
 class PoissonRuns(Repetitions):
-    """A Poisson number of runs, possibly none, where nothing is learned.
+    """A Poisson number of runs; if it is 0, nothing is learned.
 
     Attributes:
       rate: E[K], at least 1.
@@ -164,7 +165,7 @@ class PoissonRuns(Repetitions):
 
 
 def total_epsilon(repetitions: Repetitions, rho: float, delta: float) -> float:
-    """Epsilon in nats at `delta` of releasing the best of K runs that are `rho`-zCDP each, score included; rounded up.
+    """Epsilon at `delta` of releasing the best of K runs that are `rho`-zCDP each, score included; rounded up.
 
     >>> round(total_epsilon(NegativeBinomial.with_mean(10.0), 0.001, 1e-6), 3)
     0.325
@@ -183,9 +184,9 @@ def total_epsilon(repetitions: Repetitions, rho: float, delta: float) -> float:
 
 
 def base_rho(repetitions: Repetitions, epsilon: float, delta: float) -> float:
-    """The largest rho of a base run, score included, whose best of K is (epsilon, delta)-DP; from the safe side.
+    """The largest rho of a base run, score included, whose best of K is (epsilon, delta)-DP; rounded down.
 
-    A base run may as well be mu-Gaussian-DP with mu = sqrt(2 rho), which implies rho-zCDP.
+    A base run may also be mu-Gaussian-DP with mu = sqrt(2 rho), which implies rho-zCDP.
 
     Raises:
       InputError: no base run is private enough.

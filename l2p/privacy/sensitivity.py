@@ -22,7 +22,7 @@ def gradient_descent(
     adjacency: Adjacency,
     strong_convexity: float = 0.0,
 ) -> float:
-    """L2 distance between what gradient descent on an average loss returns on two neighbouring tables, at most.
+    """Bound on the L2 distance between the results of gradient descent on an average loss on two neighbouring tables.
 
     From a start that does not depend on the rows, w <- w - eta_t * (mean over the N rows of grad l(w, row) + grad r(w))
     with every step size fixed beforehand. Two runs on neighbours move apart by at most L eta_t c / N per step, c = 2
@@ -47,7 +47,7 @@ def gradient_descent(
       Delta, in the units of w, rounded up.
 
     Raises:
-      InputError: add_remove, a constant that is no bound, or a step size for which two runs may diverge.
+      InputError: add_remove, a constant that is not a valid bound, or a step size for which two runs may diverge.
 
     >>> round(gradient_descent(1.0, 0.25, [1.0] * 100, 10_000, Adjacency.REPLACE_ONE), 4)
     0.02

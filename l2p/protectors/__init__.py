@@ -1,9 +1,9 @@
-"""Methods by name. Hand-designed ones register in their own files; tuned and learned ones are loaded from checkpoints.
+"""Methods by name. Hand-designed ones register in their own files; tuned and learned ones come from checkpoints.
 
-A file registers what it makes (`l2p.protectors.register`) when it is imported, so each has its line here.
+A file registers its methods and classes (`l2p.protectors.register`) when it is imported, so each is listed here.
 """
 
-# Imported so that they register, and for others to import from here.
+# Imported to register them, and so that other modules can import them from here.
 # ruff: noqa: F401
 
 from l2p.protectors.adadp import AdaDP, adadp

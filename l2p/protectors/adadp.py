@@ -1,6 +1,7 @@
-"""ADADP (Koskela and Honkela, AISTATS 2020): a learning rate set by how far one step and two half-steps differ.
+"""ADADP (Koskela and Honkela, AISTATS 2020): the learning rate follows the difference between one step and two
+half-steps.
 
-Both gradients are noised and paid; comparing the two points they lead to is post-processing and costs nothing.
+Both gradients are noised and charged; comparing the two resulting points is post-processing and costs nothing.
 """
 
 import jax
@@ -19,7 +20,7 @@ from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedGradient
 
-#: The most that one step changes the learning rate by, down and up (alpha_min and alpha_max of the paper).
+#: The largest change of the learning rate in one step, down and up (alpha_min and alpha_max of the paper).
 MIN_CHANGE, MAX_CHANGE = 0.9, 1.1
 
 
@@ -39,17 +40,17 @@ class AdaDP(Protector):
         full = params - rate * g,  half = params - rate / 2 * (g + h),
         error = ||(full - half) / max(1, |full|)||_2,  rate <- rate * clip(sqrt(tolerance / error), 0.9, 1.1).
 
-    The step goes to `half`, or nowhere where the error exceeds the tolerance (Algorithm 2 of the paper; the square root
-    and the point that scales the error are those of the authors' code). Under Poisson sampling each gradient reads a
-    batch of its own, as in the paper; with permutation epochs both read the same.
+    The step goes to `half`, or stays if the error exceeds the tolerance (Algorithm 2 of the paper; the square root and
+    the point that scales the error are those of the authors' code). Under Poisson sampling each gradient reads a batch
+    of its own, as in the paper; with permutation epochs both read the same.
 
     Every array is a polynomial in log(mu N), f32[k]; f32[1] is a constant.
 
     Attributes:
       log_clip_norm: f32[k], log of the clipping norm.
       log_learning_rate: f32[k], log of the first learning rate.
-      log_tolerance: f32[k], log of the error aimed at; noise in the gradients counts as error, so that a smaller one
-        also means smaller steps where there is more noise.
+      log_tolerance: f32[k], log of the target error. Noise in the gradients counts as error, so a smaller tolerance
+        also means smaller steps under more noise.
       num_steps: T, each of two gradients (static).
       sampler: which rows a gradient is summed over (static).
     """
@@ -69,7 +70,7 @@ class AdaDP(Protector):
         setup = oracle.setup
         identity = FeatureMap.identity(setup.model.num_features(params.shape[0]))
         clip_norm = jnp.exp(value(self.log_clip_norm, setup.log_signal))
-        # Planned once, before either is asked, so that both are equally noisy.
+        # Planned once for both, so that they are equally noisy.
         share = tail_share(jnp.zeros(setup.num_charges(self.num_steps)), oracle.charge)
         noise_multiplier = noise_for_share(oracle, share / 2.0)
 

@@ -19,17 +19,17 @@ from l2p.queries.moments import CrossMoment, LeastEigenvalue, SecondMoment, unfo
 
 @struct.dataclass
 class AdaSSP(Protector):
-    """Noised X'X and X'y, and a ridge just large enough for the noise, judged by a noised least eigenvalue.
+    """Noised X'X and X'y, and a ridge just large enough for the noise, chosen from a noised least eigenvalue.
 
-    As Wang (2018), with three equal shares of mu^2 where the paper has three of epsilon and delta, and with
-    symmetric noise that is as strong off the diagonal as the norm of Frobenius asks for, 1 / sqrt(2) of the paper's.
-    Its params are fitted to shrunk rows, see `l2p.queries.shrunk`. A prediction for a shrunk row is smaller than that
-    for the raw one, by a factor that differs between rows, and has the same sign. So two classes are fitted as -1 and 1
-    and told apart by the sign. Both arrays are polynomials in log(mu N), f32[k].
+    As in Wang (2018), with two changes: three equal shares of mu^2 instead of epsilon and delta, and symmetric noise
+    whose deviation off the diagonal is calibrated to the Frobenius norm, 1 / sqrt(2) of the paper's. Its params are
+    fitted to shrunk rows, see `l2p.queries.shrunk`. A prediction for a shrunk row is smaller than that for the raw one,
+    by a factor that differs between rows, and has the same sign. So two classes are fitted as -1 and 1 and predicted by
+    the sign. Both arrays are polynomials in log(mu N), f32[k].
 
     Attributes:
       log_norm_bound: f32[k], log of the norm that rows, with their intercept column, are shrunk to.
-      log_failure: f32[k], log of the probability rho with which the noise may be larger than the ridge allows for.
+      log_failure: f32[k], log of the probability rho that the noise exceeds what the ridge allows for.
     """
 
     log_norm_bound: Polynomial
@@ -41,8 +41,8 @@ class AdaSSP(Protector):
     def check(self, model: Model) -> None:
         if model.name not in self.models:
             raise InputError(
-                f"adassp solves least squares from X'X and X'y, which say nothing of the loss of {model.name}; choose "
-                "model square, or another method."
+                f"adassp solves least squares from X'X and X'y, which do not determine the loss of {model.name}; "
+                "choose model square, or another method."
             )
         check_norm_bound("adassp", self.log_norm_bound)
 
@@ -60,7 +60,7 @@ class AdaSSP(Protector):
         cross = oracle.ask(CrossMoment(size - 1, norm_bound, multiplier, is_binary))
         noise_std = multiplier * moment.bound * setup.adjacency.sensitivity_factor
         log_inverse = -value(self.log_failure, setup.log_signal)
-        # The eigenvalue is hardly ever below `surely`, nor the noise on the matrix above `most`.
+        # With high probability the eigenvalue is at least `surely` and the noise on the matrix at most `most`.
         surely = jnp.maximum(least - noise_std * jnp.sqrt(2.0 * log_inverse), 0.0)
         most = noise_std * jnp.sqrt(size * (jnp.log(2.0 * size**2) + log_inverse))
         ridge = jnp.maximum(most - surely, 0.0)
@@ -72,8 +72,8 @@ class AdaSSP(Protector):
 
 
 def predicting_labels(params: jax.Array) -> jax.Array:
-    """Params f32[p] that predict labels y, 0 and 1, from those that predict 2 y - 1: the sign of the one's prediction
-    is the side of 1/2 that the other's lies on, which is where least squares tell two classes apart."""
+    """Params f32[p] that predict labels y, 0 and 1, from those that predict 2 y - 1: the sign of one prediction tells
+    on which side of 1/2 the other lies, which decides the class."""
     return (0.5 * params).at[-1].add(0.5 / INTERCEPT_COLUMN)
 
 

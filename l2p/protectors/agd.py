@@ -1,6 +1,7 @@
 """DP-AGD (Lee and Kifer, KDD 2018): gradient descent whose step sizes are chosen by noisy minimum.
 
-Its three nested loops are one flat step here: buy or top up the gradient, choose a step size, move or raise the price.
+Its three nested loops are one flat step here: buy or improve the gradient, choose a step size, then move or raise the
+price.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from l2p.protectors.register import hand_designed
 from l2p.queries import ClippedGradient, NoisyLineSearch
 
 NUM_CANDIDATES = 20
-#: Every this many moves the largest candidate becomes 1.1 times the largest step taken since.
+#: After this many moves the largest candidate becomes 1.1 times the largest step taken during them.
 WINDOW = 10
 
 
@@ -36,8 +37,8 @@ class AGDState:
 
     Attributes:
       gradient: f32[p], the noised gradient sum bought so far at this point; zeros once a move was made.
-      bought: f32[], its price in the accountant's unit, the sum of what it was bought for.
-      price: f32[], price the gradient of this step is to reach.
+      bought: f32[], its price so far in the accountant's unit.
+      price: f32[], target price of this step's gradient.
       max_step: f32[], largest candidate step size.
       largest: f32[], largest step taken in this window.
       moves: i32[], moves made.
@@ -66,7 +67,7 @@ class AGD(Protector):
       log_max_step: f32[k], log of the largest candidate step size.
       log_regularization: f32[k], log of the weight of the L2 term in the direction.
       selection: "exponential" as in the paper, or "gumbel", which costs a quarter at the same noise (static).
-      num_steps: the most steps ever taken (static); the budget usually ends the run before.
+      num_steps: maximum number of steps (static); the budget usually ends the run earlier.
     """
 
     log_gradient_share: Polynomial
@@ -96,8 +97,8 @@ class AGD(Protector):
     def step(self, params: jax.Array, state: AGDState, oracle: Oracle) -> tuple[jax.Array, AGDState]:
         setup = oracle.setup
         identity = FeatureMap.identity(setup.model.num_features(params.shape[0]))
-        # After a rejection only the difference is bought; independent estimates are averaged by inverse variance,
-        # and for Gaussian noise inverse variance is price.
+        # After a rejection only the difference is bought. Independent estimates are averaged by inverse variance, which
+        # for Gaussian noise is proportional to the price.
         topup = oracle.noise_multiplier(state.price - state.bought)
         fresh = oracle.ask(
             ClippedGradient(setup.model, params, identity, self._at(self.log_gradient_clip, setup), topup)
@@ -142,7 +143,7 @@ def agd(problem: Problem) -> AGD:
     first_epsilon = 0.5 * budget.epsilon / 60
     selection_rho = 0.5 * first_epsilon**2
     gradient_rho = 0.5 * first_epsilon**2 / (2.0 * math.log(1.25 / budget.delta))
-    # An accountant without a theorem for it is refused where the run is planned; its settings need some unit.
+    # An accountant without a theorem for it is refused when the run is planned; the settings only need some unit here.
     if accountant not in covering(FullBatch(), "gaussian"):
         accountant = default_accountant(("gaussian", "exponential"))
     filter = Filter(accountant, budget)

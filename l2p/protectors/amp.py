@@ -18,13 +18,14 @@ from l2p.queries.perturbed import ApproximateMinimum
 
 @struct.dataclass
 class ApproximateMinima(Protector):
-    """Objective perturbation whose minimum need not be exact, for a small part of the budget.
+    """Objective perturbation with an approximate minimum, for a small extra share of the budget.
 
     Attributes:
       minimum: the objective perturbation.
-      logit_output_share: f32[k], logit of the share of epsilon and delta that hides how exact the minimum is, a
-        polynomial in log(mu N).
-      log_tolerance: f32[k], log of how long the gradient may be there, of the objective's noise, likewise.
+      logit_output_share: f32[k], logit of the share of epsilon and delta for the noise that hides how exact the minimum
+        is, a polynomial in log(mu N).
+      log_tolerance: f32[k], log of the largest gradient there, relative to the objective's noise; a polynomial in
+        log(mu N).
     """
 
     minimum: ObjectivePerturbation

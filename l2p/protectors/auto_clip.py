@@ -1,4 +1,5 @@
-"""Automatic clipping (Bu, Wang, Zha & Karypis, NeurIPS 2023): every gradient normalised, no threshold to choose."""
+"""Automatic clipping (Bu, Wang, Zha & Karypis, NeurIPS 2023): gradients are normalised, so there is no threshold to
+choose."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from l2p.queries import NormalizedGradient, Query
 
 @struct.dataclass
 class AutoClip(Stepwise):
-    """`Stepwise` on normalised gradients: the scheduler's clip norm is the length that they are brought to.
+    """`Stepwise` on normalised gradients: the scheduler's clip norm is the length that they are scaled to.
 
     Attributes:
       log_stability: f32[k], log of the stability constant, as a polynomial in log(mu N).

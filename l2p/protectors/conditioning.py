@@ -7,21 +7,21 @@ import jax.numpy as jnp
 
 #: The range of log(mu N) that protectors are meta-trained on: mu N from 2 to 6,000.
 LOG_SIGNAL_RANGE = (0.7, 8.7)
-#: From 2 to 4,000 numbers that are learned.
+#: The range of the logarithm of the number of params: 2 to 4,000.
 LOG_SIZE_RANGE = (math.log(2.0), math.log(4000.0))
 
 
 def standardize(log_signal: jax.Array) -> jax.Array:
     """log(mu N) -> [-2, 2] over the range that protectors are meta-trained on, and clipped to it.
 
-    Outside, a polynomial or a network extrapolates to nonsense: worse than no training at all was seen.
+    Outside, a polynomial or a network extrapolates badly; results worse than no training at all were seen.
     """
     low, high = LOG_SIGNAL_RANGE
     return 4.0 * (jnp.clip(log_signal, low, high) - low) / (high - low) - 2.0
 
 
 def standardize_size(size: int) -> float:
-    """How many numbers are learned -> [-2, 2] from 2 of them to 4,000, on the scale of their logarithm, and clipped.
+    """Number of params -> [-2, 2]: the logarithm, scaled so that 2 to 4,000 params cover the range, and clipped.
 
     >>> standardize_size(2), round(standardize_size(90), 2)
     (-2.0, 0.0)
@@ -31,7 +31,7 @@ def standardize_size(size: int) -> float:
 
 
 def standardize_rate(sampling_rate: float) -> float:
-    """Share of the rows that a step reads -> [-2, 0], on the scale of its logarithm; 0 for all, clipped at e^-4.
+    """Share of the rows that a step reads -> [-2, 0]: half its logarithm, 0 for all rows, clipped at e^-4.
 
     >>> standardize_rate(1.0), round(standardize_rate(0.1), 2)
     (0.0, -1.15)

@@ -1,4 +1,4 @@
-"""What a protector's fields may hold, said as types: a checkpoint that holds something else is refused before it runs.
+"""Allowed values of a protector's fields, written as types: a checkpoint with other values is refused before it runs.
 
 A field's type names its rule, as in `log_clip_norm: Polynomial`. `misfit` checks a value against such a type.
 """
@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 import jax
 import numpy as np
 
-#: The most steps that a run may be asked to take: more cannot be listed one by one.
+#: Maximum number of steps of a run: more could not be listed one by one.
 MAX_STEPS = 2**20
-#: The most moves that a step may unroll: each is compiled.
+#: Maximum number of moves that a step may unroll, since each is compiled.
 MAX_UNROLLED = 64
-#: How far from 0 a logarithm or a logit may lie: its exponential is a float32 number, and so is its inverse.
+#: Largest absolute value of a logarithm or a logit: its exponential and the inverse of that are float32 numbers.
 MAX_LOG = 80.0
-#: A polynomial's powers of up to 2 stay far within float32.
+#: Maximum number of coefficients: powers of numbers up to 2 stay far within float32.
 MAX_COEFFICIENTS = 32
 
 Sizes = dict[str, int]
@@ -29,8 +29,8 @@ Sizes = dict[str, int]
 class Coefficients:
     """f32[k, *tail], the coefficients of polynomials in log(mu N), which `conditioning.standardize` keeps in [-2, 2].
 
-    They are logarithms, logits or the like, so none leaves [-MAX_LOG, MAX_LOG] at any budget; but the constant term
-    may be -inf, the logarithm of nothing.
+    They are logarithms, logits or the like, so none leaves [-MAX_LOG, MAX_LOG] at any budget; but the constant term may
+    be -inf, the logarithm of 0.
     """
 
     tail: tuple[int, ...] = ()
@@ -48,7 +48,7 @@ class Coefficients:
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """Finite numbers of a shape. A name in it stands for one size throughout the fields of a protector's part."""
+    """Finite numbers of a shape. A name in it means the same size in all fields of a part."""
 
     shape: tuple[str, ...] = ()
     positive: bool = False
@@ -82,24 +82,24 @@ Polynomial = Annotated[jax.Array, Coefficients()]
 Line = Annotated[jax.Array, Coefficients((2,))]
 Scalar = Annotated[jax.Array, Numbers()]
 Positive = Annotated[jax.Array, Numbers(positive=True)]
-#: How many steps, iterations or blocks.
+#: Number of steps, iterations or blocks.
 Count = Annotated[int, Between(MAX_STEPS)]
 
 
 @functools.cache
 def kinds(cls: type) -> Mapping[str, Any]:
-    """The types of a protector's fields, or of those of a part of one, with their rules."""
+    """The types of the fields of a protector or a part of one, with their rules."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def misfit(value: Any, kind: Any, sizes: Sizes) -> str | None:
-    """Why a value is not of its kind, as the end of a sentence that begins with the field's name; None where it is.
+    """Why a value is not of its kind, as the end of a sentence that begins with the field's name; None if it is.
 
     Args:
       value: of one field.
       kind: its type, see `kinds`.
-      sizes: what names in shapes stand for; grows.
+      sizes: sizes of the names in shapes; new ones are added.
 
     >>> import jax.numpy as jnp
     >>> misfit(jnp.zeros((3, 2)), Polynomial, {})
@@ -129,7 +129,7 @@ def misfit(value: Any, kind: Any, sizes: Sizes) -> str | None:
     return None if fits else f"is {_named(value)} where {_ARTICLES.get(kind, kind.__name__)} belongs"
 
 
-#: A file's arrays are checked before they go to a device.
+#: The arrays of a file are checked as NumPy arrays, before they go to a device.
 ARRAYS = (jax.Array, np.ndarray)
 _ARTICLES = {int: "a whole number", bool: "true or false", str: "a text", jax.Array: "an array", dict: "a network"}
 
@@ -141,8 +141,8 @@ def _named(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """As Python writes it, cut where it is long: messages quote what a file holds."""
+    """Python's repr, shortened, because messages quote what a file holds."""
     if isinstance(value, int) and abs(value) >= 10**18:
-        return "a huge number"  # Python writes no more than 4,300 digits
+        return "a huge number"  # Python refuses to print more than 4,300 digits
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:50]}..."

@@ -1,4 +1,4 @@
-"""The run in the principal directions of public rows like the private ones: known beforehand, and free."""
+"""Training in the principal directions of similar public rows, which are known beforehand and free."""
 
 from typing import Annotated, ClassVar
 
@@ -14,7 +14,7 @@ from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Numbers, Polynomial
 from l2p.protectors.register import stored
 
-#: Mean length that rows are brought to, as where their geometry is bought (`Centering`, `RowLength`).
+#: Mean length that rows are scaled to, as in `Centering` and `RowLength`.
 TARGET_NORM = 2.5
 
 
@@ -23,19 +23,19 @@ TARGET_NORM = 2.5
 class PublicGeometry:
     """Reads rows along the directions in which public rows vary most: z = U' (x - m) (lambda + ridge)^(-power / 2).
 
-    Noise has the same length along every direction of the params, and what there is to learn has not: a digit's pixels
-    move together, along some tens of directions. Digits of other classes tell which (as a public subspace does for
-    Zhou, Wu and Banerjee 2021, "Bypassing the ambient dimension"). Rows are mapped before they are clipped, so that
-    neither clipping nor noise is spent on directions that hold nothing.
+    Noise has the same size along every direction of the params, but the signal does not: a digit's pixels vary
+    together, along some tens of directions, which digits of other classes reveal (compare the public subspace of Zhou,
+    Wu and Banerjee 2021, "Bypassing the ambient dimension"). Rows are mapped before they are clipped, so that neither
+    clipping nor noise is wasted on directions without signal.
 
-    Where private rows vary otherwise, what is left out is lost to the run, and its guarantee holds all the same.
+    If private rows vary in other directions, that information is lost; the guarantee is not affected.
 
     Attributes:
       center: f32[d], mean of public rows.
       directions: f32[d, k], their principal directions, strongest first, each of length 1.
       variances: f32[k], of public rows along them; positive.
-      log_power: f32[j], log of the power, a polynomial in log(mu N): 0 turns rows only, 1 makes them white.
-      log_ridge: f32[j], log of the ridge over the largest variance, likewise.
+      log_power: f32[j], log of the power, a polynomial in log(mu N): power 0 only rotates rows, 1 whitens them.
+      log_ridge: f32[j], log of the ridge over the largest variance, a polynomial in log(mu N).
     """
 
     center: Annotated[jax.Array, Numbers(("d",))]
@@ -48,8 +48,8 @@ class PublicGeometry:
 
     @classmethod
     def of(cls, x: np.ndarray, num_directions: int) -> "PublicGeometry":
-        """Of public rows f[n, d] and at most so many directions, those in which they vary at all: neither white nor as
-        they are, until it is tuned.
+        """From public rows f[n, d], with at most so many of the directions in which they vary; half-way between white
+        and unscaled until it is tuned.
 
         Raises:
           InputError: rows do not vary.
@@ -64,10 +64,10 @@ class PublicGeometry:
 
     @classmethod
     def of_moments(cls, center: np.ndarray, covariance: np.ndarray, num_directions: int) -> "PublicGeometry":
-        """As `of`, of rows with the mean f[d] and the covariance f[d, d]."""
+        """Like `of`, for rows with mean f[d] and covariance f[d, d]."""
         # Largest first.
         variances, directions = (part[..., ::-1] for part in np.linalg.eigh(covariance))
-        # Beyond rounding: of one million equal rows, say.
+        # Larger than rounding errors, for example those of one million equal rows.
         num_directions = min(num_directions, int((variances > 1e-9).sum()))
         if num_directions < 1:
             raise InputError("public rows that are all alike have no principal directions; choose other rows.")
@@ -80,7 +80,7 @@ class PublicGeometry:
         )
 
     def __call__(self, num_features: int, setup: Setup) -> tuple[FeatureMap, jax.Array]:
-        """The map of rows; and f32[k], log of each direction's variance over the least one's.
+        """The map of rows, and f32[k], log of each direction's variance relative to the smallest.
 
         Raises:
           InputError: rows have another number of features.
@@ -88,11 +88,11 @@ class PublicGeometry:
         if num_features != self.center.shape[0]:
             raise InputError(
                 f"the protector reads rows in the principal directions of {self.center.shape[0]} features in their "
-                f"order, and these have {num_features}, of which it knows nothing; choose another protector."
+                f"order, and these have {num_features}, for which it was not made; choose another protector."
             )
         ridge = jnp.exp(value(self.log_ridge, setup.log_signal)) * self.variances[0]
         stretch = (self.variances + ridge) ** (-0.5 * jnp.exp(value(self.log_power, setup.log_signal)))
-        # A public row's expected squared length.
+        # Expected squared length of a public row.
         stretch = stretch * TARGET_NORM * jax.lax.rsqrt(self.variances @ jnp.square(stretch))
         basis = Basis(self.directions * stretch[None, :], self.directions.T / stretch[:, None])
         strength = jnp.log(self.variances) - jnp.log(self.variances[-1])

@@ -1,4 +1,4 @@
-"""What a hand-designed method is: how it sets itself up from public facts, and what its proof insists on."""
+"""Hand-designed methods: how they set themselves up from public facts, and what their proofs require."""
 
 import dataclasses
 import math
@@ -15,13 +15,13 @@ from l2p.protector import Protector
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """The public facts that a method sets itself up for.
+    """The public facts for which a method sets itself up.
 
     Attributes:
       budget: what may be spent.
       model: name of the model, as `l2p.models.find_model` takes it.
-      num_rows: N, public by declaration; None where it is not known yet, when names and options are checked.
-      accountant: the one asked for, or None.
+      num_rows: N, public by declaration; None while only names and options are checked.
+      accountant: the requested one, or None.
     """
 
     budget: Budget
@@ -36,10 +36,10 @@ class HandDesigned:
 
     Attributes:
       make: sets it up.
-      accountant: for a method as its paper calibrates it, the only accountant it is run with; else None.
-      adjacency: for such a method, the neighbours of its proof; else None, and it takes those asked for.
-      form: "paper" for a method as its paper has it, "fair" for a method as it is best set up and accounted for today,
-        "rival" for one that the papers reproduced here leave out, "reference" for one without privacy.
+      accountant: for a method in its paper's form, the only accountant it runs with; else None.
+      adjacency: for such a method, the adjacency of its proof; None takes the requested one.
+      form: "paper" for a method in its paper's form, "fair" for one with today's best set-up and accounting, "rival"
+        for one that the reproduced papers do not compare with, "reference" for one without privacy.
 
     >>> from l2p.protectors import HAND_DESIGNED
     >>> HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5)).num_steps
@@ -58,11 +58,11 @@ class HandDesigned:
         return self.make(Problem(budget, model, num_rows, accountant))
 
     def budget(self, budget: Budget) -> Budget:
-        """`budget` with the neighbours of this method's proof."""
+        """`budget` with the adjacency of this method's proof."""
         return budget if self.adjacency is None else dataclasses.replace(budget, adjacency=self.adjacency)
 
     def check(self, name: str, budget: Budget, accountant: str | None) -> None:
-        """Refuse other neighbours or another accountant than the paper's."""
+        """Refuse an adjacency or an accountant other than the paper's."""
         if self.adjacency not in (None, budget.adjacency):
             raise InputError(
                 f"{name} is calibrated and proved for {self.adjacency} neighbours, not for {budget.adjacency}; ask for "

@@ -19,11 +19,11 @@ from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedLoss, NormalizedGradient
 
-#: One probe changes the learning rate, or the bound of the losses, by this factor at most.
+#: Largest factor by which one probe changes the learning rate or the bound of the losses.
 MAX_CHANGE = 4.0
-#: The logarithm of a loss bound stays within this of 0.
+#: Largest absolute value of the logarithm of a loss bound.
 MAX_LOG_CLIP = 40.0 * math.log(2.0)
-#: How many standard deviations of its noise a probe is doubted by.
+#: Uncertainty assumed for a probe, in standard deviations of its noise.
 DOUBT = 2.0
 
 
@@ -40,16 +40,16 @@ class HyFreeState:
 class HyFree(Protector):
     """A step here is `interval` moves along normalised gradients, the first of which sets the learning rate.
 
-    It does so by the losses L-, L0 and L+ at -1, 0 and 1 times the present rate along the move: a parabola through them
-    has its least value at (L- - L+) / (2 (L- - 2 L0 + L+)) times that rate (GeN, section 3 of the paper). The bound on
-    one row's loss follows the mean loss found. A step must ask the same queries whenever it is traced, so the paper's
+    It uses the losses L-, L0 and L+ at -1, 0 and 1 times the current rate along the move: a parabola through them has
+    its least value at (L- - L+) / (2 (L- - 2 L0 + L+)) times that rate (GeN, section 3 of the paper). The bound on one
+    row's loss follows the mean loss found. A step must ask the same queries whenever it is traced, so the paper's
     "every K iterations" is this unrolled step; a probe at every move would spread the probes' small share over K times
     as many answers, each sqrt(K) times noisier.
 
-    The paper moves by whatever the probe says. Its batches are large; on small tables the noise of a probe can exceed
-    any curvature, so here rate and bound change by no more than the probe proves: by the least change that explains it
-    within twice the standard deviation of its noise, and by a factor of 4 at most. Without noise the rate is that of
-    the line search. All this is post-processing.
+    The paper uses the probe's result directly, with large batches. On small tables the noise of a probe can exceed any
+    curvature, so here rate and bound change only by the smallest amount that explains the probe within twice the
+    standard deviation of its noise, and by at most a factor of 4. Without noise the rate is that of the line search.
+    All of this is post-processing.
 
     Array fields are polynomials in log(mu N), f32[k]; f32[1] is a constant.
 
@@ -90,7 +90,7 @@ class HyFree(Protector):
         gradient_noise, probe_noise = self._plan(oracle)
         for move in range(self.interval):
             momentum = decay * momentum + (1.0 - decay) * self._gradient(params, gradient_noise, oracle)
-            # Early averages lean towards their zero start; dividing by their total weight removes that.
+            # Early averages are biased towards their zero start; dividing by their total weight corrects that.
             direction = momentum / (1.0 - decay ** (oracle.step * self.interval + move + 1.0))
             if move == 0:
                 state = self._probe(params, direction, probe_noise, state, oracle)
@@ -98,7 +98,7 @@ class HyFree(Protector):
         return params, state.replace(momentum=momentum)  # type: ignore[attr-defined]
 
     def _plan(self, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
-        """Noise multipliers of each gradient and of the probe; every step costs the same."""
+        """Noise multipliers of each gradient and of the probe; all steps cost the same."""
         step_share = tail_share(jnp.zeros(oracle.setup.num_charges(self.num_steps)), oracle.charge)
         probe = jax.nn.sigmoid(value(self.logit_probe_share, oracle.setup.log_signal))
         gradient = noise_for_share(oracle, step_share * (1.0 - probe) / self.interval)
@@ -128,7 +128,7 @@ class HyFree(Protector):
         )
         mean_loss = jnp.exp(state.log_loss_clip - value(self.log_loss_ratio, setup.log_signal))
         clip_change = _least_change(here, doubt, mean_loss, 0.0)
-        # Within what the oracle takes: a run that ended for its bound would end by what it was answered.
+        # Kept within the oracle's range, or the answers could end the run by a refused bound.
         log_loss_clip = jnp.clip(state.log_loss_clip + clip_change, -MAX_LOG_CLIP, MAX_LOG_CLIP)
         return state.replace(log_rate=state.log_rate + rate_change, log_loss_clip=log_loss_clip)  # type: ignore[attr-defined]
 
@@ -139,9 +139,9 @@ class HyFree(Protector):
 def _least_change(
     numerator: jax.Array, doubt: jax.Array, denominator: jax.Array, denominator_doubt: jax.typing.ArrayLike
 ) -> jax.Array:
-    """What is nearest to 0 among the logarithms of numerator / denominator, each give or take its doubt; all f32[].
+    """The value nearest to 0 among the logarithms of numerator / denominator, given their uncertainties; all f32[].
 
-    A denominator below 0 stands for a ratio without bound (the loss falls ever faster), a numerator below 0 for 0.
+    A denominator below 0 means an infinite ratio (the loss falls ever faster), a numerator below 0 means 0.
     """
 
     def log_ratio(numerator: jax.Array, denominator: jax.Array) -> jax.Array:

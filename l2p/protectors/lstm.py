@@ -23,11 +23,11 @@ LSTM = Annotated[dict, LikeLSTM(3, NUM_UNITS, 1)]
 @stored
 @struct.dataclass
 class LSTMScheduler(Scheduler):
-    """sigma(.): the noise multiplier, as a factor on the one that spends the budget evenly.
+    """sigma(.): the noise multiplier, relative to the one that spends the budget evenly.
 
-    It emits noise, not a share, so it may try to overspend: meta-training holds it to the budget by an augmented
-    Lagrangian, deployment by the ledger. Its feedback is a norm: the paper's private query s_t where `Stepwise` has a
-    `norm_query`, else that of the last released gradient, which is free.
+    It emits noise, not a share, so it may try to overspend: an augmented Lagrangian limits it in meta-training, the
+    filter in deployment. Its feedback is a norm: the paper's private query s_t if `Stepwise` has a `norm_query`, else
+    the norm of the last released gradient, which is free.
 
     Attributes:
       network: parameters of the LSTM.
@@ -57,7 +57,7 @@ class LSTMScheduler(Scheduler):
 
 
 def _or_what_is_left(noise_multiplier: jax.Array, oracle: Oracle) -> jax.Array:
-    """The demand f32[], or all that is left where that is less than the demand but at least half of it."""
+    """The demand f32[], or all that is left if that is less than the demand but at least half of it."""
     rest = noise_for_share(oracle, jnp.ones(()))
     return jnp.where((rest > noise_multiplier) & (rest < noise_multiplier * 2.0**0.5), rest, noise_multiplier)
 

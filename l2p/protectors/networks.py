@@ -1,4 +1,4 @@
-"""Networks inside learned protectors: parameters are plain dictionaries, so that they checkpoint and vmap freely."""
+"""Networks inside learned protectors: parameters are plain dictionaries, so that they can be saved and vmapped."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ def apply_mlp(params: dict, inputs: jax.Array) -> jax.Array:
     hidden = inputs
     for index in range(len(params)):
         layer = params[f"layer{index}"]
-        # Written out along the last axis: coordinates are many and layers are narrow.
+        # Unrolled along the last axis, because there are many coordinates and layers are narrow.
         hidden = jnp.matmul(hidden, layer["w"]) + layer["b"].reshape((1,) * (hidden.ndim - 1) + (-1,))
         if index < len(params) - 1:
             hidden = jnp.tanh(hidden)
@@ -36,13 +36,14 @@ def apply_mlp(params: dict, inputs: jax.Array) -> jax.Array:
 
 
 def apply_known(params: dict, facts: jax.Array) -> jax.Array:
-    """f32[..., out] of as many of the `facts` f32[..., known] as the network was made for, in their order."""
+    """f32[..., out] from the first of the `facts` f32[..., known], as many as the network has inputs."""
     return apply_mlp(params, facts[..., : params["layer0"]["w"].shape[0]])
 
 
 @dataclasses.dataclass(frozen=True)
 class Layers:
-    """The rule of a field that holds a network for `apply_known`: at most so many inputs, and just so many outputs."""
+    """The rule of a field that holds a network for `apply_known`: a maximum number of inputs, and the number of
+    outputs."""
 
     most_inputs: int
     outputs: int
@@ -64,7 +65,7 @@ class Layers:
 
 
 def _misfit(layer: Any, shapes: dict[str, Numbers], sizes: Sizes) -> str | None:
-    """Why a layer is not one of these arrays; None where it is."""
+    """Why a layer does not have these arrays; None if it does."""
     if not isinstance(layer, dict) or layer.keys() != shapes.keys():
         return f" is no layer of {' and '.join(shapes)}"
     if odd := [name for name in shapes if not isinstance(layer[name], ARRAYS)]:
@@ -74,7 +75,7 @@ def _misfit(layer: Any, shapes: dict[str, Numbers], sizes: Sizes) -> str | None:
 
 
 class StackedLSTM(nnx.Module):
-    """Two LSTM layers and a linear head (Andrychowicz et al. 2016), applied to each line of its input alike."""
+    """Two LSTM layers and a linear head (Andrychowicz et al. 2016), applied to each line of its input."""
 
     def __init__(self, num_inputs: int, num_units: int, num_outputs: int, rngs: nnx.Rngs):
         self.first = nnx.OptimizedLSTMCell(num_inputs, num_units, rngs=rngs)

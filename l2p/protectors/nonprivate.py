@@ -1,4 +1,4 @@
-"""No privacy at all: the upper end of every comparison."""
+"""No privacy: the upper reference of every comparison."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from l2p.queries.solve import Minimizer
 
 @struct.dataclass
 class NonPrivate(Protector):
-    """Asks for the exact minimiser (a local one where the model is not convex), which no finite budget grants."""
+    """Asks for the exact minimiser (a local one if the model is not convex), which only an unlimited budget grants."""
 
     num_steps: int = struct.field(pytree_node=False, default=1)
     models = NAMES
@@ -33,6 +33,6 @@ class NonPrivate(Protector):
 
 @hand_designed(form="reference", in_checkpoints=False)
 def nonprivate(problem: Problem) -> NonPrivate:
-    """The exact minimiser, outside any budget."""
+    """The exact minimiser, with an unlimited budget."""
     del problem
     return NonPrivate()

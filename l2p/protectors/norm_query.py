@@ -1,4 +1,5 @@
-"""The private norm query of Algorithm 2 (Hong et al. 2021): what a scheduler may know of a gradient before it pays."""
+"""The private norm query of Algorithm 2 (Hong et al. 2021): lets a scheduler see a gradient's norm before buying the
+gradient."""
 
 import jax
 import jax.numpy as jnp
@@ -16,16 +17,16 @@ from l2p.queries import ClippedGradient, GradientNorm
 @stored
 @struct.dataclass
 class NormQuery:
-    """Buys, before each gradient, the norm of the clipped sum that it would be a noised version of.
+    """Buys, before each gradient, the norm of the clipped gradient sum.
 
     The paper asks for the squared norm with noise that grows with the batch, which leaks the size of a Poisson batch;
-    asked directly, a norm moves by one row's bound, whatever the batch. On randomly drawn batches the norm is that of a
-    batch of its own: given the norm of one batch, membership in it is no longer a coin flip, and the price of a
-    gradient over the same batch would be wrong. A permutation epoch's price rests on no coin flip, and both read one
-    batch.
+    asked directly, a norm moves by one row's bound, whatever the batch. With randomly drawn batches it reads a batch of
+    its own: given the norm of a batch, membership in it is no longer an independent coin flip, and the price of a
+    gradient over the same batch would be wrong. The price of a permutation epoch does not rest on coin flips, so there
+    both read one batch.
 
     Attributes:
-      logit_share: f32[k], logit of the share of a step's even part of what is left, a polynomial in log(mu N).
+      logit_share: f32[k], logit of its share of a step's equal part of the remaining budget, a polynomial in log(mu N).
       log_clip_norm: f32[], log of the clipping norm of a row's gradient.
     """
 
@@ -33,7 +34,7 @@ class NormQuery:
     log_clip_norm: Scalar
 
     def __call__(self, params: jax.Array, features: FeatureMap, oracle: Oracle, num_steps: int) -> jax.Array:
-        """The noised norm f32[] of the mean clipped gradient at params f32[p]; no less than zero."""
+        """The noised norm f32[] of the mean clipped gradient at params f32[p]; at least 0."""
         setup = oracle.setup
         steps_left = jnp.maximum(setup.num_charges(num_steps) - oracle.charge, 1)
         share = jax.nn.sigmoid(value(self.logit_share, setup.log_signal)) / steps_left

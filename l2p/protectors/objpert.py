@@ -24,10 +24,11 @@ class ObjectivePerturbation(Protector):
 
     Attributes:
       log_norm_bound: f32[k], log of the norm that rows, with their intercept column, are shrunk to.
-      log_ridge: f32[k], log of the weight of ||params||^2 / 2 beside the mean loss; -inf for what privacy asks for.
-      logit_share: f32[k], logit of the share of epsilon that the convexity may be bought for, see
-        `l2p.privacy.objective.exact`; the noise is given the rest.
-      published: calibrated as in the paper, where that share is a half (static).
+      log_ridge: f32[k], log of the weight of ||params||^2 / 2 beside the mean loss; -inf for the least that privacy
+        requires.
+      logit_share: f32[k], logit of the largest share of epsilon for the convexity, see `l2p.privacy.objective.exact`;
+        the noise gets the rest.
+      published: whether to calibrate as in the paper, where that share is a half (static).
     """
 
     log_norm_bound: Polynomial
@@ -51,7 +52,7 @@ class ObjectivePerturbation(Protector):
         return oracle.ask(self.query(params, oracle)), state
 
     def query(self, params: jax.Array, oracle: Oracle) -> PerturbedMinimum:
-        """What it asks for: a minimiser that takes the whole budget."""
+        """Its query: a minimiser that takes the whole budget."""
         setup = oracle.setup
         multiplier = oracle.noise_multiplier(setup.price_list.budget, "objective")
         assert isinstance(setup.model, GeneralizedLinear)
@@ -76,7 +77,7 @@ class ObjectivePerturbation(Protector):
 def objpert(problem: Problem) -> ObjectivePerturbation:
     """Objective perturbation, noise by the exact Gaussian curve.
 
-    Objective perturbation with noise by the exact curve of the Gaussian; a tenth of epsilon buys the convexity.
+    A tenth of epsilon pays for the convexity.
     """
     del problem
     return ObjectivePerturbation(log_constant(1.0), log_constant(1e-4), log_constant(1 / 9))

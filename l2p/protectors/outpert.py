@@ -22,7 +22,7 @@ from l2p.queries.descent import Descent
 
 @struct.dataclass
 class OutputPerturbation(Protector):
-    """Gradient descent on rows shrunk to a public norm, and Gaussian noise on its last point.
+    """Gradient descent on rows shrunk to a public norm, with Gaussian noise on its last point.
 
     Its params are fitted to shrunk rows, see `l2p.queries.shrunk`. Every array but the last is a polynomial in
     log(mu N), f32[k].
@@ -31,8 +31,8 @@ class OutputPerturbation(Protector):
       log_norm_bound: f32[k], log of the norm that rows, with their intercept column, are shrunk to.
       log_ridge: f32[k], log of the weight of ||params||^2 / 2 beside the mean loss; -inf for none.
       logit_step: f32[k], step sizes are 2 sigmoid(logit_step) / beta, so never above 2 / beta.
-      noise_multiplier: f32[], standard deviation over sensitivity, for a calibration of its own; None for what the
-        whole budget buys.
+      noise_multiplier: f32[], standard deviation over sensitivity, for a calibration of its own; None for that of the
+        whole budget.
       num_iterations: T (static).
     """
 
@@ -113,7 +113,8 @@ def outpert_paper(problem: Problem) -> OutputPerturbation:
 
     As published: no ridge, steps of 1 / beta, sensitivity 3 L T eta / N, and sqrt(2 ln(1.25 / delta)) / epsilon.
 
-    Replacing a row moves the result by 2 L T eta / N, of which 3 L T eta / N is 1.5 times; the certificate counts that.
+    Replacing a row moves the result by 2 L T eta / N, so 3 L T eta / N is 1.5 times the sensitivity; the certificate
+    accounts for that.
     """
     classic = math.sqrt(2.0 * math.log(1.25 / problem.budget.delta)) / problem.budget.epsilon
     made = OutputPerturbation.create(norm_bound=1.0, ridge=0.0, step_size=1.0)

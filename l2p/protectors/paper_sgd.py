@@ -1,7 +1,8 @@
 """Private SGD as the papers of its time calibrated it: constant noise on mini-batches and a constant step size.
 
-Settings are those of Lee and Kifer 2018 and their code, which Hong et al. follow, but for its L2 weight of 0.001, whose
-pull on the parameters over a whole run is at most 2 %. The fair form of both is `dpsgd` with accountant "pld" or "rdp".
+Settings are those of Lee and Kifer 2018 and their code, which Hong et al. follow, except for its L2 weight of 0.001,
+which changes the parameters over a whole run by at most 2 %. The fair form of both is `dpsgd` with accountant "pld" or
+"rdp".
 """
 
 import math
@@ -17,11 +18,11 @@ from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying
 from l2p.protectors.stepwise import Stepwise
 
-#: A table's size, where only names and options are checked.
+#: A placeholder for a table's size while only names and options are checked.
 _ANY_ROWS = 10_000
 #: The most steps of SGD-Adv, beyond any budget of the papers.
 _ADV_STEPS = 10_000
-#: SGD-MA's noise multiplier, and the most steps it takes here: the code asks for 1, 100, 1000 and more.
+#: SGD-MA's noise multiplier, and its maximum number of steps here: the original code asks for 1, 100, 1000 and more.
 _MA_NOISE, _MA_STEPS = 4.0, 1000
 
 
@@ -40,14 +41,15 @@ def sgd_adv(problem: Problem) -> Stepwise:
 def sgd_ma(problem: Problem) -> Stepwise:
     """SGD-MA as published (Abadi et al. 2016).
 
-    SGD-MA (Abadi et al. 2016): Poisson batches of sqrt(N) + 10 rows, clipping norm 4, steps of size 0.05; as many as
-    noise multiplier 4 affords by the moments accountant, and where more than 1000, so many with less noise."""
+    Poisson batches of sqrt(N) + 10 rows, clipping norm 4, steps of size 0.05; as many as the moments accountant allows
+    at noise multiplier 4; if that is above 1000, then 1000 with less noise.
+    """
     rows, batch = _sizes(problem)
     sampler, budget = Poisson(batch / rows), problem.budget
     least = planning.epsilon(sampler, budget.adjacency, budget.delta, _MA_STEPS, _MA_NOISE, "moments")
     steps = _MA_STEPS
     if least > budget.epsilon:
-        # At least one, to which an accountant that certifies nothing here says so.
+        # At least one, so that an accountant that certifies nothing raises its error.
         steps = max(planning.num_steps(budget, sampler, _MA_NOISE, "moments"), 1)
     return Stepwise(_constant(4.0), _descent(0.05), num_steps=steps, sampler=sampler)
 

@@ -1,8 +1,9 @@
-"""Private meta-optimisation (Hong et al. 2021): settings learned on the private rows themselves, and paid for.
+"""Private meta-optimisation (Hong et al. 2021): settings learned on the private rows themselves, and charged.
 
-No public data is at hand. The table is cut into blocks of rows, each a small task that stands for the whole table; a
-protector's settings descend along noised sums of the blocks' clipped meta-gradients, and the run goes on with what is
-left of the budget. One query is the whole descent, since outer steps with equal Gaussian noise compose exactly.
+It needs no public data. The table is cut into blocks of rows, each a small task that represents the whole table; a
+protector's settings are tuned by gradient descent on noised sums of the blocks' clipped meta-gradients, and the run
+goes on with the rest of the budget. The whole descent is one query, since outer steps with equal Gaussian noise compose
+exactly.
 """
 
 import dataclasses
@@ -34,18 +35,18 @@ from l2p.run import Simulation, advance, start
 from l2p.simulate import mean_loss
 from l2p.task import Rows, in_blocks
 
-#: Rows that a block holds, at the least: fewer say nothing about a run.
+#: Smallest number of rows of a block: fewer tell nothing about a run.
 MIN_ROWS = 32
 
 
 def to_vector(protector: Protector) -> jax.Array:
-    """What may be tuned, f32[q]."""
+    """The tunable numbers, f32[q]."""
     leaves = zip(jax.tree.leaves(protector), jax.tree.leaves(tunable(protector)), strict=True)
     return jnp.concatenate([jnp.ravel(leaf) for leaf, allowed in leaves if allowed])
 
 
 def from_vector(vector: jax.Array, protector: Protector) -> Protector:
-    """The protector with what may be tuned taken from f32[q]."""
+    """The protector with its tunable numbers replaced by f32[q]."""
     leaves, tree = jax.tree.flatten(protector)
     taken, done = [], 0
     for leaf, allowed in zip(leaves, jax.tree.leaves(tunable(protector)), strict=True):
@@ -57,21 +58,22 @@ def from_vector(vector: jax.Array, protector: Protector) -> Protector:
 
 @struct.dataclass
 class MetaDescent(Query):
-    """Where descent of a protector's settings arrives: f32[q], with Gaussian noise on each of its meta-gradients.
+    """A protector's settings after gradient descent, f32[q], with Gaussian noise on each meta-gradient.
 
     A row lies in one block, so another row in its place, or none, moves one clipped meta-gradient, from anywhere in a
     ball of radius `clip_norm` to anywhere else in it: by twice that. K such answers with noise multiplier m sqrt(K),
-    each chosen by the ones before, cost what one with m does. Blocks are of consecutive lines, which a row that is
+    each depending on those before, cost as much as one with m. Blocks are of consecutive lines, which a row that is
     added would shift, so `add_remove` is refused.
 
     Attributes:
       protector: whose settings are learned; full batch.
-      setup: of the runs that are simulated on blocks: the public facts of the main run, with what will be left for it.
+      setup: of the runs simulated on blocks: the public facts of the main run, with the budget that will be left for
+        it.
       clip_norm: f32[], L2 bound on a block's meta-gradient; above 0.
-      learning_rate: f32[], of Adam, which follows noised answers: any.
+      learning_rate: f32[], of Adam; any value, because Adam only sees noised answers.
       noise_multiplier: f32[], noise standard deviation over the sensitivity, of all outer steps together.
       num_outer: K (static); at least 1.
-      num_blocks: how many tasks the table is cut into (static); at least 1.
+      num_blocks: number of tasks that the table is cut into (static); at least 1.
     """
 
     protector: Protector
@@ -108,7 +110,7 @@ class MetaDescent(Query):
         blocks = in_blocks(single, -(-rows.y.shape[0] // self.num_blocks))
         scale = self.noise_multiplier * math.sqrt(self.num_outer) * self.bound
         noises = scale * noise.standard(self.mechanism, (self.num_outer, begin.size))
-        # As in `exact_sum`: what rounding to the grid may add is taken off before.
+        # As in `exact_sum`: what rounding to the grid may add is subtracted first.
         shrink = 1.0 - (begin.size**0.5 + 2.0) / GRID_STEPS
         optimizer = optax.adam(self.learning_rate)
 
@@ -117,7 +119,8 @@ class MetaDescent(Query):
             index, noise_now = piece
             clipped = limit_norm(self.meta_gradients(vector, blocks, index).astype(dtype), self.clip_norm * shrink)
             total = (noise.on_grid(clipped) if isinstance(noise, HostNoise) else clipped).sum(0)
-            # Rounded after the sum: noise that was rounded before would leave the sum bare below its own grid.
+            # Rounded after the sum: if the noise were rounded first, the digits of the sum below that grid would have
+            # none.
             mean = (noise.coarse(total + noise_now, scale) / blocks.y.shape[0]).astype(jnp.float32)
             updates, moments = optimizer.update(mean, moments)
             return (vector + cast(jax.Array, updates), moments), None
@@ -127,8 +130,8 @@ class MetaDescent(Query):
 
     @jax.enable_x64(False)
     def meta_gradients(self, vector: jax.Array, blocks: Rows, index: jax.Array) -> jax.Array:
-        """Of the loss that a run on each block ends with: f32[blocks, q]. Noise of these runs is public."""
-        # A block's rows are weighted to stand for all N, so that its run is as noisy as the real one will be.
+        """Gradients of the final loss of a run on each block: f32[blocks, q]. The noise of these runs is public."""
+        # A block's rows are weighted so that they count as N rows, so its run is as noisy as the real one.
         weight = self.setup.num_rows / blocks.y.shape[1]
         key = jax.random.fold_in(jax.random.key(0), index)
 
@@ -174,7 +177,7 @@ class PrivateMeta(Protector):
         return tuple(dict.fromkeys((MetaDescent.mechanism, *self.inner.mechanisms)))
 
     def misfit(self) -> str | None:
-        """Why its parts do not go together; None where they do."""
+        """Why its parts do not fit together; None if they do."""
         return "learns the settings of what learns settings" if isinstance(self.inner, PrivateMeta) else None
 
     def check(self, model: Model) -> None:

@@ -39,7 +39,7 @@ class Projector(abc.ABC):
 
 _RATE, _DECAY, _ADDED = (0.0, math.inf), (0.0, 1.0), (0.0, math.inf)
 _ADAM = {"learning_rate": _RATE, "b1": _DECAY, "b2": _DECAY, "eps": _ADDED}
-#: The optax optimizers that may be named, with the numbers that each takes: at least the first, and below the second.
+#: The optax optimizers that may be named, with the numbers that each takes: from the first bound to below the second.
 OPTIMIZERS: dict[str, dict[str, tuple[float, float]]] = {
     "sgd": {"learning_rate": _RATE, "momentum": _DECAY},
     "adam": _ADAM,
@@ -68,7 +68,7 @@ class Optax(Projector):
     logit_scale: tuple[str, ...] = struct.field(pytree_node=False, default=("momentum",))
 
     def misfit(self) -> str | None:
-        """Why optax would not take it, or where a number leaves its range at some budget; None if all is well."""
+        """Why optax would refuse it, or which number leaves its range at some budget; None if all is well."""
         if self.optimizer not in OPTIMIZERS:
             return f"names the optimizer {self.optimizer[:40]!r}, which is none of {', '.join(OPTIMIZERS)}"
         ranges = OPTIMIZERS[self.optimizer]
@@ -77,7 +77,7 @@ class Optax(Projector):
         if "learning_rate" not in self.hyperparameters:
             return "lacks a learning_rate"
         for name, coefficients in self.hyperparameters.items():
-            # At 33 budgets; what `value` computes, without compiling it.
+            # Computes what `value` does at 33 budgets, without compiling.
             numbers = polyval(np.linspace(-2.0, 2.0, 33), np.asarray(coefficients, np.float64))
             plain = self._plain(name, numbers, np.exp, expit).astype(np.float32)
             low, high = ranges[name]
@@ -86,7 +86,7 @@ class Optax(Projector):
         return None
 
     def _plain(self, name: str, numbers: Any, exp: Callable, sigmoid: Callable) -> Any:
-        """Numbers of this name as optax takes them."""
+        """The hyper-parameter of this name as optax takes it."""
         if name in self.log_scale:
             return exp(numbers)
         return sigmoid(numbers) if name in self.logit_scale else numbers
@@ -112,11 +112,11 @@ class Optax(Projector):
 
 #: Decay rates of the gradient averages that a `MixProjector` mixes.
 MEMORY = (0.0, 0.5, 0.8, 0.9, 0.95)
-#: Most inputs of a coordinate network: one signal-to-noise ratio per average; six facts of the coordinate and the run;
-#: and how strong the coordinate's feature is, 0 where no eigenbasis was bought.
+#: Maximum inputs of a coordinate network: one signal-to-noise ratio per average; six facts on the coordinate and the
+#: run; and the strength of the coordinate's feature, 0 if no eigenbasis was bought.
 COORDINATE_INPUTS = len(MEMORY) + 6 + 1
-#: Most inputs of a tensor network: progress, log(mu N), how many params there are, how far each average stands out of
-#: its noise, how far the coordinates' features do, on average and at most, and the sampling rate.
+#: Maximum inputs of a tensor network: progress, log(mu N), number of params, signal-to-noise ratio of each average,
+#: mean and maximum strength of the coordinates' features, and the sampling rate.
 TENSOR_INPUTS = 3 + len(MEMORY) + 2 + 1
 
 
@@ -165,8 +165,8 @@ class MixProjector(Projector):
             extra = apply_known(self.tensor_network, self._facts(average, std, seen, inputs, setup))
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
         if self.coordinate_network is None:
-            # Weights are made before they are spread over coordinates, not after: XLA for CPUs (jaxlib 0.10.2) else
-            # gives every seed the first one's averages, where seeds x budgets x coordinates are many.
+            # Weights are computed before they are broadcast over coordinates: otherwise XLA for CPUs (jaxlib 0.10.2)
+            # gives every seed the first one's averages if seeds x budgets x coordinates are many.
             return -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits)[:, None] * average, axis=0), state
         facts = self._coordinates(average, std, params, seen, inputs)
         extra, state = self._corrections(state, facts)
@@ -174,15 +174,16 @@ class MixProjector(Projector):
         return -jnp.exp(log_gain + extra[0]) * jnp.sum(weights * average, axis=0), state
 
     def _corrections(self, state: Averages, facts: jax.Array) -> tuple[jax.Array, Averages]:
-        """What the coordinate network says, f32[6, p], of facts f32[p, COORDINATE_INPUTS]; and the next state."""
+        """The coordinate network's output f32[6, p] for facts f32[p, COORDINATE_INPUTS], and the next state."""
         return apply_known(cast(dict, self.coordinate_network), facts).T, state
 
     def _facts(
         self, average: jax.Array, std: jax.Array, seen: Observation, inputs: jax.Array, setup: Setup
     ) -> jax.Array:
-        """What is known of the whole run: f32[TENSOR_INPUTS]."""
+        """Facts on the whole run: f32[TENSOR_INPUTS]."""
         size = average.shape[1]
-        # Squared lengths against those of noise alone; below, 0 where an average is as long as its noise makes it.
+        # Squared lengths relative to those of noise alone; the logarithm below is 0 if an average is as long as pure
+        # noise.
         energy = jnp.square(average).sum(1) / (size * jnp.square(std) + 1e-20)
         strength = jnp.zeros(1) if seen.strength is None else seen.strength
         spectrum = jnp.stack([strength.mean(), strength.max()]) / 4.0
@@ -193,9 +194,9 @@ class MixProjector(Projector):
     def _coordinates(
         self, average: jax.Array, std: jax.Array, params: jax.Array, seen: Observation, inputs: jax.Array
     ) -> jax.Array:
-        """What is known of every coordinate: f32[p, COORDINATE_INPUTS]."""
+        """Facts on every coordinate: f32[p, COORDINATE_INPUTS]."""
         ratios = jnp.arcsinh(average / (std[:, None] + 1e-12))
-        # How much of the whole gradient is signal: its squared length against what noise alone would give.
+        # The share of signal in the whole gradient: its squared length relative to that of noise alone.
         size = average.shape[1]
         energy = jnp.square(average[-2]).sum() / (size * jnp.square(std[-2]) + 1e-20)
         shared = jnp.stack([*inputs, jnp.log(seen.noise_std + 1e-12) / 4.0, jnp.log1p(energy), jnp.log(size) / 4.0])
@@ -210,7 +211,7 @@ def _averaged(state: Averages, seen: Observation) -> tuple[Averages, jax.Array, 
     count = state.count + 1.0
     mean = decay[:, None] * state.mean + (1.0 - decay)[:, None] * seen.gradient[None, :]
     variance = decay**2 * state.variance + (1.0 - decay) ** 2 * jnp.square(seen.noise_std)
-    # Early averages lean towards their zero start; dividing by their total weight removes that.
+    # Early averages are biased towards their zero start; dividing by their total weight corrects that.
     total = 1.0 - decay**count
     following = dataclasses.replace(cast(Any, state), mean=mean, variance=variance, count=count)
     return following, mean / total[:, None], jnp.sqrt(variance + 1e-20) / total

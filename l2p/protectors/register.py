@@ -1,4 +1,4 @@
-"""Where a protector registers, in its own file: its factory under a name, and its classes for checkpoints."""
+"""Registers protectors from their own files: factories by name, and classes for checkpoints."""
 
 import typing
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Factory = TypeVar("Factory", bound=Callable[[Problem], Protector])
 
 
 def stored(cls: Class) -> Class:
-    """Let checkpoints name `cls`, a part of protectors; what a factory makes is registered with the factory.
+    """Let checkpoints name `cls`, a part of protectors; a factory's own class is registered with the factory.
 
     Raises:
       TypeError: another class has its name.

@@ -1,4 +1,5 @@
-"""Rows at the length that a protector's constants were learned for, whatever the scale and spread of its features."""
+"""Scales rows to the length that a protector's constants were learned for, whatever the scale and spread of the
+features."""
 
 from typing import ClassVar
 
@@ -14,22 +15,22 @@ from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import LengthSum
 
-#: Rows are taken to be no shorter than this part of the target.
+#: Rows are assumed to be no shorter than this share of the target.
 SHORTEST = 0.02
 
 
 @stored
 @struct.dataclass
 class RowLength:
-    """Buys the mean length of mapped rows, and stretches all of them so that it becomes `target_norm`.
+    """Buys the mean length of mapped rows, and scales all rows so that it becomes `target_norm`.
 
     A mean in [0, 1] bounds a feature's variance by m (1 - m), which holds for indicators and is several times too much
     for most continuous features: rows would be short, and clipping norms far too generous for them. One number costs
-    little. It is trusted as far as it stands out of its noise.
+    little, and is trusted according to its signal-to-noise ratio.
 
     Attributes:
-      logit_share: f32[k], logit of the share of what is left of the budget, a polynomial in log(mu N).
-      target_norm: f32[], mean length that mapped rows are brought to, and the most that one counts for.
+      logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N).
+      target_norm: f32[], mean length that mapped rows are scaled to, and the most that one row counts.
     """
 
     logit_share: Polynomial
@@ -45,5 +46,5 @@ class RowLength:
         signal = jnp.square(jnp.maximum(length, 0.0))
         trust = signal / (signal + 2.0 * jnp.square(noise_std) + 1e-12)
         length = jnp.clip(length / self.target_norm, SHORTEST, 1.0)
-        # Refused, the answer is zero, and so is the trust in it.
+        # A refused query answers zero, and then its trust is zero, too.
         return features.replace(scale=features.scale * jnp.exp(-trust * jnp.log(length)))  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""Schedulers: how much of the budget a step spends, and how long a row's gradient may be.
+"""Schedulers: a step's share of the budget, and its clipping norm.
 
-All but the paper's emit a share of what is left, so they cannot overspend by construction.
+All but the paper's emit a share of the remaining budget, so they cannot overspend.
 """
 
 import abc
@@ -16,13 +16,13 @@ from l2p.protectors.fields import Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.register import stored
 
-#: Held back when the last step takes all that is left: float32 rounding must not refuse it.
+#: Held back when the last step takes all that is left, so that float32 rounding does not get it refused.
 SLACK = 1e-5
 
 
 @struct.dataclass
 class Plan:
-    """A step's demand: noise_multiplier f32[] and clip_norm f32[]."""
+    """A step's plan: noise_multiplier f32[] and clip_norm f32[]."""
 
     noise_multiplier: jax.Array
     clip_norm: jax.Array
@@ -35,8 +35,8 @@ class Observation:
     Attributes:
       gradient: f32[p], the last noised mean gradient.
       noise_std: f32[], its noise.
-      norm: f32[], of the coming mean gradient where a query was bought for it, else of the last noised one: free.
-      strength: f32[p], log of how far each coordinate's feature stands out of noise; None where nobody bought that.
+      norm: f32[], of the coming mean gradient if that was bought, else of the last noised one, which is free.
+      strength: f32[p], log of the signal-to-noise ratio of each coordinate's feature; None if it was not bought.
     """
 
     gradient: jax.Array
@@ -49,7 +49,7 @@ class Scheduler(abc.ABC):
     """Decides noise and clipping from public facts and released answers only.
 
     Attributes:
-      adaptive: whether noise depends on answers; False only where it is the same on every table.
+      adaptive: whether noise depends on answers; False only if it is the same on every table.
     """
 
     adaptive: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class Scheduler(abc.ABC):
 def noise_for_share(oracle: Oracle, share: jax.Array) -> jax.Array:
     """The noise multiplier f32[] of a Gaussian query that costs `share` of what is left."""
     budget = oracle.setup.price_list.budget
-    # A spent ledger would ask for infinite noise; the floor keeps the number finite and the ledger refuses it.
+    # With nothing left it would ask for infinite noise; the floor keeps the number finite, and the filter refuses it.
     return oracle.noise_multiplier(jnp.maximum(share * oracle.left, 1e-9) * (1.0 - SLACK) * budget)
 
 
@@ -105,8 +105,8 @@ class ShareScheduler(Scheduler):
     """An open-loop schedule of shares and clipping norms, each a function of progress and log(mu N).
 
     The share's logit is that of the uniform schedule, 1 / (T - t), plus a line in t / T; a zero-initialised network
-    of (t / T, log(mu N), log of the number of params, log of the sampling rate) may add to both. It looks at no answer,
-    so the schedule is fixed before the run.
+    of (t / T, log(mu N), log of the number of params, log of the sampling rate) may add to both. It uses no answer, so
+    the schedule is fixed before the run.
 
     Attributes:
       share: f32[k, 2], intercept and slope of the logit's line.
@@ -132,6 +132,6 @@ class ShareScheduler(Scheduler):
             extra = apply_known(self.network, jnp.stack([2 * progress - 1, standardize(log_signal), size, rate]))
             logit, log_clip_norm = logit + extra[0], log_clip_norm + extra[1]
         charges_left = jnp.maximum(num_charges - charge, 1)
-        # logit(1 / n) = -log(n - 1), and the last charge takes all that is left whatever the network says.
+        # logit(1 / n) = -log(n - 1), and the last charge takes all that is left, whatever the network's output.
         share = jnp.where(charges_left > 1, jax.nn.sigmoid(logit - jnp.log(jnp.maximum(charges_left - 1, 1))), 1.0)
         return Plan(noise_for_share(oracle, share), jnp.exp(log_clip_norm)), state

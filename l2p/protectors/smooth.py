@@ -1,4 +1,4 @@
-"""What methods that solve for a minimiser ask of a model and of their settings."""
+"""Requirements of methods that solve for a minimiser on a model and on their settings."""
 
 import math
 
@@ -10,14 +10,14 @@ from l2p.models import GeneralizedLinear, Model
 
 
 def check_smooth(method: str, model: Model) -> None:
-    """Refuse a model whose gradient on a row of bounded norm has no bound, or may jump."""
+    """Refuse a model whose gradient on a row of bounded norm is unbounded or discontinuous."""
     why = None
     if not isinstance(model, GeneralizedLinear):
-        why = "is no generalized linear model, whose loss depends on a row through one margin"
+        why = "is not a generalized linear model, whose loss depends on a row through one margin"
     elif not math.isfinite(model.lipschitz):
         why = "has a loss whose gradient is unbounded however short the rows are"
     elif not math.isfinite(model.smoothness):
-        why = "has a loss whose gradient jumps, as it must not there"
+        why = "has a loss whose gradient is discontinuous"
     if why is not None:
         raise InputError(
             f"{method} is proved for smooth losses with bounded gradients, but {model.name} {why}, so nothing would "
@@ -26,7 +26,7 @@ def check_smooth(method: str, model: Model) -> None:
 
 
 def check_norm_bound(method: str, log_norm_bound: jax.Array) -> None:
-    """Refuse a bound on row norms that is none."""
+    """Refuse a bound on row norms that is not positive and finite."""
     if not np.isfinite(log_norm_bound).all():
         raise InputError(
             f"{method} shrinks rows to a norm bound, which must be positive and finite, but its logarithm is "

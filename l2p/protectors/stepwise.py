@@ -1,4 +1,4 @@
-"""One noised gradient per step: a scheduler decides its price, a projector what to do with it."""
+"""One noised gradient per step: a scheduler decides its price, and a projector turns it into an update."""
 
 from typing import Any, ClassVar
 
@@ -23,27 +23,27 @@ from l2p.protectors.row_length import RowLength
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
 from l2p.queries import ClippedGradient, FeatureSum, Query
 
-#: Mean square of a feature in [0, 1] on tables at large: what a row's length is judged by while its mean is unknown.
+#: Typical mean square of a feature in [0, 1]; used for a row's length while the mean is unknown.
 TYPICAL_SQUARE = 1.0 / 6.0
 
 
 @stored
 @struct.dataclass
 class Centering:
-    """Buys a private feature mean first, centres rows on it and brings them to a common length.
+    """Buys a private feature mean first, centres rows on it and scales them to a common length.
 
-    Where its noise drowns the mean, both fall back to what is known without it: no centring, and a typical length. The
-    average of all features' means has less noise than each of them by the square root of their number, and so is known
-    long before; with `log_level_spread` means are shrunk towards it, and not towards zero.
+    If noise dominates the mean, rows are not centred and a typical length is assumed. The average of all features'
+    means has less noise than each of them, by the square root of their number, so it is useful at much smaller budgets;
+    with `log_level_spread` means are shrunk towards it, and not towards zero.
 
     Attributes:
       logit_share: f32[k], logit of the share of the budget, a polynomial in log(mu N).
-      log_spread: f32[], log of how far feature means lie from zero, or from their average: the noise that halves the
-        trust in them.
+      log_spread: f32[], log of the distance of feature means from zero, or from their average: noise of this size
+        halves the trust in them.
       row_norm: f32[], clipping norm of a row over the square root of its dimension.
-      target_norm: f32[], length that centred rows are brought to, judged from the mean alone: a feature in [0, 1]
-        of mean m has variance at most m (1 - m).
-      log_level_spread: f32[], likewise for how far that average lies from zero; None for zero in its place.
+      target_norm: f32[], length that centred rows are scaled to, estimated from the mean alone: a feature in [0, 1] of
+        mean m has variance at most m (1 - m).
+      log_level_spread: f32[], the same for the distance of that average from zero; None shrinks means towards zero.
     """
 
     logit_share: Polynomial
@@ -63,7 +63,7 @@ class Centering:
         noise_std = multiplier * clip_norm * setup.adjacency.sensitivity_factor / setup.num_rows
         center, trust = self._shrunk(mean, noise_std)
         variance = trust * jnp.sum(center * (1.0 - center)) + (1.0 - trust) * num_features * TYPICAL_SQUARE
-        # Refused, the answer is zeros, and rows stay as they are.
+        # A refused query answers zeros; rows are then not changed.
         return jax.tree.map(
             lambda learned, plain: jnp.where(oracle.refused, plain, learned),
             FeatureMap(center, self.target_norm * jax.lax.rsqrt(variance + 0.01)),
@@ -71,7 +71,7 @@ class Centering:
         )
 
     def _shrunk(self, mean: jax.Array, noise_std: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """A noised mean f32[d] shrunk by its noise, and the trust f32[] in what it was shrunk to."""
+        """A noised mean f32[d] shrunk according to its noise, and the trust f32[] in the shrinkage target."""
         trust = jax.nn.sigmoid(2.0 * (self.log_spread - jnp.log(noise_std)))
         bounded = jnp.clip(mean, 0.0, 1.0)
         if self.log_level_spread is None:
@@ -100,10 +100,11 @@ class Stepwise(Protector):
     Attributes:
       scheduler: noise and clipping per step.
       projector: update from the noised mean gradient.
-      centering: the private mean bought first, or None; models without an intercept do without it.
-      row_length: the private mean length of mapped rows, bought next, or None; likewise.
-      eigenbasis: private second moments, bought after that, and the run in their eigenbasis; or None; likewise.
-      geometry: the directions of public rows that rows are read in, in place of all that, or None; likewise.
+      centering: the private mean bought first, or None; not used for models without an intercept.
+      row_length: the private mean length of mapped rows, bought next, or None; not used without an intercept.
+      eigenbasis: private second moments, bought after that, whose eigenbasis the run uses, or None; not used without an
+        intercept.
+      geometry: directions of public rows, used instead of these three, or None; not used without an intercept.
       norm_query: the private norm of the coming gradient, bought before its noise is decided, or None.
       averaging: f32[k], log of the inverse horizon of an exponential average of the iterates, as a polynomial in
         log(mu N); the released params are that average. None releases the last iterate.
@@ -128,11 +129,11 @@ class Stepwise(Protector):
         return self.scheduler.adaptive
 
     def misfit(self) -> str | None:
-        """Why its parts do not go together; None where they do."""
+        """Why its parts do not fit together; None if they do."""
         replaced = [name for name in ("centering", "row_length", "eigenbasis") if getattr(self, name) is not None]
         if self.geometry is None or not replaced:
             return None
-        return f"has {replaced[0]} beside geometry, which stands in its place"
+        return f"has {replaced[0]} beside geometry, which replaces it"
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         model = oracle.setup.model
@@ -154,11 +155,11 @@ class Stepwise(Protector):
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
 
     def query(self, params: jax.Array, features: FeatureMap, plan: Plan, setup: Setup) -> Query:
-        """What a step asks: a gradient sum whose noise is `plan`'s multiplier times its clip norm."""
+        """The query of a step: a gradient sum with the noise multiplier and the clip norm of `plan`."""
         return ClippedGradient(setup.model, params, features, plan.clip_norm, plan.noise_multiplier)
 
     def view(self, state: StepwiseState) -> FeatureMap | None:
-        # Without a basis the map is a shift and a scale, which queries apply without writing the mapped table.
+        # Without a basis the map is a shift and a scale, which queries apply without forming the mapped table.
         return None if state.features.basis is None else state.features
 
     def step(self, params: jax.Array, state: StepwiseState, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:

@@ -1,4 +1,4 @@
-"""Which numbers of a protector may be tuned, and how a method's constants become functions of the budget."""
+"""The tunable numbers of a protector, and how a method's constants become functions of the budget."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +12,10 @@ from l2p.protectors.conditioning import standardize
 
 
 def tunable(protector: Any) -> Any:
-    """For every leaf of a protector or a part of one, in its place, whether it may be tuned.
+    """The pytree of a protector or a part of one with each leaf replaced by whether it may be tuned.
 
-    Floating-point leaves may, except in a field that the class it belongs to lists in `fixed`: a ClassVar of names, for
-    public choices that a proof or a scale hangs on. Integers never may.
+    Floating-point leaves may, except in a field listed in its class's `fixed`, a ClassVar of names, for public choices
+    that a proof or a scale depends on. Integers may not.
 
     >>> from l2p.protectors import Decaying
     >>> tunable(Decaying(log_clip_norm=jnp.zeros(1), rate=jnp.zeros(1, int))).rate
@@ -37,9 +37,9 @@ def tunable(protector: Any) -> Any:
 
 
 def around(protector: Any, spread: jax.typing.ArrayLike, key: jax.Array) -> Any:
-    """`protector` with Gaussian steps of standard deviation `spread` in what may be tuned.
+    """`protector` with Gaussian steps of standard deviation `spread` in its tunable leaves.
 
-    The fields of a protector are logs, logits or weights, so that such steps suit them. Each further power of a
+    The fields of a protector are logs, logits or weights, so additive steps suit them. Each higher power of a
     polynomial moves half as much, and half of all fields stay.
 
     >>> from l2p.protectors import Decaying
@@ -62,13 +62,14 @@ def around(protector: Any, spread: jax.typing.ArrayLike, key: jax.Array) -> Any:
 
 
 def partition(protector: Any) -> tuple[Any, Any]:
-    """The floating-point leaves and the others, each in its place with None for the rest; `combine` is the inverse."""
+    """Two copies, one with only the floating-point leaves and one with the others, None elsewhere; `combine` is the
+    inverse."""
     floats = jax.tree.map(lambda leaf: leaf if _is_float(leaf) else None, protector)
     return floats, jax.tree.map(lambda leaf: None if _is_float(leaf) else leaf, protector)
 
 
 def combine(floats: Any, others: Any) -> Any:
-    """The protector whose leaves these are."""
+    """The protector with these leaves."""
     return jax.tree.map(
         lambda one, other: other if one is None else one, floats, others, is_leaf=lambda leaf: leaf is None
     )
@@ -78,13 +79,12 @@ def lift(starts: Sequence[Any], log_signals: Sequence[float]) -> Any:
     """One method's settings at k budgets as one protector, its constants now polynomials in log(mu N).
 
     Args:
-      starts: the method as it sets itself up at each budget, differing in values of leaves only.
+      starts: the method set up at each budget; they may only differ in values of leaves.
       log_signals: log(mu N) of each budget, distinct and within the range that `standardize` clips to.
 
     Returns:
-      The middle one, every tunable f32[1, ...] of it turned into the f32[k, ...] that has its value at each of the
-      budgets: exactly that constant, at every budget, where all have the same. Other leaves and static fields stay as
-      they are.
+      The middle one, with every tunable f32[1, ...] turned into the polynomial f32[k, ...] through the values at each
+      budget; if all are equal, exactly that constant. Other leaves and static fields stay unchanged.
 
     >>> from l2p.protectors import Decaying
     >>> starts = [Decaying(jnp.array([clip]), jnp.array([0.5])) for clip in (1.0, 2.0)]
@@ -112,9 +112,10 @@ def lift(starts: Sequence[Any], log_signals: Sequence[float]) -> Any:
 
 
 def with_tuned(start: Any, tuned: Any) -> Any:
-    """`start`, as a method sets itself up for the run at hand, with the tunable leaves of `tuned`, a `lift` of it.
+    """`start`, a method set up for the current run, with the tunable leaves of `tuned`, a `lift` of it.
 
-    What a method derives from the budget and the number of rows (batch sizes, steps, fixed fields) is `start`'s.
+    Values that a method derives from the budget and the number of rows (batch sizes, steps, fixed fields) come from
+    `start`.
 
     Raises:
       InputError: the method has other fields now than when it was tuned.

@@ -16,15 +16,15 @@ from l2p.task import Rows
 class Query(abc.ABC):
     """A noised aggregate of rows. Concrete queries are `l2p.struct` dataclasses.
 
-    `contributions` then `limit` define it, readably; `add` may compute the same sum faster, and `exact` is the sum that
-    a release forms. A non-additive one defines `add` alone, over all rows at once, or `answer`. Only what `answer` or
-    `release` returns may leave the oracle.
+    `contributions` followed by `limit` is its readable definition; `add` may compute the same sum faster, and `exact`
+    is the sum that a release forms. A non-additive query defines only `add`, over all rows at once, or `answer`. Only
+    what `answer` or `release` returns may leave the oracle.
 
     A bound is proved for a range of each field, which the class names. Outside it `bound` is NaN (`within`), and the
-    oracle refuses the query before it charges. Fields that only say what a row contributes, such as params, candidates
-    or a feature map, have no range: a contribution is limited whatever it is, and one that is not finite counts as a
-    constant, so a row that comes or goes still moves the sum by at most the bound. Noise multipliers have none either:
-    no accountant grants one that is not finite and above 0.
+    oracle refuses the query before it charges. Fields that only determine what a row contributes, such as params,
+    candidates or a feature map, have no range: every contribution is limited, and one that is not finite counts as a
+    constant, so one row still moves the sum by at most the bound. Noise multipliers have no range either: accountants
+    only grant finite ones above 0.
 
     Attributes:
       name: what the trace calls it.
@@ -46,12 +46,12 @@ class Query(abc.ABC):
 
     @property
     def most_rows(self) -> jax.Array:
-        """f32[], how many lines a table may have for `bound` to hold; of a sum, any number."""
+        """f32[], the most lines of a table for which `bound` holds; infinite for a sum."""
         return jnp.array(jnp.inf)
 
     @property
     def unit(self) -> jax.Array:
-        """f32[], the public length of which the grid that a solve is rounded to is the 2^20th part."""
+        """f32[], a public length; a solve is rounded to a grid of 2^-20 of it."""
         return self.bound
 
     def contributions(self, rows: Rows) -> jax.Array:
@@ -71,10 +71,10 @@ class Query(abc.ABC):
         return aggregate + rows.mask @ self.limit(self.contributions(rows))
 
     def exact(self, lines: Lines) -> Whole:
-        """The sum [k] over a block in a release, where a row's part depends on that row and on public facts alone and
-        is at most (1 + `MARGIN`) `bound` long; to be called under float64.
+        """The sum [k] over a block in a release; call it with float64 enabled. A row's contribution depends only on
+        that row and on public facts, and is at most (1 + `MARGIN`) `bound` long.
 
-        As written here contributions are formed one row at a time. Queries in this package do it block by block.
+        This default forms contributions one row at a time; queries in this package do it block by block.
         """
         bound = jnp.asarray(self.bound).astype(jnp.float64)
         unit = bound * 2.0**-COEFFICIENT_BITS
@@ -92,7 +92,7 @@ class Query(abc.ABC):
         return Whole(jax.lax.scan(add, jnp.zeros(self.empty().shape, jnp.float64), rows)[0], unit)
 
     def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> jax.Array:
-        """The answer from all rows at once: how a query that is not additive is answered, in a release in float64."""
+        """The answer of a non-additive query, from all rows at once; in float64 for a release."""
         return self.release(self.add(self.empty(), rows), noise, adjacency)
 
     def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
@@ -103,7 +103,7 @@ class Query(abc.ABC):
         return noise.add(self.mechanism, aggregate, scale * adjacency.sensitivity_factor)
 
     def event(self) -> Event:
-        """What answering once costs."""
+        """The event that one answer is priced by."""
         return Event(self.mechanism, jnp.asarray(self.noise_multiplier))
 
 
@@ -124,8 +124,8 @@ def within(bound: jax.Array, *conditions: jax.Array) -> jax.Array:
 def limit_norm(contributions: jax.Array, bound: jax.Array) -> jax.Array:
     """Scale each line of f[b, k] to L2 norm at most `bound`; a line that is not finite becomes zero."""
     squares = jnp.square(contributions).sum(-1, keepdims=True)
-    # A finite line may still overflow when squared; it is dropped too, which no neighbour can turn to its advantage.
+    # A finite line may still overflow when squared; it is dropped, too, which keeps its contribution within the bound.
     finite = jnp.isfinite(squares)
-    # The floor keeps derivatives finite; a line that short is never scaled.
+    # The floor keeps derivatives finite; lines that short are never scaled.
     factor = jnp.minimum(1.0, bound * jax.lax.rsqrt(jnp.where(finite, jnp.maximum(squares, 1e-24), 1.0)))
     return jnp.where(finite, contributions, 0.0) * jnp.where(finite, factor, 0.0)

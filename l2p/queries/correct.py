@@ -1,4 +1,4 @@
-"""How many rows are predicted right: the score of a finished model."""
+"""Number of rows predicted correctly: the score of a finished model."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Output perturbation: gradient descent without noise, and noise once on where it arrives."""
+"""Output perturbation: gradient descent without noise, and noise added once to its result."""
 
 from typing import ClassVar
 
@@ -14,26 +14,27 @@ from l2p.queries.base import Query, positive, within
 from l2p.queries.shrunk import shrunk
 from l2p.task import Rows
 
-# What float32 may lose in a product of a few factors, and in one more round of a recursion of positive terms.
+# Margins for float32 rounding: of a product of a few factors, and of one step of a recursion of positive terms.
 _ROUNDING, _PER_ROUND = 2.0**-18, 2.0**-22
 
 
 @struct.dataclass
 class Descent(Query):
-    """What gradient descent on the mean loss of shrunk rows plus ridge/2 ||params||^2 arrives at, with Gaussian noise.
+    """Result of gradient descent on the mean loss of shrunk rows plus ridge/2 ||params||^2, with Gaussian noise.
 
     Sensitivity (Zhang, Zheng, Mou & Wang 2017; `l2p.privacy.sensitivity` has the same in float64, for any steps). Two
     runs on neighbours are moved apart by at most L eta / N in a step, L = lipschitz * norm_bound, where a row leaves or
     enters, and by twice that where it is replaced; the regulariser moves both alike. A step with eta <= 2 / beta brings
     no two points further apart, beta = smoothness * norm_bound^2 + ridge, and stretches their distance by at most
-    max(1 - ridge eta, eta beta - 1). Hence L eta / N times the sum of that stretch's powers: T without a ridge, at most
-    1 / (ridge eta) with one. N is a public divisor, so this also covers `add_remove`, for tables of at most N rows.
+    max(1 - ridge eta, eta beta - 1). So the sensitivity is L eta / N times the sum of powers of that factor: T without
+    a ridge, at most 1 / (ridge eta) with one. N is a public divisor, so this also covers `add_remove`, for tables of at
+    most N rows.
 
     Attributes:
       model: with finite lipschitz and smoothness (static).
       start: f32[p], public; finite.
       norm_bound: f32[], that rows are shrunk to; above 0.
-      ridge: f32[], at least 0: a negative one drives two runs apart, faster in every step.
+      ridge: f32[], at least 0: a negative one would drive two runs apart ever faster.
       step_size: f32[], eta in multiples of 1 / beta, above 0 and at most 2.
       num_rows: f32[], N, public; at least 1.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
@@ -54,7 +55,7 @@ class Descent(Query):
 
     @property
     def _multiple(self) -> jax.Array:
-        """eta beta f32[], short of 2 by what rounding eta might add."""
+        """eta beta f32[], kept below 2 by the possible rounding error of eta."""
         return jnp.clip(self.step_size, 0.0, 2.0) * (1.0 - _ROUNDING)
 
     @property
@@ -63,7 +64,7 @@ class Descent(Query):
 
     @property
     def bound(self) -> jax.Array:
-        """f32[], how far one row's leaving moves the result that is released, rounding included.
+        """f32[], how far removing one row moves the released result, rounding included.
 
         In float64 (u = 2^-53) a mean of N gradients errs by at most (N + p) u L, a margin by p u norm_bound ||params||,
         and ||params|| <= ||start|| + T eta L. So two runs drift apart by at most 8 (N + p reach) u L eta in a step,
@@ -71,7 +72,7 @@ class Descent(Query):
         of bound / GRID_STEPS in each coordinate.
         """
         if self.num_iterations < 1:
-            raise ValueError(f"descent by {self.num_iterations} steps arrives nowhere; take at least one.")
+            raise ValueError(f"descent by {self.num_iterations} steps goes nowhere; take at least one.")
         stretch = jnp.maximum(1.0 - self.ridge * self._eta, self._multiple - 1.0)
         stretch = jnp.clip(stretch + _PER_ROUND, 0.0, 1.0)
         rounds = jax.lax.fori_loop(
@@ -95,14 +96,14 @@ class Descent(Query):
 
     @property
     def most_rows(self) -> jax.Array:
-        # Of more rows this divisor makes no mean, and a step of 2 / beta would be too long.
+        # With more rows than this divisor, a step of 2 / beta would be too long.
         return self.num_rows
 
     def empty(self) -> jax.Array:
         return jnp.zeros_like(self.start)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        """Where descent arrives: f[p]. There is nothing to add it to."""
+        """The result of the descent: f[p]. It is not added to `aggregate`."""
         table, labels = shrunk(rows, self.norm_bound)
         weight = rows.mask / self.num_rows
 
@@ -113,5 +114,5 @@ class Descent(Query):
         return jax.lax.scan(step, self.start.astype(table.dtype), length=self.num_iterations)[0]
 
     def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
-        # On the grid before and after, so that noise on the grid moves between the same points on every table.
+        # On the grid before and after adding noise, so that the possible answers are the same on every table.
         return super().release(noise.on_grid(value_of(aggregate)), noise, adjacency)

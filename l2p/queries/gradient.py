@@ -56,12 +56,13 @@ class ClippedGradient(Query):
         return self.model.exact_gradient_sum(self.params, lines.map(self.features), factor, self.bound)
 
 
-#: How many bounds long a sum may be whose norm or eigenvalue is released; more rows than that fit into no table.
+#: The longest sum, in bounds, whose norm or eigenvalue is released; no table has as many rows.
 MAX_BOUNDS = 2.0**30
 
 
 def rounding(size: int) -> float:
-    """What float64 and the grid may add, in bounds, to how far a row moves a function of a sum of this many numbers."""
+    """How much float64 and the grid may add, in bounds, to a row's effect on a function of a sum of this many
+    numbers."""
     return MARGIN + 2.0**-19 + (size + 4) * 2.0**-23
 
 
@@ -70,9 +71,9 @@ class GradientNorm(Query):
     """L2 norm of the clipped gradient sum, with Gaussian noise: f32[1].
 
     The norm of a sum moves by at most one row's bound, so this direct query needs no batch size; Algorithm 2 of Hong
-    et al. (2021) asks for the square, whose sensitivity grows with the batch. A norm is not exact in float64, so it is
-    taken to be at most 2^30 bounds long, beyond any table: then it errs by (p + 4) 2^-54 of that at most, and by half a
-    step of the grid that it is rounded to.
+    et al. (2021) asks for the square, whose sensitivity grows with the batch. A norm is not exact in float64. It is
+    limited to 2^30 bounds, more than any table reaches, so its error is at most (p + 4) 2^-54 of that, plus half a step
+    of the grid that it is rounded to.
 
     Attributes:
       gradient: the gradient query whose aggregate is measured; its own noise is not added.

@@ -1,4 +1,4 @@
-"""How long rows are, to bring them to a length that constants were learned for."""
+"""The length of rows, used to scale them to the length that constants were learned for."""
 
 from typing import ClassVar
 

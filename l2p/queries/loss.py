@@ -1,4 +1,4 @@
-"""Sums of clipped losses at several parameters: how good each of them is, as numbers."""
+"""Sums of clipped losses at several parameters."""
 
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ class ClippedLoss(Query):
     Attributes:
       model: the model (static).
       candidates: f32[k, p], parameters for raw rows; released or public.
-      clip_norm: f32[], largest loss of one row, above 0; losses that are no number count as this much.
+      clip_norm: f32[], largest loss of one row, above 0; NaN losses count as this much.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 

@@ -13,7 +13,8 @@ from l2p.task import Rows
 
 @struct.dataclass
 class FeatureSum(Query):
-    """Sum of the feature vectors, each clipped to `clip_norm`, with Gaussian noise; divided by a public N, a mean.
+    """Sum of the feature vectors, each clipped to `clip_norm`, with Gaussian noise; dividing it by a public N gives a
+    mean.
 
     Attributes:
       num_features: d (static).

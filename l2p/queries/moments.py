@@ -1,4 +1,4 @@
-"""Second moments of rows, their product with targets, and the least eigenvalue: all that least squares needs."""
+"""Second moments of rows, their product with targets, and the least eigenvalue, as least squares needs them."""
 
 import math
 from typing import ClassVar
@@ -31,7 +31,7 @@ def folded(matrix: jax.Array) -> jax.Array:
 
 
 def unfolded(vector: jax.Array, size: int) -> jax.Array:
-    """The matrix f[size, size] that `folded` was given."""
+    """The matrix f[size, size] that `folded` folded."""
     row, column = np.triu_indices(size)
     weight = jnp.asarray(np.where(row == column, 1.0, math.sqrt(0.5)), vector.dtype)
     upper = jnp.zeros((size, size), vector.dtype).at[row, column].set(vector * weight)
@@ -39,7 +39,7 @@ def unfolded(vector: jax.Array, size: int) -> jax.Array:
 
 
 def exact_moment(lines: Lines, norm_bound: jax.Array, constant: float = 0.0) -> Whole:
-    """`folded` sum of z z' over a block's rows z with one more column of a constant, each shrunk to `norm_bound`.
+    """`folded` sum of z z' over a block's rows z, extended by a constant column and shrunk to `norm_bound`.
 
     Shrunk rows are rounded to whole units, so that their products are whole numbers; with a third of the margin each,
     their products stay within it. Folding is part of the public units.
@@ -61,8 +61,8 @@ def exact_moment(lines: Lines, norm_bound: jax.Array, constant: float = 0.0) -> 
 class SecondMoment(Query):
     """Sum of x x' over rows x with their intercept column, each shrunk to `norm_bound`, with Gaussian noise; `folded`.
 
-    The norm of x x' is that of x squared, so limiting the one shrinks the other. Folding keeps norms, so equal noise on
-    every entry is noise of that deviation on the diagonal and of 1 / sqrt(2) of it elsewhere, symmetric.
+    The norm of x x' is the squared norm of x, so limiting x limits x x'. Folding keeps norms, so equal noise on every
+    entry is noise of that deviation on the diagonal and of 1 / sqrt(2) of it elsewhere, symmetric.
 
     Attributes:
       num_features: d (static).
@@ -100,7 +100,7 @@ class SecondMoment(Query):
 class Covariance(Query):
     """Sum of z z' over mapped rows z, each shrunk to `norm_bound`, with Gaussian noise; `folded`.
 
-    Where the map centres rows on their mean, a covariance. Prices and noise are as for `SecondMoment`.
+    If the map centres rows on their mean, this is a covariance. Prices and noise are as for `SecondMoment`.
 
     Attributes:
       features: the map that rows are read through.
@@ -139,11 +139,12 @@ class LeastEigenvalue(Query):
     """The least eigenvalue of a second moment, with Gaussian noise: f32[1].
 
     An eigenvalue of a symmetric matrix moves by no more than the matrix does, in the norm of Frobenius (Weyl), and
-    neither does that of a matrix shortened to a length. Shortened to 2^30 bounds, which no table's is, what float64 may
-    err by in an eigenvalue is a matter of bounds too (see `rounding`; eight times that of a norm is taken).
+    neither does that of a matrix shortened to a length. The matrix is shortened to 2^30 bounds, which no table reaches,
+    so the float64 error of an eigenvalue is limited in bounds, too (see `rounding`; eight times that of a norm is
+    used).
 
     Attributes:
-      moment: whose aggregate is measured; its own noise is not added.
+      moment: the query whose aggregate is measured; its own noise is not added.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -202,7 +203,7 @@ class CrossMoment(Query):
         return within(self.norm_bound, positive(self.norm_bound))
 
     def contributions(self, rows: Rows) -> jax.Array:
-        # Shrunk as in the second moment, and not after the target has made them shorter.
+        # Shrunk as in the second moment, before multiplication by the target makes them shorter.
         lines, targets = shrunk(rows, self.norm_bound)
         return (2.0 * targets - 1.0 if self.signed else targets)[:, None] * lines
 

@@ -1,4 +1,4 @@
-"""The minimiser of a sum of smooth losses plus a quadratic and a linear term, as exactly as asked for."""
+"""The minimiser of a sum of smooth losses plus a quadratic and a linear term, to a given accuracy."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class Objective:
     """sum_i weight_i l(row_i.w, label_i) + convexity/2 ||w||^2 + linear.w.
 
     Attributes:
-      model: whose loss it is (static).
+      model: gives the loss (static).
       table: f[n, p], rows with their intercept column.
       labels, weight: f[n] each.
       convexity: f[], above 0, in every coordinate.
@@ -55,11 +55,12 @@ def minimize(objective: Objective, start: jax.Array, tolerance: jax.Array) -> tu
     theorem.
 
     Newton's method with exact line search, which converges from anywhere on strongly convex objectives with Lipschitz
-    gradients. The search is for a root of the slope along the line, of which rounding error hides less than of the
-    objective. A loss with straight parts shows Newton's method no curvature there, so every other step solves with that
-    of a quadratic from above, which descends from far away, where Newton's ends the search. It ends at a gradient of
-    half the tolerance, or after 200 iterations, where ten to twenty are usual. One whole step more takes it from there
-    to what arithmetic resolves: a point just within the tolerance would tell at which iteration the search ended.
+    gradients. The line search finds a root of the slope along the line, which is less sensitive to rounding than the
+    objective. A loss with straight parts has no curvature there, so every other step uses the curvature of a quadratic
+    upper bound: it descends from far away, and Newton's steps finish the search. The search ends when the gradient is
+    at most half the tolerance, or after 200 iterations (ten to twenty are usual). One more full step then takes the
+    point to the limit of float precision, because a point just within the tolerance would reveal the iteration at which
+    the search ended.
     """
     fixed = jax.tree.map(jax.lax.stop_gradient, objective)
     start = jax.lax.stop_gradient(start).astype(objective.table.dtype)
@@ -78,7 +79,8 @@ def minimize(objective: Objective, start: jax.Array, tolerance: jax.Array) -> tu
     state = _State(start, fixed.gradient(start, fixed.table @ start), jnp.zeros((), jnp.int32))
     found = jax.lax.while_loop(goes_on, improve, state).params
     gradient = objective.gradient(found, objective.table @ found)
-    # The step is taken by value, unless it ends across a kink of the loss, and has the derivative of the minimiser.
+    # The final step changes the value, unless it crosses a kink of the loss, and carries the derivative of the
+    # minimiser.
     step = _solve(fixed.hessian(fixed.table @ found), gradient)
     after = found - jax.lax.stop_gradient(step)
     norms = jnp.stack([jnp.linalg.norm(fixed.gradient(at, fixed.table @ at)) for at in (found, after)])
@@ -113,8 +115,8 @@ def _line_search(objective: Objective, params: jax.Array, margins: jax.Array, di
 
 
 def _solve(hessian: jax.Array, gradient: jax.Array) -> jax.Array:
-    # Collinear features leave eigenvalues that rounding may turn negative. More of a diagonal than that changes the
-    # steps of a search, not where it ends.
+    # Collinear features leave eigenvalues that rounding may turn negative. A larger diagonal only changes the steps of
+    # the search, not its result.
     rounding = 4.0 * jnp.finfo(hessian.dtype).eps * jnp.trace(hessian)
     return jax.scipy.linalg.solve(
         hessian + rounding * jnp.eye(len(hessian), dtype=hessian.dtype), gradient, assume_a="pos"

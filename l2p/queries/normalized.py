@@ -1,4 +1,4 @@
-"""Sums of normalised per-row gradients: automatic clipping, which has no threshold to choose."""
+"""Sums of normalised per-row gradients: automatic clipping, without a threshold to choose."""
 
 from typing import ClassVar
 
@@ -17,17 +17,17 @@ from l2p.task import Rows
 class NormalizedGradient(Query):
     """Sum over rows of clip_norm * g / (||g|| + stability), with Gaussian noise (Bu, Wang, Zha & Karypis 2023, AUTO-S).
 
-    Every row has nearly the same say, whatever the length of its gradient, and none more than `clip_norm`. That bound
-    only rescales the answer together with its noise; it is there for schedulers that emit one, and 1 otherwise. Where
-    `stability` is large the answer tends to clip_norm / stability times the plain gradient sum.
+    Every row contributes nearly the same length, at most `clip_norm`, whatever the length of its gradient. That bound
+    only rescales the answer together with its noise; schedulers may set it, and otherwise it is 1. For large
+    `stability` the answer tends to clip_norm / stability times the plain gradient sum.
 
     Attributes:
       model: the model (static).
       params: f32[p], parameters for mapped rows; released or public.
       features: the map that rows are read through.
-      clip_norm: f32[], the length that long gradients are brought to; above 0.
-      stability: f32[], at least 0; the length at which a gradient keeps half its say. A
-        negative one would make short gradients long without bound.
+      clip_norm: f32[], the length to which long gradients are scaled; above 0.
+      stability: f32[], at least 0; a gradient of this length contributes half of `clip_norm`. A negative one would make
+        short gradients long without bound.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
     """
 
@@ -48,7 +48,7 @@ class NormalizedGradient(Query):
         return self.model.gradients(self.params, self.features.apply(rows.x), rows.y)
 
     def _factor(self, norms: jax.Array) -> jax.Array:
-        """What gradients of these L2 norms f[n] are multiplied by."""
+        """Factors f[n] for gradients of these L2 norms f[n]."""
         return self.clip_norm / (jnp.maximum(norms, MIN_NORM) + self.stability)
 
     def limit(self, contributions: jax.Array) -> jax.Array:

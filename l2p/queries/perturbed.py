@@ -1,4 +1,5 @@
-"""Objective perturbation: noise in the objective; and approximate minima perturbation, with a little on top."""
+"""Objective perturbation adds noise to the objective; approximate minima perturbation adds a little more to the
+result."""
 
 from typing import ClassVar
 
@@ -16,10 +17,10 @@ from l2p.queries.newton import Objective, minimize
 from l2p.queries.shrunk import shrunk
 from l2p.task import Rows
 
-# How long the gradient may be where a minimiser counts as exact, of the noise. Where a simulation adds N gradients in
-# float32, of which each is at most a bound long, it may be longer by this many bounds per row.
+# A minimiser counts as exact if the gradient there is at most this share of the noise. A simulation adds N gradients in
+# float32, each at most a bound long, so the gradient may be longer by this many bounds per row.
 _EXACT, _SIMULATED = 2.0**-24, 2.0**-18
-# Of epsilon, so that 1 / noise_multiplier in float32 is no more than what was paid.
+# Margin on epsilon, so that 1 / noise_multiplier in float32 is at most what was charged.
 _ROUNDING = 2.0**-20
 
 
@@ -27,21 +28,21 @@ _ROUNDING = 2.0**-20
 class PerturbedMinimum(Query):
     """The minimiser of the summed loss of shrunk rows, plus Delta/2 ||params||^2, plus Gaussian noise times params.
 
-    (epsilon, delta)-DP as a whole, by `l2p.privacy.objective`, where Delta and the noise come from. Every coordinate is
-    regularised, the intercept's too. The theorem is about the exact minimiser: where the gradient there is not far
-    below the noise, the answer is NaN, and `private_train` withholds it.
+    (epsilon, delta)-DP as a whole, by `l2p.privacy.objective`, which computes Delta and the noise. Every coordinate is
+    regularised, including the intercept's. The theorem is about the exact minimiser: if the gradient is not far below
+    the noise, the answer is NaN, and `private_train` withholds it.
 
     Attributes:
       model: with finite lipschitz and smoothness (static).
-      start: f32[p], public, finite; where the search starts, which the answer does not depend on.
+      start: f32[p], public, finite; the search starts here, and the answer does not depend on it.
       norm_bound: f32[], that rows are shrunk to; above 0.
       ridge: f32[], weight of ||params||^2 / 2 beside the mean loss, at least 0; N times it counts towards Delta.
       num_rows: f32[], N, public; at least 1.
-      share: f32[], of epsilon for the Jacobians, in (0, 1): below, Delta would be negative, and above, nothing would be
-        left for the noise. As published it is a half, whatever is said here.
+      share: f32[], share of epsilon for the Jacobians, in (0, 1): below, Delta would be negative, and above, nothing
+        would be left for the noise. Ignored if `published`, where it is a half.
       log_delta: f32[], natural logarithm of delta; below 0, and finite.
       noise_multiplier: f32[], 1 / epsilon.
-      published: calibrated as published (static).
+      published: whether to calibrate as published (static).
     """
 
     model: GeneralizedLinear = struct.field(pytree_node=False)
@@ -76,13 +77,13 @@ class PerturbedMinimum(Query):
 
     @property
     def unit(self) -> jax.Array:
-        # What one row can move the minimiser by, at the least.
+        # A lower bound on how far one row can move the minimiser.
         most = self.num_rows * self.smoothness + self.calibrate(Adjacency.ZERO_OUT).convexity
         return self.bound / most
 
     @property
     def smoothness(self) -> jax.Array:
-        """lambda f32[], the most that one row's Hessian stretches anything."""
+        """lambda f32[], the largest eigenvalue of one row's Hessian."""
         return self.model.smoothness * jnp.square(self.norm_bound)
 
     def event(self) -> Event:
@@ -106,7 +107,7 @@ class PerturbedMinimum(Query):
     def search(self, rows: Rows, noise: Noise, made: Calibration, share: float | jax.Array) -> jax.Array:
         """A point f[p] where the noised objective's gradient is at most `share` of the noise long; NaN without one.
 
-        In float32 the gradient may be longer, by what adding it up may round.
+        In float32 the gradient may be longer, by the rounding error of its sum.
         """
         table, labels = shrunk(rows, self.norm_bound)
         linear = made.noise_scale * noise.standard("gaussian", self.start.shape)
@@ -120,18 +121,18 @@ class PerturbedMinimum(Query):
 
 @struct.dataclass
 class ApproximateMinimum(Query):
-    """A point near the minimiser of a noised objective, with Gaussian noise that hides how near (Iyengar et al. 2019).
+    """A point near the minimiser of a noised objective, with Gaussian noise that hides the distance (Iyengar et al.
+    2019).
 
-    Two mechanisms at once, whose epsilons and deltas add up. The exact minimiser is released, so to say, by objective
-    perturbation. Given it, what is released is a Gaussian mechanism: where the gradient is at most tau long and the
-    objective Delta-strongly convex, a point lies within tau / Delta of the minimiser, so on two tables with the same
-    minimiser two such points lie within 2 tau / Delta: twice what each lies from the minimiser. tau includes what
-    float64 may add to a gradient, so that nothing here rests on an exact solve.
+    Two mechanisms whose epsilons and deltas add up. Objective perturbation could release the exact minimiser. Given
+    that, the answer is a Gaussian mechanism: if the gradient is at most tau long and the objective Delta-strongly
+    convex, a point lies within tau / Delta of the minimiser, so on two tables with the same minimiser two such points
+    are at most 2 tau / Delta apart. tau includes the float64 error of a gradient, so no exact solve is needed.
 
     Attributes:
       minimum: the objective, with `log_delta` that of both together; its own noise multiplier is not used.
-      output_share: f32[], of epsilon and of delta, for the output's noise, in (0, 1).
-      tolerance: f32[], how long the gradient may be, of the noise in the objective; at least 0.
+      output_share: f32[], share of epsilon and of delta for the output's noise, in (0, 1).
+      tolerance: f32[], largest length of the gradient, relative to the noise in the objective; at least 0.
       noise_multiplier: f32[], 1 / epsilon, of both together.
     """
 
@@ -153,7 +154,7 @@ class ApproximateMinimum(Query):
 
     @property
     def most_rows(self) -> jax.Array:
-        return self.minimum.most_rows  # rounding of as many rows is hidden
+        return self.minimum.most_rows  # large enough to cover the rounding of as many rows
 
     @property
     def unit(self) -> jax.Array:
@@ -161,7 +162,7 @@ class ApproximateMinimum(Query):
 
     @property
     def inner(self) -> PerturbedMinimum:
-        """The objective with its part of epsilon and delta."""
+        """The objective with its share of epsilon and delta."""
         left = 1.0 - self.output_share
         log_delta = self.minimum.log_delta + jnp.log1p(-self.output_share)
         return self.minimum.replace(noise_multiplier=self.noise_multiplier / left, log_delta=log_delta)  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from l2p.privacy.noise import Noise
 from l2p.queries.base import Query, positive, within
 from l2p.task import Rows
 
-#: Noise whose price for selections is proved.
+#: Noise distributions whose price for selections is proved.
 SELECTION_NOISE = ("gumbel", "exponential")
 
 
@@ -39,9 +39,9 @@ class Selection(Query):
     noise is epsilon-DP (Lee and Kifer 2018, with the sign of the noise right: it must lower scores), epsilon^2/2-zCDP.
 
     Attributes:
-      clip_norm: f32[], largest loss of one row, above 0; losses that are no number count as this much.
+      clip_norm: f32[], largest loss of one row, above 0; NaN losses count as this much.
       noise_multiplier: f32[], 1 / epsilon.
-      mechanism: "gumbel" or "exponential" (static): the one kind of query whose noise may be chosen.
+      mechanism: "gumbel" or "exponential" (static).
     """
 
     clip_norm: jax.Array
@@ -49,7 +49,7 @@ class Selection(Query):
     @property
     @abc.abstractmethod
     def num_candidates(self) -> int:
-        """k, how many there are."""
+        """k, the number of candidates."""
 
     @abc.abstractmethod
     def losses(self, rows: Rows) -> jax.Array:
@@ -60,7 +60,7 @@ class Selection(Query):
         """The same on a block's rows, f64[n, k]: a row's losses depend on that row alone."""
 
     def event(self) -> Event:
-        """What choosing once costs; `InputError` for noise that no theorem about selections covers."""
+        """The event of one choice; `InputError` for noise that no theorem about selections covers."""
         if self.mechanism not in SELECTION_NOISE:
             raise InputError(
                 f"a selection with {self.mechanism} noise has no price here, since one row moves every score; choose "
@@ -80,7 +80,7 @@ class Selection(Query):
         return clip_losses(contributions, self.clip_norm)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        # Not through `contributions`: transposing that table would cost more than the losses in it.
+        # Does not use `contributions`, because transposing that table would cost more than computing the losses.
         return aggregate + self.limit(self.losses(rows)) @ rows.mask
 
     def empty(self) -> jax.Array:
@@ -96,7 +96,7 @@ class Selection(Query):
 
 @struct.dataclass
 class NoisyMinimum(Selection):
-    """A selection among any candidates, for protectors whose candidates lie on no line.
+    """A selection among any candidates, for protectors whose candidates do not lie on a line.
 
     Attributes:
       model: the model (static).
@@ -126,7 +126,7 @@ class NoisyMinimum(Selection):
 class NoisyLineSearch(Selection):
     """A selection among step sizes: `NoisyMinimum` of the points params - size * direction, at its privacy cost.
 
-    In less time: along a line the margins of any number of points take two passes over the rows.
+    It is faster: along a line the margins of any number of points take two passes over the rows.
 
     Attributes:
       model: the model (static).

@@ -1,4 +1,4 @@
-"""Rows shrunk to a public norm, so that a loss's constants hold on every one of them by construction."""
+"""Rows shrunk to a public norm, so that a loss's constants hold for every row by construction."""
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,9 @@ def shrunk(rows: Rows, norm_bound: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     A generalized linear model's gradient on such a row is at most lipschitz * norm_bound long, and its Hessian at most
     smoothness * norm_bound^2, whatever the row held. Scaling a row by a positive factor keeps the sign of its margin,
-    so params fitted to shrunk rows classify raw ones as they do the shrunk, where the sign is what tells two classes
-    apart (least squares have to be fitted to -1 and 1 for that); but what was minimised is the loss on the shrunk rows,
-    and a regression fitted to them predicts smaller targets for them than for the raw ones.
+    so if the sign decides the class, params fitted to shrunk rows classify raw rows like shrunk ones (least squares
+    must be fitted to -1 and 1 for that). But what was minimised is the loss on the shrunk rows, and a regression fitted
+    to them predicts larger values for raw rows.
 
     Args:
       rows: of n rows and d features.

@@ -1,4 +1,4 @@
-"""The exact minimiser, without noise: what privacy costs is measured against it."""
+"""The exact minimiser, without noise: the reference for what privacy costs."""
 
 from typing import Any, ClassVar, cast
 
@@ -15,23 +15,23 @@ from l2p.queries.base import Query
 from l2p.queries.newton import Objective, minimize
 from l2p.task import Rows
 
-#: Keeps the Hessian invertible where features are collinear; far below what a test accuracy can show.
+#: Keeps the Hessian invertible where features are collinear; too small to change a test accuracy.
 RIDGE = 1e-6
-#: The same for a model that is not convex, which overfits without: more accurate on other rows.
+#: The same for a model that is not convex, which would overfit without it.
 WEIGHT_DECAY = 1e-4
-#: The length of a gradient at which a search ends; the mean loss is then far nearer its minimum than is ever printed.
+#: The length of a gradient at which a search ends; the mean loss then equals its minimum to all printed digits.
 TOLERANCE = 1e-6
 LBFGS_ITERATIONS = 500
-#: Of the bend that stands in for the hinge's kink, one solve after the other.
+#: Widths of the bend that replaces the hinge's kink, one solve after the other.
 HINGE_WIDTHS = (0.1, 0.01, 0.001)
 
 
 def minimise(model: Model, start: jax.Array, rows: Rows) -> jax.Array:
     """Minimiser f32[p] of the mean loss plus ridge/2 ||params||^2; of a model that is not convex, a local one.
 
-    Newton's method where the curvature never vanishes, else L-BFGS; the hinge's kink is rounded off, first widely and
-    then on a width that moves the mean loss by a quarter of it at most. Under `jax.vmap` one is solved after the other:
-    side by side, all would take as many iterations, and tries of each, as the slowest. It has no derivative.
+    Newton's method if the curvature never vanishes, else L-BFGS. The hinge's kink is rounded off, first over a large
+    width and finally over one that moves the mean loss by at most a quarter of it. Under `jax.vmap` problems are solved
+    one after the other: side by side, all would take as many iterations as the slowest. It has no derivative.
     """
 
     @jax.custom_batching.sequential_vmap
@@ -52,7 +52,7 @@ def minimise(model: Model, start: jax.Array, rows: Rows) -> jax.Array:
 def lbfgs(model: Model, params: jax.Array, rows: Rows, num_iterations: int, ridge: float = RIDGE) -> jax.Array:
     """Minimiser f32[p] of the mean loss plus ridge/2 ||params||^2, from `params` by L-BFGS with a zoom line search.
 
-    In at most `num_iterations`; it ends where the gradient does.
+    It ends when the gradient vanishes, or after `num_iterations`.
     """
     weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
 
@@ -78,11 +78,11 @@ def lbfgs(model: Model, params: jax.Array, rows: Rows, num_iterations: int, ridg
 
 @struct.dataclass
 class Minimizer(Query):
-    """The non-private solution. Its price is infinite, so only an unlimited ledger grants it.
+    """The non-private solution. Its price is infinite, so only an unlimited budget grants it.
 
     Attributes:
       model: the model (static).
-      start: f32[p], where it starts.
+      start: f32[p], where the search starts.
     """
 
     model: Model = struct.field(pytree_node=False)

@@ -1,1 +1,1 @@
-"""What a protector achieves on tasks, at simulated budgets: scores on held-out ones, gains, and the meta-test."""
+"""Results of protectors on tasks, at simulated budgets: held-out scores, gains, and the meta-test."""

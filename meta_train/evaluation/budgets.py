@@ -1,9 +1,9 @@
 """Simulated budgets: from log(mu N) to the public setup of a run.
 
 A full-batch run under Gaussian DP or a concentrated DP of all orders depends on budget and size through mu N alone, so
-N is the number of rows at hand and mu is set to match (`ByMu`). What a query costs at a Renyi order, or on a sampled
-batch, depends on (epsilon, delta) too. Such runs get real budgets for a table of N rows, planned as those of deployed
-runs are, and the rows at hand are a weighted sample of it (`Planned`).
+N is the number of rows at hand and mu is set to match (`ByMu`). The cost of a query at a Renyi order, or on a sampled
+batch, depends on (epsilon, delta) too. Such runs get real budgets for a table of N rows, planned like those of deployed
+runs, and the rows at hand are a weighted sample of that table (`Planned`).
 """
 
 import dataclasses
@@ -35,27 +35,27 @@ from meta_train.tasks.sources import kind_of
 PLANNED = 33
 
 
-#: Costs that `Tabled` knows the noise for: evenly spaced logs of shares of the budget. Asked for a smaller share it
-#: answers for the smallest, which is charged as such.
+#: Costs for which `Tabled` has the noise: evenly spaced logs of shares of the budget. For a smaller share it uses, and
+#: charges, the smallest one.
 LOG_SHARES = np.linspace(math.log(1e-6), 0.0, 384, dtype=np.float32)
-#: Added to the log of tabled noise, so that a chord of the table nowhere asks for less noise than its cost pays for.
+#: Added to the log of tabled noise, so that linear interpolation never gives less noise than the cost requires.
 CHORD = 1e-3
 
 
 @struct.dataclass
 class ByMu:
-    """Budgets that are mu alone.
+    """Budgets given by mu only.
 
     Attributes:
       accountant: one under which only mu N matters to a full-batch run (static).
-      kind: what targets the tasks have; None for what the model is for (static).
+      kind: kind of the tasks' targets; None for the model's (static).
     """
 
     accountant: str = struct.field(pytree_node=False)
     kind: str | None = struct.field(pytree_node=False, default=None)
 
     def simulate(self, batch: TaskBatch, model: Model, capped: bool) -> tuple[Rows, Setup]:
-        """The batch's rows, and one public setup per task, stacked. Without a cap the ledger only measures."""
+        """The batch's rows, and one public setup per task, stacked. Without a cap, spending is only recorded."""
         num_rows = batch.rows.x.shape[1]
 
         def setup(log_signal: jax.Array) -> Setup:
@@ -67,10 +67,10 @@ class ByMu:
 
 @struct.dataclass
 class Tabled(PriceList):
-    """A price list that looks up how much noise a cost pays for, where one of a run solves an equation for it.
+    """A price list that looks up the noise for a given cost, where that of a run solves an equation for it.
 
     Solving takes as long as pricing 28 sampled queries and is most of a sampled step's time. Prices and the cap are
-    those of the price list it was made from, so that a run is charged what it would be; noise is at most 0.5 % more.
+    those of the original price list, so that a run is charged the same; noise is at most 0.5 % more.
 
     Attributes:
       log_noise: f32[len(LOG_SHARES)], log of the noise multiplier of a sampled Gaussian query at each cost.
@@ -80,7 +80,7 @@ class Tabled(PriceList):
 
     @classmethod
     def of(cls, price_list: PriceList) -> "Tabled":
-        """The same price list, with its table."""
+        """`price_list` with its table of noise."""
         costs = price_list.budget * jnp.exp(LOG_SHARES)
         log_noise = jnp.log(jax.vmap(lambda cost: price_list.noise_multiplier(cost, sampled=True))(costs))
         fields = {field.name: getattr(price_list, field.name) for field in dataclasses.fields(price_list)}
@@ -98,9 +98,9 @@ class Tabled(PriceList):
 class Planned:
     """Real budgets over a range of log(mu N), for one table size.
 
-    The n rows at hand are weighted to make up the whole table, so that sums, noise and prices are those of N rows. What
-    is not: a sampled step reads its share of the n rows, so that gradients vary between batches as they do on a table
-    of n rows, with N / n times the variance that they would have on one of N.
+    The n rows at hand are weighted to represent the whole table, so that sums, noise and prices are those of N rows.
+    The variance between batches is not: a sampled step reads its share of the n rows, so that gradients vary between
+    batches as they do on a table of n rows, with N / n times the variance that they would have on one of N.
 
     Attributes:
       price_lists: stacked, leaves [G].
@@ -132,7 +132,7 @@ Budgets = ByMu | Planned
 
 
 def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[float, float] | None = None) -> Budgets:
-    """The budgets that a protector is simulated at, over the config's range of log(mu N) unless another is given.
+    """The budgets at which a protector is simulated, over the config's range of log(mu N) unless another is given.
 
     Raises:
       InputError: the accountant has no theorem for the protector's sampler, or prices none of its queries.
@@ -158,7 +158,7 @@ def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[floa
 
 
 def budgets_of_shapes(config: MetaConfig, protector: Protector) -> dict[Shape, Budgets]:
-    """The budgets of runs on tasks of each of the config's different shapes; those of one rate share theirs."""
+    """Budgets for each of the config's different shapes; shapes with the same sampling rate share them."""
     found: dict[float | None, Budgets] = {}
     for rate in (shape.sampling_rate for shape in config.shapes):
         if rate not in found:
@@ -186,12 +186,12 @@ def epsilon_for(config: MetaConfig, protector: Protector, log_signal: float) -> 
 
 
 def adjacency_for(sampler: Sampler) -> Adjacency:
-    """Zero-out neighbours, or those for which the sampler's prices are proved."""
+    """Zero-out adjacency, or that for which the sampler's prices are proved."""
     return Adjacency.ZERO_OUT if Adjacency.ZERO_OUT in sampler.adjacencies else sampler.adjacencies[0]
 
 
 def sized(protector: Protector, num_rows: int) -> Protector:
-    """The protector with batches for a table of `num_rows` lines, of the same rate as before; most need no change.
+    """The protector with batches for a table of `num_rows` rows, at the same rate as before; most need no change.
 
     >>> from l2p.privacy.sampling import FixedSize
     >>> from l2p.protectors import HAND_DESIGNED

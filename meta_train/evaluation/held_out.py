@@ -1,4 +1,4 @@
-"""Protectors on held-out tasks, as they would be deployed: a score to choose by, and where networks gain."""
+"""Protectors on held-out tasks, run as deployed: the score for model selection, and the gains of networks."""
 
 import functools
 from collections.abc import Callable
@@ -16,38 +16,38 @@ from meta_train.tasks.family import Family, TaskBatch
 from meta_train.tasks.mixtures import Mixture
 from meta_train.tasks.sources import parts_of
 
-#: Seeds of the tasks that training chooses by, and of those that the networks' gains are measured on.
+#: Seeds of the tasks for model selection, and of those on which the networks' gains are measured.
 EVAL_KEY, GAIN_KEY = 20_000, 30_000
 
 
 class Evaluator:
-    """Scores protectors on fixed held-out tasks, `eval_tasks` for each shape of the config's.
+    """Scores protectors on fixed held-out tasks, `eval_tasks` for each of the config's shapes.
 
-    A shape that training visits more than once counts once: tasks that are the same would make standard errors small.
+    A shape that is listed more than once counts once: repeated tasks would make standard errors too small.
     """
 
     def __init__(self, config: MetaConfig, family: Family, start: Protector):
         self._config, self._family, self._start = config, family, start
-        # Compiled for what a report tells: runs without a cap are left out where nobody asks what they would spend.
-        self._told = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
+        # Compiled for what is reported: runs without a cap are needed only where their spending is.
+        self._reported = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
         self._evaluate = jax.jit(self._measure, static_argnames="model")
         self._budgets = budgets_of_shapes(config, start)
         self._tasks = [(shape, self._draw(family, shape)(EVAL_KEY)) for shape in self._budgets]
 
     @functools.cached_property
     def before(self) -> dict[str, Any]:
-        """The report on what training starts from."""
+        """The report on the starting point."""
         return self(self._start)
 
     def __call__(self, protector: Protector) -> dict[str, Any]:
-        """The mean score (lower is better), that of each band of budgets, and how well a constraint is met there."""
+        """The mean score (lower is better), that of each band of budgets, and how well a constraint is met in each."""
         results = [self._results(protector, shape, batch, EVAL_KEY) for shape, batch in self._tasks]
         scores = np.stack([result["score"] for result in results])
         report = {
             "held_out_score": float(scores.mean()),
             "held_out_score_per_budget": _rounded(_by_band(scores).mean(0)),
         }
-        if "constraint" in self._told:
+        if "constraint" in self._reported:
             constraint = np.stack([result["constraint"] for result in results])
             report |= {
                 "held_out_constraint_per_budget": _rounded(_by_band(constraint).mean(0)),
@@ -56,21 +56,21 @@ class Evaluator:
         return report
 
     def merit(self, report: dict[str, Any]) -> float:
-        """What training chooses by, lower is better: the mean score, as if the start ran in bands where it is better if
-        gains are going to be measured, since it will."""
+        """The score for model selection, lower is better: the mean score. If gains are going to be measured, bands
+        where the start is better count with the start's score, since it will run there."""
         if not self._config.gain_rounds:
             return report["held_out_score"]
         name = "held_out_score_per_budget"
         return float(np.minimum(report[name], self.before[name]).mean())
 
     def final(self, protector: Protector) -> dict[str, Any]:
-        """What the card of a trained protector says: its scores and, if asked for, what it gained over its start."""
+        """Entries for the card of a trained protector: its scores and, if configured, its gains over the start."""
         report = self(protector)
         return report | {"gains": self.gains(protector)} if self._config.gain_rounds else report
 
     def gains(self, protector: Protector) -> dict[str, Any]:
-        """How much lower `protector` scores than the start in each band of log(mu N), on tasks that nobody chose by;
-        and on those of each source of a mixture, since a mean over all of them hides one that loses.
+        """How much lower `protector` scores than the start in each band of log(mu N), on tasks not used for selection;
+        and by source of a mixture, since a mean over all sources can hide a loss on one.
 
         Both run on the same tasks with the same noise, so the standard errors are those of paired differences.
         """
@@ -90,7 +90,7 @@ class Evaluator:
         differences = []
         for shape in self._budgets:
             if (shape.num_features or 0) > family.max_features:
-                continue  # a part of a mixture sits out what it has too few columns for
+                continue  # a source of a mixture is left out where it has too few columns
             draw = self._draw(family, shape)
             for seed in range(GAIN_KEY, GAIN_KEY + self._config.gain_rounds):
                 batch = draw(seed)
@@ -109,7 +109,7 @@ class Evaluator:
         self, protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
     ) -> dict[str, jax.Array]:
         found = evaluate(protector, key, batch, model, budgets, self._config.excess_floor)
-        return {name: found[name] for name in self._told}
+        return {name: found[name] for name in self._reported}
 
     def _results(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
         model, budgets = self._config.find_model(shape.num_classes), self._budgets[shape]
@@ -117,7 +117,7 @@ class Evaluator:
 
 
 def _gain(differences: np.ndarray) -> dict[str, Any]:
-    """Of paired differences f[n, BANDS]."""
+    """Mean and standard error of paired differences f[n, BANDS]."""
     return {
         "mean": _rounded(differences.mean(0), 5),
         "standard_error": _rounded(differences.std(0, ddof=1) / len(differences) ** 0.5, 5),

@@ -1,11 +1,11 @@
-"""Meta-test: what a finished protector achieves on held-out public tasks, by band of log(mu N), kept on its card.
+"""Meta-test: results of a finished protector on held-out public tasks, by band of log(mu N), saved on its card.
 
     python -m meta_train.evaluation.meta_test checkpoints/census.safetensors checkpoints/control.safetensors
 
 Tasks come from the rows that meta-training set aside, half of them to train on and half to test on, so that a task's
-test rows are in none of its training rows. Only tasks with something to learn count: on the others nobody can beat the
-majority model, which predicts the majority class. Every protector from one source meets the same tasks and the same
-noise, and so does every band: bands differ in the budget and in nothing else.
+test rows are in none of its training rows. Only learnable tasks count, on which the non-private optimum beats the
+majority model, which predicts the majority class. All protectors from one source get the same tasks and the same noise,
+and so do all bands: bands differ only in the budget.
 """
 
 import functools
@@ -37,14 +37,14 @@ from meta_train.tasks.sources import families
 
 #: Tasks per feature count, and rows in each, to train on and as many to test on.
 TASKS, ROWS = 32, 2048
-#: Where there are more features than this, a quarter as many tasks: drawing and running them takes long.
+#: With more features than this, a quarter as many tasks, because drawing and running them takes long.
 MANY_FEATURES = 128
-#: Tasks drawn for each one wanted: with 8 features only a quarter of Adult's have something to learn.
+#: Tasks drawn for each one wanted: with 8 features only a quarter of Adult's tasks are learnable.
 DRAWS = 5
-#: By how much the non-private optimum must beat the majority model, in accuracy, where there is something to learn.
+#: How much higher the accuracy of the non-private optimum must be than that of the majority model on a learnable task.
 MIN_GAIN = 0.02
 QUANTILES = (0.1, 0.5, 0.9)
-#: Neither the tasks that early stopping looks at nor those of benchmarks/held_out_tasks.py.
+#: Differs from the seeds of early stopping and of benchmarks/held_out_tasks.py.
 SEED = 30_000
 
 
@@ -76,8 +76,9 @@ def draw(
     directions: int | None = None,
     num_classes: int | None = None,
 ) -> Tasks:
-    """The first `num_tasks` tasks with something to learn, or as many as there are among `DRAWS` times as many; along
-    so many directions of the classes that are not in them, if any; of so many classes, if not as many as the source's.
+    """The first `num_tasks` learnable tasks, or fewer if `DRAWS` times as many draws do not contain that many;
+    projected onto `num_directions` directions of the classes that are not in them, if given; with `num_classes`
+    classes, by default the source's.
 
     Raises:
       InputError: unknown source, or one whose tasks have no classes.
@@ -90,7 +91,7 @@ def draw(
     def sample(family: Family) -> Rows:
         return jax.jit(lambda key: family.sample(key, model, log_signal=(0.0, 1.0), **sizes).rows)(key)
 
-    # One key for both halves: the same tasks, other rows.
+    # The same key for the two halves: the same tasks with different rows.
     train, test = map(sample, held_out.halves())
     shares = jax.nn.one_hot(test.y.astype(jnp.int32), max(2, len(model.labels))).mean(1)
     tasks = Tasks(train, test, shares.max(1), _optimum(train, test, model))
@@ -110,23 +111,23 @@ def accuracies(
 def meta_test(
     found: checkpoint.Checkpoint, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED
 ) -> dict[str, Any]:
-    """Figures of a meta-trained protector on held-out tasks, as JSON.
+    """Results of a meta-trained protector on held-out tasks, as JSON.
 
     Args:
       found: its card must hold `config` and `range`, as `meta_train.training.loop` writes them.
       num_tasks: per feature count, at most; a quarter of it where there are more than `MANY_FEATURES`.
-      num_rows: per task, to train on; each stands for N / num_rows rows of the simulated table. None for `ROWS`, or for
-        the config's where tasks have all columns of a table, which may be many.
+      num_rows: training rows per task; each represents N / num_rows rows of the simulated table. None for `ROWS`, or
+        for the config's where tasks have all columns of a table, which may be many.
       seed: of tasks and noise.
 
     Returns:
-      What the tasks are (`data`, `seed`, `num_features`, `train_rows`, `least_gain`, `tasks`, and quantiles of
+      A description of the tasks (`data`, `seed`, `num_features`, `train_rows`, `least_gain`, `tasks`, and quantiles of
       `trivial` and `optimum` accuracy), and `bands`, lowest first: one below the trained range, then `BANDS` that cover
       it. Each has its range of `log_signal`; `quantiles` of test `accuracy`, of `gain` over the majority model and of
-      `share_of_gap`, that gain over the optimum's; and `beat_trivial`, on which share of tasks gain was above 0.
+      `share_of_gap`, that gain relative to the optimum's; and `beat_trivial`, the share of tasks with a gain above 0.
 
     Raises:
-      InputError: the card does not say what to test, or its tasks have no classes, or no task has anything to learn.
+      InputError: the card does not say what to test, or its tasks have no classes, or no task is learnable.
     """
     card = found.card
     if not {"config", "range"} <= card.keys():
@@ -138,7 +139,7 @@ def meta_test(
     low, high = card["range"]["log_signal"]
     num_rows = num_rows or (ROWS if config.num_features else config.rows)
     drawn = []
-    # Rates of sampling make no other tasks; runs draw batches as the protector ships.
+    # Sampling rates do not change the tasks; runs draw batches as the shipped protector does.
     for num_features, num_classes in dict.fromkeys(shape[:2] for shape in config.shapes):
         model, count = config.find_model(num_classes), _count(num_tasks, num_features)
         shape = {"num_features": num_features, "num_classes": num_classes, "directions": config.directions}
@@ -181,7 +182,7 @@ def meta_test(
 
 
 def update(path: Path, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED) -> dict[str, Any]:
-    """Meta-test the checkpoint at `path`, write the figures onto its card, and return them; all else stays as it is."""
+    """Meta-test the checkpoint at `path`, write the results onto its card, and return them; nothing else changes."""
     found = checkpoint.load(path)
     figures = meta_test(found, num_tasks, num_rows, seed)
     checkpoint.save(found.protector, path, found.card | {"meta_test": figures})
@@ -189,7 +190,7 @@ def update(path: Path, num_tasks: int = TASKS, num_rows: int | None = None, seed
 
 
 def update_where_possible(path: Path) -> None:
-    """`update`, or one sentence on standard error that says why there are no figures."""
+    """`update`, or one sentence on standard error that says why there are no results."""
     try:
         update(path)
     except InputError as error:
@@ -197,12 +198,12 @@ def update_where_possible(path: Path) -> None:
 
 
 def main(paths: tyro.conf.Positional[tuple[Path, ...]], /, tasks: int = TASKS, seed: int = SEED) -> None:
-    """Meta-test checkpoints and write the figures onto their cards.
+    """Meta-test checkpoints and write the results onto their cards.
 
     Args:
-      paths: files of checkpoints.
-      tasks: per feature count, at most.
-      seed: of tasks and noise.
+      paths: checkpoint files.
+      tasks: maximum number per feature count.
+      seed: for tasks and noise.
     """
     for path in paths:
         print(path)
@@ -211,13 +212,13 @@ def main(paths: tyro.conf.Positional[tuple[Path, ...]], /, tasks: int = TASKS, s
 
 
 def _count(num_tasks: int, num_features: int | None) -> int:
-    """How many tasks of a feature count to test on."""
+    """Number of test tasks with this feature count."""
     return num_tasks if num_features is None or num_features <= MANY_FEATURES else max(1, num_tasks // 4)
 
 
 @jax.jit
 def _run(protector: Protector, train: Rows, test: Rows, setups: Setup, keys: jax.Array) -> jax.Array:
-    """Test accuracy f32[B] of whole runs; everything but the protector has a leading axis [B]."""
+    """Test accuracy f32[B] of whole runs; all arguments except the protector have a leading axis [B]."""
 
     def one(train: Rows, test: Rows, setup: Setup, key: jax.Array) -> jax.Array:
         params, *_ = run(protector, setup.model.init(train.x.shape[1]), train, setup, key)

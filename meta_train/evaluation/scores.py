@@ -1,4 +1,4 @@
-"""How well a whole run ends: the log of its excess loss, as the deployed protector would leave it."""
+"""The score of a whole run as deployed: the log of its final excess loss."""
 
 import functools
 
@@ -15,23 +15,23 @@ from l2p.task import Rows
 from meta_train.evaluation.budgets import Budgets
 from meta_train.tasks.family import TaskBatch
 
-#: Excess losses are compared on a logarithmic scale from here up, so that every budget weighs alike; a config may look
-#: closer.
+#: Excess losses are compared on a logarithmic scale above this floor, so that every budget has equal weight; a config
+#: may set a smaller one.
 EXCESS_FLOOR = 0.02
 
 
 def score(loss: jax.Array, best_loss: jax.Array, first_loss: jax.Array, floor: float = EXCESS_FLOOR) -> jax.Array:
-    """log of the excess loss, relative to what there is to gain over the model's starting point.
+    """log of the excess loss, relative to that of the model's starting point.
 
-    A final loss anywhere near the start counts through its logarithm only, which keeps a diverged run from drowning
-    the rest of the batch.
+    A large final loss counts only through
+    its logarithm, so that a diverged run does not dominate the batch.
     """
     excess = (loss - best_loss) / (first_loss - best_loss + EXCESS_FLOOR)
     return jnp.log(floor + jnp.maximum(excess, 0.0))
 
 
 def first_loss(model: Model, rows: Rows) -> jax.Array:
-    """Mean loss f32[] where every run starts; a constant where binary labels do not change it (as log 2, logistic)."""
+    """Mean loss f32[] where every run starts; a constant where binary labels do not change it (logistic: log 2)."""
     if isinstance(model, GeneralizedLinear):
         with jax.ensure_compile_time_eval():
             at_zero = np.asarray(model.margin_loss(jnp.zeros(2), jnp.arange(2.0)))
@@ -58,7 +58,7 @@ def whole_run(
     params = protector.finish(ended.params, ended.state, setup)
     scored = rows if scored is None else scored
     loss = mean_loss(params, model, scored)
-    return score(loss, best_loss, first_loss(model, scored), floor), ended.ledger.spent / setup.price_list.budget
+    return score(loss, best_loss, first_loss(model, scored), floor), ended.spending.spent / setup.price_list.budget
 
 
 def evaluate(
@@ -69,7 +69,7 @@ def evaluate(
     budgets: Budgets,
     floor: float = EXCESS_FLOOR,
 ) -> dict[str, jax.Array]:
-    """Per task: the score f32[B] as deployed, with the cap binding, and the constraint's value f32[B] without it."""
+    """Per task: the score f32[B] as deployed, with the cap, and the constraint's value f32[B] without it."""
     keys = jax.random.split(key, batch.log_signal.shape[0])
     run = jax.vmap(functools.partial(whole_run, floor=floor), (None, 0, 0, 0, 0, 0))
     (rows, capped), (_, free) = (budgets.simulate(batch, model, capped) for capped in (True, False))

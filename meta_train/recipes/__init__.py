@@ -1,1 +1,1 @@
-"""What checkpoints are trained with: TOML files of defaults with a row per name, and how a name is resolved."""
+"""Training recipes of the checkpoints: TOML files of defaults with a row per name, and code that resolves a name."""

@@ -11,7 +11,7 @@ from l2p.errors import InputError
 from l2p.json_fields import checked
 from meta_train.config import MetaConfig
 
-#: What stands for null in a TOML file, which has none.
+#: How a TOML file, which has no null, spells it.
 NULL = "null"
 
 
@@ -19,7 +19,7 @@ def read(path: Path) -> MetaConfig:
     """The config in a JSON or TOML file.
 
     Raises:
-      InputError: there is no such file, or it is neither, or a field is unknown or of another kind.
+      InputError: there is no such file, or it is neither, or a field is unknown or has the wrong type.
     """
     path = Path(path)
     kind = "TOML" if _is_toml(path) else "JSON"
@@ -36,7 +36,7 @@ def read(path: Path) -> MetaConfig:
 
 
 def from_fields(fields: Mapping[str, Any], path: Path) -> MetaConfig:
-    """The config of these fields, which stand in a file.
+    """The config of these fields, which were read from a file.
 
     >>> from_fields({"name": "x", "protector": "control", "num_features": "null"}, Path("x.toml")).shapes
     (Shape(num_features=None, num_classes=None, sampling_rate=None),)

@@ -1,7 +1,7 @@
-"""A recipe by name: the whole config that a checkpoint was trained with, or is to be trained with.
+"""A recipe by name: the complete config that a checkpoint was or will be trained with.
 
 Each TOML file in this folder holds one kind of protector: `[defaults]`, a row `[names.NAME]` for every checkpoint NAME,
-and rows `[templates.NAME]` that only other rows build on. A row sets fields of `MetaConfig`. With `like = "NAME"` it
+and rows `[templates.NAME]` that other rows start from. A row sets fields of `MetaConfig`. With `like = "NAME"` it
 starts from that row instead of the defaults; `without = "SET"` then leaves a public set out. `tuned.toml` has another
 layout, which `tuned.py` reads.
 """
@@ -21,19 +21,19 @@ from meta_train.config import MetaConfig
 from meta_train.recipes import files, tuned
 from meta_train.tasks.sources import AND, parts_of
 
-#: Words of a row that are no fields.
+#: Keys of a row that are not fields of the config.
 LIKE, WITHOUT = "like", "without"
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a recipe's file.
+    """A row of a recipe file.
 
     Attributes:
       path: of the file.
       defaults: of all of its rows.
       fields: its own.
-      is_template: whether it stands for no checkpoint.
+      is_template: whether it is a template and not a checkpoint.
     """
 
     path: Path
@@ -43,7 +43,7 @@ class Row:
 
 
 def names() -> list[str]:
-    """Every checkpoint that there is a recipe of."""
+    """Every checkpoint that has a recipe."""
     return sorted([*(name for name, row in _rows().items() if not row.is_template), *tuned.rows()])
 
 
@@ -56,7 +56,7 @@ def resolve(name: str, without: str | None = None) -> MetaConfig:
         and warm-started from a control that leaves the set out, too.
 
     Raises:
-      InputError: there is no such recipe, or it is not made from such a set, or from no other.
+      InputError: there is no such recipe, or it is not made from that set, or it is made from nothing else.
 
     >>> resolve("universal", without="adult").source
     'ipums_br+mnist:rest:+digits:rest:+breast_cancer+synthetic'
@@ -82,13 +82,13 @@ def resolve(name: str, without: str | None = None) -> MetaConfig:
 
 
 def like(name: str) -> MetaConfig:
-    """The config on a checkpoint's card, named as its file is, and starting from what an old name stands for.
+    """The config on a checkpoint's card, named after its file, with an old name of its warm start resolved.
 
     Raises:
       InputError: there is no such checkpoint, or l2p meta-train did not write it.
     """
     if name in HAND_DESIGNED:
-        raise InputError(f"{name} is a hand-designed method and no checkpoint; to tune it say {_tuning(name)}.")
+        raise InputError(f"{name} is a hand-designed method, not a checkpoint; to tune it use {_tuning(name)}.")
     card, path = checkpoint.load(name).card, checkpoint.find(name)
     if path is None or "config" not in card:
         raise InputError(f"the card of {name} holds no config; pass a checkpoint that l2p meta-train wrote.")
@@ -111,7 +111,7 @@ def _tuning(method: str) -> str:
 
 
 def _fields(name: str) -> dict[str, Any]:
-    """What a row and those that it begins with come to."""
+    """The fields of a row and of the rows that it starts from."""
     row = _rows()[name]
     first = _fields(row.fields[LIKE]) if LIKE in row.fields else row.defaults
     fields = first | {field: value for field, value in row.fields.items() if field not in (LIKE, WITHOUT)}
@@ -119,10 +119,10 @@ def _fields(name: str) -> dict[str, Any]:
 
 
 def _left_out(fields: dict[str, Any], without: str) -> dict[str, Any]:
-    """Fields of a recipe with a set left out of its source, and of what it starts from."""
+    """Fields of a recipe with a set left out of its source and of the source of its warm start."""
     kept = [part for part in _parts(fields) if not overlaps(part, [without])]
     if not kept:
-        raise InputError(f"nothing is left to make tasks from without {without}; choose another recipe or set.")
+        raise InputError(f"no source is left for tasks without {without}; choose another recipe or set.")
     fields = fields | {"source": AND.join(kept)}
     start = fields.get("warm_start")
     if start is not None and (_fold(start, without) in _rows() or _is_made_from(start, without)):
@@ -131,7 +131,7 @@ def _left_out(fields: dict[str, Any], without: str) -> dict[str, Any]:
 
 
 def _is_made_from(name: str, source: str) -> bool:
-    """Whether a recipe has tasks that share rows with a set, or starts from one that has."""
+    """Whether a recipe, or its warm start, has tasks that share rows with a set."""
     fields = _fields(name)
     start = fields.get("warm_start")
     return any(overlaps(part, [source]) for part in _parts(fields)) or (

@@ -1,4 +1,4 @@
-"""How a hand-designed method is tuned: what follows from it, the model and the source, and the rows of `tuned.toml`."""
+"""How a hand-designed method is tuned: fields derived from method, model and source, and the rows of `tuned.toml`."""
 
 import functools
 import tomllib
@@ -18,26 +18,26 @@ from meta_train.tasks.quadratics import QUADRATICS
 from meta_train.tasks.synthetic import SYNTHETIC
 from meta_train.training.starting_points import BUILDERS
 
-#: The name of this recipe, which is asked for by method, model and source.
+#: The name of this recipe, which takes a method, a model and a source.
 RECIPE = "tuned"
 FILE = Path(__file__).with_name("tuned.toml")
-#: Tables of images: their tasks keep every column and are fewer, so that an outer step takes about as long.
+#: Image tables: their tasks keep every column, and there are fewer tasks per step so that it takes about as long.
 IMAGES = ("mnist", "digits")
-#: Feature counts of other tables' tasks, as far as they have so many columns. Each is compiled for apart.
+#: Feature counts of tasks from other tables, up to the table's number of columns. Each is compiled separately.
 FEATURE_COUNTS = (8, 32, 104)
 #: Feature counts of random quadratic problems.
 QUADRATIC_COUNTS = (5, 20)
-#: Runs that may take more steps (AGD's end with their budget) are cut here, where tuning them stays affordable.
+#: Maximum steps of a run while tuning, to limit the time it takes (AGD runs until its budget ends).
 MAX_STEPS = 256
-#: Scores on held-out tasks in a training.
+#: Number of held-out evaluations in a training.
 EVALUATIONS = 8
 #: `MetaConfig.damping` where the loss is not convex.
 DAMPING = 1.0
 
 
 def config_for(method: str, model: str, source: str) -> MetaConfig:
-    """How a method is tuned on a public set: as the checkpoint METHOD-tuned-MODEL-SOURCE was, if one ships; its
-    accountant is the one that its runs would have.
+    """How a method is tuned on a public set: like the checkpoint METHOD-tuned-MODEL-SOURCE, if one ships. The
+    accountant is the default one of the method's runs.
 
     Raises:
       InputError: there is no such method, model or source.
@@ -75,7 +75,7 @@ def feature_counts(source: str) -> list[int]:
 
 
 def _derived(method: str, model: str, source: str) -> dict[str, Any]:
-    """Fields that follow from the three, None where there is nothing to say."""
+    """Fields that follow from the three; None where nothing follows."""
     made = HAND_DESIGNED[method]
     at_one = made(Budget(1.0, 1e-8), model, 30_000)
     images = source.split(":")[0] in IMAGES
@@ -84,7 +84,7 @@ def _derived(method: str, model: str, source: str) -> dict[str, Any]:
         "protector": method,
         "source": source,
         "model": model,
-        # A starting point of its own is better: it averages, or takes few steps.
+        # These have a better starting point of their own: it averages, or takes few steps.
         "coefficients": None if method in BUILDERS else 3,
         "num_steps": MAX_STEPS if at_one.num_steps > MAX_STEPS else None,
         "tasks": 8 if images else 16,

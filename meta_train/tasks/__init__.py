@@ -1,1 +1,1 @@
-"""The tasks that protectors are meta-trained on: families of them, by the names of their public sources."""
+"""The tasks that protectors are meta-trained on: families of tasks, by the names of their public sources."""

@@ -1,11 +1,11 @@
-"""Families of public tasks: what a protector is meta-trained on.
+"""Families of public tasks, on which protectors are meta-trained.
 
-One is drawn from a table. A protector that has seen one table learns that table. So each task takes random rows and
-columns, mixes some columns into continuous ones, flips some, predicts the table's own label, another column or a noisy
-linear teacher, and adds label noise; each comes with its own budget and simulated size. Images keep their columns as
-they are: a task is then a pair of classes, which may come either way round, with label noise.
+`TaskFamily` draws tasks from a table. A protector trained on a single table would overfit it. So each task takes random
+rows and columns, mixes some columns into continuous ones, flips some, predicts the table's own label, another column or
+a noisy linear teacher, and adds label noise; each comes with its own budget and simulated size. Images keep their own
+columns: a task is then a pair of classes in either order, with label noise.
 
-Others are drawn from no table: `quadratics.py`, `synthetic.py`. `sources.py` finds a family by its name.
+Other families need no table: `quadratics.py`, `synthetic.py`. `sources.py` finds a family by its name.
 """
 
 import abc
@@ -26,19 +26,19 @@ from meta_train.tasks.reference import RIDGE, best_loss
 
 #: A column may serve as a label if it is 1 for at least this share of rows, and 0 for at least this share.
 MIN_PREVALENCE = 0.1
-#: Most columns that are mixed into one continuous column.
+#: Maximum number of columns that are mixed into one continuous column.
 MAX_MIXED = 6
 
 
 @struct.dataclass
 class TaskBatch:
-    """Tasks side by side.
+    """A batch of tasks, stacked.
 
     Attributes:
       rows: Rows with leading axis [B], masks 1.
       log_signal: f32[B], log(mu N) of the task's budget and simulated size.
       best_loss: f32[B], mean loss of the non-private minimiser.
-      scored: other rows of the same tasks that runs are scored on, with which `best_loss` is that on them; None for the
+      scored: other rows of the same tasks, on which runs are scored and `best_loss` is taken; None to score runs on the
         rows that they read.
     """
 
@@ -49,45 +49,45 @@ class TaskBatch:
 
 
 class Family(abc.ABC):
-    """Tasks, each with a budget and a simulated size of its own."""
+    """A distribution of tasks, each with its own budget and simulated size."""
 
     @abc.abstractmethod
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
-        """One task; without `num_features`, with every column of its table as it is."""
+        """One task; without `num_features`, with its table's own columns."""
 
     def draw_several(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows:
         """Independent tasks: rows with a leading axis [num_tasks]."""
         return jax.vmap(lambda key: self.draw(key, num_rows, num_features))(jax.random.split(key, num_tasks))
 
     def draw_scored(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows | None:
-        """Other rows of the tasks that `draw_several` makes from the same key; None where runs are scored on theirs."""
+        """Other rows of the tasks that `draw_several` makes from the same key; None to score runs on the rows they
+        read."""
         del key, num_tasks, num_rows, num_features
         return None
 
     @property
     def max_features(self) -> float:
-        """The most features that a task may be asked to have."""
+        """The largest number of features that a task can have."""
         return math.inf
 
     def with_num_classes(self, num_classes: int | None) -> "Family":
-        """The family of tasks with so many classes; None for as many as its own.
+        """The family of tasks with `num_classes` classes; None for its own number.
 
         Raises:
-          InputError: the number of classes of its tasks is given.
+          InputError: the number of classes of its tasks is fixed.
         """
         if num_classes is None:
             return self
         raise InputError(
-            f"these tasks are not drawn with {num_classes} classes on demand; leave num_classes out, or take tasks of "
+            f"these tasks cannot be drawn with {num_classes} classes; leave num_classes out, or take tasks of "
             "several classes from one table, or synthetic ones."
         )
 
     def halves(self) -> tuple["Family", "Family"]:
-        """Two families that make the same tasks from a key, of rows that neither shares with the other: to train and to
-        test on.
+        """Two families that make the same tasks from a key, with disjoint rows: to train and to test on.
 
         Raises:
-          InputError: the tasks have no classes, which is what accuracy is measured on.
+          InputError: the tasks have no classes, which accuracy needs.
         """
         raise InputError("these tasks have no classes, so there is no accuracy to measure.")
 
@@ -105,7 +105,7 @@ class Family(abc.ABC):
         that of the reference solution.
 
         Raises:
-          InputError: the family has no tasks of so many features.
+          InputError: the family has no tasks with that many features.
         """
         asked = jax.random.fold_in(key, 0), num_tasks, num_rows, num_features
         rows, scored = self.draw_several(*asked), self.draw_scored(*asked)
@@ -123,12 +123,11 @@ class TaskFamily(Family):
     Attributes:
       x: f32[n, c].
       y: f32[n], the table's own label, 0 or 1; classes, where tasks are pairs of them.
-      label_columns: i32[l], columns that may serve as labels; a table without any (l = 0) only lends its own label
-        and teachers.
-      classes: of the table's own label. Tasks with the table's own columns tell two of them apart; those with drawn
-        columns, where there are more than two, some of them from the others.
-      other_classes: what hands over rows f32[n, c] of the first and the second class of such a pair; None for rows as
-        they are.
+      label_columns: i32[l], columns that may serve as labels; without any (l = 0), labels are the table's own or a
+        teacher's.
+      classes: of the table's own label. Tasks with the table's own columns classify two of them; those with drawn
+        columns, if there are more than two classes, some of them against the rest.
+      other_classes: maps rows f32[n, c] of the first and the second class of such a pair; None leaves rows unchanged.
     """
 
     x: jax.Array
@@ -162,21 +161,21 @@ class TaskFamily(Family):
         return self.cut_at(self.x.shape[0] // 2)
 
     def cut_at(self, row: int) -> tuple["TaskFamily", "TaskFamily"]:
-        """The families of the rows before and from `row` on, which make the same tasks from a key."""
-        # What makes a task (columns, label, teacher, noise rates) does not hang on which rows it is given.
+        """The families of the rows before `row` and from `row` on, which make the same tasks from a key."""
+        # What makes a task (columns, label, teacher, noise rates) does not depend on its rows.
         first, second = (
             dataclasses.replace(self, x=self.x[part], y=self.y[part]) for part in (slice(row), slice(row, None))
         )
         return first, second
 
     def of_classes(self, classes: Collection[int]) -> "TaskFamily":
-        """The family of the rows of some classes, of which its tasks are."""
+        """The family of the rows of some classes, with tasks of these."""
         kept = np.isin(np.asarray(self.y), list(classes))
         left = tuple(one for one in self.classes if one in classes)
         return dataclasses.replace(self, x=self.x[kept], y=self.y[kept], classes=left)
 
     def rolled(self, rows: jax.Array) -> "TaskFamily":
-        """The family whose table begins `rows` i32[] rows later, and ends with those before."""
+        """The family whose table is rotated so that it begins at row `rows` i32[]."""
         return dataclasses.replace(self, x=jnp.roll(self.x, -rows, 0), y=jnp.roll(self.y, -rows, 0))
 
     def _task(self, key: jax.Array, num_rows: int, num_features: int) -> Rows:
@@ -206,7 +205,7 @@ class TaskFamily(Family):
         return with_label_noise(next(keys), x, label)
 
     def _grouped(self, key: jax.Array, label: jax.Array) -> jax.Array:
-        """Classes f32[n] as 0 and 1: a random part of them against the others."""
+        """Classes f32[n] as 0 and 1: a random part of the classes against the rest."""
         size_key, order_key = jax.random.split(key)
         size = jax.random.randint(size_key, (), 1, len(self.classes))
         order = jax.random.permutation(order_key, jnp.array(self.classes, jnp.float32))
@@ -214,7 +213,7 @@ class TaskFamily(Family):
         return (label[:, None] == chosen[None, :]).any(1).astype(jnp.float32)
 
     def with_columns(self, columns: np.ndarray) -> "TaskFamily":
-        """The family of the same rows with some of their columns, i64[k]; labels come from the table's own."""
+        """The family of the same rows with columns i64[k]; labels come from the table's own."""
         return dataclasses.replace(self, x=self.x[:, columns], label_columns=jnp.zeros(0, jnp.int32))
 
     def _pair(self, key: jax.Array, num_rows: int) -> Rows:
@@ -241,7 +240,7 @@ def draw_columns(key: jax.Array, mix_key: jax.Array, num_columns: int, num_featu
 
 
 def with_label_noise(key: jax.Array, x: jax.Array, label: jax.Array) -> Rows:
-    """Rows whose labels f32[n], 0 or 1, were flipped at a random rate; at none in half of all tasks."""
+    """Rows whose labels f32[n], 0 or 1, were flipped at a random rate, which is 0 in half of all tasks."""
     noise_key, rate_key = jax.random.split(key)
     rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.2, maxval=0.2), 0.0)
     flipped = jax.random.bernoulli(noise_key, rate, label.shape)
@@ -249,7 +248,8 @@ def with_label_noise(key: jax.Array, x: jax.Array, label: jax.Array) -> Rows:
 
 
 def with_class_noise(keys: jax.Array | Sequence[jax.Array], x: jax.Array, label: jax.Array, num_classes: int) -> Rows:
-    """Rows of whose labels i32[n] a random share, none in half of all tasks, was replaced by any class: three keys."""
+    """Rows in which a random share of labels i32[n], 0 in half of all tasks, was replaced by random classes. Takes
+    three keys."""
     rate_key, noise_key, label_key = keys
     rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.2, maxval=0.2), 0.0)
     noisy = jax.random.bernoulli(noise_key, rate, label.shape)
@@ -258,5 +258,5 @@ def with_class_noise(keys: jax.Array | Sequence[jax.Array], x: jax.Array, label:
 
 
 def between(key: jax.Array, ends: tuple[float, float]) -> jax.Array:
-    """f32[] between the ends, its logarithm uniform."""
+    """f32[] between the ends, log-uniform."""
     return jnp.exp(jax.random.uniform(key, minval=math.log(ends[0]), maxval=math.log(ends[1])))

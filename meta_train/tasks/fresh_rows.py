@@ -1,4 +1,4 @@
-"""Tasks whose runs are scored on rows that they did not read: what a model is for."""
+"""Tasks whose runs are scored on rows that they did not read."""
 
 import dataclasses
 from collections.abc import Collection
@@ -9,20 +9,20 @@ from l2p.errors import InputError
 from l2p.task import Rows
 from meta_train.tasks.family import Family, TaskFamily
 
-#: Of how many parts of a table a batch of tasks is scored on one, another one each time, and reads the others.
+#: A table is cut into this many folds: a batch of tasks is scored on one of them, chosen at random, and reads the rest.
 FOLDS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class FreshRows(Family):
-    """Tasks of one family, scored on rows of the other one's.
+    """Tasks of one family, scored on rows of another.
 
-    Where rows are few a long run fits them better than their like: to be scored on rows that it read teaches it to.
+    With few rows a long run overfits them, and scoring it on the rows that it read would reward that.
 
     Attributes:
-      read: the family that runs read rows of.
-      scored: the family of the same tasks that they are scored on; None for a fold of `read`, which they then do not
-        read.
+      read: the family whose rows runs read.
+      scored: the family of the same tasks on whose rows they are scored; None for a fold of `read`, which they then do
+        not read.
     """
 
     read: TaskFamily
@@ -53,14 +53,14 @@ class FreshRows(Family):
 def with_fresh_rows(
     train: Family, held_out: Family, unseen: Collection[int] | None = None
 ) -> tuple[FreshRows, FreshRows]:
-    """The families to train and to choose on: the first scored on folds of its own rows, and the second the first's
-    tasks scored on held-out rows; or, with `unseen` classes, tasks of these, which the first then has none of.
+    """The families for training and for model selection. The first is scored on folds of its own rows, the second has
+    the same tasks scored on held-out rows; or, with `unseen` classes, tasks of these, which are then not in the first.
 
     Raises:
       InputError: tasks are drawn from no table, or from several; or fewer than two classes are left on a side.
     """
     if not (isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily)):
-        raise InputError("these tasks come from no one table, whose rows could be set apart; leave fresh_rows out.")
+        raise InputError("these tasks are not drawn from one table whose rows could be split; leave fresh_rows out.")
     if unseen is None:
         return FreshRows(train), FreshRows(train, held_out)
     seen = set(train.classes) - set(unseen)

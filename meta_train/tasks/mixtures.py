@@ -1,4 +1,4 @@
-"""Mixtures of families: one protector for more than one kind of table."""
+"""Mixtures of families, to train one protector for more than one kind of table."""
 
 import dataclasses
 
@@ -13,7 +13,8 @@ from meta_train.tasks.family import Family
 
 @dataclasses.dataclass(frozen=True)
 class Mixture(Family):
-    """Tasks of several families, as many of each; a family without enough columns sits a size out."""
+    """Tasks of several families, equally many of each; a family is left out at feature counts it has too few columns
+    for."""
 
     parts: tuple[Family, ...]
 
@@ -31,8 +32,8 @@ class Mixture(Family):
             raise InputError(
                 f"no source of this mixture has {num_features} columns; set num_features to smaller counts."
             )
-        # As many from every part, and one more from some of them: to choose a part for every task on its own would draw
-        # each task from all parts, since a batch takes every branch.
+        # Equally many from every part, and one more from some of them: choosing a part for every task separately would
+        # draw each task from all parts, since under vmap every branch runs.
         each, left = divmod(num_tasks, len(fit))
         order_key, more_key, *keys = jax.random.split(key, 2 + len(fit))
         width = each + (left > 0)

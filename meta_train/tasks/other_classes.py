@@ -1,8 +1,8 @@
-"""Rows of a task along the directions of the classes that are not in it, as those of a deployed run lie.
+"""Rows of a task along the directions of the classes that are not in it, as in a deployed run.
 
-Public directions are those of public rows, and private rows are of other classes. Directions of all classes of a source
-hold those of a task's own: constants tuned along them ask too little of the noise, and networks memorise which of
-them tell the classes apart, for a direction's variance is as good as its number.
+Public directions come from public rows, and private rows are of other classes. Directions of all classes of a source
+include those of a task's own classes: constants tuned along them underestimate the effect of noise, and networks
+memorise which of them separate the classes, because a direction's variance identifies it.
 """
 
 import dataclasses
@@ -19,18 +19,19 @@ from meta_train.tasks.family import Family, TaskFamily
 
 @dataclasses.dataclass(frozen=True)
 class OtherClasses:
-    """Turns rows of two classes so that a run along the directions of all reads them along those of the others.
+    """Rotates rows of two classes so that a run along the directions of all classes reads them along those of the other
+    classes.
 
-    In its k-th direction the run then reads what rows have along the k-th one of the other classes, where these vary as
-    much as all do along the run's.
+    In its k-th direction the run then reads the rows' component along the k-th direction of the other classes, scaled
+    so that these vary as much along it as all classes do along the run's.
 
     Attributes:
-      classes: f32[c], those of which all is known; rows of others stay as they are.
-      pairs: i32[c, c], which of the p pairs two of them are.
+      classes: f32[c], the classes with known directions; rows of any other class are left unchanged.
+      pairs: i32[c, c], index of a pair of classes among the p pairs.
       centers: f32[p, d], mean of the other classes' rows.
-      directions: f32[p, d, k], of these, stretched.
+      directions: f32[p, d, k], of these rows, scaled.
       center: f32[d], mean of all rows.
-      onto: f32[k, d], the directions of all.
+      onto: f32[k, d], the directions of all classes.
     """
 
     classes: jax.Array
@@ -42,7 +43,7 @@ class OtherClasses:
 
     @classmethod
     def of(cls, family: TaskFamily, num_directions: int) -> "OtherClasses":
-        """Of the rows of a family with three classes or more."""
+        """Computed from the rows of a family with at least three classes."""
         counts, sums, squares = _moments(family)
         whole = _geometry(counts.sum(), sums.sum(0), squares.sum(0), num_directions)
         pairs, found = np.zeros(2 * (len(counts),), np.int32), []
@@ -50,7 +51,7 @@ class OtherClasses:
             left = np.delete(np.arange(len(counts)), [first, second])
             pairs[first, second] = pairs[second, first] = index
             found.append(_geometry(counts[left].sum(), sums[left].sum(0), squares[left].sum(0), num_directions))
-        # Few classes may vary in fewer directions than all.
+        # A few classes may vary in fewer directions than all of them.
         kept = min(len(one.variances) for one in found)
         stretched = [
             one.directions[:, :kept] * jnp.sqrt(whole.variances[:kept] / one.variances[:kept])[None, :] for one in found
@@ -65,18 +66,18 @@ class OtherClasses:
         )
 
     def __call__(self, x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
-        """Rows f32[n, d] of the two classes f32[], turned."""
+        """Rows f32[n, d] of the two classes f32[], rotated."""
         is_first, is_second = self.classes == first, self.classes == second
         pair = self.pairs[jnp.argmax(is_first), jnp.argmax(is_second)]
-        turned = self.center[None, :] + (x - self.centers[pair][None, :]) @ self.directions[pair] @ self.onto
-        return jnp.where(is_first.any() & is_second.any(), turned, x)
+        rotated = self.center[None, :] + (x - self.centers[pair][None, :]) @ self.directions[pair] @ self.onto
+        return jnp.where(is_first.any() & is_second.any(), rotated, x)
 
 
 def along_other_classes(
     train: Family, held_out: Family, num_directions: int | None, unseen: tuple[int, ...] | None = None
 ) -> tuple[Family, Family]:
-    """Two families of one source, their tasks along the directions of its other classes but those unseen; or the
-    families as they are, without directions or where tasks have all classes that there are."""
+    """Two families of one source, with tasks along the directions of its other classes except the unseen ones. The
+    families are returned unchanged without directions, or if tasks have all classes of the source."""
     if num_directions is None or not isinstance(train, TaskFamily) or not isinstance(held_out, TaskFamily):
         return train, held_out
     seen = train.of_classes(set(train.classes) - set(unseen or ()))
@@ -87,7 +88,7 @@ def along_other_classes(
 
 
 def _moments(family: TaskFamily) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each class: its number of rows, their sum f64[c, d] and that of their products f64[c, d, d]."""
+    """For each class: its number of rows, their sum f64[c, d] and that of their outer products f64[c, d, d]."""
     x, y = np.asarray(family.x, np.float64), np.asarray(family.y)
     rows = [x[y == label] for label in family.classes]
     return (

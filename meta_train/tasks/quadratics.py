@@ -1,4 +1,4 @@
-"""Random quadratic problems: tasks with a known optimum, from no table."""
+"""Random quadratic problems: tasks with a known optimum, without a table."""
 
 import dataclasses
 
@@ -11,20 +11,20 @@ from meta_train.tasks.family import Family, between
 
 #: The source of random quadratic problems.
 QUADRATICS = "random_quadratics"
-#: Least and most length of a quadratic problem's optimum, standard deviation of the noise on its target, and spread of
-#: a feature, 1 being all of [0, 1].
+#: Minimum and maximum length of a quadratic problem's optimum, standard deviation of the noise on its target, and
+#: spread of a feature, where 1 is all of [0, 1].
 OPTIMUM_LENGTH, TARGET_NOISE, SPREAD = (0.5, 2.0), (0.02, 0.5), (0.25, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Quadratics(Family):
-    """Random quadratic problems (Andrychowicz et al. 2016), each with an optimum of its own.
+    """Random quadratic problems (Andrychowicz et al. 2016), each with its own optimum.
 
-    Features are uniform around 1/2, each with a spread of its own, so that curvature differs between coordinates by a
+    Features are uniform around 1/2, each with its own spread, so that curvature differs between coordinates by a
     factor of up to 16. The target is (2 x - 1) . w plus normal noise; w has a random direction and length.
 
     Attributes:
-      stream: problems of two families with different numbers have nothing in common but their distribution.
+      stream: families with different numbers draw independent problems from the same distribution.
     """
 
     stream: int

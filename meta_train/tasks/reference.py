@@ -1,4 +1,4 @@
-"""The non-private solution of a task: what an excess loss is measured from."""
+"""The non-private solution of a task, from whose loss an excess loss is measured."""
 
 import jax
 import jax.numpy as jnp
@@ -8,21 +8,21 @@ from l2p.models import GeneralizedLinear, Model
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 
-#: Ridge of the reference solution: a task with separable labels has no finite minimiser. Where a run may get below the
-#: loss that this one leaves, its score no longer tells better from worse; a config may then set a smaller one.
+#: Ridge of the reference solution: a task with separable labels has no finite minimiser. Where runs may reach a lower
+#: loss than this solution, their scores no longer distinguish them; a config may then set a smaller ridge.
 RIDGE = 1e-3
 NEWTON_STEPS = 10
-#: Newton's method takes time with the cube of the number of parameters; beyond this many Adam is faster.
+#: The time of Newton's method grows with the cube of the number of parameters; above this many Adam is faster.
 MAX_NEWTON = 256
 #: Adam's steps and the peak of its cosine schedule.
 ADAM_STEPS, ADAM_RATE = 200, 0.1
-#: The least loss of a network is unknown. It is taken to lie below the best one found by this share of it, so that runs
-#: which end below the latter still differ in their score.
+#: The minimum loss of a network is unknown. It is assumed to be lower than the best one found by this share of it, so
+#: that runs which end below the latter still differ in their scores.
 UNFOUND = 0.1
 
 
 def best_loss(model: Model, rows: Rows, ridge: float = RIDGE) -> jax.Array:
-    """Mean loss f32[] that a task's excess is measured from."""
+    """Mean loss f32[] from which a task's excess loss is measured."""
     found = jax.vmap(model.loss, (None, 0, 0))(reference(model, rows, ridge), rows.x, rows.y).mean()
     return found if model.convex else (1.0 - UNFOUND) * found
 
@@ -31,7 +31,7 @@ def reference(model: Model, rows: Rows, ridge: float = RIDGE) -> jax.Array:
     """Near-minimiser f32[p] of the mean loss plus `ridge` / 2 ||params||^2.
 
     By Newton's method where the loss is curved at the start (the losses of support vector machines are flat there, and
-    those of networks have no such closed form), else by Adam, of whose iterates the best is taken.
+    those of networks have no closed-form Hessian), else by Adam, taking the best of its iterates.
     """
     start = model.init(rows.x.shape[1])
     if isinstance(model, GeneralizedLinear) and start.size <= MAX_NEWTON and _is_curved(model):
@@ -65,7 +65,7 @@ def _adam(model: Model, start: jax.Array, rows: Rows, ridge: float) -> jax.Array
 def newton(model: GeneralizedLinear, params: jax.Array, rows: Rows, num_iterations: int, ridge: float) -> jax.Array:
     """Minimiser f32[p] of the mean loss plus ridge/2 ||params||^2, by damped Newton steps from `params`.
 
-    As many for every task: side by side, none would end before the slowest.
+    The same number of steps for every task: in a batch, none would end before the slowest.
     """
     table = model.lines(rows.x)
     weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
@@ -80,7 +80,8 @@ def newton(model: GeneralizedLinear, params: jax.Array, rows: Rows, num_iteratio
             params.shape[0]
         )
         direction = jax.scipy.linalg.solve(hessian, gradient, assume_a="pos")
-        # Full steps overshoot far from the minimum, where the logistic Hessian is flat; take the best of a few.
+        # Full steps overshoot far from the minimum, where the logistic Hessian is flat; take the best of a few step
+        # sizes.
         candidates = params[None, :] - jnp.array([0.0, 0.1, 0.25, 0.5, 1.0])[:, None] * direction[None, :]
         objectives = jax.vmap(objective)(candidates)
         return candidates[jnp.nanargmin(objectives)], None

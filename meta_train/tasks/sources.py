@@ -21,13 +21,13 @@ from meta_train.tasks.synthetic import (
 )
 from meta_train.tasks.targets import from_table
 
-#: Least standard deviation of a column of images that a mixture's tasks draw.
+#: Minimum standard deviation of an image column that a mixture's tasks may draw.
 MIN_DEVIATION = 0.05
-#: All digits but some, of which tasks tell two apart; as pixels or as frozen features of these.
+#: All digits but some, two of which are a task's classes; as pixels or as frozen features of these.
 _REST = re.compile(r"(mnist|digits):rest:([\d,]*)(:features(?::\d+)?)?")
-#: Families that are drawn from no table.
+#: Families that need no table.
 _DRAWN = {QUADRATICS: Quadratics, SYNTHETIC: Synthetic, SYNTHETIC_NUMBERS: SyntheticNumbers}
-#: Between the names of a mixture's sources.
+#: Separates the names of a mixture's sources.
 AND = "+"
 
 
@@ -41,7 +41,7 @@ def parts_of(source: str) -> tuple[str, ...]:
 
 
 def kind_of(source: str) -> Kind:
-    """What targets a source's tasks have: two classes, as many as the set has, or numbers.
+    """The kind of targets of a source's tasks: two classes, several classes, or numbers.
 
     >>> kind_of("adult+synthetic"), kind_of("digits"), kind_of(QUADRATICS)
     ('binary', 'multiclass', 'regression')
@@ -52,13 +52,13 @@ def kind_of(source: str) -> Kind:
     kinds = {_kind_of_part(part) for part in parts_of(source)}
     if len(kinds) > 1:
         raise InputError(
-            f"the mixture {source} has targets of two kinds, and a model learns one; leave out one of them."
+            f"the mixture {source} has targets of two kinds, and a model learns only one; leave out one of them."
         )
     return kinds.pop()
 
 
 def num_classes_of(source: str) -> int | None:
-    """How many classes a source's tasks have; None for numbers.
+    """The number of classes of a source's tasks; None for numbers.
 
     Raises:
       InputError: sets of different numbers of classes are mixed.
@@ -76,7 +76,7 @@ def num_classes_of(source: str) -> int | None:
 
 
 def _drawn_classes(source: str) -> int | None:
-    """How many classes synthetic tasks have that are named `SYNTHETIC_CLASSES` and a number; else None.
+    """The number of classes in a source named `SYNTHETIC_CLASSES` plus a number; None for other sources.
 
     Raises:
       InputError: what follows is not a number of classes.
@@ -107,9 +107,9 @@ def families(source: str) -> tuple[Family, Family]:
 
     Args:
       source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time, and
-        `mnist:rest:3,5:features:1152`, so many frozen features of theirs; `QUADRATICS`, `SYNTHETIC`,
-        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and how many, which are drawn anew for either; or several of one
-        kind joined by `AND`.
+        `mnist:rest:3,5:features:1152`, the same digits with 1152 frozen features; `QUADRATICS`, `SYNTHETIC`,
+        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families; or several
+        sources of one kind joined by `AND`.
     """
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
@@ -128,7 +128,7 @@ def families(source: str) -> tuple[Family, Family]:
 
 
 def _varied(train: Family, held_out: Family) -> tuple[Family, Family]:
-    """Families of images without the columns that hardly vary, such as their borders, from which nothing is learned."""
+    """Families of images without the columns that hardly vary, such as borders, which carry no information."""
     if not (isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily)) or len(train.classes) == 2:
         return train, held_out
     columns = np.flatnonzero(np.asarray(train.x.std(0)) > MIN_DEVIATION)
@@ -136,7 +136,7 @@ def _varied(train: Family, held_out: Family) -> tuple[Family, Family]:
 
 
 def _load(source: str) -> tuple[np.ndarray, np.ndarray]:
-    """x f32[n, c], and y f32[n]: classes, or the digits that are left, or numbers."""
+    """x f32[n, c], and y f32[n]: classes, or the remaining digits, or numbers."""
     rest = _REST.fullmatch(source)
     dataset = data.load(rest[1] + (rest[3] or "") if rest else source)
     if rest:

@@ -1,4 +1,4 @@
-"""Synthetic tasks: classes or numbers, features of every kind that tables have, and no table."""
+"""Synthetic tasks with classes or numbers as targets, with features like those of real tables."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from l2p.errors import InputError
 from l2p.task import Rows
 from meta_train.tasks.family import Family, between, with_class_noise, with_label_noise
 
-#: The sources of synthetic tasks with two classes, with numbers, and (followed by how many) with several classes.
+#: The sources of synthetic tasks with two classes, with numbers, and (followed by their number) with several classes.
 SYNTHETIC, SYNTHETIC_NUMBERS, SYNTHETIC_CLASSES = "synthetic", "synthetic:numbers", "synthetic:classes:"
-#: Exponents of the power law that the latent variables' variances follow: from all alike to a handful that matter.
+#: Exponents of the power law of the latent variables' variances: from all equal to a handful that matter.
 SPECTRUM = (0.0, 2.0)
 #: Standard deviation of a continuous feature's squashed score: from nearly linear to nearly binary.
 GAIN = (0.3, 3.0)
-#: Length of a teacher's weights, its logits' standard deviation: from hardly learnable to nearly separable.
+#: Length of a teacher's weights, the standard deviation of its logits: from hardly learnable to nearly separable.
 TEACHER = (0.5, 6.0)
 #: Offsets of the teacher's logits, in their standard deviations: classes from even to one in a dozen.
 IMBALANCE = 1.5
@@ -29,13 +29,13 @@ DEVIATION, NOISE_SHARE = (0.05, 0.3), (0.05, 0.95)
 class Synthetic(Family):
     """Rows of correlated features in [0, 1], some of them 0/1 indicators, and the label of a noisy linear teacher.
 
-    Scores are normal, their covariance a power law turned at random; a share of columns, the task's own, are cut in two
-    at a prevalence of their own, the others squashed. The teacher weighs the scores' principal directions at random or
-    the columns themselves, so that what tells the classes apart may lie where rows vary most or least.
+    Scores are normal, their covariance a randomly rotated power law. A share of the columns, drawn per task, are
+    thresholded at a prevalence drawn per column, and the others are squashed. The teacher has random weights either on
+    the scores' principal directions or on the columns, so that the classes may differ where rows vary most or least.
 
     Attributes:
-      stream: tasks of two families with different numbers have nothing in common but their distribution.
-      half: which rows of a task it draws.
+      stream: families with different numbers draw independent tasks from the same distribution.
+      half: selects which rows of a task it draws.
     """
 
     stream: int
@@ -54,24 +54,24 @@ class Synthetic(Family):
         weights = jax.random.normal(next(keys), (num_features, *self._teachers))
         on_directions = latent @ weights
         on_columns = (x - x.mean(0, keepdims=True)) @ weights
-        said = jnp.where(jax.random.bernoulli(next(keys)), on_directions, on_columns)
-        said = (said - said.mean(0, keepdims=True)) / jnp.maximum(said.std(0, keepdims=True), 1e-6)
-        return self._labelled(keys, x, said)
+        output = jnp.where(jax.random.bernoulli(next(keys)), on_directions, on_columns)
+        output = (output - output.mean(0, keepdims=True)) / jnp.maximum(output.std(0, keepdims=True), 1e-6)
+        return self._labelled(keys, x, output)
 
     @property
     def _teachers(self) -> tuple[int, ...]:
-        """How many teachers there are, as a shape: one."""
+        """The number of teachers, as a shape: one."""
         return ()
 
     def _features(self, keys: Iterator[jax.Array], num_rows: int, num_features: int) -> tuple[jax.Array, jax.Array]:
-        """Features f32[n, d] and what they are made from: independent f32[n, d]."""
+        """Features f32[n, d] and the independent variables f32[n, d] from which they are made."""
         exponent = jax.random.uniform(next(keys), minval=SPECTRUM[0], maxval=SPECTRUM[1])
         deviations = (1.0 + jnp.arange(num_features)) ** (-0.5 * exponent)
         latent = jax.random.normal(jax.random.fold_in(next(keys), self.half), (num_rows, num_features))
-        turned, _ = jnp.linalg.qr(jax.random.normal(next(keys), (num_features, num_features)))
-        # Half of the tasks have independent columns, of variances that differ as much.
-        turned = jnp.where(jax.random.bernoulli(next(keys)), turned, jnp.eye(num_features))
-        scores = (latent * deviations[None, :]) @ turned
+        rotation, _ = jnp.linalg.qr(jax.random.normal(next(keys), (num_features, num_features)))
+        # Half of the tasks have independent columns, whose variances follow the same power law.
+        rotation = jnp.where(jax.random.bernoulli(next(keys)), rotation, jnp.eye(num_features))
+        scores = (latent * deviations[None, :]) @ rotation
         scores = scores / jnp.maximum(scores.std(0), 1e-6)[None, :]
         spread = jnp.where(jax.random.bernoulli(next(keys)), 1.0, deviations / deviations[0])
 
@@ -81,11 +81,11 @@ class Synthetic(Family):
         squashed = jax.nn.sigmoid(between(gain_key, GAIN) * spread[None, :] * scores)
         return jnp.where(binary[None, :], (scores > cuts[None, :]).astype(jnp.float32), squashed), latent
 
-    def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, said: jax.Array) -> Rows:
-        """Rows with classes, from what the teacher says f32[n], of mean 0 and variance 1."""
+    def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, output: jax.Array) -> Rows:
+        """Rows with classes, from the teacher's output f32[n], of mean 0 and variance 1."""
         length = between(next(keys), TEACHER)
         offset = IMBALANCE * jax.random.normal(next(keys)) / 2.0
-        logits = length * (said + offset)
+        logits = length * (output + offset)
         label_key, noise_key = jax.random.split(next(keys))
         label_key = jax.random.fold_in(label_key, self.half)
         label = jax.random.bernoulli(label_key, jax.nn.sigmoid(logits)).astype(jnp.float32)
@@ -94,24 +94,24 @@ class Synthetic(Family):
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticNumbers(Synthetic):
-    """The same rows, and a number in [0, 1]: what the teacher says and noise, around a mean of the task's own."""
+    """The same rows, and a number in [0, 1]: the teacher's output plus noise, around a mean drawn per task."""
 
     def halves(self) -> Never:
         raise InputError("numbers are not classes, so there is no accuracy to measure.")
 
-    def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, said: jax.Array) -> Rows:
+    def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, output: jax.Array) -> Rows:
         deviation = between(next(keys), DEVIATION)
         share = jax.random.uniform(next(keys), minval=NOISE_SHARE[0], maxval=NOISE_SHARE[1])
         noise_key, mean_key = jax.random.split(next(keys))
         mean = jax.random.uniform(mean_key, minval=0.2, maxval=0.8)
-        noise = jax.random.normal(jax.random.fold_in(noise_key, self.half), said.shape)
-        number = mean + deviation * (jnp.sqrt(1.0 - share) * said + jnp.sqrt(share) * noise)
-        return Rows(x, jnp.clip(number, 0.0, 1.0), jnp.ones(said.shape, jnp.float32))
+        noise = jax.random.normal(jax.random.fold_in(noise_key, self.half), output.shape)
+        number = mean + deviation * (jnp.sqrt(1.0 - share) * output + jnp.sqrt(share) * noise)
+        return Rows(x, jnp.clip(number, 0.0, 1.0), jnp.ones(output.shape, jnp.float32))
 
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticClasses(Synthetic):
-    """The same rows, and one of several classes: a teacher for each, whose say are the logits.
+    """The same rows, and one of several classes: the logits are the outputs of one teacher per class.
 
     Attributes:
       num_classes: K.
@@ -126,10 +126,10 @@ class SyntheticClasses(Synthetic):
     def _teachers(self) -> tuple[int, ...]:
         return (self.num_classes,)
 
-    def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, said: jax.Array) -> Rows:
+    def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, output: jax.Array) -> Rows:
         length = between(next(keys), TEACHER)
         offsets = IMBALANCE * jax.random.normal(next(keys), (self.num_classes,)) / 2.0
-        logits = length * (said + offsets[None, :])
+        logits = length * (output + offsets[None, :])
         label = jax.random.categorical(jax.random.fold_in(next(keys), self.half), logits)
         rate_key, *noise_keys = jax.random.split(next(keys), 3)
         noise_keys = [jax.random.fold_in(key, self.half) for key in noise_keys]

@@ -1,4 +1,4 @@
-"""Tasks of many classes and tasks of numbers, from a table of either kind."""
+"""Tasks with many classes or with numbers as targets, from a table of that kind."""
 
 import dataclasses
 
@@ -13,17 +13,17 @@ from meta_train.tasks.family import Family, draw_columns, with_class_noise
 
 @dataclasses.dataclass(frozen=True)
 class Classes(Family):
-    """Classes of a table, under names of their own in each task, and label noise.
+    """Classes of a table, randomly relabelled in each task, with label noise.
 
-    A task of fewer classes than the table has is of the rows of some of them. One of more classes has each of the
-    table's cut in as many parts, by which of several random directions a row lies along most.
+    A task with fewer classes than the table uses the rows of some of them. For more classes, each of the table's is
+    split into several, by which of several random directions a row is most aligned with.
 
     Attributes:
       x: f32[n, c].
       y: f32[n], classes 0 to K - 1.
       num_classes: K.
-      parts: classes that each of these is cut into.
-      kept: how many of these a task has, drawn at random; None for all.
+      parts: number of classes into which each of these is split.
+      kept: number of the table's classes in a task, drawn at random; None for all.
     """
 
     x: jax.Array
@@ -50,7 +50,7 @@ class Classes(Family):
             return dataclasses.replace(self, kept=num_classes)
         if num_classes % self.num_classes:
             raise InputError(
-                f"{num_classes} classes cannot be made from {self.num_classes}, of which each is cut in as many parts; "
+                f"{num_classes} classes cannot be made from {self.num_classes}, each split into equally many parts; "
                 f"set num_classes to fewer, or to multiples of {self.num_classes}."
             )
         return dataclasses.replace(self, parts=num_classes // self.num_classes)
@@ -64,21 +64,21 @@ class Classes(Family):
         return with_class_noise(keys[3:6], x, label, self.kept or len(names))
 
     def _rows(self, key: jax.Array, names: jax.Array, num_rows: int) -> jax.Array:
-        """Numbers i32[num_rows] of rows of the table, of those classes that a task has: with the lowest names."""
+        """Indices i32[num_rows] of rows of the table, from the task's classes: those with the lowest names."""
         if self.kept is None:
             return jax.random.randint(key, (num_rows,), 0, self.x.shape[0])
         among = (names[self.y.astype(jnp.int32)] < self.kept).astype(jnp.float32)
         return jax.random.choice(key, self.x.shape[0], (num_rows,), p=among / among.sum())
 
     def _part(self, key: jax.Array, x: jax.Array) -> jax.Array:
-        """Which part i32[n] of its class each row of features f32[n, d] is in."""
+        """The part i32[n] of its class of each row of features f32[n, d]."""
         directions = jax.random.normal(key, (x.shape[1], self.parts))
         return jnp.argmax((x - x.mean(0, keepdims=True)) @ directions, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Numbers(Family):
-    """Targets in [0, 1]: the table's own, another column, or what a noisy linear teacher says of the columns.
+    """Targets in [0, 1]: the table's own, another column, or the output of a noisy linear teacher.
 
     Attributes:
       x: f32[n, c].
@@ -98,15 +98,15 @@ class Numbers(Family):
         table = self.x[index]
         kind = jax.random.choice(keys[1], 3, p=jnp.array([0.5, 0.2, 0.3]))
         column = jax.random.randint(keys[2], (), 0, table.shape[1])
-        # A column that is the target tells nothing else.
+        # A column that is the target must not be a feature.
         target = jnp.where(kind == 1, table[:, column], self.y[index])
         table = jnp.where(kind == 1, table.at[:, column].set(0.5), table)
         x = features_of(table, keys[3], num_features)
         weights = jax.random.normal(keys[4], (x.shape[1],))
-        said = (x - x.mean(0, keepdims=True)) @ weights
+        output = (x - x.mean(0, keepdims=True)) @ weights
         spread = jax.random.uniform(keys[5], minval=0.05, maxval=0.3)
-        said = 0.5 + spread * said / jnp.maximum(said.std(), 1e-6)
-        target = jnp.where(kind == 2, said, target)
+        output = 0.5 + spread * output / jnp.maximum(output.std(), 1e-6)
+        target = jnp.where(kind == 2, output, target)
         noise = jnp.maximum(jax.random.uniform(keys[6], minval=-0.1, maxval=0.2), 0.0)
         target = jnp.clip(target + noise * jax.random.normal(keys[7], (num_rows,)), 0.0, 1.0)
         return Rows(x, target, jnp.ones(num_rows, jnp.float32))
@@ -132,6 +132,6 @@ def features_of(table: jax.Array, key: jax.Array, num_features: int | None) -> j
 
 
 def from_table(x: np.ndarray, y: np.ndarray, num_classes: int | None) -> Classes | Numbers:
-    """A family of tasks with so many classes, or of numbers where there are none."""
+    """A family of tasks with `num_classes` classes, or with numbers where this is None."""
     table, target = jnp.asarray(x), jnp.asarray(y)
     return Numbers(table, target) if num_classes is None else Classes(table, target, num_classes)

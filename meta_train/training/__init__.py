@@ -1,1 +1,1 @@
-"""Meta-training itself: where it starts, what it minimises under which constraint, and the outer loop."""
+"""Meta-training itself: starting points, objectives, constraints and the outer loop."""

@@ -1,8 +1,8 @@
 """The budget as a constraint on schedulers that could overspend it (Hong et al. 2021, Eq. 2 to 7).
 
-A run is one segment, or B of them that are differentiated apart. Spending is counted in even shares of the budget: a
-segment that spends 1 is on the even schedule. Each band of budgets is a constraint of its own, because one protector
-serves all of them, where the paper trains one for each.
+A run is one segment, or B segments that are differentiated separately. Spending is measured in even shares of the
+budget: a segment that spends 1 is on the even schedule. Each band of budgets is a separate constraint, because one
+  protector covers all of them, whereas the paper trains one for each.
 """
 
 import jax
@@ -14,24 +14,24 @@ from meta_train.config import BANDS, MetaConfig
 #: Penalty weight mu of the augmented Lagrangian: first and last value; it shrinks geometrically over training. The
 #: multipliers, not a tiny mu, make the constraint exact; with mu at 0.005 they outran the scheduler and oscillated.
 PENALTY = (0.2, 0.05)
-#: Scheduler updates between multiplier updates: enough for the scheduler to answer the last one.
+#: Scheduler updates between multiplier updates: enough for the scheduler to adapt to the last one.
 MULTIPLIER_EVERY = 10
-#: Steps, or segments, on either side of the budget's end that the soft constraint looks at (Delta T; Delta B).
+#: Steps, or segments, on each side of the budget's end that the soft constraint scores (Delta T; Delta B).
 STEP_WINDOW, SEGMENT_WINDOW = 5, 1
-#: Least weight inside the window, so that a run far off its budget still has a score.
+#: Minimum weight inside the window, so that a run far from its budget still has a score.
 MIN_WEIGHT = 1e-3
-#: Least target of a segment, in even shares: what spends nothing has no gradient towards spending.
+#: Minimum target of a segment, in even shares: a segment that spends nothing has no gradient towards spending.
 MIN_TARGET = 0.05
 
 
 @struct.dataclass
 class Constraint:
-    """What the outer loop knows of spending.
+    """The outer loop's state about spending.
 
     Attributes:
-      targets: f32[BANDS, B], r: what each segment is to spend; 1 on average once the global constraint is met.
+      targets: f32[BANDS, B], r: target spending of each segment; 1 on average once the global constraint is met.
       multipliers: f32[BANDS, B], z, one for each segment's constraint.
-      global_multiplier: f32[BANDS], z_r, for the targets' own constraint.
+      global_multiplier: f32[BANDS], z_r, for the constraint on the targets.
       spent: f32[BANDS, B], mean spending since the last update.
       score: f32[BANDS, B], mean score of the segments likewise.
     """
@@ -53,7 +53,7 @@ class Constraint:
         return -self.multipliers[band, segment] * h + jnp.square(h) / (2.0 * penalty)
 
     def seen(self, spent: jax.Array, score: jax.Array, segment: jax.Array, config: MetaConfig) -> "Constraint":
-        """With the spending and the scores, f32[tasks], of one outer step's tasks in one segment taken in."""
+        """Updated with the spending and the scores, f32[tasks], of one outer step's tasks in one segment."""
         bands = bands_of(config.tasks)
 
         def add(total: jax.Array, values: jax.Array) -> jax.Array:
@@ -63,7 +63,8 @@ class Constraint:
         return self.replace(spent=add(self.spent, spent), score=add(self.score, score))  # type: ignore[attr-defined]
 
     def update(self, step: jax.Array, config: MetaConfig) -> "Constraint":
-        """z <- z - h / mu where it is due (Nocedal and Wright 1999, chapter 17), after new targets for the segments."""
+        """z <- z - h / mu if an update is due (Nocedal and Wright 1999, chapter 17), after new targets for the
+        segments."""
         mu, zeros = penalty(step, config), jnp.zeros_like(self.spent)
         targets, global_multiplier = self.targets, self.global_multiplier
         if targets.shape[1] > 1:
@@ -84,8 +85,8 @@ def constrained_targets(
 ) -> tuple[jax.Array, jax.Array]:
     """The targets f32[..., B] that minimise Eq. 5, in closed form, and h_r f32[...] there: their mean, less one.
 
-    `wanted` f32[..., B] is the paper's rho_b hat. Shares of the budget weigh alike in both of its parts, and a share is
-    1 / B of what is counted here.
+    `wanted` f32[..., B] is the paper's rho_b hat. Shares of the budget have equal weight in the two parts of Eq. 5, and
+    a share is 1 / B of the unit used here.
 
     >>> targets, h = constrained_targets(jnp.array([1.5, 0.9]), jnp.array(0.0), 0.1)
     >>> print(targets.round(2), h.round(2))
@@ -101,7 +102,7 @@ def constrained_targets(
 
 
 def soft_targets(wanted: jax.Array, targets: jax.Array, score: jax.Array, mu: jax.Array | float) -> jax.Array:
-    """A step towards the targets f32[BANDS, B] that minimise Eq. 6: its quadratic part whole, Eq. 7 as a line."""
+    """A step towards the targets f32[BANDS, B] that minimise Eq. 6: its quadratic part exactly, Eq. 7 linearised."""
 
     def in_band(targets: jax.Array, score: jax.Array) -> jax.Array:
         return soft_score(score, jnp.cumsum(targets) / targets.shape[0], SEGMENT_WINDOW)
@@ -112,7 +113,7 @@ def soft_targets(wanted: jax.Array, targets: jax.Array, score: jax.Array, mu: ja
 def soft_weights(spent: jax.Array, window: int) -> jax.Array:
     """Tent weights f32[T] around where the budget ends, from the share of it f32[T] spent up to each step.
 
-    max(1 - |h|, 0) within `window` steps before that step and `window` from it on, h being the share less one.
+    max(1 - |h|, 0) within `window` steps before that step and `window` from it on, where h is the share minus one.
 
     >>> soft_weights(jnp.array([0.25, 0.5, 0.75, 1.0, 1.25, 1.5]), 2).round(2).tolist()
     [0.0, 0.5, 0.75, 1.0, 0.75, 0.0]
@@ -132,7 +133,7 @@ def soft_score(scores: jax.Array, spent: jax.Array, window: int) -> jax.Array:
 
 
 def bands_of(num_tasks: int) -> jax.Array:
-    """The band i32[tasks] of every task: their budgets are sorted."""
+    """The band i32[tasks] of every task, whose budgets are sorted."""
     return jnp.arange(num_tasks) * BANDS // num_tasks
 
 

@@ -1,9 +1,9 @@
-"""Meta-gradients through runs that diverge: finite, and pointing away from what made them diverge.
+"""Meta-gradients through runs that diverge: finite, and pointing towards shorter steps.
 
-Where steps are too long a run is chaotic, and backpropagation through it gives a huge vector of no particular direction
-(Metz et al. 2021, "Gradients are not all you need"). Clipping it as a whole keeps the direction, which is what is
-wrong. Clipped between every two steps on its way back, it forgets the past sooner than it explodes: what is left is
-what the last few steps did, and that says that they were too long.
+Where steps are too long a run is chaotic, and backpropagation through it gives a huge vector with no useful direction
+(Metz et al. 2021, "Gradients are not all you need"). Clipping the final gradient keeps that useless direction. Clipped
+between every two steps of the backward pass, the gradient loses the influence of early steps before it explodes: what
+remains is the effect of the last few steps, which shows that they were too long.
 """
 
 from typing import Any, cast
@@ -19,8 +19,8 @@ from l2p.protector import Protector, State
 
 
 @jax.custom_vjp
-def clip_on_the_way_back(tree: Any, limit: float) -> Any:
-    """The tree itself; a cotangent that passes is brought to L2 norm at most `limit`, over all its leaves."""
+def clip_cotangent(tree: Any, limit: float) -> Any:
+    """The identity, whose cotangent is clipped to L2 norm `limit` over all its leaves."""
     del limit
     return tree
 
@@ -42,16 +42,16 @@ def _backward(limit: float, cotangent: Any) -> tuple[Any, None]:
     return jax.tree.map(clip, cotangent), None
 
 
-clip_on_the_way_back.defvjp(_forward, _backward)
+clip_cotangent.defvjp(_forward, _backward)
 
 
 @struct.dataclass
 class Damped(Protector):
-    """A protector that runs as it did, and is differentiated with its params and state clipped on the way back.
+    """A protector that runs unchanged, and whose cotangents of params and state are clipped between steps.
 
     Attributes:
       inner: the protector.
-      limit: the most L2 norm that a meta-gradient has between two steps (static).
+      limit: maximum L2 norm of a meta-gradient between two steps (static).
     """
 
     inner: Protector
@@ -76,7 +76,7 @@ class Damped(Protector):
         return self.inner.view(state)
 
     def step(self, params: jax.Array, state: State, oracle: Oracle) -> tuple[jax.Array, State]:
-        params, state = clip_on_the_way_back((params, state), self.limit)
+        params, state = clip_cotangent((params, state), self.limit)
         return self.inner.step(params, state, oracle)
 
     def finish(self, params: jax.Array, state: State, setup: Setup) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Evolution strategies: slopes from runs of shaken protectors, where derivatives say nothing or explode."""
+"""Evolution strategies: gradient estimates from perturbed protectors, where derivatives vanish or explode."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,23 +9,23 @@ import jax.numpy as jnp
 from l2p.protectors.tunable import tunable
 from meta_train.training.gradient_against_search import GRADIENT_RUNS
 
-#: Standard deviation of the steps to either side: parameters are logs, logits and weights of networks.
+#: Standard deviation of the perturbations: parameters are logs, logits and weights of networks.
 SPREAD = 0.03
 #: Pairs of runs per task: as many runs as differentiating one counts as.
 PAIRS = GRADIENT_RUNS // 2
 
 
 def gradient(task_loss: Callable, floats: Any, key: jax.Array, *arguments: Any) -> tuple[Any, Any]:
-    """An estimate of a task's meta-gradient from pairs of runs on either side (Salimans et al. 2017, antithetic).
+    """An estimate of a task's meta-gradient from antithetic pairs of runs (Salimans et al. 2017).
 
-    Both runs of a pair have the same noise. The estimate is unbiased for the gradient of the loss averaged over a
-    Gaussian of deviation `SPREAD` around the parameters, which is smooth whatever the loss is: a choice without a
-    derivative, such as AGD's, has one on average.
+    The two runs of a pair have the same noise. The estimate is unbiased for the gradient of the loss averaged over a
+    Gaussian with standard deviation `SPREAD` around the parameters, which is smooth for any loss: a discrete choice,
+    such as AGD's, has a derivative on average.
 
     Args:
       task_loss: (floats, *arguments) -> (f32[], auxiliary values).
-      floats: a protector's floating-point leaves, of which those that may be tuned are moved.
-      key: of the directions.
+      floats: a protector's floating-point leaves, of which the tunable ones are perturbed.
+      key: for the perturbations.
       *arguments: of the task.
 
     Returns:

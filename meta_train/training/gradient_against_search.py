@@ -1,7 +1,8 @@
 """Meta-gradients against random search, with the same number of simulated runs each; the better one ships.
 
-A run that is differentiated is run forwards, forwards again (its steps are rematerialised) and backwards, at twice the
-price: it counts as `GRADIENT_RUNS`. One candidate of the search meets every feature count, one meta-gradient only one.
+Differentiating a run takes a forward pass, a second one (its steps are rematerialised) and a backward pass at twice the
+cost: it counts as `GRADIENT_RUNS`. A candidate of the search is run on every feature count, a meta-gradient on only
+  one.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ from typing import Any
 from l2p.checkpoints import checkpoint
 from meta_train.config import MetaConfig
 
-#: Simulated runs that differentiating one run counts as.
+#: Differentiating one run counts as this many simulated runs.
 GRADIENT_RUNS = 4
 
 
@@ -31,19 +32,19 @@ def trials(config: MetaConfig) -> dict[str, MetaConfig]:
 
 
 def ship_better(config: MetaConfig, trained: dict[str, Path], out: Path) -> Path:
-    """Write the trial with the better held-out score to `out/NAME.safetensors`; its card tells of both.
+    """Write the trial with the better held-out score to `out/NAME.safetensors`; its card describes the two.
 
     `held_out` and `seconds` are the winner's; `trials` has `held_out_score`, `seconds` and `steps` of each, and `won`
-    says which it is.
+    names the winner.
     """
-    cards = {method: checkpoint.read_card(path) for method, path in trained.items()}
+    cards = {method: checkpoint.read_checkpoint_card(path) for method, path in trained.items()}
     scores = {method: card["held_out"]["held_out_score"] for method, card in cards.items()}
     won = min(scores, key=lambda method: scores[method])
-    told: dict[str, Any] = {
+    trials_on_card: dict[str, Any] = {
         method: {"held_out_score": scores[method], "seconds": card["seconds"], "steps": card["config"]["steps"]}
         for method, card in cards.items()
     }
     path = out / f"{config.name}.safetensors"
-    card = {**cards[won], "config": config.__dict__, "trials": told, "won": won}
+    card = {**cards[won], "config": config.__dict__, "trials": trials_on_card, "won": won}
     checkpoint.save(checkpoint.load(trained[won]).protector, path, card)
     return path

@@ -1,4 +1,4 @@
-"""Meta-gradients: one outer step of learning to protect."""
+"""Meta-gradients: one outer step of meta-training."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ from meta_train.training.constraints import Constraint, bands_of, penalty
 from meta_train.training.damping import damped
 from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
 
-#: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not drown the rest.
+#: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not dominate the rest.
 TASK_GRADIENT_NORM = 1.0
 #: Parts of a protector that decide what the budget is spent on.
 SPENDERS = ("scheduler", "centering", "row_length", "eigenbasis", "norm_query")
@@ -35,7 +35,7 @@ class GradientState:
     Attributes:
       protector: the parameters being learned.
       adam: moments of its floating-point leaves, one per parameter group.
-      constraint: what is known of spending.
+      constraint: the state of the spending constraint.
     """
 
     protector: Protector
@@ -62,7 +62,7 @@ def init(protector: Protector, config: MetaConfig) -> GradientState:
 
 
 def num_segments(protector: Protector, config: MetaConfig) -> int:
-    """How many pieces a run is differentiated in; `InputError` if they would not be of one length."""
+    """The number of segments in which a run is differentiated; `InputError` if their lengths would differ."""
     if config.objective == "final":
         return 1
     segments, left_over = divmod(protector.num_steps, config.unroll)
@@ -76,7 +76,7 @@ def num_segments(protector: Protector, config: MetaConfig) -> int:
 def compiled(
     config: MetaConfig, family: Family, start: Protector
 ) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
-    """One outer step on fresh tasks; their shapes take turns, each different one with its own compilation."""
+    """One outer step on fresh tasks; steps cycle through the shapes, each compiled once."""
     updates = {
         shape: jax.jit(functools.partial(update, config=config, family=family, budgets=budgets, shape=shape))
         for shape, budgets in budgets_of_shapes(config, start).items()
@@ -93,8 +93,7 @@ def update(
     budgets: Budgets,
     shape: Shape,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
-    """One outer step on fresh tasks of one of the config's shapes: a whole unroll, or its segments one after the
-    other."""
+    """One outer step on fresh tasks of one of the config's shapes: a whole unroll, or its segments in sequence."""
     model = config.find_model(shape.num_classes)
     key = jax.random.fold_in(jax.random.key(config.seed), step)
     sample_key, run_key = jax.random.split(key)
@@ -114,7 +113,7 @@ def update(
 
 
 def _whole(step: jax.Array, config: MetaConfig) -> Callable:
-    """The objective of a whole run: (value, (what goes on, spending))."""
+    """The objective of a whole run: (value, (state to continue from, spending))."""
 
     def final(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
         value, spent = whole_run(protector, *task, floor=config.excess_floor)
@@ -122,7 +121,7 @@ def _whole(step: jax.Array, config: MetaConfig) -> Callable:
 
     def soft(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
         around_end, last, spent = soft_run(protector, *task, floor=config.excess_floor)
-        # The projector's own turn is trained to the last step, past the end of the budget.
+        # The projector's updates are scored at the last step, past the end of the budget.
         own = config.alternate is not None
         value = jnp.where(is_turn("projector", step, config), last, around_end) if own else around_end
         return value, (None, spent)
@@ -133,19 +132,20 @@ def _whole(step: jax.Array, config: MetaConfig) -> Callable:
 def _segments(
     state: GradientState, step: jax.Array, config: MetaConfig, tasks: tuple
 ) -> tuple[GradientState, dict[str, jax.Array]]:
-    """One update after each segment; a run goes on where it stopped, and the gradient does not reach back (Eq. 4)."""
+    """One update after each segment; a run continues where it stopped, without gradients to earlier segments (Eq.
+    4)."""
     pieces = {"num_steps": config.unroll, "floor": config.excess_floor}
     begin = functools.partial(first_segment, **pieces)
     go_on = functools.partial(next_segment, **pieces)
     state, runs, metrics = _descend(state, step, config, begin, tasks, jnp.array(0))
 
-    def later(carry: tuple, segment: jax.Array) -> tuple[tuple, dict[str, jax.Array]]:
+    def one_segment(carry: tuple, segment: jax.Array) -> tuple[tuple, dict[str, jax.Array]]:
         state, runs = carry
         state, runs, metrics = _descend(state, step, config, go_on, (jax.lax.stop_gradient(runs), *tasks), segment)
         return (state, runs), metrics
 
-    # A scan, so that one segment is compiled and not all of them.
-    (state, _), rest = jax.lax.scan(later, (state, runs), jnp.arange(1, num_segments(state.protector, config)))
+    # A scan, so that only one segment is compiled.
+    (state, _), rest = jax.lax.scan(one_segment, (state, runs), jnp.arange(1, num_segments(state.protector, config)))
     every = jax.tree.map(lambda first, rest: jnp.append(first, rest), metrics, rest)
     summary = jax.tree.map(lambda values: values[-1], every)
     return state, summary | {"constraint": every["constraint"].mean(), "constraint_abs": every["constraint_abs"].max()}
@@ -154,7 +154,7 @@ def _segments(
 def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objective, arguments, segment: jax.Array):
     """One Adam step on the mean of clipped per-task gradients of one segment; returns the tasks' runs too."""
     bands, mu = bands_of(config.tasks), penalty(step, config)
-    # The soft constraint of a whole run is in its score.
+    # The soft constraint of a whole run is part of its score.
     has_price = config.constraint == "augmented_lagrangian" or (
         config.constraint == "soft" and config.objective == "truncated"
     )
@@ -189,7 +189,7 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
 
 
 def is_turn(group: str, step: jax.Array, config: MetaConfig) -> jax.Array:
-    """bool[], whether "scheduler" or "projector" moves at an outer step; both do where they do not alternate."""
+    """bool[], whether group "scheduler" or "projector" is updated at an outer step; always true without alternation."""
     if config.alternate is None:
         return jnp.array(True)
     scheduler = step % sum(config.alternate) < config.alternate[0]
@@ -197,7 +197,7 @@ def is_turn(group: str, step: jax.Array, config: MetaConfig) -> jax.Array:
 
 
 def adam_step(state: GradientState, grads: Any, step: jax.Array, config: MetaConfig) -> tuple[Protector, dict]:
-    """Adam on the group whose turn it is, or on both."""
+    """Adam on the groups whose turn it is."""
     rate = config.learning_rate * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(step / config.steps, 1.0)))
     protector, others = partition(state.protector)
     names, adam = groups(protector), dict(state.adam)

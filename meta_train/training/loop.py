@@ -1,4 +1,4 @@
-"""The outer loop: resumable at any moment, deterministic from a seed, logged line by line."""
+"""The outer loop: resumable at any time, deterministic given the seed, logged line by line."""
 
 import json
 import platform
@@ -32,12 +32,12 @@ METHODS: dict[str, Any] = {"gradient": gradients, "search": search}
 
 
 def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
-    """Meta-train as configured, or go on where `out` stopped; returns the path of `out/NAME.safetensors`.
+    """Meta-train as configured, or resume where `out` stopped; returns the path of `out/NAME.safetensors`.
 
-    Every outer step depends on the seed and its own number only, and the state is saved every `eval_every` steps, so
-    an interrupted training that resumes ends with the same bits as one that was not. What ships is what scored best on
-    held-out tasks, the starting point included; with unseen classes, what came out last. With method "both" the two
-    trainings lie in `out/gradient` and `out/search`.
+    Every outer step depends only on the seed and its own number, and the state is saved every `eval_every` steps, so an
+    interrupted and resumed training ends bit-identical to an uninterrupted one. The protector with the best score on
+    held-out tasks ships, the starting point included; with unseen classes, the last one. With method "both" the two
+    trainings are in `out/gradient` and `out/search`.
 
     Raises:
       InputError: `out` holds a training with another config.
@@ -58,15 +58,15 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
         (out / "state").absolute(), options=ocp.CheckpointManagerOptions(max_to_keep=2)
     ) as saved:
         first, seconds, state, best = _restore(saved, state, best)
-        _forget_after(out / "log.jsonl", first)
+        _drop_lines_after(out / "log.jsonl", first)
         update = method.compiled(config, train, start)
         evaluator = Evaluator(config, held_out, start)
         began = time.monotonic() - seconds
-        # What cannot overspend may stop early on held-out tasks; what must meet a constraint is kept as it ends, and so
-        # is what unseen classes are to judge, which they could not if they had chosen it.
+        # Protectors that cannot overspend are selected by held-out tasks (early stopping). Those under a constraint are
+        # kept as they end, and so are those to be tested on unseen classes, which must not be used for selection.
         chooses = config.constraint == "share" and config.unseen is None
         if chooses and first == 0:
-            # Networks that only did harm are not shipped: the constants they extend count, too.
+            # The starting point is a candidate too, so networks that only did harm are not shipped.
             best = (jnp.array(evaluator.merit(evaluator.before)), state.protector)
         for step in _steps(first, config.steps, progress):
             state, metrics = update(state, step)
@@ -77,7 +77,7 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
                 if not chooses or merit < best[0]:
                     best = (merit, state.protector)
                 line["seconds"] = time.monotonic() - began
-            # Logged before it is saved: a line too many is dropped on going on, a missing one would stay missing.
+            # Logged before saving: an extra line is dropped when resuming, a missing one would stay missing.
             with (out / "log.jsonl").open("a") as log:
                 log.write(json.dumps(line) + "\n")
             if "seconds" in line:
@@ -92,7 +92,7 @@ def _claim(config: MetaConfig, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     path, text = out / "config.json", json.dumps(config.__dict__, indent=2)
     if path.exists() and path.read_text() != text:
-        raise InputError(f"{out} holds a training with another config, and one folder holds one; name another.")
+        raise InputError(f"{out} holds a training with another config; choose another folder.")
     path.write_text(text)
 
 
@@ -106,8 +106,8 @@ def _restore(saved: ocp.CheckpointManager, state: Any, best: Any) -> tuple[int, 
     return step, float(restored["seconds"]), _unleave(state, restored["state"]), _unleave(best, restored["best"])
 
 
-def _forget_after(log: Path, step: int) -> None:
-    """Drop lines of steps that an interrupted training logged but did not save: they will be taken again."""
+def _drop_lines_after(log: Path, step: int) -> None:
+    """Drop lines of steps that an interrupted training logged but did not save: they will be repeated."""
     if log.exists():
         kept = [line for line in log.read_text().splitlines() if json.loads(line)["step"] < step]
         log.write_text("".join(line + "\n" for line in kept))
@@ -120,7 +120,7 @@ def _save(saved: ocp.CheckpointManager, step: int, seconds: float, state: Any, b
 
 
 def _leaves(tree: Any) -> dict[str, jax.Array]:
-    """Leaves by number: the structure is rebuilt by the config, so only values are stored."""
+    """Leaves by number: the structure is rebuilt from the config, so only values are stored."""
     return {f"{index:04d}": jnp.asarray(leaf) for index, leaf in enumerate(jax.tree.leaves(tree))}
 
 
@@ -145,10 +145,10 @@ def _ship(
     card = {
         "name": config.name,
         "models": [plain_name(config.model)],
-        # What the starting point was made from, this one was made from too.
+        # The sources of the starting point are sources of this protector, too.
         "sources": sorted({*parts_of(config.source), *(warm.card["sources"] if warm else ())}),
         "warm_start_arrays_sha256": None if warm is None else warm.arrays_sha256,
-        # The unit that the constraint was measured in, or a method's own; the others stand for the tightest there is.
+        # Named if it is the constraint's unit or a method's own; otherwise runs take the tightest there is.
         "accountant": config.accountant if find(config.accountant).binds else None,
         "range": {
             "log_signal": list(config.log_signal),

@@ -1,4 +1,4 @@
-"""What meta-training minimises beside the score of a whole run: soft constraints, segments, gradients held constant."""
+"""Objectives of meta-training other than the score of a whole run: soft constraints, segments, constant gradients."""
 
 import copy
 import functools
@@ -25,10 +25,10 @@ def soft_run(
     key: jax.Array,
     floor: float = EXCESS_FLOOR,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """A run past the end of its budget: Eq. 3's score f32[] around that end, the last step's, and all it spent.
+    """A run past the end of its budget: Eq. 3's score f32[] around that end, the last step's score, and total spending.
 
-    The protector's `num_steps` is the paper's constant T, longer than the budget lasts; where the budget ends is what
-    is learned.
+    The protector's `num_steps` is the paper's constant T, more steps than the budget lasts; where the budget ends is
+    learned.
     """
     noise = Simulation(key)
     begun, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, noise)
@@ -55,7 +55,7 @@ def first_segment(
     num_steps: int,
     floor: float = EXCESS_FLOOR,
 ) -> tuple[jax.Array, tuple[Run, jax.Array]]:
-    """`next_segment` from the start of a run, side queries included."""
+    """`next_segment` from the start of a run, including the queries of `init`."""
     begun, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, Simulation(key))
     return next_segment(protector, begun, rows, best_loss, setup, key, num_steps, floor)
 
@@ -70,24 +70,24 @@ def next_segment(
     num_steps: int,
     floor: float = EXCESS_FLOOR,
 ) -> tuple[jax.Array, tuple[Run, jax.Array]]:
-    """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), the run after them, and what they spent.
+    """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), the run after them, and their spending.
 
     Spending is relative to the segment's even share of the budget (the paper's r_b, all equal), so 1 is on target.
     """
     noise = Simulation(key)
-    before = run.ledger.spent
+    before = run.spending.spent
     run, _, losses = advance(
         protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, rows)
     )
     even = setup.price_list.budget * num_steps / protector.num_steps
     scores = score(losses, best_loss, first_loss(setup.model, rows), floor)
-    return scores.mean(), (run, (run.ledger.spent - before) / even)
+    return scores.mean(), (run, (run.spending.spent - before) / even)
 
 
 @functools.cache
 def with_constant_gradients(model: Model) -> Model:
-    """The same model, whose gradient sums are constants to a meta-gradient: observed, and no function of the params
-    they were taken at (Hong et al. 2021, "treat it as a constant observation with zero gradient")."""
+    """The same model, whose gradient sums are constants to a meta-gradient and not functions of the params (Hong et al.
+    2021, "treat it as a constant observation with zero gradient")."""
 
     class Observed(type(model)):
         def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:

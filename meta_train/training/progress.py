@@ -1,16 +1,16 @@
-"""A meta-training's log as a picture, drawn anew at every evaluation: what to look at while it runs."""
+"""A plot of a meta-training's log, redrawn at every evaluation, to watch a training while it runs."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 
-#: Outer steps that a point of a smoothed curve averages over, at most: a tenth of the log where that is less.
+#: Number of outer steps averaged in a smoothed curve, or a tenth of the log if that is less.
 SMOOTHED = 50
 
 
 def read_log(log: Path) -> list[dict]:
-    """The lines of a `log.jsonl`; a last one that is cut short is left out.
+    """The lines of a `log.jsonl`; an incomplete last line is left out.
 
     >>> import tempfile
     >>> log = Path(tempfile.mkdtemp(), "log.jsonl")
@@ -28,28 +28,30 @@ def read_log(log: Path) -> list[dict]:
 
 
 def draw(folder: Path) -> Path:
-    """Write `progress.png` beside the `log.jsonl` in a training's folder; its path.
+    """Write `progress.png` next to the `log.jsonl` in a training's folder; returns its path.
 
     Four panels: the score on training and on held-out tasks; the latter by band of budgets; the norms of meta-gradients
-    before clipping; and, where spending is a constraint, how far off it is.
+    before clipping; and, where spending is a constraint, its deviation from the target.
     """
-    # Imported late, as in `l2p.compare.figures`.
+    # Imported here, as in `l2p.compare.figures`.
     from matplotlib.figure import Figure
 
     lines = read_log(folder / "log.jsonl")
-    judged = [line for line in lines if "held_out_score" in line]
-    steps, judged_steps = ([line["step"] for line in part] for part in (lines, judged))
+    evaluated = [line for line in lines if "held_out_score" in line]
+    steps, evaluated_steps = ([line["step"] for line in part] for part in (lines, evaluated))
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     (scores, bands), (norms, constraint) = figure.subplots(2, 2)
 
     scores.plot(steps, _smoothed([line["score"] for line in lines]), color="C0", label="training tasks, smoothed")
-    scores.plot(judged_steps, [line["held_out_score"] for line in judged], "o-", color="C1", label="held-out tasks")
+    scores.plot(
+        evaluated_steps, [line["held_out_score"] for line in evaluated], "o-", color="C1", label="held-out tasks"
+    )
     scores.set_ylabel("log excess loss")
     scores.legend()
 
-    table = np.array([line["held_out_score_per_budget"] for line in judged])
-    for band, values in enumerate(table.T if judged else ()):
-        bands.plot(judged_steps, values, color=f"{0.8 - 0.8 * band / max(table.shape[1] - 1, 1):.2f}")
+    table = np.array([line["held_out_score_per_budget"] for line in evaluated])
+    for band, values in enumerate(table.T if evaluated else ()):
+        bands.plot(evaluated_steps, values, color=f"{0.8 - 0.8 * band / max(table.shape[1] - 1, 1):.2f}")
     bands.set_ylabel("held out, by budget (dark: large)")
 
     for name, label in (("gradient_norm", "median"), ("largest_gradient_norm", "largest")):
@@ -62,7 +64,7 @@ def draw(folder: Path) -> Path:
         constraint.plot(steps, _smoothed([line["constraint"] for line in lines]), label="mean")
         constraint.plot(steps, _smoothed([line["constraint_abs"] for line in lines]), label="mean of absolute values")
         constraint.legend()
-    constraint.set_ylabel("budget spent, less what was to be")
+    constraint.set_ylabel("budget spent minus target")
     for panel in (scores, bands, norms, constraint):
         panel.set_xlabel("outer step")
     path = folder / "progress.png"
@@ -71,7 +73,7 @@ def draw(folder: Path) -> Path:
 
 
 def _smoothed(values: list[float]) -> np.ndarray:
-    """Each value averaged with those before it, as many as `SMOOTHED` says; values that are no number are left out."""
+    """Moving average over the last `SMOOTHED` values; NaNs are left out."""
     array, window = np.array(values, float), max(1, min(SMOOTHED, len(values) // 10))
     known = np.isfinite(array)
     sums, counts = (np.concatenate([[0.0], np.cumsum(part)]) for part in (np.where(known, array, 0.0), known))

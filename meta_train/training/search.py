@@ -1,4 +1,4 @@
-"""Random search, for protectors whose choices have no gradient (AGD's step sizes are picked by a noisy minimum)."""
+"""Random search, for protectors with choices that have no gradient (AGD picks step sizes by a noisy minimum)."""
 
 import functools
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
 from meta_train.evaluation.scores import whole_run
 from meta_train.tasks.family import Family, TaskBatch
 
-#: Standard deviation of the first candidates around the start, and of the last ones around the best so far.
+#: Standard deviation of the first candidates around the start, and of the last candidates around the best so far.
 SPREAD = (1.5, 0.1)
 
 
@@ -29,15 +29,15 @@ class SearchState:
 def init(protector: Protector, config: MetaConfig) -> SearchState:
     """The state before the first candidate."""
     del config
-    # With its dtype named, for a weakly typed first state would be compiled for apart.
+    # With an explicit dtype: a weakly typed first state would cause a second compilation.
     return SearchState(protector, jnp.array(jnp.inf, jnp.float32))
 
 
 def compiled(
     config: MetaConfig, family: Family, start: Protector
 ) -> Callable[[SearchState, int], tuple[SearchState, dict]]:
-    """One outer step: try one candidate. All meet the same tasks and noise, so that the difference is theirs; a shape
-    that is listed twice would have the same tasks twice, and counts once."""
+    """One outer step: try one candidate. All candidates get the same tasks and noise, so that differences are due to
+    the candidates; a shape that is listed twice would have the same tasks twice, and counts once."""
     key, budgets = jax.random.key(config.seed), budgets_of_shapes(config, start)
     models = [config.find_model(shape.num_classes) for shape in budgets]
     batches = [

@@ -39,9 +39,9 @@ from meta_train.evaluation.budgets import epsilon_for, sized
 from meta_train.tasks.family import TaskFamily
 from meta_train.tasks.sources import families
 
-#: What a coordinate network is told where rows have no basis of their own.
+#: Inputs of a coordinate network where rows have no private eigenbasis.
 PLAIN_INPUTS = COORDINATE_INPUTS - 1
-#: What the networks of a whole run are told where it reads every row in every step: schedule and tensor.
+#: Inputs of the schedule and tensor networks of full-batch runs.
 FULL_BATCH_INPUTS = 3, TENSOR_INPUTS - 1
 
 
@@ -52,7 +52,7 @@ def _quadratic(*constants: float) -> jax.Array:
 
 
 def noisygd(key: jax.Array) -> Stepwise:
-    """NoisyGD whose every constant is a function of the budget: learning rate, momentum, clipping, decay, averaging."""
+    """NoisyGD with every constant a function of the budget: learning rate, momentum, clipping, decay, averaging."""
     del key
     return Stepwise(
         scheduler=Decaying(log_clip_norm=_quadratic(0.5), rate=_quadratic(0.0)),
@@ -82,7 +82,7 @@ def _on_centred_rows(schedule: dict | None, tensor: dict | None, coordinate: dic
 
 
 def control(key: jax.Array) -> Stepwise:
-    """Constants as functions of the budget, with the private feature mean: what learning has to beat."""
+    """Constants as functions of the budget, with the private feature mean: the baseline that networks have to beat."""
     del key
     return _on_centred_rows(None, None, None)
 
@@ -98,12 +98,12 @@ def census(key: jax.Array) -> Stepwise:
 
 
 def control_eigen(key: jax.Array) -> Stepwise:
-    """`control` with rows brought to a private length, in a private eigenbasis."""
+    """`control` with rows scaled to a private length, in a private eigenbasis."""
     return dataclasses.replace(cast(Any, control(key)), row_length=_row_length(), eigenbasis=_eigenbasis())
 
 
 def census_eigen(key: jax.Array) -> Stepwise:
-    """`control_eigen` with networks, of which the coordinates' knows each direction's strength."""
+    """`control_eigen` with networks; each direction's strength is an input of the coordinate network."""
     plain = census(key)
     network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
     projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
@@ -113,18 +113,18 @@ def census_eigen(key: jax.Array) -> Stepwise:
 
 
 def universal(key: jax.Array) -> Stepwise:
-    """`census_eigen` whose networks know the number of params too, and that of the learning rate how much of each
-    average is signal, and the spectrum that was bought."""
-    return _told(census_eigen(key), key, *FULL_BATCH_INPUTS)
+    """`census_eigen` with more inputs: the number of params for the networks, and for that of the learning rate how
+    much of each average is signal, and the private spectrum."""
+    return _with_networks(census_eigen(key), key, *FULL_BATCH_INPUTS)
 
 
 def universal_batches(key: jax.Array) -> Stepwise:
-    """`universal` whose networks know the sampling rate, too."""
-    return _told(census_eigen(key), key, *(inputs + 1 for inputs in FULL_BATCH_INPUTS))
+    """`universal` with the sampling rate as a further input of its networks."""
+    return _with_networks(census_eigen(key), key, *(inputs + 1 for inputs in FULL_BATCH_INPUTS))
 
 
-def _told(plain: Stepwise, key: jax.Array, schedule_inputs: int, tensor_inputs: int) -> Stepwise:
-    """`plain` with networks of a whole run that have so many inputs."""
+def _with_networks(plain: Stepwise, key: jax.Array, schedule_inputs: int, tensor_inputs: int) -> Stepwise:
+    """`plain` with schedule and tensor networks of this many inputs."""
     schedule, tensor = jax.random.split(jax.random.fold_in(key, 4))
     return dataclasses.replace(
         cast(Any, plain),
@@ -172,14 +172,15 @@ def paper(key: jax.Array) -> Stepwise:
 
 
 def paper_norm(key: jax.Array) -> Stepwise:
-    """`paper`, whose scheduler is told the private norm of the gradient that it is to price (Algorithm 2)."""
+    """`paper`, whose scheduler's input is the private norm of the next gradient, the one it sets the noise for
+    (Algorithm 2)."""
     query = NormQuery(logit_share=jnp.array([-2.2]), log_clip_norm=jnp.zeros(()))
     return dataclasses.replace(cast(Any, paper(key)), norm_query=query)
 
 
 def agd(key: jax.Array) -> AGD:
-    """AGD from guesses near what its authors call for when the budget allows few steps: tuning from there ends better
-    than from their settings."""
+    """AGD from settings near those of its authors for budgets that allow few steps: tuning from there ends better than
+    from their defaults."""
     del key
     return AGD(
         log_gradient_share=jnp.array([-4.0, 0.0]),
@@ -219,7 +220,7 @@ def starting_point(config: MetaConfig) -> Protector:
     """The protector that meta-training starts from, with batches for the rows of a task.
 
     Raises:
-      InputError: there is no such starting point, or none of its fields can be tuned, or it cannot train the model.
+      InputError: there is no such starting point, none of its fields can be tuned, or it cannot train the model.
     """
     if config.coefficients is not None:
         start = sized(_lifted(config), config.rows)
@@ -227,11 +228,11 @@ def starting_point(config: MetaConfig) -> Protector:
         start = BUILDERS[config.protector](jax.random.key(config.seed))
     else:
         raise InputError(
-            f"protector {config.protector!r} has no builder; choose one of {', '.join(BUILDERS)}, or set coefficients "
-            f"to start from a hand-designed method: {', '.join(HAND_DESIGNED)}."
+            f"there is no starting point {config.protector!r}; choose one of {', '.join(BUILDERS)}, or set "
+            f"coefficients to start from a hand-designed method: {', '.join(HAND_DESIGNED)}."
         )
     if isinstance(start, Stepwise) and not config.find_model().has_intercept:
-        # Rows are not centred then, and what buys their mean would ship as it is now.
+        # Rows are not centred then, so the parameters of the mean's query would ship untrained.
         start = _without_moments(start)
     if config.directions is not None:
         start = _in_directions(start, config)
@@ -246,12 +247,12 @@ def starting_point(config: MetaConfig) -> Protector:
 
 
 def _in_directions(start: Protector, config: MetaConfig) -> Stepwise:
-    """`start` in the principal directions of the source's rows, with which it needs no private means and moments."""
+    """`start` in the principal directions of the source's rows, without private means and moments."""
     family, _ = families(config.source)
     if not isinstance(family, TaskFamily) or not isinstance(start, Stepwise) or not config.find_model().has_intercept:
         raise InputError(
-            f"directions are those of a table's rows, for steps of a model with an intercept; {config.protector} on "
-            f"tasks from {config.source} has none, so leave them out."
+            "directions need a table's rows, a model with an intercept and a protector that maps rows, and "
+            f"{config.protector} on tasks from {config.source} lacks one of them; leave directions out."
         )
     if config.unseen is not None:
         family = family.of_classes(set(family.classes) - set(config.unseen))
@@ -260,16 +261,17 @@ def _in_directions(start: Protector, config: MetaConfig) -> Stepwise:
 
 
 def _without_moments(start: Stepwise) -> Stepwise:
-    """`start` without what it buys of the features' means and moments."""
+    """`start` without its queries for the features' means and moments."""
     return dataclasses.replace(cast(Any, start), centering=None, row_length=None, eigenbasis=None)
 
 
 def _lifted(config: MetaConfig) -> Protector:
-    """A hand-designed method as it sets itself up at budgets over the config's range, joined by polynomials."""
+    """A hand-designed method with the settings it has at budgets over the config's range, interpolated by
+    polynomials."""
     assert config.coefficients is not None
     if config.protector not in HAND_DESIGNED:
         raise InputError(
-            f"protector {config.protector!r} is no hand-designed method, whose constants could become polynomials; "
+            f"protector {config.protector!r} is not a hand-designed method, and only these take coefficients; "
             f"choose one of {', '.join(HAND_DESIGNED)}, or leave out coefficients."
         )
     method = HAND_DESIGNED[config.protector]
@@ -283,7 +285,7 @@ def _lifted(config: MetaConfig) -> Protector:
     any_budget = at(1.0)
     if "none" in any_budget.mechanisms:
         raise InputError(f"protector {config.protector!r} is not private and has nothing to tune; choose another one.")
-    # Constants are the same everywhere; the ends of the range are where settings that depend on the budget differ most.
+    # The ends of the range are included: settings that depend on the budget differ most there.
     low, high = config.log_signal
     count = config.coefficients
     signals = [low + (high - low) * (index / (count - 1) if count > 1 else 0.5) for index in range(count)]
@@ -291,9 +293,9 @@ def _lifted(config: MetaConfig) -> Protector:
 
 
 def warm_start(start: Protector, source: Protector) -> Protector:
-    """`start` with every parameter that may be tuned and that `source` has too, by path and shape.
+    """`start` with the values from `source` of every tunable parameter that `source` has with the same path and shape.
 
-    What is fixed stays as the start has it: facts about its own public rows, and not about those of the source.
+    Fixed fields stay as in `start`: they describe its own public rows, not those of the source.
     """
     known = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(source)}
 

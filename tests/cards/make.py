@@ -1,8 +1,8 @@
-"""Cards as one version of l2p leaves them, for tests that later versions still read and verify them.
+"""Write the cards of one version of l2p, for tests that later versions still read and verify them.
 
     PYTHONPATH=. python tests/cards/make.py tests/cards/VERSION.json
 
-0.1.0.json is by commit 23abaf5.
+0.1.0.json was written by commit 23abaf5.
 """
 
 import json
@@ -19,7 +19,7 @@ from l2p.cli import main
 
 
 def table(num_features, number=False):
-    """2,000 rows, whose label or number a line through the features decides."""
+    """2,000 rows, whose label or number is a linear function of the features."""
     x = np.random.default_rng(0).uniform(size=(2000, num_features)).astype(np.float32)
     score = x @ np.linspace(1, -1, num_features)
     y = (score - score.min()) / np.ptp(score) if number else score > 0

@@ -1,4 +1,4 @@
-"""Frozen protectors: the same bits after a round trip, found by name, and refused by a sentence when damaged."""
+"""Frozen protectors: bit-identical after a round trip, found by name, and refused with a sentence when damaged."""
 
 import json
 
@@ -13,14 +13,14 @@ from l2p.errors import InputError
 from l2p.privacy import Budget
 from l2p.protectors import HAND_DESIGNED, Optax, Stepwise
 from meta_train.training.starting_points import BUILDERS
-from tests.shelf import put
+from tests.checkpoint_files import write_checkpoint
 
 BUDGET = Budget(0.1, 1e-8)
 
 
 def damage(path, change):
     """Rewrite a checkpoint after `change(arrays, card)`."""
-    arrays, card = safetensors.numpy.load_file(path), checkpoint.read_card(path)
+    arrays, card = safetensors.numpy.load_file(path), checkpoint.read_checkpoint_card(path)
     change(arrays, card)
     path.write_bytes(safetensors.numpy.save(arrays, {"card": json.dumps(card)}))
 
@@ -28,21 +28,21 @@ def damage(path, change):
 @pytest.mark.parametrize("name", BUILDERS)
 def test_every_protector_survives_its_file_bit_for_bit(tmp_path, name):
     protector = BUILDERS[name](jax.random.key(1))
-    loaded = checkpoint.load(put(tmp_path, name, protector)).protector
+    loaded = checkpoint.load(write_checkpoint(tmp_path, name, protector)).protector
     chex.assert_trees_all_equal(loaded, protector)
     assert jax.tree.structure(loaded) == jax.tree.structure(protector)  # static fields included
     assert all(isinstance(leaf, jax.Array) and leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(loaded))
 
 
 def test_arrays_are_stored_under_their_dotted_paths(tmp_path):
-    arrays = safetensors.numpy.load_file(put(tmp_path, "census", BUILDERS["census"](jax.random.key(0))))
+    arrays = safetensors.numpy.load_file(write_checkpoint(tmp_path, "census", BUILDERS["census"](jax.random.key(0))))
     assert {"scheduler.network.layer0.w", "projector.mix", "centering.row_norm", "averaging"} <= set(arrays)
 
 
 def test_static_tuples_come_back_hashable(tmp_path):
     projector = Optax("adam", {"learning_rate": jnp.zeros(1)}, logit_scale=("b1", "b2"))
     protector = Stepwise(BUILDERS["noisygd"](jax.random.key(0)).scheduler, projector, num_steps=7)
-    loaded = checkpoint.load(put(tmp_path, "adam", protector)).protector
+    loaded = checkpoint.load(write_checkpoint(tmp_path, "adam", protector)).protector
     assert loaded.projector.logit_scale == ("b1", "b2")
     assert loaded.num_steps == 7
     hash(jax.tree.structure(loaded))
@@ -54,12 +54,12 @@ def test_the_hash_is_that_of_the_contents(tmp_path):
     hashes = []
     for place, protector in (("a", control), ("b", control), ("c", shorter)):
         (tmp_path / place).mkdir()
-        hashes.append(checkpoint.load(put(tmp_path / place, "mine", protector, created="now")).sha256)
+        hashes.append(checkpoint.load(write_checkpoint(tmp_path / place, "mine", protector, created="now")).sha256)
     assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_what_the_maker_wrote_comes_back_on_the_card(tmp_path):
-    card = checkpoint.load(put(tmp_path, "mine", seed=3, steps=600, command="l2p meta-train")).card
+    card = checkpoint.load(write_checkpoint(tmp_path, "mine", seed=3, steps=600, command="l2p meta-train")).card
     assert {key: card[key] for key in ("name", "seed", "steps", "command")} == {
         "name": "mine",
         "seed": 3,
@@ -115,11 +115,11 @@ def take_a_part(arrays, card):
         (add_field, "other fields at '\\(root\\)'"),
         (scramble, "nothing known at 'scheduler'"),
         (drop_card, "not an l2p checkpoint"),
-        (take_a_part, "no protector but part of one"),
+        (take_a_part, "only a part of a protector"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_by_what_is_wrong(tmp_path, change, phrase):
-    path = put(tmp_path, "mine")
+    path = write_checkpoint(tmp_path, "mine")
     damage(path, change)
     with pytest.raises(InputError, match=phrase) as caught:
         checkpoint.load(path)
@@ -147,8 +147,8 @@ def test_names_are_looked_up_in_the_checkout_before_the_wheel(tmp_path, monkeypa
     checkout, wheel = tmp_path / "checkpoints", tmp_path / "_checkpoints"
     for place in (checkout, wheel):
         place.mkdir()
-        put(place, "census", place=place.name)
-    put(wheel, "paper")
+        write_checkpoint(place, "census", place=place.name)
+    write_checkpoint(wheel, "paper")
     monkeypatch.setattr(checkpoint, "FOLDERS", (checkout, wheel))
     assert checkpoint.load("census").card["place"] == "checkpoints"
     assert [card["name"] for card in checkpoint.available()] == ["census", "paper"]
@@ -165,12 +165,12 @@ lost = "nowhere"
 """
 
 
-def test_what_studies_need_is_found_below_the_first_floor_and_old_names_stand_for_new_ones(tmp_path, monkeypatch):
+def test_study_checkpoints_are_found_and_old_names_resolve_to_new_ones(tmp_path, monkeypatch):
     study = tmp_path / "study" / "folds"
     study.mkdir(parents=True)
     (tmp_path / "study" / "tuned").mkdir()
     for folder, name in ((tmp_path, "census"), (tmp_path, "added"), (tmp_path, "universal"), (study, "fold")):
-        put(folder, name, place=folder.name)
+        write_checkpoint(folder, name, place=folder.name)
     (tmp_path / "index.toml").write_text(INDEX)
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
     assert checkpoint.names() == ["added", "census", "fold", "universal"]
@@ -190,7 +190,7 @@ def test_what_studies_need_is_found_below_the_first_floor_and_old_names_stand_fo
 
 
 def test_without_studies_a_sentence_says_where_they_are(tmp_path, monkeypatch):
-    put(tmp_path, "universal")
+    write_checkpoint(tmp_path, "universal")
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
     with pytest.raises(InputError, match="in the repository's checkpoints/study and not in the package"):
         checkpoint.load("universal-no-adult")

@@ -1,4 +1,4 @@
-"""Files from anybody: whatever a checkpoint or a model holds, it is refused in a sentence or runs within its budget."""
+"""Untrusted files: whatever a checkpoint or a model holds, it is refused with a sentence or runs within its budget."""
 
 import copy
 import dataclasses
@@ -41,8 +41,9 @@ CARD = {"name": "mine", "models": ["logistic"], "sources": ["adult"]}
 ROWS = np.random.default_rng(0).random((50, D))
 
 
+@functools.cache
 def examples():
-    """Protectors that have every class of `CLASSES` among their parts, each with all that may be left out."""
+    """Protectors that together have every class of `CLASSES` among their parts, with all optional fields set."""
     universal, paper = (BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper"))
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))
     made = {name: method(BUDGET, num_rows=N) for name, method in HAND_DESIGNED.items()}
@@ -62,7 +63,7 @@ def encoded(name):
 
 
 def parts(node, path=()):
-    """Every part of a structure that is of a class, with the keys that lead to it."""
+    """Every part of a structure that is an instance of a class, with the keys that lead to it."""
     if isinstance(node, dict):
         if "class" in node:
             yield node, path
@@ -77,7 +78,7 @@ def write(path, structure, arrays, **card):
 
 
 def refused(path):
-    """The sentence that a file is refused with."""
+    """The sentence with which a file is refused."""
     with pytest.raises(InputError) as caught:
         lookup.resolve(str(path), BUDGET, "logistic")
     sentence = str(caught.value)
@@ -96,7 +97,7 @@ SAMPLERS = [
     {"name": "full batch", "loophole": 1},
 ]  # fmt: skip
 NUMBERS = [-3, 0, 2.5, True, "7", None, [1], 10**30, 10**4000, MAX_STEPS + 1]
-#: What no field that holds a part or an array may hold in its place.
+#: Values that no field for a part or an array may hold instead.
 NODES = ["exec", 3, [], {}, {"class": "Pickle", "fields": {}, "static": {}}, {"array": "f32[3]"}, {"tuple": []}]
 NODES += [{"class": ["Optax"], "fields": {}, "static": {}}, {"class": "Optax", "fields": {}, "static": {}}]
 
@@ -117,7 +118,7 @@ def static_values(kind):
 
 
 def array_values(array):
-    """Arrays that no field may hold in place of a good one, whatever it is for."""
+    """Arrays that no field may hold instead of a valid one."""
     yield from (array.astype(kind) for kind in (np.complex64, np.int32, bool, np.float16))
     yield from (array[None], np.concatenate([array.ravel()] * 3)[None, None], np.zeros((0, *array.shape), np.float32))
     for bad in (np.nan, np.inf):
@@ -185,7 +186,7 @@ def test_an_array_of_another_kind_shape_or_value_is_refused_by_its_name(tmp_path
         missing = {other: kept for other, kept in arrays.items() if other != place}
         assert place in refused(write(tmp_path / "mine.safetensors", structure, missing))
     extra = write(tmp_path / "mine.safetensors", structure, arrays | {"loophole": np.zeros(1, np.float32)})
-    assert "'loophole', of which its card says nothing" in refused(extra)
+    assert "'loophole', which its checkpoint card does not mention" in refused(extra)
 
 
 def test_fields_that_do_not_go_together_are_refused(tmp_path):
@@ -353,7 +354,7 @@ def test_a_card_that_is_no_json_or_more_than_one_thing_is_refused(tmp_path, text
 
 
 def raw(path, header, data=b""):
-    """A file with this header, whatever it promises."""
+    """A file with this header, valid or not."""
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
     return path
@@ -373,7 +374,7 @@ def test_shapes_that_a_file_cannot_hold_are_refused_before_they_are_made(tmp_pat
     card = json.dumps({**CARD, "structure": encoded("noisygd")[0]})
     header = {"__metadata__": {"card": card}, "x": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}
     refused(raw(tmp_path / "mine.safetensors", header, b"\0" * size))
-    # And where the structure promises what the array is not.
+    # And where the structure declares another shape than the array has.
     structure, arrays = encoded("adadp")
     bad = changed(structure, (), fields__log_clip_norm={"array": shape})
     assert "log_clip_norm" in refused(write(tmp_path / "mine.safetensors", bad, arrays))
@@ -384,7 +385,11 @@ def test_what_is_no_file_or_far_too_large_is_refused_unread(tmp_path):
     with huge.open("wb") as file:
         file.truncate(checkpoint.MAX_BYTES + 1)
     os.mkfifo(pipe)
-    for path, phrase in ((huge, "larger than 128 MiB"), (pipe, "it is no file"), (tmp_path / "", "it is no file")):
+    for path, phrase in (
+        (huge, "larger than 128 MiB"),
+        (pipe, "it is not a file"),
+        (tmp_path / "", "it is not a file"),
+    ):
         assert phrase in refused(f"{path}{os.sep if path == tmp_path else ''}")
 
 
@@ -424,7 +429,7 @@ def places(node, path=()):
 
 @st.composite
 def damaged(draw):
-    """A structure and arrays of which something or other was replaced, dropped or moved."""
+    """A structure and arrays in which something was replaced, dropped or moved."""
     structure, arrays = copy.deepcopy(
         encoded(draw(st.sampled_from(["universal", "noisygd", "private_meta", "hyfree"])))
     )
@@ -561,7 +566,7 @@ def test_private_meta_declares_what_its_inner_protector_asks(tmp_path):
 def test_a_protector_that_could_not_be_loaded_again_is_not_saved(tmp_path):
     for made in (HAND_DESIGNED["noisygd"](BUDGET).replace(num_steps=-3), BUILDERS["agd"](jax.random.key(0))):
         bad = made if made.num_steps < 0 else made.replace(log_increase=jnp.array([jnp.nan]))
-        with pytest.raises(InputError, match="cannot be saved, for its"):
+        with pytest.raises(InputError, match="cannot be saved, because its"):
             checkpoint.save(bad, tmp_path / "mine.safetensors", CARD)
     assert not list(tmp_path.iterdir())
 

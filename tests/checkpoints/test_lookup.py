@@ -1,4 +1,4 @@
-"""What a name stands for: the method or checkpoint, its accountant and sources, and the refusals."""
+"""What a name resolves to: the method or checkpoint, its accountant and sources, and the refusals."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from l2p.errors import InputError
 from l2p.privacy import Budget, Poisson
 from l2p.protectors import AGD, HAND_DESIGNED
 from meta_train.training.starting_points import BUILDERS
-from tests.shelf import CARD, put
+from tests.checkpoint_files import CARD, write_checkpoint
 
 BUDGET = Budget(0.1, 1e-8)
 
@@ -36,7 +36,7 @@ def test_agd_sets_its_shares_in_the_unit_of_the_accountant_asked_for(folder):
 
 
 def test_a_checkpoint_resolves_with_what_its_card_says(folder):
-    path = put(folder, "paper", BUILDERS["paper"](jax.random.key(0)), accountant="ctcdp")
+    path = write_checkpoint(folder, "paper", BUILDERS["paper"](jax.random.key(0)), accountant="ctcdp")
     for name in ("paper", str(path)):
         found = lookup.resolve(name, BUDGET, "logistic")
         assert (found.name, found.accountant, found.sources) == (name, "ctcdp", ("adult",))
@@ -47,19 +47,19 @@ def test_a_checkpoint_resolves_with_what_its_card_says(folder):
 
 def test_a_sampling_rate_can_be_asked_of_what_was_made_for_several(folder):
     protector = dataclasses.replace(BUILDERS["control"](jax.random.key(0)), sampler=Poisson(0.05))
-    put(folder, "control-batches", protector)
+    write_checkpoint(folder, "control-batches", protector)
     warm = {"warm_start_arrays_sha256": checkpoint.load("control-batches").arrays_sha256}
     asked = {"range": {"sampling_rate": [0.02, 0.2]}, "config": {"warm_start": "control-batches"}}
-    path = put(folder, "batches", protector, **warm, **asked)
+    path = write_checkpoint(folder, "batches", protector, **warm, **asked)
     for name in ("batches@0.02", f"{path}@0.02"):
         found = lookup.resolve(name, BUDGET, "logistic")
         assert (found.name, found.protector.sampler, found.accountant) == (name, Poisson(0.02), "rdp")
-        # Which constants stand in for its networks does not depend on the rate; they draw the same batches.
+        # The constants that run in place of its networks do not depend on the rate, and draw the same batches.
         assert lookup.stand_in(found).protector.sampler == Poisson(0.02)
     assert lookup.resolve("batches", BUDGET, "logistic").protector.sampler == Poisson(0.05)
     assert lookup.stand_in(lookup.resolve("batches", BUDGET, "logistic")).protector.sampler == Poisson(0.05)
     for name, why in (
-        ("dpsgd@0.1", "made for batches"),
+        ("dpsgd@0.1", "made for one sampling rate only"),
         ("batches@2", "not a probability"),
         ("batches@x", "batches@x"),
     ):
@@ -68,9 +68,9 @@ def test_a_sampling_rate_can_be_asked_of_what_was_made_for_several(folder):
 
 
 def test_tuned_methods_resolve_to_a_set_that_is_not_scored_on(folder):
-    put(folder, "agd-tuned-logistic-adult")
-    put(folder, "agd-tuned-logistic-digits", sources=["digits:odd"])
-    put(folder, "agd-tuned-mlp-mnist", sources=["mnist"])
+    write_checkpoint(folder, "agd-tuned-logistic-adult")
+    write_checkpoint(folder, "agd-tuned-logistic-digits", sources=["digits:odd"])
+    write_checkpoint(folder, "agd-tuned-mlp-mnist", sources=["mnist"])
 
     def sources(**options):
         return lookup.resolve("agd:tuned", BUDGET, "logistic", **options).sources
@@ -85,8 +85,8 @@ def test_tuned_methods_resolve_to_a_set_that_is_not_scored_on(folder):
 
 
 def test_a_protector_is_not_scored_on_its_sources(folder):
-    put(folder, "census")
-    put(folder, "digits", sources=["mnist:4,6"])
+    write_checkpoint(folder, "census")
+    write_checkpoint(folder, "digits", sources=["mnist:4,6"])
     with pytest.raises(InputError, match="made from adult"):
         lookup.resolve("census", BUDGET, "logistic", avoid=["adult"])
     with pytest.raises(InputError, match="made from mnist:4,6"):
@@ -96,15 +96,15 @@ def test_a_protector_is_not_scored_on_its_sources(folder):
 
 @pytest.mark.parametrize("name", ["censos", "agd:oracle", ""])
 def test_an_unknown_name_is_refused_with_the_known_ones(folder, name):
-    put(folder, "census")
-    put(folder, "agd-tuned-logistic-adult")
+    write_checkpoint(folder, "census")
+    write_checkpoint(folder, "agd-tuned-logistic-adult")
     with pytest.raises(InputError, match=", ".join([*HAND_DESIGNED, "census", "agd:tuned, or pass"])) as refused:
         lookup.resolve(name, BUDGET, "logistic")
     assert ("did you mean 'census'?" in str(refused.value)) == (name == "censos")
 
 
 def test_a_protector_for_another_model_is_refused(folder):
-    put(folder, "census", models=["mlp"])
+    write_checkpoint(folder, "census", models=["mlp"])
     with pytest.raises(InputError, match="made for mlp, not for logistic"):
         lookup.resolve("census", BUDGET, "logistic")
     with pytest.raises(InputError, match="model 'forest' is unknown"):

@@ -1,4 +1,4 @@
-"""Names of methods: cut up and put together again, refused where they cannot be read, and spelled in one place."""
+"""Names of methods: parsed and formatted, refused where they cannot be parsed, and spelled in one place."""
 
 import ast
 import itertools
@@ -65,12 +65,12 @@ def test_names_in_committed_results_and_experiments_come_back_as_they_were_writt
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("agd:tunde", "':tunde' is no suffix"),
-        ("agd:tunde:private", "':tunde' is no suffix"),
-        ("agd:", "':' is no suffix"),
-        ("minibatch@fast", "'@fast' is no suffix"),
-        ("minibatch@", "'@' is no suffix"),
-        ("minibatch@-0.1", "'@-0.1' is no suffix"),
+        ("agd:tunde", "':tunde' is not a suffix"),
+        ("agd:tunde:private", "':tunde' is not a suffix"),
+        ("agd:", "':' is not a suffix"),
+        ("minibatch@fast", "'@fast' is not a suffix"),
+        ("minibatch@", "'@' is not a suffix"),
+        ("minibatch@-0.1", "'@-0.1' is not a suffix"),
         ("a:oracle:oracle", ":oracle is asked for twice"),
         ("a:tuned:tuned", ":tuned is asked for twice"),
         ("a@0.1@0.2", "a sampling rate is asked for twice"),
@@ -94,7 +94,7 @@ def test_a_protector_is_not_what_a_variant_of_it_is(name):
 
 
 def spelled(path):
-    """Texts of a module's code, docstrings and help left out, that hold a suffix."""
+    """Strings in a module's code, except docstrings and help, that contain a suffix."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in said]

@@ -1,4 +1,4 @@
-"""The protectors in checkpoints/: what their cards say, and what they do on data they have never seen."""
+"""The protectors in checkpoints/: their cards, and their results on data they were not trained on."""
 
 import functools
 import json
@@ -53,12 +53,12 @@ def test_cards_say_how_a_protector_was_made(name):
     assert {"seed", "seconds", "peak_memory_mib", "range", "budgets", "held_out", "versions"} <= card.keys()
 
 
-def test_the_first_floor_is_a_dozen_or_so_each_with_a_line():
+def test_the_wheel_has_about_a_dozen_checkpoints_each_with_a_line():
     first = checkpoint.first_floor()
     assert len(first) <= 16
     assert first == list(index(SHIPPED).about)
     assert all(0 < len(checkpoint.about(name)) <= 76 for name in first)
-    # What runs in place of a protector out of its range ships with it.
+    # The control that runs outside a protector's range ships with it.
     controls = [control_of(checkpoint.load(name).card) for name in first]
     assert {control.name for control in controls if control is not None} <= set(first)
 
@@ -75,7 +75,7 @@ def test_every_source_is_spelled_in_one_way():
     assert not [name for name in checkpoint.names() if re.search(r"-\d\d\b", name)]  # mnist-46 for mnist-4,6
 
 
-def test_networks_know_the_constants_that_they_were_put_on():
+def test_networks_name_the_constants_that_they_extend():
     for name in checkpoint.names():
         card = checkpoint.load(name).card
         start = card["config"].get("warm_start") or ""
@@ -113,7 +113,7 @@ def test_the_paper_protector_spends_its_ctcdp_budget_within_one_percent_without_
     assert found.card["accountant"] == "ctcdp"
     assert found.card["held_out"]["held_out_constraint_abs"] < 0.01
     assert np.abs(found.card["held_out"]["held_out_constraint_per_budget"]).max() < 0.01
-    # Again here, on tasks from a table that it has never seen.
+    # Here on tasks from a table that it was not trained on.
     _, family = families("breast_cancer")
     batch = family.sample(jax.random.key(0), Logistic(), 16, 256, 20, (1.0, 8.0))
     results = evaluate(found.protector, jax.random.key(1), batch, Logistic(), ByMu("ctcdp"))
@@ -170,7 +170,7 @@ def test_protectors_for_quadratic_problems_come_close_to_an_optimum_they_have_ne
     setup = Setup.create(model, BUDGET.adjacency, filter.price_list(), 2000)
     params, _, (first, later), _ = jax.jit(run)(found.protector, model.init(10), rows, setup, jax.random.key(0))
     assert filter.spent(answered(trace_rows(first, [later]))) <= filter.limit
-    # 0.005 is what noise on the target leaves, and zero, where the run starts, is 1/6 above.
+    # Noise on the target leaves 0.005, and zero, where the run starts, has 1/6 more.
     assert float(mean_loss(params, model, rows)) < 0.005 + 0.1 / 6
 
 

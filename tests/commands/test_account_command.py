@@ -1,4 +1,4 @@
-"""`l2p account`: cards are priced again, plans are made, and wrong combinations cost one sentence."""
+"""`l2p account`: cards are priced again, plans are made, and wrong combinations give one sentence."""
 
 import json
 
@@ -69,7 +69,7 @@ SAMPLERS = {
 
 
 def run_of(name, epsilon=0.4, steps=60):
-    """A filter, and 60 steps that use up to about its cap."""
+    """A filter, and 60 steps that use up almost all of its cap."""
     accountant, sampler, adjacency = SAMPLERS[name]
     budget = Budget(epsilon, 1e-8, adjacency)
     noise = noise_multiplier(budget, sampler, steps, accountant)
@@ -78,7 +78,7 @@ def run_of(name, epsilon=0.4, steps=60):
 
 @pytest.fixture
 def account(tmp_path, capsys):
-    """Runs the command; a card among the words is written first. Gives the exit code and what was printed."""
+    """Runs the command, writing a card among the arguments to a file first; returns the exit code and the output."""
 
     def run(*words):
         written = []
@@ -163,7 +163,7 @@ def test_a_papers_card_holds_and_an_independent_library_finds_less(account, name
 
 
 def test_small_budgets_are_verified_too(account):
-    # The order is in the thousands, where dp-accounting has whole ones only.
+    # The order is in the thousands, where dp-accounting has only integer orders.
     filter, answered = run_of("Poisson", epsilon=0.01)
     assert account("--card", card_of(filter, answered, True), "--verify")[0] == 0
 

@@ -30,7 +30,7 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """A comparison's file."""
+    """The file of a small comparison."""
     path = tmp_path_factory.mktemp("tiny") / "tiny.json"
     path.write_text(json.dumps(FIELDS))
     return path
@@ -116,7 +116,7 @@ def test_two_processes_share_a_folder(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--shard", "3/2"], "shard '3/2' is none of n shares"),
+        (["--shard", "3/2"], "shard '3/2' is not one of n shares"),
         (["--shard", "0/2"], "shard '0/2'"),
         (["--shard", "half"], "shard 'half'"),
         (["--shard", "1/2", "--merge"], "exclude each other"),
@@ -144,8 +144,8 @@ def test_bad_options_cost_a_sentence(tiny, tmp_path, monkeypatch, capsys, words,
     ("text", "said"),
     [
         ("{", "cannot be read"),
-        ("[1]", "holds no JSON object"),
-        ('{"dat": "adult"}', "names dat, which is no option; choose among data, out"),
+        ("[1]", "does not hold a JSON object"),
+        ('{"dat": "adult"}', "names dat, which l2p does not know; choose among data, out"),
         ('{"data": 3}', "data is 3, but it has to be a text"),
         ('{"seeds": 2.5}', "seeds is 2.5, but it has to be a whole number"),
         ('{"seeds": true}', "seeds is true, but it has to be a whole number"),

@@ -18,8 +18,8 @@ from l2p.cli import COMMANDS, main
 from l2p.commands import compare as compare_command
 from l2p.errors import InputError
 from l2p.models import MODELS, NAMES
-from l2p.privacy.book import Book
 from l2p.privacy.filter import Filter
+from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import largest_epsilon, limit_of, most_cost
 from tests import canaries
 
@@ -213,42 +213,42 @@ def test_a_dry_run_warns_on_standard_error(here, capsys):
 @pytest.mark.parametrize("delta", [DELTA, 1e-7])
 def test_the_largest_epsilon_that_fits_fits_and_a_hundredth_more_does_not(tmp_path, unit, delta):
     budget = Budget(1.0, DELTA)
-    book = Book.create(tmp_path / "a.ledger", "ward", budget, unit, limit_of(unit, budget))
+    ledger = Ledger.create(tmp_path / "a.ledger", "ward", budget, unit, limit_of(unit, budget))
     run = Filter("rdp" if unit == "rdp" else "gdp" if unit != "zcdp" else "zcdp", Budget(3.0, delta))
-    first = most_cost(book, Filter(run.name, Budget(0.5, delta)), ("gaussian",))
-    book.reserve(first, "first")
-    largest = largest_epsilon(book, run, ("gaussian",), book.left())
+    first = most_cost(ledger, Filter(run.name, Budget(0.5, delta)), ("gaussian",))
+    ledger.reserve(first, "first")
+    largest = largest_epsilon(ledger, run, ("gaussian",), ledger.left())
     if unit == "basic" and delta == DELTA:  # the first has all of the delta
         assert largest == 0.0
         return
     assert 0.3 < largest < 1.0
     for factor, fits in ((1.0, True), (1.01, False)):
-        cost = most_cost(book, Filter(run.name, Budget(largest * factor, delta)), ("gaussian",))
-        left = book.left()
+        cost = most_cost(ledger, Filter(run.name, Budget(largest * factor, delta)), ("gaussian",))
+        left = ledger.left()
         assert (cost.amount <= left.amount and cost.delta <= left.delta) is fits
 
 
 @pytest.mark.parametrize("unit", ["gdp", "zcdp", "rdp", "basic"])
 def test_what_a_ledger_shows_as_left_is_epsilon_at_its_delta_on_one_line_per_run(tmp_path, unit, capsys, monkeypatch):
     path, budget = tmp_path / "a.ledger", Budget(1.0, DELTA)
-    book = Book.create(path, "ward", budget, unit, limit_of(unit, budget))
+    ledger = Ledger.create(path, "ward", budget, unit, limit_of(unit, budget))
     for epsilon in (0.1, 0.2):
         cost = limit_of(unit, Budget(epsilon, DELTA / 10))
-        book.reserve(cost, f"universal, epsilon {epsilon}, delta 1e-07, accountant gdp, and more that is said of it")
+        ledger.reserve(cost, f"universal, epsilon {epsilon}, delta 1e-07, accountant gdp, and more that is said of it")
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["ledger", "show", str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("left   epsilon 0.")
     assert max(map(len, lines)) <= 80
     runs = [line for line in lines if "reserved " in line and "universal" in line]
-    assert [line.split()[0] for line in runs] == [entry.id for entry in book.entries()]
+    assert [line.split()[0] for line in runs] == [entry.id for entry in ledger.entries()]
     assert main(["ledger", "show", str(path), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert 0 < shown["in_epsilon"]["left"] < 1 == shown["in_epsilon"]["limit"]
     left = shown["in_epsilon"]["left"]
     if unit in ("gdp", "zcdp", "basic"):  # of rdp, what Gaussian runs have left, planned at an order of their own
-        assert limit_of(unit, Budget(left, DELTA)).amount <= book.left().amount
-        assert limit_of(unit, Budget(left * 1.02, DELTA)).amount > book.left().amount
+        assert limit_of(unit, Budget(left, DELTA)).amount <= ledger.left().amount
+        assert limit_of(unit, Budget(left * 1.02, DELTA)).amount > ledger.left().amount
 
 
 # ------------------------------------------------------------------------------------------- a protector of one's own

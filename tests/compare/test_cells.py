@@ -1,4 +1,4 @@
-"""Cells: names, whole files, claims and merges."""
+"""Cells: names, atomic writes, claims of a folder, and merges."""
 
 import dataclasses
 import math
@@ -118,7 +118,7 @@ def test_shares_are_even_and_cover_every_cell_once_with_few_methods_in_two(num_m
     shares = [cells.share(config, (index, count)) for index in range(1, count + 1)]
     assert [pair for share in shares for pair in share] == cells.share(config, None)
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    # Compilations: one per method and share that meet.
+    # Compilations: one per method and shard in which it has cells.
     met = sum(len({method for method, _ in share}) for share in shares)
     assert met <= num_methods + count - 1
 
@@ -132,7 +132,7 @@ def test_merging_brings_cells_together_and_takes_the_scored_one_of_two(tmp_path)
     assert found[("agd", 0.1, 0)] == kept()
     assert found[("agd", 0.1, 1)] == kept(seed=1)
     assert set(found) == {("agd", 0.1, 0), ("agd", 0.1, 1), ("sgd", 0.1, 0)}
-    # Again, with a folder more: what `out` holds counts too.
+    # Again, with one more folder: the cells already in `out` count too.
     three = folder_of(tmp_path / "three", kept("third"))
     assert set(cells.merge([three], tmp_path / "out")) == {*found, ("third", 0.1, 0)}
 

@@ -1,44 +1,79 @@
-import numpy as np
+import itertools
 
-from l2p.compare.figures import against_epsilon, against_step
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from l2p.compare.figures import MAX_LINES, against_epsilon, against_step, spread
 from l2p.compare.results import Estimate
 
+MANY = {f"method {index}": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)} for index in range(25)}
 
-def test_methods_and_empty_cells_against_epsilon(tmp_path):
+
+def names(axis):
+    return [text.get_text() for text in axis.texts]
+
+
+def drawn(figure):
+    figure.canvas.draw()
+    return figure
+
+
+def test_methods_and_empty_cells_against_epsilon():
     table = {
         "agd": {0.1: Estimate(0.7, 0.01), 0.2: None},
         "nonprivate": {0.1: Estimate(0.9, float("nan")), 0.2: Estimate(0.9, float("nan"))},
         "failed": {0.1: None, 0.2: None},
     }
-    figure = against_epsilon(table, table, dashed=("nonprivate",))
+    figure = drawn(against_epsilon({"test accuracy": table, "train loss": table}, dashed=("nonprivate",)))
     accuracy, loss = figure.axes
     assert [axis.get_ylabel() for axis in figure.axes] == ["test accuracy", "train loss"]
-    assert accuracy.get_legend_handles_labels()[1] == ["agd", "nonprivate"]
+    assert names(accuracy) == names(loss) == ["agd", "nonprivate"]
     assert loss.get_xscale() == "log"
-    figure.savefig(tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 0
 
 
 def test_curves_show_mean_and_band_and_end_with_the_run():
     share = np.array([[0.5, 0.5, 0.0], [0.3, 0.7, 0.0]])
-    figure = against_step({"agd": np.ones((2, 3))}, {"agd": share})
+    figure = drawn(against_step({"agd": np.ones((2, 3))}, {"agd": share}))
     line = figure.axes[1].get_lines()[0]
     np.testing.assert_allclose(line.get_ydata(), [0.4, 0.6, np.nan])
     assert len(figure.axes[1].collections) == 1
 
 
-def test_many_methods_are_told_apart_and_listed_beside_the_panels(tmp_path):
-    table = {f"method {index}": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)} for index in range(25)}
-    figure = against_epsilon(table, table, apart=("method 3",))
-    styles = {
-        (line.get_color(), line.get_marker()) for line in figure.axes[0].get_lines() if line.get_marker() in "osD^v"
-    }
-    assert len(styles) == 25
-    assert figure.axes[0].get_legend() is None
-    assert len(figure.legends) == 1
-    figure.savefig(tmp_path / "figure.png")
+@pytest.mark.parametrize("kind", ["epsilon", "step"])
+def test_of_many_methods_a_few_are_named_in_colours_of_their_own_and_the_rest_is_grey(kind):
+    if kind == "epsilon":
+        figure = against_epsilon({"test loss": MANY}, ["method 20", *MANY], dashed=("method 3",))
+        assert {"method 20", "method 3"} <= set(names(figure.axes[0]))
+    else:
+        curves = {name: np.ones((2, 3)) for name in MANY}
+        figure = against_step(curves, curves)
+    axis = drawn(figure).axes[0]
+    colours = [text.get_color() for text in axis.texts]
+    assert len(colours) == len(set(colours)) == MAX_LINES
+    assert len(axis.get_lines()) >= len(MANY)
+
+
+def test_labels_do_not_overlap_and_nothing_is_cut_off():
+    figure = against_epsilon({"test loss": MANY, "train loss": MANY}, list(MANY))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    for axis in figure.axes:
+        boxes = sorted((Text.get_window_extent(text, renderer) for text in axis.texts), key=lambda box: box.y0)
+        assert len(boxes) == MAX_LINES
+        assert all(low.y1 <= high.y0 + 1 for low, high in itertools.pairwise(boxes))
+        assert all(box.x1 <= figure.bbox.x1 for box in boxes)
+
+
+def test_labels_stay_in_order_and_move_no_further_than_they_must():
+    assert spread([0.0, 0.5, 1.0], 0.1) == [0.0, 0.5, 1.0]
+    heights = spread([0.2, 0.2, 0.21, 0.9], 0.1)
+    np.testing.assert_allclose(heights, [0.20333 - 0.1, 0.20333, 0.30333, 0.9], atol=1e-4)
 
 
 def test_losses_of_several_orders_of_magnitude_are_drawn_on_a_logarithmic_axis():
     score, loss = ({"agd": {0.1: Estimate(high, 0.0), 0.2: Estimate(0.5, 0.0)}} for high in (0.9, 90.0))
-    assert [axis.get_yscale() for axis in against_epsilon(score, loss).axes] == ["linear", "log"]
+    figure = against_epsilon({"test accuracy": score, "train loss": loss})
+    assert [axis.get_yscale() for axis in figure.axes] == ["linear", "log"]

@@ -1,4 +1,4 @@
-"""The page of standings: the committed one, and what keeps results off it."""
+"""The leaderboard page: the committed one, and the results that are refused."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ def test_the_committed_page_is_what_the_command_makes(monkeypatch, capsys):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with one comparison, to spoil."""
+    """A folder with one comparison, to be damaged."""
     (tmp_path / "ours").mkdir()
     for name in ("results.csv", "inputs.json"):
         shutil.copy(COMMITTED / name, tmp_path / "ours")
@@ -58,7 +58,7 @@ def relabel(folder, **changes):
     [
         (lambda f: spoil(f, epsilon_certified=0.013), "is certified for epsilon 0.013, which is not within its budget"),
         (lambda f: spoil(f, epsilon_certified=None), "is certified for epsilon None"),
-        (lambda f: spoil(f, seed=1), "seed 1 comes twice"),
+        (lambda f: spoil(f, seed=1), "seed 1 occurs twice"),
         (lambda f: spoil(f, method="unknown"), "inputs.json does not say which protector ran"),
         (lambda f: spoil(f, data="adult"), "data is 'adult', but inputs.json says 'ipums_br'"),
         (lambda f: relabel(f, delta=1e-6), "delta is 1e-08, but inputs.json says 1e-06"),

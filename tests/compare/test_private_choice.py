@@ -1,4 +1,4 @@
-"""METHOD:private, compared and released: what a run may spend, which there are, which is kept, and what is refused."""
+"""METHOD:private, compared and released: what a run may spend, which runs are drawn, which is kept, and refusals."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ from l2p.compare import private_choice as module
 from l2p.compare import results, standings
 from l2p.compare.config import CompareConfig
 from l2p.compare.methods import find_method
-from l2p.compare.private_choice import LAW, SCORE_SHARE, Choice, choose, draws
+from l2p.compare.private_choice import LAW, SCORE_SHARE, SelectionPlan, choose, draws
 from l2p.compare.runner import compare, load_rows
 from l2p.errors import InputError
 from l2p.models import MODELS
@@ -47,12 +47,12 @@ def config(tmp_path):
     return CompareConfig("breast_cancer", tmp_path, methods=methods, epsilon=(0.5, 2.0), delta=1e-5, seeds=2)
 
 
-def choice(budget=BUDGET):
-    return Choice.make(NOISYGD, "gdp", budget, MODEL, NUM_ROWS)
+def plan(budget=BUDGET):
+    return SelectionPlan.make(NOISYGD, "gdp", budget, MODEL, NUM_ROWS)
 
 
 def drawing(monkeypatch, *candidates):
-    """Instead of what the law gives, one run of each of these, with keys of their own."""
+    """Replaces the random number of runs by one run of each of these candidates, with different keys."""
 
     def some(seed, budget, num_candidates):
         return [(one, jax.random.key(100 + i), jax.random.key(200 + i)) for i, one in enumerate(candidates)]
@@ -71,7 +71,7 @@ def test_a_cell_certifies_all_of_its_runs_within_its_budget_competes_and_resumes
         assert f"The best of 10 runs on average, each with one of 12 settings and {rho:.3g}-zCDP" in row["note"]
         assert row["test_accuracy"] > 0.5
     assert set(standings.kinds(rows, "zero_out").values()) == {"private"}
-    # A cell is the same whatever runs beside it.
+    # A cell does not depend on the other cells of the comparison.
     alone = compare(dataclasses.replace(config, out=config.out / "alone", methods=config.methods[1:], epsilon=(2.0,)))
     assert [row["test_loss"] for row in alone] == pytest.approx([row["test_loss"] for row in chosen[2:]], rel=1e-3)
     monkeypatch.setattr(module, "choose", None)
@@ -79,7 +79,7 @@ def test_a_cell_certifies_all_of_its_runs_within_its_budget_competes_and_resumes
 
 
 def test_every_run_and_its_score_keep_to_their_shares(rows):
-    one = choice()
+    one = plan()
     chosen = choose([one], rows, [0, 3], START)
     rho = base_rho(LAW, BUDGET.epsilon, BUDGET.delta)
     traces = [trace for (cell,) in chosen.traces for trace in cell]
@@ -105,13 +105,13 @@ def test_caps_come_to_no_more_than_the_budget_whatever_their_unit(name, adjacenc
     budget = Budget(0.7, 1e-6, adjacency)
     method = find_method(f"{name}:private", [budget], "logistic", NUM_ROWS, accountant="rdp")
     assert method.accountant == ("zcdp" if name == "agd" else "gdp")
-    one = Choice.make(method.protectors[budget], method.accountant, budget, MODEL, NUM_ROWS)
+    one = SelectionPlan.make(method.protectors[budget], method.accountant, budget, MODEL, NUM_ROWS)
     rho = base_rho(LAW, budget.epsilon, budget.delta)
     assert (1 - 1e-6) * rho < one.rho <= rho
     assert one.certify([]) <= budget.epsilon
     plain = find_method(name, [budget], "logistic", NUM_ROWS)
     assert (method.sha256, method.range) == (plain.sha256, plain.range)
-    # Half of all fields stay, so that of so few fields all may.
+    # Half of all fields stay unchanged; with so few fields, all may.
     assert len({str(jax.tree.leaves(candidate)) for candidate in one.candidates}) >= 11
 
 
@@ -146,10 +146,10 @@ def test_no_two_runs_share_a_key():
 
 
 def test_runs_have_independent_noise(rows, monkeypatch):
-    # Rows that are not there: all that moves is noise.
+    # All rows are null, so that only noise moves the params.
     nothing = dataclasses.replace(rows, mask=0 * rows.mask)
     drawing(monkeypatch, *[0] * 40)
-    one = choice()
+    one = plan()
     (runs,) = module._of_seed([one], nothing, 0, START)
     correlations = np.corrcoef([run.params for run in runs])[np.triu_indices(40, 1)]
     assert np.abs(correlations).max() < 0.9
@@ -166,7 +166,7 @@ def test_runs_have_independent_noise(rows, monkeypatch):
 def test_runs_are_those_of_the_library_one_by_one_and_the_best_score_is_kept(rows, monkeypatch):
     order = [3, 0, 7]
     drawing(monkeypatch, *order)
-    one = choice()
+    one = plan()
     chosen = choose([one], rows, [1], START)
     private = jax.tree.map(jnp.asarray, split(rows, 1).private)
     params, scores = [], []
@@ -182,7 +182,7 @@ def test_runs_are_those_of_the_library_one_by_one_and_the_best_score_is_kept(row
 def test_with_next_to_no_noise_the_best_candidate_is_kept(rows, monkeypatch):
     rates = (1e-9, 0.5, 1e-5)
     drawing(monkeypatch, 0, 1, 2)
-    ample = choice(Budget(3000.0, 1e-5))
+    ample = plan(Budget(3000.0, 1e-5))
     candidates = tuple(
         NOISYGD.replace(
             projector=Optax("sgd", NOISYGD.projector.hyperparameters | {"learning_rate": log_constant(rate)})
@@ -196,7 +196,7 @@ def test_with_next_to_no_noise_the_best_candidate_is_kept(rows, monkeypatch):
     assert [run.score for run in runs] == pytest.approx(right, abs=2e-3)
     assert right[1] > max(right[0], right[2]) + 0.01
     assert np.array_equal(chosen.params[0, 0], runs[1].params)
-    assert np.abs(chosen.params[:, 0]).max(axis=1).min() > 0.1  # and at the other seeds: the others hardly move
+    assert np.abs(chosen.params[:, 0]).max(axis=1).min() > 0.1  # also at the other seeds: the others hardly move
 
 
 def test_without_a_run_the_start_is_released(rows, monkeypatch):
@@ -206,8 +206,8 @@ def test_without_a_run_the_start_is_released(rows, monkeypatch):
         lambda seed, budget, _: [(0, jax.random.key(1), jax.random.key(2))] if budget.epsilon > 1 else [],
     )
     start = np.linspace(0, 1, 31, dtype=np.float32)
-    small = choice(Budget(0.5, 1e-5))
-    chosen = choose([small, choice()], rows, [0], start)
+    small = plan(Budget(0.5, 1e-5))
+    chosen = choose([small, plan()], rows, [0], start)
     assert np.array_equal(chosen.params[0, 0], start)
     assert not np.allclose(chosen.params[0, 1], start)
     assert chosen.steps.tolist() == [[0, 50]]
@@ -234,7 +234,7 @@ def test_what_no_theorem_covers_gives_empty_cells_that_say_so(config, method, wo
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"methods": ("noisygd:private:oracle",)}, "would both pay for the choice of its settings and not"),
+        ({"methods": ("noisygd:private:oracle",)}, "asks for settings that are both charged and not charged"),
         ({"methods": ("noisygd:oracle:private",)}, "choose noisygd:private, which is private"),
         ({"methods": ("nonprivate:private",)}, "nothing for :private to change"),
         ({"methods": ("nosuch:private",)}, "'nosuch' is unknown"),
@@ -243,7 +243,7 @@ def test_what_no_theorem_covers_gives_empty_cells_that_say_so(config, method, wo
 )
 def test_what_makes_no_sense_is_refused_before_anything_runs(config, changes, words, monkeypatch, rows):
     if "data" in changes:
-        monkeypatch.setattr("l2p.compare.runner.load_rows", lambda _: rows)  # its file may not be there
+        monkeypatch.setattr("l2p.compare.runner.load_rows", lambda _: rows)  # its file may be missing
     with pytest.raises(InputError, match=words):
         compare(dataclasses.replace(config, **changes))
     assert list(config.out.iterdir()) == []
@@ -256,7 +256,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(config, changes, wo
         "noisygd:private",
         "agd:private",
         "noisygd:tuned:private",
-        pytest.param("universal:private", marks=pytest.mark.slow),
+        "universal:private",
     ],
 )
 def test_a_release_chooses_among_what_a_comparison_simulates(rows, monkeypatch, name):
@@ -269,7 +269,7 @@ def test_a_release_chooses_among_what_a_comparison_simulates(rows, monkeypatch, 
     monkeypatch.setattr(module, "private_tuning", tuning)
     assert module.release(rows, name, BUDGET, ledger="a ledger", num_rows=NUM_ROWS) == "the best run"
     method = find_method(name, [BUDGET], "logistic", NUM_ROWS)
-    expected = Choice.make(method.protectors[BUDGET], method.accountant, BUDGET, MODEL, NUM_ROWS).candidates
+    expected = SelectionPlan.make(method.protectors[BUDGET], method.accountant, BUDGET, MODEL, NUM_ROWS).candidates
     assert len(asked["candidates"]) == len(expected) == 12
     for one, other in zip(asked["candidates"], expected, strict=True):
         chex.assert_trees_all_equal(one.protector, other)

@@ -56,7 +56,7 @@ def test_resumes_without_running_again(config, monkeypatch):
     assert [row for row in rows if row["seed"] == 0] == before
     monkeypatch.setattr("l2p.compare.runner.simulate", None)
     assert compare(config) == rows
-    # From cells alone, and from what a comparison commits alone.
+    # From cells only, and from the committed files only.
     (config.out / "results.csv").unlink()
     assert compare(config) == rows
     shutil.rmtree(config.out / "cells")
@@ -176,13 +176,12 @@ def test_batches_set_up_for_another_table_are_not_scored(config, tmp_path):
     assert all("set up for 999 rows, but the table has" in row["note"] for row in rows)
 
 
-@pytest.mark.slow
 def test_papers_forms_keep_their_neighbours_and_accountants_and_are_marked(config, capsys):
     config = dataclasses.replace(config, methods=("sgd_adv", "sgd_ma"), epsilon=(0.05, 2.0), delta=1e-8)
     config = dataclasses.replace(config, accountant="rdp", seeds=1)
     main(config)
     printed, summary = capsys.readouterr().out, (config.out / "summary.md").read_text()
-    rows = compare(config)  # resumed: what is there agrees with what was asked for
+    rows = compare(config)  # resumed: the existing cells agree with the config
     adv, ma = rows[:2], rows[2:]
     assert {(row["adjacency"], row["accountant"]) for row in adv} == {("replace_one", "strong_composition")}
     assert {(row["adjacency"], row["accountant"]) for row in ma} == {("add_remove", "moments")}
@@ -264,7 +263,7 @@ def test_a_folder_is_not_resumed_with_another_table_or_protector(tmp_path, monke
 
 
 def steps_by_budget(problem):
-    """Sets itself up for some budgets only, and for more steps at larger ones."""
+    """A method for some budgets only, with more steps at larger ones."""
     if problem.budget.epsilon > 3.0:
         raise InputError("this method needs a smaller epsilon.")
     return dataclasses.replace(noisygd(problem), num_steps=50 if problem.budget.epsilon < 1.0 else 20)
@@ -319,12 +318,11 @@ def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
     assert plain["test_loss"] == pytest.approx(math.log(2.0), rel=1e-5)
     expected = float(mean_loss(solution, model, split(rows, 0).test))
     assert expected > 1.0
-    # The centred one runs in coordinates of its own, and starts at the same place in them.
+    # The centred one runs in other coordinates, and starts at the same point in them.
     assert raw["test_loss"] == pytest.approx(expected, rel=1e-4)
     assert mapped["test_loss"] == pytest.approx(expected, rel=1e-2)
 
 
-@pytest.mark.slow
 def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     methods = ("noisygd", "noisygd:projected", "noisygd:projected:oracle", "noisygd:private:projected", "agd:projected")
     config = CompareConfig(
@@ -335,12 +333,12 @@ def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     assert all(None not in accuracy[name] for name in methods[:4])
     assert accuracy["noisygd:projected"] != accuracy["noisygd"]
     assert np.mean(accuracy["noisygd:projected:oracle"]) > np.mean(accuracy["noisygd:projected"])
-    assert "known in no other directions" in rows[-1]["note"]
+    assert "cannot be run in other directions" in rows[-1]["note"]
     public, budget = load_rows(dataclasses.replace(config, data="digits:4,6")), Budget(0.3, 1e-5)
     found = public_geometry(public)
     lent = find_method("noisygd:projected", [budget], "logistic", 292, auxiliary=Auxiliary(geometry=found))
     assert lent.protectors[budget].geometry is found
-    # Of the compared set it knows nothing.
+    # It uses nothing of the compared set.
     np.testing.assert_allclose(found.center, np.asarray(public.x).mean(0), atol=1e-6)
 
 
@@ -364,10 +362,10 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
     assert "\n| noisygd:oracle † | 0." in summary
     assert "not honest" in summary
     assert "At ε = 0.5, noisygd has the best test accuracy of the private methods" in summary
-    # What the search promises, on its own splits and noise.
+    # The search's own objective, on its own splits and noise.
     table, model, budget = load_rows(config), MODELS["logistic"], Budget(0.5, 1e-5)
-    honest = find_method("noisygd", [budget], "logistic", 456).ready(budget, model, table)
-    found = find_method("noisygd:oracle", [budget], "logistic", 456).ready(budget, model, table)
+    honest = find_method("noisygd", [budget], "logistic", 456).prepare(budget, model, table)
+    found = find_method("noisygd:oracle", [budget], "logistic", 456).prepare(budget, model, table)
     outcome = simulate([honest.protector, found.protector], [honest.setup, found.setup], table, hindsight.SEEDS)
     losses = [
         [float(mean_loss(params, model, split(table, seed).private)) for params in outcome.params[i]]
@@ -386,7 +384,7 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
         ({"methods": ("noisygd:pretrained",), "aux": "nosuch"}, "nosuch"),
         ({"methods": ("noisygd:pretrained",), "aux": "digits"}, "multiclass"),
         ({"methods": ("noisygd:projected",)}, "METHOD:projected takes something from a public set"),
-        ({"methods": ("control:projected",), "aux": "digits:3,5"}, "reads rows as it learned to"),
+        ({"methods": ("control:projected",), "aux": "digits:3,5"}, "the directions in which it reads rows are fixed"),
         ({"methods": ("nosuch:oracle",)}, "'nosuch' is unknown"),
         ({"methods": ("nonprivate:oracle",)}, "nothing for :oracle to change"),
         ({"methods": ("nonprivate:pretrained",), "aux": "digits:3,5"}, "nothing for :pretrained to change"),

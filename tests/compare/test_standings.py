@@ -52,7 +52,7 @@ def verdict(scores, metric=ACCURACY):
 
 
 def test_a_lead_beyond_two_paired_standard_errors_is_said_and_a_smaller_one_is_not():
-    # Means differ by far less than they vary, but seed by seed the difference is steady.
+    # Means differ by far less than their spread, but the paired difference varies little between seeds.
     clear = verdict({"a": [0.50, 0.70, 0.90], "b": [0.51, 0.711, 0.91]})
     assert (clear.best, clear.second, clear.level) == ("b", "a", ())
     assert clear.lead.mean == pytest.approx(0.031 / 3)

@@ -9,7 +9,7 @@ SEEDS = 10
 
 
 def rows_of(method: str, mean: float, spread: float = 0.0, epsilon: float = 0.1, **changes) -> list[results.Row]:
-    """One method's runs, whose accuracies have this mean over seeds."""
+    """Runs of one method whose accuracies have this mean over seeds."""
     offsets = spread * np.linspace(-1.0, 1.0, SEEDS)
     facts = {"method": method, "epsilon": epsilon, "data": "adult", "model": "logistic", "adjacency": "zero_out"}
     return [
@@ -37,7 +37,7 @@ FIELD = (
 def test_a_protector_meets_the_best_hand_designed_method_its_control_and_the_oracle():
     (cell,) = wins.wins(FIELD, "zero_out")
     assert (cell.data, cell.model, cell.epsilon, cell.protector) == ("adult", "logistic", 0.1, "census")
-    # Neither other learned ones, nor those certified for other neighbours, nor what has no privacy.
+    # Not other learned ones, those certified for another adjacency, or non-private ones.
     assert cell.opponents == {"best hand-designed": "hyfree", "control": "control-other", "oracle": "agd:oracle"}
     assert {name: wins.verdict(lead) for name, lead in cell.leads.items()} == {
         "best hand-designed": "level",

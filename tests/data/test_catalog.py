@@ -32,7 +32,7 @@ def real_folder(*files):
     return folder
 
 
-#: Shape, kind and digest of x and y: what results were computed on must never change.
+#: Shape, kind and digest of x and y: the data behind committed results must never change.
 REAL = {
     "ipums_br": ((38_000, 52), "binary", "1f018930291214abeda5ea1f4e4356ce52b18779254f3541a9e508d546e1fc80"),
     "adult": ((48_842, 123), "binary", "333bb9263293d24a0e7a7e3535d273278386eef0156eeda9b8f894032ed63afd"),

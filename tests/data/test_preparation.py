@@ -77,12 +77,12 @@ def test_missing_and_surplus_bounds_are_refused():
     why = "reading them off private rows would leak; declare [low, high] from public knowledge"
     assert message == f"bounds are missing for column 'age': {why}"
     assert "no column 'agee'" in refusal(prepare, table(), "label", BOUNDS | {"agee": (0, 1)})
-    # One declared name proves no header, so the others are counted only.
+    # One declared name does not prove that there is a header, so the other names are only counted.
     assert refusal(prepare, table(), "label", {}) == f"bounds are missing for 2 columns: {why}"
     wide = Table((*"abcdefgh", "label"), np.zeros((1, 9)))
     message = refusal(prepare, wide, "label", {"a": (0, 1)})
     assert message == f"bounds are missing for column 'b', 'c', 'd', 'e', 'f' and 2 more: {why}"
-    # Bounds of the target are what a regression declares.
+    # Bounds of the target declare a regression.
     prepare(table(), "label", BOUNDS | {"label": (0, 1)})
 
 
@@ -142,7 +142,7 @@ TARGETS = {
 
 
 def spoilt():
-    """Rows with cells of all kinds, and labels of which every target takes some and not others."""
+    """Rows with cells of all kinds, and labels of which some are valid for every kind of target and some are not."""
     rng = np.random.default_rng(0)
     values = np.column_stack(
         [rng.uniform(-2, 2, LINES), rng.choice([-1, 0, 1, 3, 4, 0.3], LINES), rng.uniform(-50, 200, LINES)]
@@ -193,7 +193,7 @@ def test_everything_public_is_refused_before_a_row_is_there():
 
 
 def test_a_preparation_is_a_value():
-    """So that it can be hashed, compared, and shared by streams: nothing of a table's rows is in it."""
+    """It can be hashed, compared, and shared by streams: it contains no rows of a table."""
     one, other = (Preparation.of(table().columns, "label", BOUNDS, classes) for classes in ((0, 1), [0.0, 1.0]))
     assert one == other
     assert hash(one) == hash(other)

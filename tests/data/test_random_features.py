@@ -10,7 +10,8 @@ IMAGES = (np.random.default_rng(1).integers(0, 256, (3, 28, 28)) / 255).astype(n
 
 
 def test_features_have_one_digest_on_every_machine():
-    """Sums of products in float32 depend on the processor, and with them the digest that a comparison is known by."""
+    """Sums of products in float32 would depend on the processor, and with them the digest that identifies a
+    comparison."""
     digest = hashlib.sha256(random_features(IMAGES).tobytes()).hexdigest()
     assert digest == "737b839920e908d6d33ba21b25e0106677abbb30c85b1f7ee7f7034ab8853140"
 

@@ -48,7 +48,10 @@ def test_a_malformed_csv_file_is_refused(csv_file, text, reason):
 @pytest.mark.parametrize("gap", ["2", ""])
 def test_a_text_cell_names_the_column_only_and_that_only_in_what_is_a_header(csv_file, gap):
     path = csv_file(f"age,dose,status\n1,2,3\n4,{gap},{SECRET}\n7,8,9\n")
-    complaint = f"of {path} holds something that is not a number: encode it as numbers first"
+    complaint = (
+        f"of {path} holds something that is not a number: encode it as numbers first, or declare the table in a "
+    )
+    complaint += "schema (l2p schema)"
     assert refusal(read_table, path) == f"column 3 {complaint}"
     assert refusal(read_table, path, {"age"}) == f"column 3 {complaint}"
     assert refusal(read_table, path, {"age", "dose"}) == f"column 'status' {complaint}"
@@ -64,10 +67,10 @@ NAMES = ["class", "age", "dose"]
         ("age,dose,klass", "has no column 'class'; did you mean 'klass'?"),
         ("age,dose,weight", "has no column 'class'; compare it with the header line"),
         (f"age,{SECRET},class,x", "has no column 'dose'; compare it with the header line"),
-        # A name that is nearly declared, in a line that may be a row.
+        # A name similar to a declared one, in a line that may be a row.
         (f"age,{SECRET},klass", "has no column 'class', 'dose', as declared; check that its first line names the"),
         (f"{SECRET},b,c", "has no column 'class', 'age', 'dose', as declared; check that its first line names the"),
-        (f"{SECRET};age;dose;class", "has no column 'class', 'age', 'dose', as declared; check that its first line"),
+        (f"{SECRET};a;b;c", "has no column 'class', 'age', 'dose', as declared; check that its first line"),
     ],
 )
 def test_a_name_is_suggested_only_where_all_declared_names_but_one_are_there(csv_file, header, said):
@@ -82,7 +85,7 @@ def test_unreadable_files_are_refused(csv_file, tmp_path):
     assert "there is no file" in refusal(read_table, tmp_path / "absent.csv")
     assert "there is no file" in refusal(read_table, tmp_path)
     (tmp_path / "table.xlsx").write_text("a\n1\n")
-    assert ".csv or .parquet" in refusal(read_table, tmp_path / "table.xlsx")
+    assert ".arff or .parquet" in refusal(read_table, tmp_path / "table.xlsx")
     assert "UTF-8" in refusal(read_table, csv_file("a,b\n1,é\n", encoding="latin-1"))
     assert "comma-separated" in refusal(read_table, csv_file("a,b\n1," + "x" * 200_000 + "\n"))
 

@@ -1,4 +1,4 @@
-"""`l2p meta-train`: one way of saying what to train, and a sentence for the others."""
+"""`l2p meta-train`: exactly one way to say what to train, and a sentence otherwise."""
 
 import json
 
@@ -37,8 +37,8 @@ def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "phrase"),
     [
-        ({}, "by one of three"),
-        ({"recipe": "universal", "like": "universal"}, "by one of three"),
+        ({}, "with one of --recipe"),
+        ({"recipe": "universal", "like": "universal"}, "with one of --recipe"),
         ({"like": "universal", "without": "adult"}, "out of a recipe"),
         ({"recipe": "universal", "model": "svm"}, "need --recipe tuned"),
         ({"recipe": "tuned"}, "named with --method"),

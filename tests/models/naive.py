@@ -1,10 +1,10 @@
-"""Every model once more, in NumPy float64 and straight from its definition: what the fast forms are tested against."""
+"""Reference implementations of every model, in NumPy float64 and straight from the definitions."""
 
 import numpy as np
 
 from l2p.models import MODELS, Softmax
 
-#: Of every kind one, small enough to compile fast.
+#: One model of every kind, small enough to compile fast.
 EVERY = {**MODELS, "softmax": Softmax(3)}
 
 
@@ -16,7 +16,7 @@ def labels(model, random, count):
 
 
 def losses(model, params, x, y):
-    """Losses f64[n] of rows f64[n, d], of which nothing is known but the model's definition."""
+    """Losses f64[n] of rows f64[n, d], from the model's definition only."""
     params, x, y = (np.asarray(part, np.float64) for part in (params, x, y))
     count, d = x.shape
     sign = 2 * y - 1
@@ -24,7 +24,7 @@ def losses(model, params, x, y):
         margins = np.c_[x, np.full(count, 0.5)] @ params.reshape(d + 1, -1)
         return np.log(np.exp(margins).sum(1)) - margins[np.arange(count), y.astype(int)]
     if model.name == "mlp":
-        # Params of the hidden layer count half; units enter the output as twice a sigmoid, less one.
+        # Params of the hidden layer are scaled by one half; units enter the output as 2 sigmoid - 1.
         hidden, output, bias = params[: (d + 1) * 20].reshape(d + 1, 20), params[-21:-1], params[-1]
         units = 1 / (1 + np.exp(-0.5 * np.c_[x, np.full(count, 0.5)] @ hidden))
         margin = (2 * units - 1) @ output + 0.5 * bias

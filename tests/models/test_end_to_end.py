@@ -1,4 +1,4 @@
-"""Models of many classes and of numbers, from a table to predictions in its own labels and units."""
+"""Models with many classes or numeric targets, from a table to predictions in its own labels and units."""
 
 import dataclasses
 import json
@@ -48,7 +48,7 @@ def narrowed(table, target):
 
 @pytest.fixture
 def ward(tmp_path):
-    """Writes the table with one target, its bounds and a test table; gives the options that name them."""
+    """Writes the table with one target, its bounds and a test table; returns the options that name them."""
 
     def make(target, bounds):
         for name, seed in (("ward", 0), ("test", 1)):

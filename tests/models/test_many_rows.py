@@ -1,5 +1,5 @@
-"""Sums over as many rows as real tables have are those of their parts: jaxlib 0.10.2, which pyproject.toml leaves out,
-computes some reductions wrongly from 16,385 or 32,769 lines up, and small tables never show it."""
+"""Sums over as many rows as real tables have equal the sums of their parts. jaxlib 0.10.2, which pyproject.toml
+excludes, computes some reductions wrongly from 16,385 or 32,769 rows up, which small tables never show."""
 
 import jax
 import jax.numpy as jnp

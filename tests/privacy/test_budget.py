@@ -1,4 +1,4 @@
-"""Budgets refuse what guarantees nothing."""
+"""Budgets without a meaningful guarantee are refused."""
 
 import math
 

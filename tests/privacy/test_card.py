@@ -1,4 +1,4 @@
-"""The privacy card: lossless on disk, checked against its published format, plain in words, safe as a page."""
+"""The privacy card: lossless on disk, checked against its published schema, readable as text, safe as HTML."""
 
 import copy
 import dataclasses
@@ -107,7 +107,7 @@ every_card = pytest.mark.parametrize("some_card", CARDS.values(), ids=CARDS)
 
 
 def rows(count=3, queries=("clipped_gradient",)):
-    """A trace that spends as much in every step."""
+    """A trace that spends the same in every step."""
     return [
         SimpleNamespace(step=step, query=query, noise_multiplier=50.0 + step, spent=step / count)
         for step in range(1, count + 1)
@@ -163,7 +163,7 @@ numbers = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infini
 queries = st.tuples(st.sampled_from(sorted(set(MECHANISMS) - {"none", "sinh_normal"})), numbers) | st.tuples(
     st.just("sinh_normal"), numbers, numbers
 )
-# Few different steps, so that equal ones follow one another.
+# Few different steps, so that equal ones are often consecutive.
 asked = st.lists(st.lists(queries, max_size=2), max_size=2).flatmap(
     lambda kinds: st.lists(st.sampled_from([[], *kinds]), max_size=12)
 )
@@ -174,7 +174,7 @@ def test_events_come_back_bit_for_bit(steps):
     answered = [Answered(step, *query) for step, queries in enumerate(steps) for query in queries]
     spans = json.loads(json.dumps(encode_events(answered), allow_nan=False))
     assert decode_events(spans) == answered
-    # Nothing that could be merged was left apart.
+    # Everything that could be merged was merged.
     assert not any(
         a["steps"][1] + 1 == b["steps"][0] and a["queries"] == b["queries"] for a, b in itertools.pairwise(spans)
     )

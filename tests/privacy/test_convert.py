@@ -65,7 +65,7 @@ def test_conversions_are_ordered_from_loose_to_exact(epsilon, delta):
 
 @pytest.mark.parametrize(("epsilon", "delta"), TARGETS)
 def test_ctcdp_definition(epsilon, delta):
-    """Omega is 1 + sqrt(L / rho) at the sound rho; the rho as printed is the other root, and vacuous."""
+    """Omega is 1 + sqrt(L / rho) at the valid rho; the rho as printed is the other root, and vacuous."""
     log_inverse = -math.log(delta)
     paper = convert.ctcdp(epsilon, delta)
     assert paper.omega == pytest.approx(1 + math.sqrt(log_inverse / paper.rho), rel=1e-9)
@@ -73,7 +73,7 @@ def test_ctcdp_definition(epsilon, delta):
 
     a = log_inverse / epsilon
     root = math.sqrt(a * (a + 1))
-    if a < 1e3:  # beyond, the printed form cancels away
+    if a < 1e3:  # above that, the printed form suffers from cancellation
         printed = epsilon * root / (a + 1 - root) / (root - a)
         # Squaring rho + 2 sqrt(rho L) = epsilon to (epsilon - rho)^2 = 4 rho L admits it; the equation itself does not.
         assert (epsilon - printed) ** 2 == pytest.approx(4 * printed * log_inverse, rel=1e-6)

@@ -1,4 +1,4 @@
-"""Where the noise of a release comes from: a cryptographic generator, keyed by the operating system, never twice."""
+"""The noise of a release comes from a cryptographic generator with a new key from the operating system each time."""
 
 import copy
 import os
@@ -51,7 +51,7 @@ def test_a_release_draws_from_the_published_keystream_of_256_bits_of_the_operati
 
 
 def test_everything_a_release_draws_comes_from_that_stream(monkeypatch):
-    """Draws of every kind consume words of it, and Gumbel noise is one logarithm of another of them."""
+    """Draws of every kind consume words of the stream, and Gumbel noise is -log(-log) of uniforms from it."""
     monkeypatch.setattr(noise.secrets, "token_bytes", lambda size: bytes(range(size)))
     entropy = Entropy()
     words = entropy._generator.bit_generator

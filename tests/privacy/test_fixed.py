@@ -1,4 +1,4 @@
-"""Accountants of fixed noise: published digits, their order, an independent library, and extreme budgets."""
+"""Accountants of fixed noise: published figures, their ordering, an independent library, and extreme budgets."""
 
 import itertools
 import math
@@ -14,7 +14,6 @@ from l2p.privacy import convert, fixed
 from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.renyi import Neighbours, divergence_up
 from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
-from tests.later import others_later
 from tests.privacy.traces import DELTA, FULL, POISSON, RATE, price, trace
 
 STEPS = (20, 50, 200, 1000)
@@ -130,12 +129,12 @@ def test_agrees_with_dp_accountings_renyi_accountant(sampler, noise):
     accountant.compose(gaussian if sampler is FULL else dp_event.PoissonSampledDpEvent(RATE, gaussian), 100)
     ours = price("rdp_all_orders", trace(noise, 100), sampler)
     assert ours == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-2)
-    assert ours <= accountant.get_epsilon(DELTA) * (1 + 1e-6)  # more orders to choose from
+    assert ours <= accountant.get_epsilon(DELTA) * (1 + 1e-6)  # ours has more orders to choose from
     assert ours >= price("pld", trace(noise, 100), sampler) * (1 - 1e-3)
 
 
 @pytest.mark.parametrize("name", ["gdp", "pld", "rdp_all_orders", "rdp_planned", "ctcdp", "tcdp", "moments"])
-@pytest.mark.parametrize("delta", others_later([1e-12, 1e-5], [1e-12]))
+@pytest.mark.parametrize("delta", [1e-12, 1e-5])
 def test_extreme_noise_gives_neither_overflow_nor_nan(name, delta):
     for noise in (0.05, 0.3, 1.0, 50.0, 1e4, 1e6):
         for sampler in (FULL, POISSON):
@@ -184,7 +183,7 @@ def test_side_queries_of_the_start_read_every_row():
         assert alone < both < alone + price(name, start, FULL) + 0.3
 
 
-def test_permutation_epochs_cost_their_dearest_steps():
+def test_permutation_epochs_cost_their_costliest_steps():
     sampler = PermutationEpochs(1000, 30400)
     answered = [query._replace(noise_multiplier=40.0 if query.step % 30 else 20.0) for query in trace(20, 150)]
     for name in ("gdp", "zcdp", "ctcdp", "pld", "rdp_all_orders"):

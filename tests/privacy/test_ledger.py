@@ -1,427 +1,560 @@
-"""The filter: no schedule, however hostile, gets past the float64 cap, and honest ones get all they planned."""
+"""The ledger of a data set: no order of calls, race or killed process lets runs spend more than its limit."""
 
-import functools
+import contextlib
+import json
 import math
+import multiprocessing
+import os
+import random
+import re
+import signal
+import sqlite3
+import stat
+import sys
+import tempfile
+import time
+from fractions import Fraction
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from l2p.privacy import (
-    Adjacency,
-    Answered,
-    Budget,
-    Event,
-    Filter,
-    FixedSize,
-    Ledger,
-    PermutationEpochs,
-    Poisson,
+from l2p.commands.ledger import Create, Release, Show
+from l2p.errors import InputError
+from l2p.privacy import Adjacency, Budget, convert, ledger_file
+from l2p.privacy.ledger import UNITS, Cost, Ledger, total
+from l2p.privacy.reservation import limit_of
+
+BUDGET = Budget(1, 1e-6)
+# Children are forked from a process that has imported everything, since new interpreters take seconds to start.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload([__name__])
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "gdp", Cost(1.0))
+
+
+@pytest.fixture
+def basic(tmp_path):
+    return Ledger.create(tmp_path / "basic.ledger", "ward", BUDGET, "basic", Cost(1.0, 1e-6))
+
+
+@contextlib.contextmanager
+def sentence(*phrases, error=InputError):
+    """Expects an error whose message is one sentence."""
+    with pytest.raises(error) as caught:
+        yield
+    said = str(caught.value)
+    assert "\n" not in said
+    assert re.search(r"[.][^.]*[a-z)][.]$|^[^.]*[.]$", said)
+    assert all(phrase in said for phrase in phrases), said
+
+
+def sql(ledger, statement, *values):
+    with contextlib.closing(sqlite3.connect(ledger.path, timeout=10)) as connection, connection:
+        return connection.execute(statement, values).fetchall()
+
+
+def exact(costs):
+    return [sum(map(Fraction, column), Fraction(0)) for column in zip(*costs, strict=True)]
+
+
+def assert_sound(ledger):
+    """The file is whole, and what counts is within the limit in real numbers."""
+    assert sql(ledger, "PRAGMA integrity_check") == [("ok",)]
+    reopened = Ledger.open(ledger.path)
+    assert reopened == ledger
+    entries = reopened.entries()
+    counted = exact([(0.0, 0.0), *(entry.counted for entry in entries)])
+    assert all(number <= limit for number, limit in zip(counted, ledger.limit, strict=True))
+    for entry in entries:
+        expected = {"reserved": entry.reserved, "released": Cost(0.0)}
+        assert entry.counted == expected.get(entry.state, entry.counted)
+    return entries
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    budget = Budget(0.1, 1e-8, Adjacency.ADD_REMOVE)
+    made = Ledger.create(tmp_path / "a ?#%.ledger", "ward 7 – Zürich", budget, "basic", Cost(0.1, 1e-8))
+    assert Ledger.open(made.path) == made
+    assert (made.name, made.budget, made.unit, made.limit) == ("ward 7 – Zürich", budget, "basic", Cost(0.1, 1e-8))
+    assert made.created.endswith("+00:00")
+    assert [path.name for path in tmp_path.iterdir()] == ["a ?#%.ledger"]
+    assert (made.entries(), made.spent(), made.left()) == ([], Cost(0.0), made.limit)
+
+
+def test_a_run_is_reserved_settled_and_listed(ledger):
+    run = ledger.reserve(Cost(0.75), "noisygd, epsilon 0.75, delta 1e-7")
+    assert (ledger.spent(), ledger.left()) == (Cost(0.75), Cost(0.25))
+    ledger.settle(run, Cost(0.5))
+    (entry,) = ledger.entries()
+    assert (ledger.spent(), ledger.left()) == (Cost(0.5), Cost(0.5))
+    assert (entry.id, entry.what, entry.state) == (run, "noisygd, epsilon 0.75, delta 1e-7", "settled")
+    assert (entry.reserved, entry.counted, entry.process) == (Cost(0.75), Cost(0.5), os.getpid())
+
+
+def test_a_released_run_counts_nothing_and_stays_in_the_history(ledger):
+    run = ledger.reserve(Cost(1.0), "agd")
+    ledger.release(run, "its table was missing")
+    (entry,) = ledger.entries()
+    assert (entry.state, entry.reserved, entry.counted) == ("released", Cost(1.0), Cost(0.0))
+    assert entry.reason == "its table was missing"
+    assert ledger.left() == ledger.limit
+    ledger.reserve(Cost(1.0), "agd again")
+
+
+def test_both_numbers_are_capped(basic):
+    with sentence("epsilon 1 at delta 1e-06 left", "epsilon 0.5 at delta 2e-06, so it must not start"):
+        basic.reserve(Cost(0.5, 2e-6), "too much delta")
+    with sentence("epsilon 1 at", "asks for epsilon 1.5"):
+        basic.reserve(Cost(1.5, 1e-7), "too much epsilon")
+    basic.reserve(Cost(0.5, 1e-6), "all of the delta")
+    basic.reserve(Cost(0.5), "a pure run")
+    assert basic.left() == Cost(0.0)
+
+
+def test_a_run_that_asks_for_a_delta_is_refused_where_there_is_none(ledger):
+    with sentence("and 1e-09 more"):
+        ledger.reserve(Cost(0.1, 1e-9), "has a delta")
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [Cost(0.0), Cost(-0.0, 0.0), Cost(math.nan), Cost(-0.1), Cost(math.inf), Cost(0.1, -1e-9), Cost(0.1, math.nan)],
 )
-
-BUDGETS = {target: Budget(target, 1e-8) for target in (0.0125, 0.1, 1.6)}
-SCHEDULES, STEPS = 2048, 64
-POISON = np.float32([math.nan, 0.0, math.inf, -math.inf, -1.0, -0.0, 1e-45, 1e-30, 1e30])
-
-
-def ledger(budget, spent=0.0):
-    return Ledger(spent=jnp.float32(spent), budget=jnp.float32(budget))
+def test_a_cost_that_cannot_be_counted_is_refused(basic, cost):
+    with sentence("cannot be counted"):
+        basic.reserve(cost, "nonsense")
+    assert basic.entries() == []
 
 
-@functools.partial(jax.jit, static_argnums=2)
-@functools.partial(jax.vmap, in_axes=(None, 0, None))
-def grants(accountant, noise, mechanism):
-    def step(state, value):
-        granted, state = state.charge(accountant.price(Event(mechanism, value)))
-        return state, granted
-
-    final, granted = jax.lax.scan(step, Ledger(jnp.float32(0), accountant.budget), noise)
-    return granted, final.spent
-
-
-@jax.jit
-@functools.partial(jax.vmap, in_axes=(None, 0))
-def raw_grants(budget, costs):
-    def step(state, cost):
-        granted, state = state.charge(cost)
-        return state, granted
-
-    final, granted = jax.lax.scan(step, ledger(0.0).replace(budget=budget), costs)
-    return granted, final.spent
+@pytest.mark.parametrize("text", ["", " ", "two\nlines", "a\u2028b"])
+def test_texts_are_one_line(ledger, text):
+    with sentence("one line"):
+        ledger.reserve(Cost(0.1), text)
+    with sentence("one line"):
+        ledger.release(ledger.reserve(Cost(0.1), "run"), text)
+    with sentence("one line"):
+        Ledger.create(ledger.path.with_name("other"), text, BUDGET, "gdp", Cost(1.0))
 
 
-def schedules(random, kind, scale):
-    """Noise multipliers [SCHEDULES, STEPS] around the one that spends the budget in STEPS equal parts."""
-    shape = SCHEDULES, STEPS
-    factors = {
-        "wild": lambda: np.exp(random.uniform(-20, 20, shape)),
-        "near": lambda: np.exp(random.uniform(-1, 1, shape)),
-        "knife edge": lambda: 1 + random.integers(-8, 9, shape) * 2.0**-24,
-        "alternating": lambda: np.where(np.arange(STEPS) % 2, random.uniform(0.2, 2, shape), 1e6),
-        "one big": lambda: np.where(np.arange(STEPS) == 0, STEPS**-0.5, np.exp(random.uniform(0, 12, shape))),
-    }[kind]()
-    noise = (scale * factors).astype(np.float32)
-    return np.where(random.random(shape) < random.uniform(0, 0.5), random.choice(POISON, shape), noise)
+def test_an_unknown_or_settled_run_changes_nothing(ledger):
+    run = ledger.reserve(Cost(0.5), "run")
+    ledger.settle(run, Cost(0.25))
+    before = ledger.entries()
+    for _ in range(2):
+        with sentence("has settled", error=RuntimeError):
+            ledger.settle(run, Cost(0.0))
+        with sentence("is settled"):
+            ledger.release(run, "by mistake")
+        with sentence("no run 'x'", error=RuntimeError):
+            ledger.settle("x", Cost(0.0))
+        with sentence("no run 'x'"):
+            ledger.release("x", "by mistake")
+    assert ledger.entries() == before
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    st.integers(0, 2**32),
-    st.sampled_from(["wild", "near", "knife edge", "alternating", "one big"]),
-    st.sampled_from([("gdp", "gaussian"), ("rdp", "gaussian"), ("rdp", "gumbel")]),
-    st.sampled_from(list(BUDGETS)),
+@pytest.mark.parametrize("cost", [Cost(0.6), Cost(math.nan), Cost(-0.1), Cost(0.1, 1e-9), Cost(math.inf)])
+def test_a_run_that_spent_more_than_it_reserved_is_counted_in_full(ledger, cost):
+    run = ledger.reserve(Cost(0.5), "run")
+    with sentence("withhold its result", error=RuntimeError):
+        ledger.settle(run, cost)
+    (entry,) = ledger.entries()
+    assert (entry.state, entry.counted) == ("settled", Cost(0.5))
+
+
+def test_a_released_run_that_turns_out_to_have_spent_counts_again(ledger):
+    run = ledger.reserve(Cost(0.75), "slow")
+    ledger.release(run, "it seemed to hang")
+    with sentence("is released"):
+        ledger.release(run, "once more")
+    ledger.reserve(Cost(0.5), "next")
+    with sentence("it seemed to hang", "which counts again", error=RuntimeError):
+        ledger.settle(run, Cost(0.75))
+    assert (ledger.spent(), ledger.left()) == (Cost(1.25), Cost(0.0))
+    with sentence("epsilon 0 at delta", "left and this run asks for"):
+        ledger.reserve(Cost(1e-300), "another")
+
+
+def test_a_released_run_may_settle_for_nothing(ledger):
+    run = ledger.reserve(Cost(0.75), "slow")
+    ledger.release(run, "no table")
+    ledger.settle(run, Cost(0.0))
+    assert ledger.left() == ledger.limit
+
+
+def test_an_existing_file_is_never_replaced(ledger):
+    ledger.reserve(Cost(0.5), "run")
+    with sentence("exists"):
+        Ledger.create(ledger.path, "ward", BUDGET, "gdp", Cost(1.0))
+    assert ledger.spent() == Cost(0.5)
+    assert len(list(ledger.path.parent.iterdir())) == 1
+
+
+def test_a_folder_that_is_missing_is_refused(tmp_path):
+    with sentence("there is no folder"):
+        Ledger.create(tmp_path / "no" / "ward.ledger", "ward", BUDGET, "gdp", Cost(1.0))
+
+
+@pytest.mark.parametrize(
+    ("unit", "limit"),
+    [
+        ("dp", Cost(1)),
+        ("gdp", Cost(0)),
+        ("zcdp", Cost(1, 1e-6)),
+        ("rdp", Cost(math.inf)),
+        ("basic", Cost(1, 1)),
+        ("gdp", Cost(math.nan)),
+    ],
 )
-def test_no_schedule_passes_the_float64_cap(seed, kind, priced, target):
-    (name, mechanism), budget = priced, BUDGETS[target]
-    accountant = Filter(name, budget).price_list()
-    scale = float(accountant.noise_multiplier(accountant.budget / STEPS, mechanism))
-    noise = schedules(np.random.default_rng(seed), kind, scale)
-    granted, recorded = (np.asarray(array) for array in grants(accountant, jnp.asarray(noise), mechanism))
-
-    unit = Filter(name, budget).spent([Answered(1, mechanism, 1.0)])
-    with np.errstate(all="ignore"):
-        costs = unit / noise.astype(np.float64) ** 2
-    totals = np.where(granted, costs, 0.0).sum(axis=1)
-    assert not np.any(granted & ~(noise > 0))
-    assert np.all(totals * (1 - 1e-12) <= recorded)
-    assert np.all(recorded <= Filter(name, budget).limit)
-    worst = int(np.argmax(totals))
-    events = [Answered(1, mechanism, float(value)) for value in noise[worst][granted[worst]]]
-    assert Filter(name, budget).certify(events, adaptive=True) == target
+def test_terms_that_make_no_sense_are_refused(tmp_path, unit, limit):
+    with sentence():
+        Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, unit, limit)
+    assert list(tmp_path.iterdir()) == []
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from([0.0, 1e-20, 4.7e-4, 1.0, 3e4]))
-def test_recorded_spending_is_never_below_the_true_sum(seed, budget):
-    random = np.random.default_rng(seed)
-    costs = (budget / STEPS * np.exp(random.uniform(-30, 3, (SCHEDULES, STEPS)))).astype(np.float32)
-    costs = np.where(random.random(costs.shape) < 0.2, random.choice(POISON, costs.shape), costs)
-    granted, recorded = (np.asarray(array) for array in raw_grants(jnp.float32(budget), jnp.asarray(costs)))
-    assert not np.any(granted & ~((costs >= 0) & (costs < np.inf)))
-    totals = np.where(granted, costs.astype(np.float64), 0.0).sum(axis=1)
-    assert np.all(totals * (1 - 1e-12) <= recorded)
-    assert np.all(recorded <= np.float32(budget))
+def test_a_missing_file_is_refused(tmp_path):
+    with sentence("create it with l2p ledger create"):
+        Ledger.open(tmp_path / "ward.ledger")
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_planning_with_shares_of_what_is_left_gets_every_query():
-    """T equal charges for every T up to 304, in each unit and at several budgets."""
-    most = 304
-
-    def run(accountant, num_steps):
-        def step(state, index):
-            active = index < num_steps
-            share = 1 / jnp.maximum(num_steps - index, 1)
-            noise = accountant.noise_multiplier(share * state.left * state.budget)
-            granted, charged = state.charge(accountant.price(Event("gaussian", noise)))
-            state = jax.tree.map(lambda new, old: jnp.where(active, new, old), charged, state)
-            return state, (granted | ~active, noise)
-
-        return jax.lax.scan(step, Ledger(jnp.float32(0), accountant.budget), jnp.arange(most))
-
-    for name in ("gdp", "rdp"):
-        plans = [Filter(name, budget).price_list() for budget in BUDGETS.values()]
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *plans)
-        over_steps = jax.vmap(run, in_axes=(None, 0))
-        final, (granted, noise) = jax.jit(jax.vmap(over_steps, in_axes=(0, None)))(stacked, jnp.arange(1, most + 1))
-        assert bool(jnp.all(granted))
-        assert bool(jnp.all(final.spent >= 0.9999 * final.budget))
-        for index, budget in enumerate(BUDGETS.values()):
-            events = [Answered(1, "gaussian", float(value)) for value in noise[index, most - 1]]
-            assert Filter(name, budget).certify(events, adaptive=True) == budget.epsilon
+@pytest.mark.parametrize("content", [b"", b"not a ledger at all\n" * 99, b"SQLite format 3\x00" + b"\x07" * 4096])
+def test_a_file_that_is_not_ours_is_refused(tmp_path, content):
+    path = tmp_path / "ward.ledger"
+    path.write_bytes(content)
+    with sentence(str(path)):
+        Ledger.open(path)
+    assert path.read_bytes() == content
 
 
-def test_charging_all_that_is_left_is_granted_from_any_state():
-    random = np.random.default_rng(0)
-    budgets = np.exp(random.uniform(-14, 10, 100_000)).astype(np.float32)
-    spent = jnp.asarray(budgets * random.random(100_000), jnp.float32)
-    states = Ledger(spent, jnp.asarray(budgets), jnp.zeros(100_000), jnp.zeros(100_000))
-    granted, after = jax.vmap(lambda state: state.charge(state.left * state.budget))(states)
-    assert bool(jnp.all(granted))
-    assert bool(jnp.all(after.left <= 2**-20))
+def test_another_database_is_refused(tmp_path):
+    path = tmp_path / "ward.ledger"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE book (name TEXT)")
+    with sentence("is not a ledger"):
+        Ledger.open(path)
 
 
-@pytest.mark.parametrize("cost", [math.nan, -1e-9, -math.inf, math.inf, 1.1])
-def test_refused_queries_cost_nothing(cost):
-    granted, after = ledger(1.0, 0.25).charge(cost)
-    assert not granted
-    assert after.spent == 0.25
+def test_a_newer_format_is_refused(ledger):
+    sql(ledger, "PRAGMA user_version = 3")
+    with sentence("a newer l2p"):
+        Ledger.open(ledger.path)
 
 
-def test_a_query_that_fits_is_still_granted_after_a_refusal():
-    _, state = ledger(1.0).charge(2.0)
-    granted, state = state.charge(0.5)
-    assert granted
-    assert float(state.spent) == pytest.approx(0.5, rel=1e-6)
+def test_a_file_that_vanished_is_not_made_again(ledger):
+    run = ledger.reserve(Cost(0.5), "run")
+    ledger.path.unlink()
+    with sentence("unable to open"):
+        ledger.reserve(Cost(0.5), "run")
+    with sentence("unable to open", error=RuntimeError):
+        ledger.settle(run, Cost(0.5))
+    assert not ledger.path.exists()
 
 
-def test_infinite_budget_grants_everything_but_nonsense():
-    for cost in (0.0, 1e30, math.inf):
-        granted, after = ledger(math.inf).charge(cost)
-        assert granted
-        assert after.left == 1
-    for cost in (math.nan, -1.0):
-        assert not ledger(math.inf).charge(cost)[0]
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_read_only_file_can_be_read(ledger):
+    ledger.path.chmod(stat.S_IRUSR)
+    assert Ledger.open(ledger.path).left() == Cost(1.0)
+    with sentence("readonly"):
+        ledger.reserve(Cost(0.5), "run")
 
 
-def test_an_empty_or_broken_budget_grants_nothing():
-    for budget in (0.0, -1.0, math.nan):
-        assert not ledger(budget).charge(0.0)[0]
-        assert ledger(budget).left == 0
+def test_a_locked_file_is_given_up_with_a_sentence(ledger, monkeypatch):
+    run = ledger.reserve(Cost(0.5), "run")
+    monkeypatch.setattr(ledger_file, "_PATIENCE", 0.05)
+    with contextlib.closing(sqlite3.connect(ledger.path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        with sentence("database is locked", "0.05 seconds"):
+            ledger.reserve(Cost(0.5), "run")
+        with sentence("database is locked", error=RuntimeError):
+            ledger.settle(run, Cost(0.5))
+        assert ledger.left() == Cost(0.5)
 
 
-def test_left_is_a_share():
-    assert float(ledger(1.0).left) == pytest.approx(1, abs=1e-6)
-    assert float(ledger(2.0, 0.5).left) == pytest.approx(0.75, abs=1e-6)
-    assert ledger(1.0, 1.0).left == 0
-
-
-@pytest.mark.parametrize("cap", [0.0, 1.0, math.inf])
-@pytest.mark.parametrize("noise", [math.nan, 0.0, -1.0, 1e-30, 0.5, 2.0, 1e30, math.inf])
-def test_gradients_are_finite_through_refusals_and_exhaustion(cap, noise):
-    accountant = Filter("gdp", BUDGETS[0.1]).price_list().replace(budget=jnp.float32(cap))
-
-    def objective(value, budget):
-        state = ledger(0.0).replace(budget=budget)
-        kept = jnp.float32(0)
-        for factor in (1.0, 2.0, 1.0, 0.5):
-            wanted = accountant.noise_multiplier(state.left * jnp.minimum(budget, 10.0))
-            granted, state = state.charge(accountant.price(Event("gaussian", value * factor + 1e-3 * wanted)))
-            kept += jnp.where(granted, state.left, 0.0)
-        spent = jnp.where(jnp.isfinite(state.spent), state.spent, 0.0)
-        return kept + spent
-
-    value, gradients = jax.jit(jax.value_and_grad(objective, argnums=(0, 1)))(jnp.float32(noise), jnp.float32(cap))
-    assert jnp.isfinite(value)
-    assert all(bool(jnp.isfinite(gradient)) for gradient in gradients)
-
-
-def test_spent_is_differentiable_in_granted_costs_only():
-    def total(costs):
-        state = ledger(1.0)
-        for cost in costs:
-            _, state = state.charge(cost)
-        return state.spent
-
-    gradient = jax.grad(total)(jnp.asarray([0.3, 0.9, jnp.nan, jnp.inf, 0.2], jnp.float32))
-    np.testing.assert_allclose(gradient, [1, 0, 0, 0, 1], rtol=1e-6)
-
-
-# Sampled runs, and permutation epochs.
-
-REPLACED = {target: Budget(target, 1e-8, Adjacency.REPLACE_ONE) for target in BUDGETS}
-RATE = 1000 / 30400
-SAMPLED = {
-    "rdp, Poisson": lambda target: Filter("rdp", BUDGETS[target], Poisson(RATE)),
-    "rdp, Poisson, order for the steps": lambda target: Filter("rdp", BUDGETS[target], Poisson(RATE), STEPS),
-    "rdp, Poisson, rows replaced": lambda target: Filter("rdp", REPLACED[target], Poisson(RATE)),
-    "ctcdp, Poisson": lambda target: Filter("ctcdp", BUDGETS[target], Poisson(RATE)),
-    "paper_13, fixed size": lambda target: Filter("paper_13", REPLACED[target], FixedSize(1000, 30400)),
-}
-SAMPLED_SCHEDULES = 64
-KINDS = ["wild", "near", "knife edge", "alternating", "one big"]
-# A third of the rows in each batch, and one row left over.
-EPOCHS = PermutationEpochs(3, 10)
-BATCHES, QUERIES = 12, 3
-EPOCH_SCHEDULES = 1024
-
-
-@jax.jit
-@functools.partial(jax.vmap, in_axes=(None, 0))
-def sampled_grants(accountant, noise):
-    def step(state, price):
-        granted, state = state.charge(price)
-        return state, granted
-
-    prices = jax.vmap(lambda value: accountant.price(Event("gaussian", value), sampled=True))(noise)
-    final, granted = jax.lax.scan(step, Ledger(jnp.float32(0), accountant.budget), prices)
-    return granted, final.spent
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.integers(0, 2**32),
-    st.sampled_from(KINDS),
-    st.sampled_from(list(SAMPLED)),
-    st.sampled_from(list(BUDGETS)),
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM entry",
+        "UPDATE entry SET counted_amount = 0",
+        "UPDATE entry SET counted_amount = 0.5 WHERE state = 'settled'",
+        "UPDATE entry SET counted_amount = reserved_amount / 2 WHERE state = 'reserved'",
+        "UPDATE entry SET state = 'released', counted_amount = 0, reason = 'why not' WHERE state = 'settled'",
+        "UPDATE entry SET state = 'released', counted_amount = 0 WHERE state = 'reserved'",
+        "UPDATE entry SET state = 'settled', reserved_amount = 9, counted_amount = 9 WHERE state = 'reserved'",
+        "UPDATE entry SET state = 'settled', counted_amount = 0.3 WHERE state = 'reserved'",
+        "UPDATE entry SET state = 'settled', counted_amount = -1 WHERE state = 'reserved'",
+        "UPDATE entry SET state = 'settled', counted_amount = NULL WHERE state = 'reserved'",
+        "UPDATE entry SET state = 'settled', counted_amount = 'little' WHERE state = 'reserved'",
+        "UPDATE entry SET state = 'gone' WHERE state = 'reserved'",
+        "UPDATE book SET limit_amount = 9",
+    ],
 )
-def test_no_sampled_schedule_passes_the_float64_cap(seed, kind, planned, target):
-    """60 x 64 schedules of 64 steps, priced again in float64; those on all rows above are 50 x 2048."""
-    filter = SAMPLED[planned](target)
-    # By bisection of the float64 price: what spends the budget in equal parts.
-    low, high = 0.0, 20.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        dear = STEPS * filter.prices("gaussian", np.array([math.exp(middle)]), True)[0] > filter.limit
-        low, high = (middle, high) if dear else (low, middle)
-    noise = schedules(np.random.default_rng(seed), kind, math.exp(high))[:SAMPLED_SCHEDULES]
-    granted, recorded = (np.asarray(array) for array in sampled_grants(filter.price_list(), jnp.asarray(noise)))
-
-    assert not np.any(granted & ~(noise > 0))
-    costs = np.zeros(noise.shape)
-    costs[granted] = filter.prices("gaussian", noise[granted].astype(np.float64), True)
-    totals = costs.sum(axis=1)
-    assert np.all(totals * (1 - 1e-12) <= recorded)
-    assert np.all(recorded <= filter.limit)
-    worst = int(np.argmax(totals))
-    events = [Answered(1, "gaussian", float(value)) for value in noise[worst][granted[worst]]]
-    assert filter.spent(events) == pytest.approx(totals[worst], rel=1e-12)
-    assert filter.certify(events, adaptive=True) == target
-    if kind in ("near", "knife edge") and filter.name != "paper_13":  # its preconditions refuse much of it
-        assert totals[worst] > 0.5 * filter.limit  # it was the cap that stopped them
+def test_the_file_itself_refuses_to_hand_budget_back(ledger, statement):
+    ledger.settle(ledger.reserve(Cost(0.5), "settled"), Cost(0.25))
+    ledger.reserve(Cost(0.25), "reserved")
+    before = ledger.entries()
+    with pytest.raises(sqlite3.IntegrityError):
+        sql(ledger, statement)
+    assert ledger.entries() == before
+    assert Ledger.open(ledger.path).limit == Cost(1.0)
 
 
-@jax.jit
-@functools.partial(jax.vmap, in_axes=(None, 0, 0))
-def epoch_grants(accountant, at_start, noise):
-    """As a run with permutation epochs charges f32[BATCHES, QUERIES], after one query on all rows."""
-
-    def price(value):
-        return accountant.price(Event("gaussian", value), sampled=True)
-
-    def step(state, piece):
-        index, values = piece
-        state = state.open_batch(index % EPOCHS.steps_per_charge == 0)
-        granted = []
-        for value in values:
-            one, state = state.charge_in_epoch(price(value))
-            granted.append(one)
-        return state, jnp.stack(granted)
-
-    first, state = Ledger(jnp.float32(0), accountant.budget).charge(price(at_start))
-    final, granted = jax.lax.scan(step, state, (jnp.arange(BATCHES), noise))
-    return first, granted, final
+def test_tenths_fill_a_limit_without_passing_it(tmp_path):
+    """0.1 is above a tenth in float64, so ten of them are above 1; a naive sum in float64 would grant the tenth."""
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "gdp", Cost(1.0))
+    for _ in range(9):
+        ledger.reserve(Cost(0.1), "run")
+    assert sum([0.1] * 10) <= 1.0
+    with sentence("left"):
+        ledger.reserve(Cost(0.1), "run")
+    ledger.reserve(ledger.left(), "all that is left")
+    assert ledger.left() == Cost(0.0)
+    assert_sound(ledger)
 
 
-def epoch_trace(noise, granted, first=None):
-    start = [] if first is None else [Answered(0, "gaussian", float(first))]
-    return start + [
-        Answered(step + 1, "gaussian", float(value))
-        for step in range(BATCHES)
-        for value, kept in zip(noise[step], granted[step], strict=True)
-        if kept
-    ]
+numbers = st.floats(0, 1e9, allow_subnormal=True)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.integers(0, 2**32),
-    st.sampled_from(KINDS),
-    st.sampled_from(["gdp", "zcdp", "rdp"]),
-    st.sampled_from(list(BUDGETS)),
-)
-def test_no_schedule_of_permutation_epochs_passes_the_float64_cap(seed, kind, name, target):
-    """60 x 1024 schedules of four epochs of three batches with three queries each, refused ones among them."""
-    random = np.random.default_rng(seed)
-    filter = Filter(name, BUDGETS[target], EPOCHS)
-    accountant = filter.price_list()
-    epochs = BATCHES // EPOCHS.steps_per_charge
-    scale = float(accountant.noise_multiplier(accountant.budget / (epochs * QUERIES)))
-    noise = schedules(random, kind, scale)[:EPOCH_SCHEDULES, : BATCHES * QUERIES]
-    noise = noise.reshape(-1, BATCHES, QUERIES)
-    at_start = (scale * np.exp(random.uniform(-1, 5, len(noise)))).astype(np.float32)
-    first, granted, final = jax.tree.map(np.asarray, epoch_grants(accountant, jnp.asarray(at_start), noise))
-
-    assert not np.any(granted & ~(noise > 0))
-    unit = filter.spent([Answered(1, "gaussian", 1.0)])
-    with np.errstate(all="ignore"):
-        costs = np.where(granted, unit / noise.astype(np.float64) ** 2, 0.0)
-        before = np.where(first, unit / at_start.astype(np.float64) ** 2, 0.0)
-    by_epoch = costs.sum(axis=2).reshape(len(noise), epochs, EPOCHS.steps_per_charge).max(axis=2)
-    totals = by_epoch.sum(axis=1) + before
-    assert np.all(totals * (1 - 1e-12) <= final.spent)
-    assert np.all(final.spent <= filter.limit)
-    assert np.all(final.batch <= final.covered)
-    for index in {int(np.argmax(totals)), int(np.argmax(granted.sum(axis=(1, 2)))), 0}:
-        trace = epoch_trace(noise[index], granted[index], at_start[index] if first[index] else None)
-        assert filter.spent(trace) == pytest.approx(totals[index], rel=1e-12)
-        assert filter.spent(trace) <= filter.limit
-        assert filter.certify(trace, adaptive=True) == target
+@given(st.lists(st.tuples(numbers, numbers), max_size=20), st.tuples(numbers, numbers))
+def test_sums_are_rounded_up_to_the_next_number(costs, minus):
+    sums = total([Cost(*cost) for cost in costs], Cost(*minus))
+    for up, true in zip(sums, exact([*costs, (-minus[0], -minus[1])]), strict=True):
+        assert Fraction(math.nextafter(up, -math.inf)) < true <= Fraction(up)
 
 
-@pytest.mark.parametrize("num_queries", [1, 2])
-def test_equal_charges_planned_by_shares_of_epochs_are_all_granted(num_queries):
-    """T = 1 to 90 steps of three to an epoch, the last of which is cut short; each step's share in equal parts."""
-    most = 90
+class Runs(RuleBasedStateMachine):
+    """Random sequences of calls against a model in exact arithmetic."""
 
-    def run(accountant, num_steps):
-        num_epochs = -(-num_steps // EPOCHS.steps_per_charge)
+    open_runs, done_runs = Bundle("open"), Bundle("done")
+    costs = st.builds(Cost, st.floats(0, 0.6), st.sampled_from([0.0, 1e-9, 1e-7, 3e-7, 1e-6]))
 
-        def step(state, index):
-            active = index < num_steps
-            charged = state.open_batch(index % EPOCHS.steps_per_charge == 0)
-            # The share of what is left of the budget as the batch opens.
-            share = charged.left / jnp.maximum(num_epochs - index // EPOCHS.steps_per_charge, 1)
-            noise = accountant.noise_multiplier(share * charged.budget / num_queries)
-            granted = jnp.ones((), bool)
-            for _ in range(num_queries):
-                one, charged = charged.charge_in_epoch(accountant.price(Event("gaussian", noise)))
-                granted &= one
-            state = jax.tree.map(lambda new, old: jnp.where(active, new, old), charged, state)
-            return state, (granted | ~active, noise)
+    def __init__(self):
+        super().__init__()
+        folder = self.folder = contextlib.ExitStack()
+        path = folder.enter_context(tempfile.TemporaryDirectory())
+        self.ledger = Ledger.create(os.path.join(path, "ward.ledger"), "ward", BUDGET, "basic", Cost(1.0, 1e-6))
+        self.counted, self.reserved = {}, {}
 
-        return jax.lax.scan(step, Ledger(jnp.float32(0), accountant.budget), jnp.arange(most))
+    def teardown(self):
+        self.folder.close()
 
-    filter = Filter("gdp", BUDGETS[0.1], EPOCHS)
-    over_steps = jax.jit(jax.vmap(run, in_axes=(None, 0)))
-    final, (granted, noise) = over_steps(filter.price_list(), jnp.arange(1, most + 1))
-    assert bool(jnp.all(granted))
-    assert bool(jnp.all(final.spent >= 0.9999 * final.budget))
-    assert bool(jnp.all(final.spent <= final.budget))
-    longest = [
-        Answered(step + 1, "gaussian", float(noise[-1, step])) for step in range(most) for _ in range(num_queries)
-    ]
-    assert 0.9998 * filter.limit < filter.spent(longest) <= filter.limit
+    def left(self):
+        return [limit - spent for limit, spent in zip(map(Fraction, (1.0, 1e-6)), self.spent(), strict=True)]
+
+    def spent(self):
+        return exact([(0.0, 0.0), *self.counted.values()])
+
+    @rule(target=open_runs, cost=costs)
+    def reserve(self, cost):
+        fits = any(cost) and all(asked <= left for asked, left in zip(cost, self.left(), strict=True))
+        try:
+            run = self.ledger.reserve(cost, "run")
+        except InputError:
+            assert not fits
+            return "refused"
+        assert fits
+        self.counted[run] = self.reserved[run] = cost
+        return run
+
+    @rule(target=open_runs)
+    def reserve_all_that_is_left(self):
+        return self.reserve(self.ledger.left())
+
+    @rule(target=done_runs, run=consumes(open_runs), share=st.floats(0, 1))
+    def settle(self, run, share):
+        if run != "refused":
+            cost = Cost(*(share * number for number in self.reserved[run]))
+            self.ledger.settle(run, cost)
+            self.counted[run] = cost
+        return run
+
+    @rule(target=done_runs, run=consumes(open_runs))
+    def settle_for_too_much(self, run):
+        if run != "refused":
+            with pytest.raises(RuntimeError):
+                self.ledger.settle(run, Cost(math.nextafter(self.reserved[run].amount, 2), 0.0))
+        return run
+
+    @rule(run=consumes(open_runs))
+    def release(self, run):
+        if run != "refused":
+            self.ledger.release(run, "no table")
+            self.counted[run] = Cost(0.0)
+
+    @rule(run=done_runs)
+    def change_what_is_final(self, run):
+        with pytest.raises(RuntimeError):
+            self.ledger.settle(run, Cost(0.0))
+        with pytest.raises(InputError):
+            self.ledger.release(run, "by mistake")
+
+    @invariant()
+    def agrees(self):
+        assert {entry.id: entry.counted for entry in self.ledger.entries()} == self.counted
+        true = self.spent()
+        assert all(spent <= limit for spent, limit in zip(true, self.ledger.limit, strict=True))
+        assert all(spent <= Fraction(up) for spent, up in zip(true, self.ledger.spent(), strict=True))
+        assert all(Fraction(down) <= left for down, left in zip(self.ledger.left(), self.left(), strict=True))
 
 
-def test_what_a_batch_has_used_is_not_left_for_its_next_query():
-    state = ledger(1.0).open_batch(True)
-    _, state = state.charge_in_epoch(0.5)
-    assert float(state.left) == pytest.approx(0.5, rel=1e-5)
-    granted, within = state.charge_in_epoch(0.999 * state.left)
-    assert granted
-    assert float(within.left) == pytest.approx(5e-4, rel=1e-2)
-    # The next batch of the epoch holds other rows; the next epoch holds the same ones again.
-    other = state.open_batch(False)
-    assert float(other.left) == pytest.approx(1.0, rel=1e-5)
-    granted, other = other.charge_in_epoch(0.5)
-    assert granted
-    assert other.spent == state.spent
-    assert float(state.open_batch(True).left) == pytest.approx(0.5, rel=1e-5)
+TestRuns = Runs.TestCase
+TestRuns.settings = settings(max_examples=25, stateful_step_count=15)
 
 
-def test_an_epoch_pays_what_its_dearest_batch_exceeds_the_dearest_before_it_by():
-    state, spent = ledger(1.0), []
-    for step, cost in enumerate((0.1, 0.05, 0.3, 0.2, 0.2, 0.1)):
-        granted, state = state.open_batch(step % 3 == 0).charge_in_epoch(cost)
-        assert granted
-        spent.append(float(state.spent))
-    np.testing.assert_allclose(spent, [0.1, 0.1, 0.3, 0.5, 0.5, 0.5], rtol=1e-5)
-    for cost in (math.nan, -1.0, math.inf, 0.8):
-        granted, after = state.charge_in_epoch(cost)
-        assert not granted
-        assert after == state
+def spend(path, cost, share):
+    """Reserve and settle for a share, or leave reserved if it is None, until the ledger refuses for want of budget."""
+    ledger = Ledger.open(path)
+    try:
+        while True:
+            run = ledger.reserve(cost, f"race of {os.getpid()}")
+            if share is not None:
+                ledger.settle(run, Cost(cost.amount * share))
+    except InputError as error:
+        sys.exit(None if "must not start" in str(error) else str(error))
 
 
-@pytest.mark.parametrize("noise", [math.nan, 0.0, -1.0, 1e-30, 5.0, 300.0, 1e30, math.inf])
-def test_gradients_through_epochs_are_finite(noise):
-    accountant = Filter("gdp", BUDGETS[0.1], EPOCHS).price_list()
+def reserve_and_hang(path, cost):
+    Ledger.open(path).reserve(cost, "hangs")
+    time.sleep(60)
 
-    @jax.jit
-    @jax.value_and_grad
-    def objective(value):
-        state, kept = ledger(0.0).replace(budget=accountant.budget), jnp.float32(0)
-        for index, factor in enumerate((1.0, 2.0, 0.5, 1.0)):
-            state = state.open_batch(jnp.asarray(index % 3 == 0))
-            for weight in (1.0, 3.0):
-                wanted = accountant.noise_multiplier(0.3 * state.left * state.budget)
-                cost = accountant.price(Event("gaussian", value * factor * weight + 1e-3 * wanted))
-                granted, state = state.charge_in_epoch(cost)
-                kept += jnp.where(granted, state.left, 0.0)
-        return kept + state.spent
 
-    value, gradient = objective(jnp.float32(noise))
-    assert jnp.isfinite(value)
-    assert jnp.isfinite(gradient)
+def work(path, log):
+    """Reserve and settle for ever, and write down what has returned."""
+    ledger = Ledger.open(path)
+    with open(log, "a", buffering=1) as file:
+        while True:
+            with contextlib.suppress(InputError):
+                run = ledger.reserve(Cost(2.0**-9), "killed")
+                file.write(f"reserved {run}\n")
+                if random.random() < 0.7:
+                    ledger.settle(run, Cost(2.0**-11))
+                    file.write(f"settled {run}\n")
+
+
+@contextlib.contextmanager
+def running(target, *args, copies=1):
+    """Processes that are killed at the end if they still run."""
+    processes = [PROCESSES.Process(target=target, args=args) for _ in range(copies)]
+    for process in processes:
+        process.start()
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+@pytest.mark.parametrize(("copies", "share"), [(2, None), (4, None), (4, 0.5)])
+def test_processes_that_race_spend_the_limit_and_no_more(ledger, copies, share):
+    cost = Cost(2.0**-7)
+    with running(spend, ledger.path, cost, share, copies=copies) as processes:
+        for process in processes:
+            process.join(60)
+        assert [process.exitcode for process in processes] == [0] * copies
+    entries = assert_sound(ledger)
+    assert len({entry.id for entry in entries}) == len(entries)
+    if share is None:
+        assert (len(entries), ledger.left()) == (128, Cost(0.0))
+    else:
+        assert ledger.left() < cost
+
+
+def test_a_killed_process_leaves_its_reservation_to_be_released(ledger):
+    with running(reserve_and_hang, ledger.path, Cost(0.75)) as (process,):
+        while not ledger.entries():
+            assert process.is_alive()
+            time.sleep(0.01)
+        (entry,) = ledger.entries()
+        assert entry.process == process.pid
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert ledger.spent() == Cost(0.75)
+    with running(spend, ledger.path, Cost(0.125), None) as (process,):
+        process.join(60)
+    assert (len(ledger.entries()), ledger.left()) == (3, Cost(0.0))
+    ledger.release(entry.id, "killed before it read its table")
+    assert ledger.left() == Cost(0.75)
+    assert_sound(ledger)
+
+
+def test_kills_at_any_moment_lose_nothing_that_had_returned(ledger, tmp_path):
+    log, moments = tmp_path / "log", random.Random(0)
+    log.touch()
+    for _ in range(12):
+        lines = len(log.read_text().splitlines()) + moments.randint(1, 12)
+        with running(work, ledger.path, log, copies=2) as processes:
+            while len(log.read_text().splitlines()) < lines:  # a count, not a time: machines may be busy
+                assert all(process.is_alive() for process in processes)
+                time.sleep(0.001)
+            time.sleep(moments.uniform(0.0, 0.01))
+        states = {entry.id: entry.state for entry in assert_sound(ledger)}
+        for line in log.read_text().splitlines():
+            state, run = line.split()
+            assert run in states
+            assert states[run] == "settled" or state == "reserved"
+    assert set(states.values()) == {"reserved", "settled"}
+
+
+@pytest.mark.parametrize("target", [Budget(0.1, 1e-8), Budget(1, 1e-6), Budget(8, 1e-3)])
+def test_a_limit_is_what_its_budget_buys(target):
+    epsilon, delta = target.epsilon, target.delta
+    order = convert.planned_order(epsilon, delta)
+    back = {
+        "gdp": lambda amount: convert.gdp_epsilon(math.sqrt(amount), delta),
+        "zcdp": lambda amount: convert.zcdp_epsilon(amount, delta),
+        "rdp": lambda amount: convert.rdp_epsilon(amount, order, delta),
+        "basic": lambda amount: amount,
+    }
+    for unit in UNITS:
+        limit = limit_of(unit, target)
+        assert back[unit](limit.amount) == pytest.approx(epsilon, rel=1e-8)
+        assert limit.delta == (delta if unit == "basic" else 0.0)
+    with sentence("unknown"):
+        limit_of("dp", target)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_create_and_show(tmp_path, capsys, unit):
+    path = tmp_path / "ward.ledger"
+    assert Create(path, "ward", 1.0, 1e-6, "add_remove", unit).run() == 0
+    with sentence("exists"):
+        Create(path, "ward", 1.0, 1e-6).run()
+    ledger = Ledger.open(path)
+    assert ledger.limit == limit_of(unit, ledger.budget)
+    half, tenth = (Cost(*(number * share for number in ledger.limit)) for share in (0.5, 0.1))
+    ledger.settle(ledger.reserve(half, "[bold] run"), tenth)
+    run = ledger.reserve(half, "noisygd")
+    capsys.readouterr()
+    assert Show(path, json=True).run() == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["name"], shown["epsilon"], shown["adjacency"], shown["unit"]) == ("ward", 1.0, "add_remove", unit)
+    assert (Cost(**shown["spent"]), Cost(**shown["left"])) == (ledger.spent(), ledger.left())
+    assert Cost(**shown["reserved"]) == half
+    assert [entry["state"] for entry in shown["runs"]] == ["settled", "reserved"]
+    assert Cost(**shown["runs"][0]["counted"]) == tenth
+    assert Show(path).run() == 0
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("ward", "add_remove", unit, run, "[bold]", "noisygd"))
+
+
+def test_release_asks_for_the_assertion_that_it_stands_for(ledger, capsys):
+    run = ledger.reserve(Cost(1.0), "noisygd")
+    with sentence("add --no-query-was-answered"):
+        Release(ledger.path, run, "its table was missing").run()
+    assert ledger.spent() == Cost(1.0)
+    assert Release(ledger.path, run, "its table was missing", no_query_was_answered=True).run() == 0
+    assert f"released {run}: ward has 1 left" in capsys.readouterr().out
+    assert Show(ledger.path).run() == 0
+    assert "released" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("make", [Show, lambda path: Release(path, "x", "why", no_query_was_answered=True)])
+def test_commands_refuse_a_missing_ledger(tmp_path, make):
+    with sentence("create it with l2p ledger create"):
+        make(tmp_path / "ward.ledger").run()

@@ -10,7 +10,7 @@ import pytest
 from scipy import special, stats
 
 from l2p.errors import InputError
-from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Ledger, convert, default_accountant, fixed
+from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Spending, convert, default_accountant, fixed
 from l2p.privacy.independent import compose
 from l2p.privacy.objective import exact, gaussian_ratio, published
 from l2p.privacy.sampling import FullBatch
@@ -49,7 +49,7 @@ def densities(loss, table, convexity, noise_scale, grid):
 
 
 def hockey_stick(loss, table, other, epsilon, convexity, noise_scale):
-    """The least delta of the two at epsilon, by quadrature over all w that have any chance."""
+    """The smallest delta for the two at epsilon, by quadrature over all w with non-negligible density."""
     width = (10 * noise_scale + len(table) + 1) / convexity
     grid = np.linspace(-width, width, 60_001)
     one, two = (densities(loss, rows, convexity, noise_scale, grid) for rows in (table, other))
@@ -75,7 +75,7 @@ def worst(loss, adjacency, epsilon, convexity, noise_scale):
     return max(hockey_stick(loss, one, two, epsilon, convexity, noise_scale) for one, two in pairs(adjacency))
 
 
-#: Calibration by name: of a loss, the share for the Jacobians, and what convexity there is, in multiples of lambda.
+#: Calibration by name: for a loss, the share for the Jacobians, and the convexity in multiples of lambda.
 CALIBRATIONS = {"published": None, "exact": (0.5, 0.0), "small share": (0.1, 0.0), "convex enough": (0.5, 1e3)}
 
 
@@ -98,12 +98,12 @@ def test_no_pair_of_neighbours_differs_by_more_than_delta(name, loss, adjacency)
         found = worst(loss, adjacency, epsilon, *made)
         assert found <= delta
         if name == "convex enough" and loss is huber and adjacency is Adjacency.ZERO_OUT:
-            assert found > 0.4 * delta  # a shift in one direction, of the two that are paid for
+            assert found > 0.4 * delta  # a shift in one of the two directions that are paid for
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_without_the_convexity_or_with_less_noise_some_pair_does(loss):
-    """The mutants: no term for the Jacobian, a smaller shift, and zeta where a row is replaced by 2 zeta."""
+    """Planted bugs: no term for the Jacobian, a smaller shift, and zeta where replacing a row needs 2 zeta."""
     epsilon, delta = 1.0, 1e-2
     for name in ("published", "exact"):
         convexity, noise_scale = calibrated(name, loss, epsilon, delta, 1.0)
@@ -122,7 +122,7 @@ def test_published_constants():
     twice = published(f32(0.05), f32(math.log(1e-8)), 3.0, 0.25, 2.0)
     assert float(twice.noise_scale) == pytest.approx(6 * 247.4763, rel=1e-5)
     assert float(twice.convexity) == float(made.convexity)
-    # With zeta where a row is replaced, the noise half alone has delta 10^-5.6 at epsilon / 2 and not 10^-8.
+    # With zeta where a row is replaced, the noise half by itself has delta 10^-5.6 at epsilon / 2, not 10^-8.
     assert math.log10(convert.gdp_delta(2 / 247.4763, 0.025)) == pytest.approx(-5.6, abs=0.1)
 
 
@@ -164,9 +164,9 @@ def test_one_query_takes_the_whole_budget_and_leaves_room_for_no_other():
     accountant = filter.price_list()
     event = Event("objective", accountant.noise_multiplier(0.1, "objective"), log_delta=accountant.log_delta)
     cost = accountant.price(event)
-    granted, ledger = Ledger(f32(0), accountant.budget).charge(cost)
+    granted, spending = Spending(f32(0), accountant.budget).charge(cost)
     assert bool(granted)
-    assert not bool(ledger.charge(cost)[0])
+    assert not bool(spending.charge(cost)[0])
     one = [Answered(1, "objective", float(event.noise_multiplier))]
     assert filter.limit * (1 - 1e-5) < filter.spent(one) <= float(cost) < filter.limit
     assert filter.certify(one, adaptive=False) == filter.certify(one, adaptive=True) == BUDGET.epsilon
@@ -188,7 +188,7 @@ def test_the_least_noise_is_granted_and_less_or_another_delta_is_not(epsilon):
         return price, filter.spent([Answered(1, "objective", float(multiplier))])
 
     assert max(both(least)) < filter.limit
-    assert max(both(least * 2)) < filter.limit  # more noise than need be buys nothing back
+    assert max(both(least * 2)) < filter.limit  # more noise than needed leaves no budget for others
     assert 1 / float(least) <= epsilon < 1 / float(least) * (1 + 1e-6)
     for less in (least * (1 - 1e-6), 0.0, -1.0, math.nan):
         assert both(np.float32(less)) == (math.inf, math.inf)

@@ -18,7 +18,7 @@ ONE, TWO = Neighbours.ONE_SIDED, Neighbours.TWO_SIDED
 RATES = (1e-3, 0.01, 1000 / 30400, 0.1, 0.25, 0.5, 0.9)
 NOISES = np.array([0.5, 1.0, 2.0, 5.0, 20.0, 200.0])
 ORDERS = (2, 5, 20, 64, 472)
-# Of a reference computed in float64: exponents of size up to 1e4 are differences of terms as large.
+# Error of a reference computed in float64: exponents up to 1e4 are differences of equally large terms.
 ROUNDING = 1e-11
 
 # /work/shared/privacy.md 2.5 ([V]: computed there by another implementation): the divergence at orders 5, 20, 64, 500
@@ -72,7 +72,7 @@ def mixture(weights, means, sigma, z):
 
 
 def distance(p, q, sigma, order):
-    """Renyi divergence of two mixtures, the larger of both directions; each a pair (weights, means).
+    """Renyi divergence of two mixtures, the larger of the two directions; each a pair (weights, means).
 
     By the trapezoidal rule, which converges exponentially for densities as smooth as these; where the ratio is near 1
     its terms are those of E_q[r^order - 1 - order (r - 1)], in which nothing cancels.
@@ -184,7 +184,7 @@ def test_every_replacement_in_a_small_table_costs_at_most_the_fixed_size_price(s
                     true = distance(*pair, sigma, order)
                     assert true <= price * (1 + 1e-9)
                     tightest = max(tightest, true / price)
-    assert tightest > 0.3  # it is the right order of magnitude, so the comparison would notice a lost factor
+    assert tightest > 0.3  # the right order of magnitude, so that a lost factor would be noticed
 
 
 @pytest.mark.parametrize("sigma", [0.7, 2.0, 6.0])
@@ -219,7 +219,7 @@ def test_prices_are_monotone_and_at_most_those_of_a_full_batch(neighbours):
     assert np.all(np.diff(prices, axis=2) < prices[:, :, 1:] * 4e-9)
     assert np.all(prices[:, :-1] <= prices[:, 1:] * slack)
     assert np.all(prices[:-1] <= prices[1:] * slack)
-    # As every row is read, every row pays in full.
+    # Where every row is read, the price is that of a full batch.
     for order, full in zip(orders, whole, strict=True):
         np.testing.assert_allclose(divergence_up(noises, 1 - 1e-13, order, neighbours), full, rtol=1e-8)
 
@@ -263,7 +263,7 @@ def inside_jit(plans, noises):
 
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_float32_divergences_are_close_to_float64_ones_with_their_derivatives(neighbours):
-    """Where the quadrature inside jit reaches: orders up to 40 noise multipliers; beyond, a full batch's price."""
+    """Within reach of the quadrature inside jit, orders up to 40 noise multipliers; above, a full batch's price."""
     noises = np.geomspace(1e-1, 0.99e9, 150).astype(np.float32)
     exact = noises.astype(np.float64)
     for plan, prices, gradients in inside_jit([plan for plan in PLANS if plan.neighbours is neighbours], noises):

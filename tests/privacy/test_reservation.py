@@ -1,4 +1,4 @@
-"""What a run sets aside of its data set's ledger bounds what its queries come to there, in every pair of units."""
+"""What a run reserves in its data set's ledger bounds the cost of its queries there, in every pair of units."""
 
 import functools
 import itertools
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from l2p.errors import InputError
 from l2p.privacy import Adjacency, Answered, Budget, Filter, FixedSize, FullBatch, PermutationEpochs, Poisson
-from l2p.privacy.book import Book, Cost
+from l2p.privacy.ledger import Cost, Ledger
 from l2p.privacy.reservation import Reservation, held, limit_of, most_cost
 
 LEDGER = Budget(2.0, 1e-6)
@@ -34,13 +34,13 @@ def folder():
 
 @functools.cache
 def ledger_in(unit, budget=LEDGER):
-    """A ledger to be read only; `new_ledger` makes one to write in."""
+    """A ledger for reading only; `new_ledger` makes one for writing."""
     return new_ledger(Path(folder().name), unit, budget)
 
 
 def new_ledger(path, unit, budget=LEDGER):
-    name = f"{unit}-{budget.adjacency}-{len(list(path.iterdir()))}.book"
-    return Book.create(path / name, "ward", budget, unit, limit_of(unit, budget))
+    name = f"{unit}-{budget.adjacency}-{len(list(path.iterdir()))}.ledger"
+    return Ledger.create(path / name, "ward", budget, unit, limit_of(unit, budget))
 
 
 def a_trace(filter, mechanisms, random, share=1.0, steps=12):
@@ -48,7 +48,7 @@ def a_trace(filter, mechanisms, random, share=1.0, steps=12):
     trace, most = [], random.integers(1, 60)
     for index in range(most):
         mechanism = str(random.choice(mechanisms))
-        # Noise for about an equal share each, at times far from it.
+        # Noise for about an equal share each, sometimes far from it.
         scale = np.sqrt(filter.coefficients[mechanism] * most / filter.limit) * np.exp(random.normal(0, 1))
         query = Answered(int(index * steps / most), mechanism, float(scale))
         if filter.spent([*trace, query]) > share * filter.limit:
@@ -74,13 +74,13 @@ def fill(filter, mechanism, count=1):
 )
 def test_what_is_reserved_bounds_every_trace_that_the_run_s_filter_grants(unit, name, budget, sampler, seed):
     random = np.random.default_rng(seed)
-    filter, book = Filter(name, budget, sampler), ledger_in(unit)
+    filter, ledger = Filter(name, budget, sampler), ledger_in(unit)
     priced = [mechanism for mechanism in PRICES_OF[name] if mechanism in PRICES_OF[unit]]
     mechanisms = [priced[index] for index in sorted({*random.integers(0, len(priced), 3).tolist()})]
-    most = most_cost(book, filter, mechanisms).amount
+    most = most_cost(ledger, filter, mechanisms).amount
     counted = Filter(unit, LEDGER, sampler).spent(a_trace(filter, mechanisms, random))
     assert 0 <= counted <= most
-    # The bound is tight: the dearest mechanism of the run, asked by itself, reaches it.
+    # The bound is tight: the costliest mechanism of the run, used alone, reaches it.
     reached = [Filter(unit, LEDGER, sampler).spent(fill(filter, mechanism)) for mechanism in mechanisms]
     assert most * (1 - 1e-10) <= max(reached) <= most
 
@@ -107,12 +107,12 @@ def test_a_gaussian_run_costs_the_same_in_gdp_and_zcdp():
 @pytest.mark.parametrize("sampler", [FullBatch(), EPOCHS], ids=lambda sampler: sampler.name)
 @pytest.mark.parametrize(("unit", "name"), list(itertools.product(["gdp", "zcdp", "rdp"], PRICES_OF)))
 def test_a_settled_run_counts_its_queries_and_never_more_than_it_reserved(tmp_path, unit, name, sampler):
-    book, filter = new_ledger(tmp_path, unit), Filter(name, RUNS[1], sampler)
+    ledger, filter = new_ledger(tmp_path, unit), Filter(name, RUNS[1], sampler)
     random, spent = np.random.default_rng(0), 0.0
     for index, adaptive in enumerate((True, False, True)):
-        reservation = Reservation.make(book, filter, ["gaussian"], f"run {index}")
-        assert reservation.cost == most_cost(book, filter, ["gaussian"])
-        assert book.spent().amount == pytest.approx(spent + reservation.cost.amount)
+        reservation = Reservation.make(ledger, filter, ["gaussian"], f"run {index}")
+        assert reservation.cost == most_cost(ledger, filter, ["gaussian"])
+        assert ledger.spent().amount == pytest.approx(spent + reservation.cost.amount)
         trace = (fill(filter, "gaussian", 7), a_trace(filter, ["gaussian"], random, 0.5), [])[index]
         composition, warnings = reservation.settle(trace, 0.4, adaptive)
         assert warnings == []
@@ -126,30 +126,30 @@ def test_a_settled_run_counts_its_queries_and_never_more_than_it_reserved(tmp_pa
         }
         assert composition["unit"].startswith(f"{unit}: ")
         assert composition["counted"] <= reservation.cost.amount
-        assert book.entries()[-1].counted.amount == composition["counted"]
+        assert ledger.entries()[-1].counted.amount == composition["counted"]
         spent += composition["counted"]
     assert composition["counted"] == 0.0  # nothing was answered, so all of it is given back
-    assert book.spent().amount == pytest.approx(spent, rel=1e-12)
+    assert ledger.spent().amount == pytest.approx(spent, rel=1e-12)
 
 
 @pytest.mark.parametrize("sampler", [FullBatch(), Poisson(0.1)], ids=lambda sampler: sampler.name)
 def test_a_basic_ledger_gives_back_only_what_no_answer_decided(tmp_path, sampler):
-    book, filter = new_ledger(tmp_path, "basic"), Filter("rdp", RUNS[1], sampler)
+    ledger, filter = new_ledger(tmp_path, "basic"), Filter("rdp", RUNS[1], sampler)
     trace = [Answered(1, "gaussian", 1e3)]
     for adaptive, epsilon, counted in ((True, 0.3, 0.5), (False, 0.3, 0.3), (False, 0.6, 0.5)):
-        reservation = Reservation.make(book, filter, ["gaussian"], "a run")
+        reservation = Reservation.make(ledger, filter, ["gaussian"], "a run")
         assert reservation.cost == Cost(0.5, 1e-8)
         composition, warnings = reservation.settle(trace, epsilon, adaptive)
         assert (composition["counted"], warnings) == (counted, [])
-        assert book.entries()[-1].counted == Cost(counted, 1e-8)
-    assert book.spent().amount == pytest.approx(1.3)
+        assert ledger.entries()[-1].counted == Cost(counted, 1e-8)
+    assert ledger.spent().amount == pytest.approx(1.3)
     with pytest.raises(InputError, match="so it must not start"):
-        Reservation.make(book, Filter("gdp", Budget(0.8, 1e-8)), ["gaussian"], "a run too many")
+        Reservation.make(ledger, Filter("gdp", Budget(0.8, 1e-8)), ["gaussian"], "a run too many")
 
 
 def test_a_run_that_cannot_be_settled_counts_in_full(tmp_path):
-    book = new_ledger(tmp_path, "gdp")
-    reservation = Reservation.make(book, Filter("gdp", RUNS[1]), ["gaussian"], "a run")
+    ledger = new_ledger(tmp_path, "gdp")
+    reservation = Reservation.make(ledger, Filter("gdp", RUNS[1]), ["gaussian"], "a run")
     reservation.settle([], 0.0, False)
     composition, (warning,) = reservation.settle([], 0.0, False)
     assert "could not be settled" in warning
@@ -157,22 +157,22 @@ def test_a_run_that_cannot_be_settled_counts_in_full(tmp_path):
 
 
 def test_a_run_that_spent_above_its_reservation_is_withheld_and_stays_reserved(tmp_path):
-    book = new_ledger(tmp_path, "gdp")
+    ledger = new_ledger(tmp_path, "gdp")
     filter = Filter("gdp", RUNS[1])
-    reservation = Reservation.make(book, filter, ["gaussian"], "a run")
+    reservation = Reservation.make(ledger, filter, ["gaussian"], "a run")
     (last,) = fill(filter, "gaussian")
     above = last._replace(noise_multiplier=0.999 * last.noise_multiplier)
     with pytest.raises(RuntimeError, match="withhold the result"):
         reservation.settle([above], RUNS[1].epsilon, True)
-    (entry,) = book.entries()
+    (entry,) = ledger.entries()
     assert (entry.state, entry.counted) == ("reserved", reservation.cost)
 
 
 def test_runs_that_a_ledger_cannot_add_up_are_refused(tmp_path):
-    book = new_ledger(tmp_path, "zcdp")
+    ledger = new_ledger(tmp_path, "zcdp")
     for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE):
         with pytest.raises(InputError, match=rf"zero_out neighbours, but this run is planned for {adjacency}"):
-            Reservation.make(book, Filter("zcdp", Budget(0.5, 1e-8, adjacency)), ["gaussian"], "a run")
+            Reservation.make(ledger, Filter("zcdp", Budget(0.5, 1e-8, adjacency)), ["gaussian"], "a run")
     for filter in (
         Filter("rdp", RUNS[1], Poisson(0.1)),
         Filter("ctcdp", RUNS[1], Poisson(0.1)),
@@ -190,8 +190,8 @@ def test_runs_that_a_ledger_cannot_add_up_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot price mechanism 'gumbel'"):
         Reservation.make(ledger_in("gdp"), Filter("zcdp", RUNS[1]), ["gaussian", "gumbel"], "a run")
     with pytest.raises(InputError, match="so it must not start"):
-        Reservation.make(book, Filter("zcdp", RUNS[3]), ["gaussian"], "a run with more than there is")
-    assert book.entries() == []
+        Reservation.make(ledger, Filter("zcdp", RUNS[3]), ["gaussian"], "a run with more than there is")
+    assert ledger.entries() == []
 
 
 def test_sinh_normal_runs_fit_ledgers_that_count_at_an_order_their_tails_were_checked_at():
@@ -214,7 +214,7 @@ def test_runs_compose_better_in_a_gdp_ledger_than_their_epsilons_add_up(tmp_path
         reservation = Reservation.make(gdp, run, ["gaussian"], "a run")
         reservation.settle(fill(run, "gaussian", 3), 0.5, adaptive=True)
     together = Filter("gdp", budget).epsilon(gdp.spent().amount)
-    assert 4 * 0.5 < together <= budget.epsilon  # about the square root of their number, and not much better
+    assert 4 * 0.5 < together <= budget.epsilon  # about the square root of their number, but not much better
     for _ in range(4):
         Reservation.make(basic, run, ["gaussian"], "a run").settle([], 0.5, adaptive=True)
     with pytest.raises(InputError, match="so it must not start"):
@@ -222,10 +222,10 @@ def test_runs_compose_better_in_a_gdp_ledger_than_their_epsilons_add_up(tmp_path
 
 
 def test_who_cannot_look_at_the_ledger_does_not_claim_to_know_what_stays(tmp_path):
-    book = new_ledger(tmp_path, "gdp")
-    with pytest.raises(MemoryError) as caught, held(book) as id:  # noqa: PT012
-        book.reserve(Cost(0.01), "a run", id)
-        book.path.unlink()
+    ledger = new_ledger(tmp_path, "gdp")
+    with pytest.raises(MemoryError) as caught, held(ledger) as id:  # noqa: PT012
+        ledger.reserve(Cost(0.01), "a run", id)
+        ledger.path.unlink()
         raise MemoryError
     (note,) = caught.value.__notes__
     assert note.startswith(f"Whether the reservation {id} of this run stays in the ledger of ward cannot be told: the")

@@ -49,7 +49,7 @@ def test_no_neighbour_of_any_table_is_further_away(name, adjacency):
     step_sizes, penalty = SCHEDULES[name]
     bound = gradient_descent(1.0, 0.25 + penalty, step_sizes, NUM_ROWS, adjacency, strong_convexity=penalty)
     farthest = 0.0
-    # Rows do not know their order: every multiset of rows, each of its rows changed.
+    # The order of rows does not matter: every multiset of rows, with each of its rows changed.
     for first in POSSIBLE:
         for rest in itertools.islice(itertools.combinations_with_replacement(POSSIBLE, NUM_ROWS - 1), 0, None, 7):
             table = [first, *rest]

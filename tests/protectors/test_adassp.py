@@ -12,7 +12,7 @@ import l2p
 from l2p import private_run
 from l2p.cli import main
 from l2p.compare.config import CompareConfig
-from l2p.compare.private_choice import Choice
+from l2p.compare.private_choice import SelectionPlan
 from l2p.compare.runner import compare
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Square
@@ -72,12 +72,12 @@ def test_with_a_huge_budget_two_classes_are_told_apart_as_least_squares_to_signs
     raw = np.c_[rows.x, np.full(N, INTERCEPT_COLUMN)]
     np.testing.assert_allclose(predicted, 0.5 + 0.5 * raw @ signs, atol=0.05)
     classified = np.asarray(MODEL.classify(found.params, jnp.asarray(rows.x)))
-    # A row is classified as it is when it has been shrunk, but for rows nearer to the border than noise and rounding.
+    # A row and its shrunk form are classified alike, except for rows closer to the boundary than noise and rounding.
     clear = np.abs(lines_of(rows, norm) @ signs) > 0.02
     assert clear.mean() > 0.9
     assert np.array_equal(classified[clear], (lines_of(rows, norm) @ signs > 0)[clear])
     assert np.mean(classified == rows.y) > 0.9
-    # A number it fits as it is: on this table its predictions for raw rows lie on the wrong side of 1/2.
+    # Numeric targets are fitted unchanged: on this table its predictions for raw rows are on the wrong side of 1/2.
     number = l2p.private_train(rows, made, Budget(1e6, 1e-4), model="square")
     expected = np.linalg.lstsq(lines_of(rows, norm), np.asarray(rows.y, float), rcond=None)[0]
     np.testing.assert_allclose(number.params, expected, atol=0.05)
@@ -86,7 +86,7 @@ def test_with_a_huge_budget_two_classes_are_told_apart_as_least_squares_to_signs
 
 
 def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
-    """`l2p apply`, `l2p compare` and private tuning; unless told, `adassp` gets a fifth of these rows wrong."""
+    """`l2p apply`, `l2p compare` and private tuning; undeclared, `adassp` gets a fifth of these rows wrong."""
     rows = classes()
     names = [f"x{column}" for column in range(D)]
     lines = [",".join([*map(str, line), str(3 + 4 * int(label))]) for line, label in zip(rows.x, rows.y, strict=True)]
@@ -115,7 +115,7 @@ def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
     tuned = private_tuning(rows, ["adassp"], Budget(20.0, 1e-5), model="square", key=jax.random.key(0))
     found.append(float(np.mean(np.asarray(MODEL.classify(tuned.params, jnp.asarray(rows.x))) == rows.y)))
     assert min(found) > 0.86, found
-    told = Choice.make(HAND_DESIGNED["adassp"](Budget(1.0, 1e-6)), "gdp", Budget(20.0, 1e-5), MODEL, N).setups
+    told = SelectionPlan.make(HAND_DESIGNED["adassp"](Budget(1.0, 1e-6)), "gdp", Budget(20.0, 1e-5), MODEL, N).setups
     assert [setup.kind for setup in told] == ["binary", "binary"]
     capsys.readouterr()
 
@@ -136,12 +136,12 @@ def test_three_queries_take_a_third_of_the_budget_each_and_more_of_it_helps():
         assert 0.999 * epsilon < runs[0].card.epsilon_certified <= epsilon
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] == pytest.approx(0.05**2, rel=0.2)
-    assert errors[0] < np.mean(rows.y**2)  # a ridge that drowns everything still predicts nought
+    assert errors[0] < np.mean(rows.y**2)  # with a ridge that dominates everything it still predicts zero
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_the_ridge_outweighs_the_noise_on_the_matrix(adjacency):
-    """Where a table is tiny the noise alone decides, and the solution is short whatever the seed."""
+    """On a tiny table the result is mostly noise, and the solution is short for every seed."""
     budget = Budget(0.5, 1e-3, adjacency)
     setup = Setup.create(MODEL, adjacency, Filter("gdp", budget).price_list(), 30)
     rows = jax.tree.map(jnp.asarray, table(30))
@@ -173,7 +173,7 @@ def test_sums_stream_and_other_losses_and_bounds_are_refused():
     )
     np.testing.assert_allclose(streamed.params, whole.params, rtol=1e-3, atol=1e-4)
     l2p.private_train(ArraySource(rows, 256), "adassp", budget, model="square")
-    with pytest.raises(InputError, match="say nothing of the loss of logistic"):
+    with pytest.raises(InputError, match="do not determine the loss of logistic"):
         private_run.check("adassp", budget, "logistic")
     made = HAND_DESIGNED["adassp"](budget).replace(log_norm_bound=jnp.array([jnp.inf]))
     with pytest.raises(InputError, match="positive and finite"):

@@ -1,4 +1,4 @@
-"""AGD's step, line by line, against errors of its authors' public code; its answers are scripted here."""
+"""AGD's step, line by line, against the errors of its authors' public code; answers are scripted here."""
 
 import math
 
@@ -20,7 +20,7 @@ GRADIENTS = np.random.default_rng(0).normal(size=(6, D + 1))
 
 
 class Scripted:
-    """An oracle that answers what it was told to, and keeps the price of every query."""
+    """An oracle with scripted answers that records the price of every query."""
 
     def __init__(self, choices):
         self.setup = Setup.create(Logistic(), Adjacency.ADD_REMOVE, Filter("zcdp", BUDGET).price_list(), 1000)
@@ -105,7 +105,7 @@ def test_the_largest_step_follows_the_largest_one_taken_every_ten_moves():
     for _ in choices:
         params, state = protector.step(params, state, oracle)
         most.append(float(state.max_step))
-    # A rejection is no move; with the tenth move the window closes, at 1.1 times the largest step in it.
+    # A rejection is not a move; the window ends with the tenth move, at 1.1 times the largest step in it.
     expected = [MOST] * WINDOW + [1.1 * MOST * 6 / NUM_CANDIDATES] * 2
     np.testing.assert_allclose(most, expected, rtol=1e-6)
 

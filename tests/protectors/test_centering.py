@@ -1,4 +1,4 @@
-"""The private feature mean, and what happens where its noise drowns it."""
+"""The private feature mean, and what happens where noise dominates it."""
 
 import dataclasses
 
@@ -11,8 +11,8 @@ from l2p.models import Logistic
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
+from l2p.privacy.spending import Spending
 from l2p.protectors import Centering
 from l2p.task import Rows
 
@@ -32,8 +32,8 @@ def centre(rows: Rows, epsilon: float, key: int = 0, cap: float | None = None, c
     budget = Budget(epsilon, 1e-6)
     num_rows, num_features = rows.x.shape
     setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).price_list(), num_rows)
-    ledger = Ledger(jnp.float32(0), setup.cap if cap is None else jnp.float32(cap))
-    oracle = Oracle(rows, setup, ledger, KeyNoise(jax.random.key(key)), jnp.zeros((), jnp.int32))
+    spending = Spending(jnp.float32(0), setup.cap if cap is None else jnp.float32(cap))
+    oracle = Oracle(rows, setup, spending, KeyNoise(jax.random.key(key)), jnp.zeros((), jnp.int32))
     return centering(num_features, oracle), oracle
 
 
@@ -59,7 +59,7 @@ def test_where_no_mean_stands_out_of_its_noise_their_average_does():
         features, _ = centre(wide, 0.06, key, centering=TO_LEVEL)
         left = [float(jnp.linalg.norm(x.mean(0) - centre)) for centre in (features.center, 0.0)]
         assert left[0] < 0.5 * left[1]
-        # Half of all features are ones, so that a row's squared distance from 1/2 is known for sure.
+        # Half of all features are ones, so that a row's squared distance from 1/2 is known exactly.
         assert np.sqrt(float(features.squared_norms(wide.x).mean())) == pytest.approx(2.5, rel=0.15)
         towards_zero, _ = centre(wide, 0.06, key)
         assert float(jnp.linalg.norm(x.mean(0) - towards_zero.center)) > 0.8 * left[1]
@@ -67,11 +67,11 @@ def test_where_no_mean_stands_out_of_its_noise_their_average_does():
 
 def test_it_costs_the_share_it_was_given(rows):
     _, oracle = centre(rows, 1.0)
-    assert float(oracle.ledger.spent / oracle.ledger.budget) == pytest.approx(float(jax.nn.sigmoid(-2.0)), rel=1e-4)
+    assert float(oracle.spending.spent / oracle.spending.budget) == pytest.approx(float(jax.nn.sigmoid(-2.0)), rel=1e-4)
 
 
 def test_refused_it_changes_nothing(rows):
     features, oracle = centre(rows, 1.0, cap=0.0)
     assert bool(oracle.refused)
-    assert float(oracle.ledger.spent) == 0.0
+    assert float(oracle.spending.spent) == 0.0
     np.testing.assert_array_equal(features.apply(rows.x), rows.x)

@@ -52,7 +52,6 @@ from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.result import answered
 from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
 from l2p.task import Rows
-from tests.later import slow_by_cost
 
 D, N, STEPS, PART = 3, 96, 12, 4
 MODEL, KEY = Logistic(), jax.random.key(3)
@@ -73,7 +72,7 @@ def table(seed):
 
 
 ROWS = table(0)
-#: The same features with labels that they say nothing about.
+#: The same features with labels that are independent of them.
 OTHER_ROWS = ROWS.replace(y=jax.random.permutation(jax.random.key(5), ROWS.y))
 
 
@@ -81,8 +80,8 @@ def logs(**values):
     return {f"log_{name}": jnp.log(f32([value])) for name, value in values.items()}
 
 
-def shaken(tree, size=0.1):
-    """The same tree with noise on every leaf, so that zero-initialised heads speak."""
+def perturbed(tree, size=0.1):
+    """The same tree with noise on every leaf, so that zero-initialised heads have an effect."""
     leaves, structure = jax.tree.flatten(tree)
     keys = jax.random.split(jax.random.key(17), len(leaves))
     return jax.tree.unflatten(
@@ -91,8 +90,8 @@ def shaken(tree, size=0.1):
 
 
 def spender(factor):
-    """An LSTM scheduler that asks for `factor` times the even price, more or less."""
-    network = shaken(LSTMScheduler.create(KEY, 1.0).network)
+    """An LSTM scheduler that asks for about `factor` times the even price."""
+    network = perturbed(LSTMScheduler.create(KEY, 1.0).network)
     network["head"]["bias"] = f32([-0.5 * math.log(factor)])
     return LSTMScheduler(network, jnp.log(f32(1.0)))
 
@@ -113,22 +112,22 @@ CONTROL = Stepwise(
 )
 NORM = NormQuery(f32([-2.0]), jnp.log(f32(1.0)))
 CENSUS = CONTROL.replace(
-    scheduler=SHARES.replace(network=shaken(init_mlp(KEY, (2, 8, 2)))),
+    scheduler=SHARES.replace(network=perturbed(init_mlp(KEY, (2, 8, 2)))),
     projector=CONTROL.projector.replace(
-        tensor_network=shaken(init_mlp(KEY, (2, 8, 6))),
-        coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS - 1, 8, 6))),
+        tensor_network=perturbed(init_mlp(KEY, (2, 8, 6))),
+        coordinate_network=perturbed(init_mlp(KEY, (COORDINATE_INPUTS - 1, 8, 6))),
     ),
 )
 LENGTH = RowLength(f32([-3.0]), f32(1.5))
 EIGENBASIS = Eigenbasis(f32([-1.5]), f32([-0.3]), f32([0.2]), f32(1.5))
-#: With networks that take all there is to know, and a mean that is shrunk towards its own average.
+#: With networks that have every input, and a mean that is shrunk towards its own average.
 IN_BASIS = CENSUS.replace(
     centering=CONTROL.centering.replace(log_level_spread=f32(-2.0)),
     eigenbasis=EIGENBASIS,
-    scheduler=SHARES.replace(network=shaken(init_mlp(KEY, (3, 8, 2)))),
+    scheduler=SHARES.replace(network=perturbed(init_mlp(KEY, (3, 8, 2)))),
     projector=CENSUS.projector.replace(
-        tensor_network=shaken(init_mlp(KEY, (TENSOR_INPUTS, 8, 6))),
-        coordinate_network=shaken(init_mlp(KEY, (COORDINATE_INPUTS, 8, 6))),
+        tensor_network=perturbed(init_mlp(KEY, (TENSOR_INPUTS, 8, 6))),
+        coordinate_network=perturbed(init_mlp(KEY, (COORDINATE_INPUTS, 8, 6))),
     ),
 )
 #: Two directions of three features.
@@ -142,7 +141,7 @@ ALONG = CONTROL.replace(
         f32([-2.0]),
     ),
 )
-LSTM = LSTMProjector(shaken(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
+LSTM = LSTMProjector(perturbed(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
 GREEDY = AGD(
     **logs(
         gradient_share=0.08,
@@ -154,7 +153,7 @@ GREEDY = AGD(
         regularization=0.01,
     )
 )
-#: Less error is tolerated where there is less noise, so that no budget has all its steps rejected, or none.
+#: The tolerance falls with the noise, so that every budget has some of its steps rejected, but not all.
 ADADP = AdaDP(**logs(clip_norm=0.4, learning_rate=0.4), log_tolerance=f32([-4.0, -1.7]))
 HYFREE = HyFree(
     logit_probe_share=f32([1.0]),
@@ -175,7 +174,7 @@ class Case:
     """A protector and what is known of it: its queries, its accountants, and whether it uses its budget up.
 
     Without a protector it is the one that the hand-designed method of that name sets up for each budget. `slack` is the
-    share of the budget that a planner of shares may leave: a sampled price is inverted less closely.
+    share of the budget that may be left when planning by shares: a sampled price is inverted less accurately.
     """
 
     protector: object = None
@@ -194,11 +193,11 @@ class Case:
         return self.method(dataclasses.replace(budget, adjacency=self.adjacency), num_rows=N).replace(num_steps=STEPS)
 
 
-#: Accountants of fixed noise spread their schedule by a Renyi ledger, which holds by itself and is tested here; their
-#: envelopes are in privacy/test_envelope.py.
-#: Each property below holds for sampled protectors as for others, but for two. What a sampled query costs is no
-#: multiple of 1 / m^2, so constant noise is checked by its price; and a batch of drawn rows is no full gradient, so
-#: their limits without privacy are in test_samplers.py.
+#: Accountants of fixed noise divide their schedule by a Renyi cap, which is valid by itself and is tested here;
+#: their envelopes are tested in privacy/test_envelope.py.
+#: All properties below hold for sampled protectors, too, except two. The cost of a sampled query is not a multiple of
+#: 1 / m^2, so constant noise is checked by its price; and a batch does not give the full gradient, so the limits of
+#: sampled protectors without privacy are in test_samplers.py.
 CASES = {
     "noisygd": Case(Stepwise(Decaying(jnp.log(f32([0.5])), f32([0.7])), sgd())),
     "noisygd, adam": Case(Stepwise(EVEN, ADAGRAD_LIKE)),
@@ -276,7 +275,10 @@ CASES = {
     "objpert_paper": Case(each=("perturbed_minimum",), accountant="basic", exhausts=True),
     "amp": Case(
         ApproximateMinima(
-            ObjectivePerturbation(jnp.log(f32([0.8])), jnp.log(f32([1e-3])), f32([-1.0])), f32([-3.0]), f32([-10.0])
+            # With so little ridge some convexity is bought, other than in `objpert`.
+            ObjectivePerturbation(jnp.log(f32([0.8])), jnp.log(f32([1e-4])), f32([-1.0])),
+            f32([-3.0]),
+            f32([-10.0]),
         ),
         each=("approximate_minimum",),
         accountant="basic",
@@ -301,7 +303,7 @@ def of_length(protector, num_steps):
 
 
 def completed(name, case):
-    """The case with its method, where its protector is left to that, and of the length that every run here has."""
+    """The case with its method's protector where it has none, and with the number of steps of all runs here."""
     if case.protector is None:
         if name not in HAND_DESIGNED:
             raise KeyError(f"no method is called {name}; register its factory, import its file, or give a protector")
@@ -312,99 +314,16 @@ def completed(name, case):
 
 CASES = {name: completed(name, case) for name, case in CASES.items()}
 
-#: CPU seconds to compile and run a case on nine budgets and seeds, measured one by one with an empty cache. A case
-#: without a number costs nothing, so that a new one is tested at once.
-SECONDS = {
-    "noisygd": 1.6,
-    "noisygd, adam": 1.4,
-    "auto_clip": 1.2,
-    "adadp": 1.6,
-    "adadp, batches": 3.5,
-    "adadp, permutation epochs": 2.1,
-    "hyfree": 2.2,
-    "hyfree, batches": 4.7,
-    "agd": 1.8,
-    "agd_gumbel": 1.8,
-    "sgd_adv": 2.4,
-    "sgd_ma": 3.8,
-    "control": 2.3,
-    "census": 2.0,
-    "control, eigenbasis": 3.4,
-    "census, row length, eigenbasis": 3.9,
-    "control, public geometry": 2.0,
-    "paper": 2.4,
-    "paper, norm query": 2.5,
-    "shares, norm query, batches": 3.6,
-    "private_meta": 6.7,
-    "LSTM scheduler, sgd": 1.8,
-    "shares, LSTM projector": 2.7,
-    "dpsgd": 2.8,
-    "dpsgd, LSTM scheduler": 3.3,
-    "control, fixed size": 4.0,
-    "control, permutation epochs": 2.4,
-    "permutation epochs, LSTM scheduler": 2.4,
-    "objpert": 2.7,
-    "objpert_paper": 2.4,
-    "amp": 3.3,
-    "adassp": 2.5,
-    "outpert": 1.8,
-    "outpert_paper": 1.6,
-}
-#: What a property costs in multiples of that. The first seven read these runs, and share what they cost; the last two
-#: share a gradient.
-TIMES = {
-    "budget": 0.2,
-    "frozen": 0.2,
-    "queries": 0.2,
-    "adaptive": 0.2,
-    "seeds": 0.2,
-    "no budget": 0.2,
-    "no steps": 0.3,
-    "checkpoint": 0.0,
-    "vmapped": 1.4,
-    "parts": 0.6,
-    "without jit": 1.9,
-    "release": 1.9,
-    "one trace": 0.5,
-    "gradients": 2.0,
-    "differences": 2.0,
-}
-#: What a case cannot have, and why.
-EXCEPTIONS = {
-    (
-        "no steps",
-        "control, public geometry",
-    ): "it has two directions of three features, and a start outside them is lost",
-    ("differences", "adassp"): "one of its two numbers has a slope that differences in float32 cannot tell from none",
-    (
-        "differences",
-        "sgd_adv",
-    ): "one of its three numbers has a slope that differences in float32 cannot tell from none",
-    ("differences", "sgd_ma"): "one of its three numbers has a slope that differences in float32 cannot tell from none",
-    (
-        "differences",
-        "control, eigenbasis",
-    ): "not explained yet: a difference is 6 % below the gradient, 5 % are allowed",
-    ("differences", "census, row length, eigenbasis"): "not explained yet: a difference is a third below the gradient",
-}
-
-
-def kinds_of(name):
-    """What a case stands for: its class and whether that is run by networks, and how its rows are drawn."""
-    protector = CASES[name].protector
-    places = [jax.tree_util.keystr(place) for place, _ in jax.tree_util.tree_leaves_with_path(protector)]
-    return (type(protector), any("network" in place for place in places)), type(protector.sampler)
+#: Properties that a case cannot have, by property and case, and why.
+EXCEPTIONS: dict[tuple[str, str], str] = {}
 
 
 def every_case(trait):
-    """Test a property on every case. Which of them are slow is decided by what they cost, and by nothing else."""
-    costs = {name: TIMES[trait] * SECONDS.get(name, 0.0) for name in CASES if (trait, name) not in EXCEPTIONS}
-    cheapest = {kind: name for name in sorted(costs, key=costs.__getitem__, reverse=True) for kind in kinds_of(name)}
+    """Test a property on every case, but for exceptions."""
 
     def marks(name):
-        if reason := EXCEPTIONS.get((trait, name)):
-            return pytest.mark.skip(reason=f"{name}: {reason}")
-        return slow_by_cost(costs[name], stands_for_others=name in cheapest.values())
+        reason = EXCEPTIONS.get((trait, name))
+        return pytest.mark.skip(reason=f"{name}: {reason}") if reason else ()
 
     return pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in CASES])
 
@@ -445,7 +364,7 @@ def single(name, parts=(STEPS,), budget=MIDDLE, seed=0, accountant=None):
 
 @functools.cache
 def grid(name, accountant=None):
-    """All budgets [3] x seeds [3], one run after the other by the same compilation."""
+    """All budgets [3] x seeds [3], one run at a time with the same compiled function."""
     runs = [
         single(name, budget=budget, seed=seed, accountant=accountant)
         for budget in range(len(BUDGETS))
@@ -479,10 +398,8 @@ def test_every_class_that_a_checkpoint_may_name_is_in_a_row():
     assert {name for name in CLASSES if f'"class": "{name}"' in structures} == CLASSES.keys()
 
 
-def test_costs_and_exceptions_are_of_rows_and_properties_that_there_are():
-    assert SECONDS.keys() <= CASES.keys()
+def test_exceptions_are_of_rows_that_there_are_and_have_reasons():
     assert {name for _, name in EXCEPTIONS} <= CASES.keys()
-    assert {trait for trait, _ in EXCEPTIONS} <= TIMES.keys()
     assert all(EXCEPTIONS.values())
 
 
@@ -495,11 +412,11 @@ def within_budget(name, accountant=None):
             planned = filter_of(CASES[name], budget, accountant)
             total, cap = planned.spent(granted), planned.limit
             assert 0 < total <= cap
-            assert total <= float(ended.ledger.spent[index, seed])
+            assert total <= float(ended.spending.spent[index, seed])
             # The conversion itself, without the clamp that `certify` may apply.
             assert planned.epsilon(total) <= budget.epsilon * (1 + 1e-9)
             if not CASES[name].exhausts:
-                assert total >= cap * (1 - CASES[name].slack)  # planners of shares leave nothing behind
+                assert total >= cap * (1 - CASES[name].slack)  # planning by shares leaves nothing unspent
 
 
 @every_case("budget")
@@ -507,22 +424,18 @@ def test_no_run_spends_more_than_its_budget_in_float64(name):
     within_budget(name)
 
 
-#: What runs under another accountant than the case's own cost on top of those.
-OTHER_ACCOUNTANTS = {
-    ("noisygd", "zcdp"): 0.3,
-    ("noisygd", "rdp"): 0.3,
-    ("noisygd", "ctcdp"): 0.2,
-    ("agd", "ctcdp"): 0.3,
-    ("dpsgd", "ctcdp"): 3.5,
-    ("control, fixed size", "ctcdp"): 2.8,
-    ("control, permutation epochs", "zcdp"): 0.5,
-}
+OTHER_ACCOUNTANTS = [
+    ("noisygd", "zcdp"),
+    ("noisygd", "rdp"),
+    ("noisygd", "ctcdp"),
+    ("agd", "ctcdp"),
+    ("dpsgd", "ctcdp"),
+    ("control, fixed size", "ctcdp"),
+    ("control, permutation epochs", "zcdp"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "accountant"),
-    [pytest.param(*pair, marks=slow_by_cost(cost)) for pair, cost in OTHER_ACCOUNTANTS.items()],
-)
+@pytest.mark.parametrize(("name", "accountant"), OTHER_ACCOUNTANTS)
 def test_nor_under_another_accountant(name, accountant):
     within_budget(name, accountant)
 
@@ -615,7 +528,7 @@ def test_it_asks_exactly_the_queries_and_mechanisms_it_declares(name):
 def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
     case, noise = CASES[name], Simulation(KEY)
     here, protector = setup_of(case, BUDGETS[2]), case.at(BUDGETS[2])
-    if isinstance(protector, AGD):  # steps of 10 pay where labels follow the features, and are rejected where not
+    if isinstance(protector, AGD):  # steps of 10 lower the loss only if labels depend on the features
         protector = protector.replace(**logs(max_step=200.0))
     ends, asked = [], []
     for rows in (ROWS, OTHER_ROWS):
@@ -720,7 +633,7 @@ def test_hyper_parameters_budgets_seeds_and_table_sizes_share_one_trace(name):
 
     jitted, here = jax.jit(counted), setup_of(case)
     jitted.lower(case.protector, ZERO, ROWS, here, KEY)
-    jitted.lower(shaken(case.protector), ZERO + 1, OTHER_ROWS, here, jax.random.key(99))
+    jitted.lower(perturbed(case.protector), ZERO + 1, OTHER_ROWS, here, jax.random.key(99))
     jitted.lower(case.protector, ZERO, ROWS, setup_of(case, BUDGETS[0], num_rows=f32(7)), KEY)
     assert count == 1
     jitted.lower(of_length(case.protector, 2), ZERO, ROWS, here, KEY)
@@ -908,18 +821,18 @@ def test_hyfree_changes_its_rate_by_what_a_probe_proves_and_not_by_its_noise():
     for doubt, low, high in ((2.0, 0.0, 0.05), (0.0, 0.7, 1.1)):
         change = _least_change(before - after, 2**0.5 * doubt, 2 * (before - 2 * here + after), 24**0.5 * doubt)
         assert low <= np.mean(np.asarray(change) != 0) < high
-    # A slope that is certain, and a curvature drowned in noise: the rate may still rise.
+    # An accurate slope and a curvature dominated by noise: the rate may still rise.
     assert float(_least_change(f32(1.0), f32(0.1), f32(-0.05), f32(0.2))) == pytest.approx(math.log(4.0))
     assert float(_least_change(f32(0.9), f32(0.1), f32(0.2), f32(0.2))) == pytest.approx(math.log(2.0), rel=1e-5)
     assert float(_least_change(f32(0.3), f32(0.1), f32(1.0), f32(0.2))) == pytest.approx(math.log(0.5), rel=1e-5)
     assert float(_least_change(f32(-0.3), f32(0.1), f32(1.0), f32(0.2))) == pytest.approx(-math.log(4.0))
-    for point in ((0.9, 0.1, 0.2, 0.2), (0.3, 0.1, 1.0, 0.2)):  # how well a probe is known has a derivative too
+    for point in ((0.9, 0.1, 0.2, 0.2), (0.3, 0.1, 1.0, 0.2)):  # the accuracy of a probe has a derivative, too
         check_grads(_least_change, tuple(map(f32, point)), order=1, modes=["rev"], rtol=2e-2)
         assert np.all(np.asarray(jax.grad(_least_change, (0, 1, 2, 3))(*map(f32, point))) != 0)
 
 
 def test_hyfrees_loss_bound_stays_within_what_the_oracle_takes():
-    """Beyond, the run would end, and when would tell of the losses, which were paid for as queries of their own."""
+    """Above it the run would end, at a step that depends on the losses, which are charged as separate queries."""
     protector = HYFREE.replace(**logs(loss_clip=2.0**41, loss_ratio=1e13), interval=1, num_steps=3)
     _, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)
     assert bool(ended.alive)
@@ -944,20 +857,23 @@ def test_without_a_budget_only_the_public_start_is_released(name):
     ended, records, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=STEPS)
     assert np.array_equal(case.protector.finish(ended.params, ended.state, here), ZERO)
     assert trace_rows(first, [records]) == []
-    assert float(ended.ledger.spent) == 0
+    assert float(ended.spending.spent) == 0
 
 
 @every_case("no steps")
 def test_without_steps_only_the_public_start_is_released(name):
     case = CASES[name]
-    here, start_params = setup_of(case), ZERO if CASES[name].first else ZERO + 0.3
+    # Rows that are mapped have their weights mapped back, which is exact for none: and what lies outside public
+    # directions is lost.
+    mapped = case.first or getattr(case.protector, "geometry", None) is not None
+    here, start_params = setup_of(case), ZERO if mapped else ZERO + 0.3
     begun, _ = jit_start(case.protector, start_params, ROWS, here, Simulation(KEY))
     ended, _, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=0)
     chex.assert_trees_all_equal(begun, ended)
     assert np.array_equal(case.protector.finish(ended.params, ended.state, here), start_params)
 
 
-def test_the_non_private_protector_needs_an_unlimited_ledger_and_then_finds_the_minimum():
+def test_the_non_private_protector_needs_an_unlimited_budget_and_then_finds_the_minimum():
     protector = HAND_DESIGNED["nonprivate"](BUDGETS[0])
     params, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)
     assert np.array_equal(params, ZERO)
@@ -989,20 +905,26 @@ def meta(name):
     return protector, jax.jit(loss), gradient, steps
 
 
-#: A choice of step size is discrete: what only shapes its noise has no derivative, and tuning it needs a search. A rate
-#: that changes by the most that is allowed does not depend on how well its probe is known. Convexity that a ridge gives
-#: for nothing need not be bought, so its share says nothing; as published that share is a half. What has no ridge
-#: has the logarithm of nothing. A norm that neither scheduler nor projector reads has a price, and no other effect.
+_CHOICE = "it only shapes the noise of a choice of step size, which is discrete: tuning it needs a search"
+_MOST = "every rate here changes by the most that is allowed, however well its probe is known; not so in batches"
+_NO_RIDGE = "there is no ridge, and the logarithm of nothing does not move"
+#: Leaves without a derivative, and why.
 SILENT = {
-    "agd": [".log_selection_share", ".log_loss_clip"],
-    "agd_gumbel": [".log_selection_share", ".log_loss_clip"],
-    "hyfree": [".log_loss_clip", ".log_loss_ratio"],
-    "objpert": [".logit_share"],
-    "objpert_paper": [".log_ridge", ".logit_share"],
-    "amp": [".minimum.logit_share"],
-    "outpert_paper": [".log_ridge"],
-    "shares, norm query, batches": [".norm_query.log_clip_norm"],
+    "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
+    "agd_gumbel": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
+    "hyfree": {".log_loss_clip": _MOST, ".log_loss_ratio": _MOST},
+    "objpert": {".logit_share": "its ridge gives convexity for nothing, and none need be bought; in `amp` some is"},
+    "objpert_paper": {".log_ridge": _NO_RIDGE, ".logit_share": "as published the share is a half, whatever it says"},
+    "amp": {".minimum.log_ridge": "more convexity is bought than it gives; in `objpert` it gives more"},
+    "outpert_paper": {".log_ridge": _NO_RIDGE},
+    "shares, norm query, batches": {
+        ".norm_query.log_clip_norm": "this norm is paid for and read by nobody; that of `paper, norm query` is read"
+    },
 }
+#: What shapes rows before their eigenbasis is bought. Meta-gradients hold eigenvectors and eigenvalues still, and
+#: differences move them: an eigenvector may even change its sign. Where `eigh` is held still they agree, see
+#: test_eigenbasis.py.
+BEFORE_BASIS = (".centering", ".row_length", ".eigenbasis.logit_share", ".eigenbasis.row_norm")
 
 
 @every_case("gradients")
@@ -1016,31 +938,30 @@ def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(n
         for path, leaf in jax.tree_util.tree_leaves_with_path(gradient)
         if not np.any(np.asarray(leaf))
     ]
-    assert silent == SILENT.get(name, [])
+    assert silent == list(SILENT.get(name, ()))
 
 
 @every_case("differences")
 def test_meta_gradients_are_central_differences(name):
-    """Along each leaf's own gradient, so that the slope is that gradient's norm.
+    """Along each leaf's own gradient, so that the slope is that gradient's norm. A silent leaf has no difference.
 
-    The loss carries about 2e-7 of float32 rounding and a third derivative of order 1 to 100, so central differences
-    err by 2e-7 / h + 20 h^2: near its least, a few 1e-4, at h = 3e-3. Leaves whose slope is below 3e-3 are left out.
+    The loss carries about 2e-7 of float32 rounding and a third derivative of order 1 to 1000 where it is steep, so a
+    difference errs by 2e-7 / h + 100 h^2: a flat leaf is moved further.
     """
     protector, loss, gradient, steps = meta(name)
     leaves, structure = jax.tree.flatten(protector)
-    slopes = jax.tree.leaves(gradient)
-    checked, step = 0, 3e-3
-    norms = [float(np.linalg.norm(slope)) for slope in slopes]
-    for index in np.argsort(norms)[::-1][:6]:
-        if norms[index] < 3e-3:
-            break
+    turned = getattr(protector, "eigenbasis", None) is not None
+    for index, (path, slopes) in enumerate(jax.tree_util.tree_leaves_with_path(gradient)):
+        place, slope = jax.tree_util.keystr(path), float(np.linalg.norm(slopes))
+        if turned and place.startswith(BEFORE_BASIS):
+            continue
+        step = 3e-3 if slope > 3e-3 else 1e-2
+        direction = slopes / slope if slope else np.ones_like(slopes) / slopes.size**0.5
         values = []
         for sign in (1, -1):
             moved = [*leaves]
-            moved[index] = leaves[index] + sign * step * slopes[index] / norms[index]
+            moved[index] = leaves[index] + sign * step * direction
             value, taken = loss(jax.tree.unflatten(structure, moved))
             assert np.array_equal(taken, steps)  # both sides end after the same step, or no derivative exists
             values.append(float(value))
-        assert (values[0] - values[1]) / (2 * step) == pytest.approx(norms[index], rel=0.05, abs=4e-4)
-        checked += 1
-    assert checked >= min(3, len(leaves) - len(SILENT.get(name, [])))
+        assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope, rel=0.05, abs=3e-5), place

@@ -11,8 +11,8 @@ from l2p.models import MODELS
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
+from l2p.privacy.spending import Spending
 from l2p.protectors import Decaying, Eigenbasis, Optax, Stepwise
 from l2p.protectors import eigenbasis as eigenbasis_module
 from l2p.run import run
@@ -23,7 +23,7 @@ MODEL, N, D = MODELS["logistic"], 3000, 6
 
 
 def rows_of(seed: int) -> Rows:
-    """Rows whose first features vary most, correlated, and a label that hangs on the ones that vary least."""
+    """Correlated rows whose first features vary most, and a label that depends on the ones that vary least."""
     random = np.random.default_rng(seed)
     spread = np.array([0.3, 0.2, 0.1, 0.05, 0.05, 0.02])
     mixing = np.linalg.qr(random.normal(size=(D, D)))[0]
@@ -44,13 +44,13 @@ def basis(power: float, share: float = 0.1, ridge: float = 0.5) -> Eigenbasis:
     return Eigenbasis(constant(logit), constant(log_power), constant(np.log(ridge)), jnp.float32(3.0))
 
 
-def asked(epsilon: float, eigenbasis: Eigenbasis, key: int = 0, spent: float = 0.0):
+def asked(epsilon: float, eigenbasis: Eigenbasis, key: int = 0, spent: float = 0.0, features: FeatureMap = CENTRED):
     """(map, strength, record) of one query about ROWS."""
     budget = Budget(epsilon, 1e-6)
     here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
-    ledger = Ledger(here.cap * spent, here.cap)
-    oracle = Oracle(ROWS, here, ledger, KeyNoise(jax.random.key(key), jax.random.key(key)), jnp.array(0))
-    return *eigenbasis(CENTRED, oracle), oracle.records[0]
+    spending = Spending(here.cap * spent, here.cap)
+    oracle = Oracle(ROWS, here, spending, KeyNoise(jax.random.key(key), jax.random.key(key)), jnp.array(0))
+    return *eigenbasis(features, oracle), oracle.records[0]
 
 
 def moments(features: FeatureMap) -> np.ndarray:
@@ -110,8 +110,38 @@ def test_meta_gradients_reach_power_and_ridge_and_not_the_share():
     assert abs(float(slopes.log_ridge[0])) > 1e-6
 
 
+def test_meta_gradients_are_those_of_a_basis_whose_eigenvectors_and_eigenvalues_are_held_still(monkeypatch):
+    """Differences agree for every leaf where `eigh` is held still, and else only for what is used after it."""
+
+    def curved(eigenbasis: Eigenbasis, scale: jax.Array) -> jax.Array:
+        features, strength, _ = asked(1.0, eigenbasis, features=CENTRED.replace(scale=scale))
+        return jnp.square(features.apply(ROWS.x)).std() + 0.1 * jnp.mean(strength)
+
+    def agreeing(loss) -> set[str]:
+        """Leaves whose difference is their slope."""
+        found = set()
+        for index, (path, slope) in enumerate(jax.tree_util.tree_leaves_with_path(slopes)):
+            above, below = (
+                loss(*jax.tree.unflatten(structure, [*leaves[:index], leaves[index] + step, *leaves[index + 1 :]]))
+                for step in (1e-2, -1e-2)
+            )
+            if float(above - below) / 2e-2 == pytest.approx(float(slope.sum()), rel=0.03):
+                found.add(jax.tree_util.keystr(path))
+        return found
+
+    start = (basis(0.7), CENTRED.scale)
+    leaves, structure = jax.tree.flatten(start)
+    slopes = jax.jit(jax.grad(curved, (0, 1)))(*start)
+    assert agreeing(jax.jit(curved)) == {"[0].log_power", "[0].log_ridge"}
+    eigh, bought = jnp.linalg.eigh, []
+    monkeypatch.setattr(jnp.linalg, "eigh", lambda matrix: bought.append(eigh(matrix)) or bought[0])
+    curved(*start)
+    still = agreeing(jax.jit(lambda *moved: curved(*moved)))
+    assert still == {f"[0].{name}" for name in ("log_power", "log_ridge", "logit_share", "row_norm")} | {"[1]"}
+
+
 def test_descent_in_the_basis_finds_what_varies_least():
-    """On raw rows a few steps of gradient descent follow what varies most, which says nothing about the label here."""
+    """On raw rows a few steps of gradient descent follow what varies most, which is unrelated to the label here."""
     plain = Stepwise(
         Decaying(jnp.log(jnp.array([3.0])), jnp.zeros(1)),
         Optax("sgd", {"learning_rate": jnp.log(jnp.array([2.0]))}),
@@ -138,7 +168,7 @@ class Unviewed(Stepwise):
     def step(self, params, state, oracle):
         turned = state.features
         kept, self_query = turned.basis, Stepwise.query
-        # The step below sees no basis, so that it asks through the map it is given; here that is the whole map.
+        # The step below sees no basis, so that it asks with the map it is given, which here is the whole map.
         whole = dataclasses.replace(state, features=FeatureMap(turned.center, turned.scale))
 
         class Asking(Stepwise):
@@ -196,7 +226,7 @@ def test_below_its_least_ratio_no_basis_is_bought_and_hardly_anything_is_paid():
 def test_of_more_features_than_it_turns_nothing_is_asked(monkeypatch):
     monkeypatch.setattr(eigenbasis_module, "MAX_FEATURES", D - 1)
     here = Setup.create(MODEL, Budget(1.0, 1e-6).adjacency, Filter("zcdp", Budget(1.0, 1e-6)).price_list(), N)
-    oracle = Oracle(ROWS, here, Ledger(jnp.array(0.0), here.cap), KeyNoise(*[jax.random.key(0)] * 2), jnp.array(0))
+    oracle = Oracle(ROWS, here, Spending(jnp.array(0.0), here.cap), KeyNoise(*[jax.random.key(0)] * 2), jnp.array(0))
     features, strength = basis(1.0)(CENTRED, oracle)
     assert features is CENTRED
     assert not oracle.records

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.later import slow_by_cost
-
 ROOT = Path(__file__).resolve().parents[2]
 CONFORMANCE, REGISTER = (f"tests/protectors/test_{name}.py" for name in ("conformance_protectors", "register"))
+COSTS = [f"tests/{name}" for name in ("costs.py", "costs.json", "representatives.toml")]
 TRAITS = re.findall(r"^@every_case", (ROOT / CONFORMANCE).read_text(encoding="utf-8"), re.M)
 FILE, LINE, ROW = re.findall(r"```python\n(.*?)```", (ROOT / "docs/submitting.md").read_text(encoding="utf-8"), re.S)
 
@@ -22,20 +21,20 @@ def copy(tmp_path):
     """A copy of the code and of what tests protectors."""
     shutil.copytree(ROOT / "l2p", tmp_path / "l2p", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "tests/protectors").mkdir(parents=True)
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/later.py", CONFORMANCE, REGISTER):
+    for name in ("pyproject.toml", "tests/conftest.py", *COSTS, CONFORMANCE, REGISTER):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 
 def insert(path, before, text):
-    """Put lines in front of the first that begins so."""
+    """Insert lines before the first line that starts with `before`."""
     old = path.read_text(encoding="utf-8")
     at = re.search(rf"^{re.escape(before)}", old, re.M).start()
     path.write_text(old[:at] + text + old[at:], encoding="utf-8")
 
 
 def add(folder, file=FILE, line=LINE, row=ROW):
-    """Apply the documented change, or what there is of it."""
+    """Apply the documented change, or parts of it."""
     (folder / "l2p/protectors/unit_descent.py").write_text(file, encoding="utf-8")
     insert(folder / "l2p/protectors/__init__.py", "from l2p.protectors.stepwise", line)
     insert(folder / CONFORMANCE, '    "noisygd": Case', row)
@@ -50,13 +49,13 @@ def outcome(folder, *options):
 
 
 REGISTERED = "is_registered or has_its_line or a_row"
-#: Properties that take compilations of their own are left to the slow run of all of them.
+#: Properties that need their own compilations are tested only in the slow run of all of them.
 CHEAP = "not (vmapped or without_jit or release_in or gradients)"
 
 
 @pytest.mark.parametrize(
     ("properties", "most_left_out"),
-    [pytest.param(CHEAP, 5, id="cheap"), pytest.param("unit_descent", 0, id="all", marks=pytest.mark.slow)],
+    [pytest.param(CHEAP, 5, id="cheap"), pytest.param("unit_descent", 0, id="all")],
 )
 def test_the_documented_protector_has_every_property(copy, properties, most_left_out):
     add(copy)
@@ -78,8 +77,7 @@ FORGOTTEN = {
 }
 
 
-#: Each takes 6 CPU seconds, most of them to import.
-@pytest.mark.parametrize("what", [pytest.param(what, marks=slow_by_cost(6.0)) for what in FORGOTTEN])
+@pytest.mark.parametrize("what", FORGOTTEN)
 def test_forgetting_a_part_of_it_fails_a_test_that_says_so(copy, what):
     change, where, failing = FORGOTTEN[what]
     add(copy, **change)

@@ -9,9 +9,9 @@ from l2p import private_train
 from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.oracle import Setup
-from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
+from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import limit_of
 from l2p.protectors import Decaying, Optax, PublicGeometry, Stepwise
 from l2p.run import run
@@ -26,7 +26,7 @@ MIXING = np.linalg.qr(RANDOM.normal(size=(D, D)))[0]
 
 
 def rows_of(seed: int) -> Rows:
-    """Rows that vary along three directions, and a label that hangs on the third."""
+    """Rows that vary along three directions, and a label that depends on the third."""
     random = np.random.default_rng(seed)
     latent = random.normal(size=(N, D)) * np.array([0.3, 0.15, 0.08, *[1e-3] * (D - 3)])
     y = random.random(N) < 1 / (1 + np.exp(-50 * latent[:, 2]))
@@ -86,8 +86,8 @@ def test_params_found_along_the_directions_predict_the_same_on_rows_as_they_come
 
 
 def test_with_every_direction_and_no_power_a_run_is_one_on_centred_rows():
-    """Steps and noise of one length along every direction do not know how rows are turned: without noise, and with
-    clipping, both runs end in the same loss."""
+    """Steps and noise that are equal along every direction do not depend on the rotation of rows: without noise, and
+    with clipping, the two runs end at the same loss."""
     turned = geometry(0.0, directions=D)
     scale = float(jnp.linalg.norm(turned(D, SETUP)[0].basis.forward[:, 0]))
     scaled = ROWS.replace(x=(ROWS.x - turned.center[None, :]) * scale)
@@ -101,7 +101,6 @@ def test_with_every_direction_and_no_power_a_run_is_one_on_centred_rows():
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
-@pytest.mark.slow
 def test_at_one_budget_it_finds_what_a_run_on_rows_as_they_come_does_not():
     def loss(protector: Stepwise) -> float:
         losses = jax.vmap(lambda key: mean_loss(run(protector, jnp.zeros(D + 1), ROWS, SETUP, key)[0], MODEL, ROWS))
@@ -144,8 +143,8 @@ def test_a_release_draws_noise_for_the_directions_alone():
 
 def test_rows_of_other_features_are_refused_before_anything_is_spent(tmp_path):
     limit = Budget(3.0, 1e-5)
-    book = Book.create(tmp_path / "ward.book", "ward", limit, "gdp", limit_of("gdp", limit))
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", limit, "gdp", limit_of("gdp", limit))
     narrow = ROWS.replace(x=ROWS.x[:, :-1])
     with pytest.raises(InputError, match="principal directions of 12 features in their order, and these have 11"):
-        private_train(narrow, stepping(geometry=geometry(0.5)), BUDGET, ledger=book)
-    assert not book.entries()
+        private_train(narrow, stepping(geometry=geometry(0.5)), BUDGET, ledger=ledger)
+    assert not ledger.entries()

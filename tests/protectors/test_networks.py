@@ -1,4 +1,4 @@
-"""What the networks of a learned protector are told of a run."""
+"""The inputs of a learned protector's networks."""
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +8,8 @@ import pytest
 from l2p import Adjacency, Budget, Oracle, Rows, Setup
 from l2p.models import Logistic
 from l2p.privacy import Filter, Poisson
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
+from l2p.privacy.spending import Spending
 from l2p.protectors import MixProjector
 from l2p.protectors.conditioning import standardize_rate, standardize_size
 from l2p.protectors.networks import apply_known, apply_mlp, init_mlp
@@ -20,7 +20,7 @@ SETUP = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(0.5, 1
 ROWS = Rows(jnp.zeros((100, 8)), jnp.zeros(100), jnp.ones(100))
 PLAIN = MixProjector(jnp.array([[0.5, 0.2]]), jnp.array([[0.5, 0.0, 0.0, 1.0, 0.0]]))
 SIZE, STD = 9, 0.3
-#: As long as its noise makes it on average.
+#: As long as its noise on average.
 NOISE = STD * jnp.where(jnp.arange(SIZE) % 2 == 0, 1.0, -1.0)
 SIZE_AT, NEWEST_AT, MEAN_AT, MAX_AT, RATE_AT = 2, 3, TENSOR_INPUTS - 3, TENSOR_INPUTS - 2, TENSOR_INPUTS - 1
 
@@ -31,7 +31,7 @@ def update(projector, gradient=NOISE, strength=None, setup=SETUP):
 
 
 def told(index):
-    """A projector whose gain is e to the power of what its network is told at `index`."""
+    """A projector whose gain is the exponential of its network's input at `index`."""
     weight = jnp.zeros((TENSOR_INPUTS, 6)).at[index, 0].set(1.0)
     return PLAIN.replace(tensor_network={"layer0": {"w": weight, "b": jnp.zeros(6)}})
 
@@ -60,7 +60,7 @@ def test_it_is_told_how_many_params_there_are():
 
 @pytest.mark.parametrize("average", range(5))
 def test_it_is_told_how_far_each_average_stands_out_of_its_noise(average):
-    # The first gradient is every average's only one: noise alone is told as 0, and k times its length as this.
+    # Every average holds only the first gradient: pure noise gives an input of 0, and k times its length this value.
     assert log_gain(NEWEST_AT + average) == pytest.approx(0.0, abs=1e-5)
     assert log_gain(NEWEST_AT + average, 7 * NOISE) == pytest.approx(np.log(50 / 2) / 2, abs=1e-4)
 
@@ -79,19 +79,19 @@ def test_they_are_told_the_sampling_rate():
     np.testing.assert_allclose(jnp.log(ratio), standardize_rate(0.05), rtol=1e-4)
     assert log_gain(RATE_AT) == pytest.approx(0.0, abs=1e-6)
 
-    # A schedule whose clipping norm is e to the power of what it is told.
+    # A schedule whose clipping norm is the exponential of its input.
     last = {"layer0": {"w": jnp.zeros((4, 2)).at[3, 1].set(1.0), "b": jnp.zeros(2)}}
     schedule = ShareScheduler(jnp.zeros((1, 2)), jnp.zeros((1, 2)), network=last)
     seen = Observation(NOISE, jnp.float32(STD), jnp.float32(1.0))
     for setup, rate in ((SETUP, 1.0), (batches, 0.05)):
-        noise, ledger = KeyNoise(*[jax.random.key(0)] * 2), Ledger(jnp.array(0.0), setup.cap)
-        plan, _ = schedule((), seen, Oracle(ROWS, setup, ledger, noise, jnp.array(0), sampled=True), 20)
+        noise, spending = KeyNoise(*[jax.random.key(0)] * 2), Spending(jnp.array(0.0), setup.cap)
+        plan, _ = schedule((), seen, Oracle(ROWS, setup, spending, noise, jnp.array(0), sampled=True), 20)
         assert float(jnp.log(plan.clip_norm)) == pytest.approx(standardize_rate(rate), abs=1e-5)
     assert standardize_rate(1e-4) == -2.0
 
 
 def test_seeds_side_by_side_take_their_own_averages():
-    # XLA for CPUs took those of the first seed for all others from 2 x 6 runs of 2,731 numbers up (`MixProjector`).
+    # From 2 x 6 runs of 2,731 numbers up, XLA for CPUs used the first seed's averages for all seeds (`MixProjector`).
     num_seeds, num_budgets, size = 3, 6, 2890
     network = init_mlp(jax.random.key(1), (COORDINATE_INPUTS, 8, 6))
     network["layer1"]["w"] += 0.1 * jax.random.normal(jax.random.key(2), (8, 6))

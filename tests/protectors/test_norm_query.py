@@ -10,8 +10,8 @@ from l2p.models import MODELS
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
+from l2p.privacy.spending import Spending
 from l2p.protectors import LSTMProjector, LSTMScheduler, NormQuery, Stepwise
 from l2p.protectors.networks import init_lstm
 from l2p.run import run
@@ -37,8 +37,8 @@ def setup(epsilon: float) -> Setup:
 def asked(epsilon: float, key: jax.Array, share: float = 0.1, step: int = 0):
     """The norm at zero params, and what was recorded."""
     here = setup(epsilon)
-    ledger = Ledger(jnp.zeros(()), here.cap)
-    oracle = Oracle(ROWS, here, ledger, KeyNoise(key, key), jnp.array(step))
+    spending = Spending(jnp.zeros(()), here.cap)
+    oracle = Oracle(ROWS, here, spending, KeyNoise(key, key), jnp.array(step))
     query = NormQuery(jnp.array([np.log(share / (1 - share))], jnp.float32), jnp.log(jnp.float32(0.5)))
     return query(jnp.zeros(D + 1), FeatureMap.identity(D), oracle, STEPS), oracle.records[0]
 
@@ -75,7 +75,7 @@ def test_a_noised_norm_is_never_negative():
 
 
 def test_the_scheduler_prices_a_gradient_by_its_norm():
-    # A scheduler with a large weight on its first input: other norms, other noise, while nothing else differs.
+    # A scheduler with a large weight on its first input: a different norm gives different noise, all else equal.
     scheduler = LSTMScheduler(init_lstm(jax.random.key(3), 3, 20, 1), jnp.zeros(()))
     scheduler.network["head"]["kernel"] = jax.random.normal(
         jax.random.key(4), scheduler.network["head"]["kernel"].shape

@@ -55,7 +55,7 @@ gradients = jax.jit(lambda rows: query(0.0).meta_gradients(to_vector(INNER), blo
 
 
 class Heard(KeyNoise):
-    """Noise that writes down what it was asked for."""
+    """Noise that records its calls."""
 
     def standard(self, distribution, shape):
         self.asked = distribution, shape
@@ -102,7 +102,7 @@ def test_noise_is_that_of_one_answer_cut_into_outer_steps():
 
 
 def test_no_part_of_a_meta_gradient_is_released_without_noise(monkeypatch):
-    """What is left of an answer beyond the noise's own grid must not be the same whatever the noise."""
+    """The digits of an answer below the noise's own grid must depend on the noise."""
     asked = query(1000.0, num_outer=1)
     monkeypatch.setattr(optax, "adam", lambda rate: optax.sgd(1.0))  # the step is the noised mean itself
     width = float(asked.bound) / GRID_STEPS * 2.0**10  # noise is 1,000 bounds wide
@@ -123,7 +123,7 @@ def test_no_part_of_a_meta_gradient_is_released_without_noise(monkeypatch):
             monkeypatch.setattr(MetaDescent, "meta_gradients", lambda *_: jnp.full((BLOCKS, 3), 0.0123))
             asked.answer(rows, noise, Adjacency.ZERO_OUT)
         residues.append(np.asarray(seen[-1]) / width % 1.0)
-    # All of it lies on the noise's grid; what was rounded before the sum left the gradient bare below it.
+    # All of it is on the noise's grid; rounding the noise before the sum left the gradient unprotected below it.
     assert np.all(np.isclose(residues, 0.0) | np.isclose(residues, 1.0))
 
 
@@ -142,7 +142,6 @@ def test_without_noise_it_is_descent_along_clipped_meta_gradients():
     assert float(jnp.abs(found - to_vector(INNER)).max()) > 0.1
 
 
-@pytest.mark.slow
 def test_learning_lowers_the_loss_where_the_budget_is_ample():
     def loss(protector, key):
         result = private_train(ROWS, protector, Budget(500.0, 1e-5), key=key)

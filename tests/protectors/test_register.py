@@ -1,4 +1,4 @@
-"""One place to register a protector: whatever a file of l2p/protectors makes is registered, and forgetting it fails."""
+"""Registration of protectors: everything defined in l2p/protectors is registered, and forgetting it fails a test."""
 
 import ast
 import importlib
@@ -28,7 +28,7 @@ NOT_STORED = {"NonPrivate": "it has no settings, and answers without noise need 
 
 
 def of_the_files(wanted):
-    """What the files of l2p/protectors define themselves, by file and name."""
+    """Everything that the files of l2p/protectors define, by file and name."""
     return {
         (file.__name__, name): value
         for file in FILES

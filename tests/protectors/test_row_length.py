@@ -1,4 +1,4 @@
-"""Rows at a private length: the same run whatever the spread of the features, and no harm where noise drowns it."""
+"""Rows at a private length: the same run for any spread of the features, and no harm where noise dominates."""
 
 import dataclasses
 
@@ -12,8 +12,8 @@ from l2p.models import MODELS
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
-from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
+from l2p.privacy.spending import Spending
 from l2p.protectors import RowLength
 from l2p.protectors.tunable import tunable
 from l2p.task import Rows
@@ -23,7 +23,7 @@ CONSTANT = RowLength(jnp.array([-5.0]), jnp.float32(TARGET))
 
 
 def stretched(spread: float, epsilon: float, spent: float = 0.0, seed: int = 0) -> tuple[FeatureMap, FeatureMap, float]:
-    """The map of centred rows whose features deviate so much, before and after; and the mean length it gives rows."""
+    """The map of centred rows with this feature spread, before and after the query, and the mean row length."""
     x = 0.5 + spread * np.random.default_rng(seed).uniform(-1.0, 1.0, (N, D))
     rows = Rows(jnp.asarray(x, jnp.float32), jnp.zeros(N), jnp.ones(N))
     # As `Centering` would: a feature of mean 1/2 may have a variance of 1/4.
@@ -31,7 +31,7 @@ def stretched(spread: float, epsilon: float, spent: float = 0.0, seed: int = 0) 
     budget = Budget(epsilon, 1e-6)
     setup = Setup.create(MODELS["logistic"], budget.adjacency, Filter("gdp", budget).price_list(), N)
     noise = KeyNoise(jax.random.key(seed), jax.random.key(seed))
-    after = CONSTANT(before, Oracle(rows, setup, Ledger(setup.cap * spent, setup.cap), noise, jnp.array(0)))
+    after = CONSTANT(before, Oracle(rows, setup, Spending(setup.cap * spent, setup.cap), noise, jnp.array(0)))
     return before, after, float(jnp.sqrt(after.squared_norms(rows.x)).mean())
 
 

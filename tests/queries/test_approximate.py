@@ -1,4 +1,4 @@
-"""Approximate minima perturbation: budgets add up, the output's noise hides how near a minimum is, and its limits."""
+"""Approximate minima perturbation: budgets add up, output noise hides the distance to the minimum, and limits."""
 
 import math
 
@@ -18,7 +18,7 @@ from l2p.queries import ApproximateMinimum, PerturbedMinimum, newton
 from l2p.queries.newton import Objective, minimize
 from l2p.queries.shrunk import shrunk
 from l2p.task import ArraySource, Rows
-from tests.uncovered import UNCOVERED
+from tests.unsupported_models import UNSUPPORTED_MODELS
 
 D, N = 3, 300
 EPSILON, DELTA = 0.8, 1e-6
@@ -40,7 +40,7 @@ def query(output_share=0.1, tolerance=1e-4):
 
 
 class Scripted(Noise):
-    """Noise as given, call by call."""
+    """Scripted noise, one value per call."""
 
     def __init__(self, *draws):
         self._draws = iter(draws)
@@ -62,7 +62,7 @@ def test_epsilons_and_deltas_of_the_two_parts_add_up_to_the_budget(share, adjace
     assert first == pytest.approx(((1 - share) * EPSILON, (1 - share) * DELTA), rel=1e-5)
     made = inner.calibrate(adjacency)
     distance = float(asked.tolerance) * float(made.noise_scale) / float(made.convexity)
-    # The exact curve of the output's noise, at what the objective left over.
+    # The exact curve of the output's noise, at what the objective leaves of the budget.
     mu = 2 * distance / float(asked.output_scale(made))
     assert convert.gdp_delta(mu, share * EPSILON) <= share * DELTA
     assert convert.gdp_delta(mu * 1.01, share * EPSILON) > share * DELTA  # and not much more noise than that
@@ -88,7 +88,7 @@ def test_points_with_short_gradients_lie_within_what_the_noise_hides():
             if np.linalg.norm(noised.gradient(point, lines @ point)) <= tau:
                 farthest = max(farthest, float(jnp.linalg.norm(point - exact)))
     assert 0.1 * tau / float(convexity) < farthest <= tau / float(convexity)
-    # What answers carry on top is of that scale: one standard deviation of it in the first coordinate moves by it.
+    # The noise on answers has that scale: one standard deviation in the first coordinate moves the answer by it.
     rows = jax.tree.map(jnp.asarray, table())
     quiet, loud = (
         asked.answer(rows, Scripted(jnp.ones(D + 1), jnp.zeros(D + 1).at[0].set(size)), Adjacency.ZERO_OUT)
@@ -123,7 +123,7 @@ def test_a_release_is_certified_and_at_a_huge_budget_is_that_of_objective_pertur
     assert np.abs(ends[0]).max() > 0.3
 
 
-@pytest.mark.parametrize(("name", "phrase"), UNCOVERED.items())
+@pytest.mark.parametrize(("name", "phrase"), UNSUPPORTED_MODELS.items())
 def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(name, phrase):
     with pytest.raises(InputError, match=phrase):
         private_run.check("amp", Budget(EPSILON, DELTA), name)

@@ -21,7 +21,7 @@ from l2p.features import Basis, FeatureMap
 from l2p.fixed_point import MARGIN, ExactSum, Whole
 from l2p.models import INTERCEPT_COLUMN, Hinge, HuberSVM, Logistic, Square
 from l2p.oracle import Oracle, Setup, exact_sum
-from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Ledger, convert
+from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Spending, convert
 from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise, Noise
 from l2p.protectors import HAND_DESIGNED
@@ -61,9 +61,9 @@ MAP = FeatureMap(jnp.asarray(RANDOM.random(D), jnp.float32), jnp.float32(1.6))
 FORWARD = np.eye(D)[::-1] + 0.2
 TURNED = MAP.replace(basis=Basis(*(jnp.asarray(side, jnp.float32) for side in (FORWARD, np.linalg.inv(FORWARD)))))
 CANDIDATES = PARAMS + RANDOM.normal(size=(5, D + 1))
-#: Three points on a line, as a line search asks about: a bad row may be bad at all of them.
+#: Three points on a line, as in a line search: a bad row may be bad at all of them.
 LINE = PARAMS * np.array([[0.8], [1.0], [1.2]])
-#: With this level no false alarm is expected in the life of the project; every test has power far above it.
+#: At this level no false alarm is expected in the life of the project; every test has far more power.
 LEVEL = 1e-6
 
 
@@ -80,7 +80,7 @@ def minimum(mechanism, candidates=CANDIDATES, clip=CLIP, noise=NOISE):
 
 
 def line_search(mechanism):
-    # Of the points of `LINE`, and one beyond.
+    # At the points of `LINE`, and one more.
     sizes = f32([-0.2, 0.0, 0.2, 0.4])
     return NoisyLineSearch(MODEL, f32(PARAMS), f32(-PARAMS), sizes, f32(CLIP), f32(NOISE), mechanism)
 
@@ -127,7 +127,7 @@ class NoNoise(Noise):
 
 
 def table(seed=0, count=N, pad=PAD):
-    """Rows followed by null rows that hold rubbish."""
+    """Rows followed by null rows that hold garbage."""
     random = np.random.default_rng(seed)
     x = random.random((count + pad, D))
     y = (random.random(count + pad) < 0.5).astype(float)
@@ -173,7 +173,7 @@ def naive_losses(query, rows):
 
 
 def naive_moments(norm_bound, rows, signed=False):
-    """The second moment and the cross moment of shrunk rows, with targets as they are or 0 and 1 read as -1 and 1."""
+    """The second moment and the cross moment of shrunk rows, with unchanged targets or 0 and 1 read as -1 and 1."""
     second, cross = np.zeros((D + 1, D + 1)), np.zeros(D + 1)
     for x, y, mask in zip(*as_float64(rows), strict=True):
         line = clipped(np.append(x, INTERCEPT_COLUMN), float(norm_bound))
@@ -269,7 +269,7 @@ def test_some_rows_of_the_reference_table_are_limited_and_some_are_not(query):
     if isinstance(query, CorrectCount):
         pytest.skip("a row is right or wrong: there is nothing to limit")
     rows = table()
-    if isinstance(query, CrossMoment):  # it limits the row before the label makes it shorter
+    if isinstance(query, CrossMoment):  # it shrinks the row before the label makes it shorter
         query = SecondMoment(D, query.norm_bound, query.noise_multiplier)
     raw, limited = query.contributions(rows), query.limit(query.contributions(rows))
     changed = np.abs(np.asarray(raw - limited)).max(-1)[:N] > 1e-4
@@ -300,7 +300,7 @@ def test_aggregate_of_blocks_is_the_aggregate_of_the_whole(kind, data):
 
 # -------------------------------------------------------------------------------------------------------- sensitivity
 def hostile_rows():
-    """(x, y) that a database may hold: not finite, beyond what squares in float32, and plainly extreme."""
+    """(x, y) that a database may hold: not finite, too large to square in float32, and extreme."""
     huge = np.float32(3e38)
     xs = [
         np.full(D, np.nan), np.array([np.inf, 0, 0]), np.array([-np.inf, np.inf, 0]), np.full(D, huge),
@@ -314,7 +314,7 @@ def hostile_rows():
 
 @functools.cache
 def neighbours(adjacency, base_seed=0):
-    """All neighbours of a tiny table with hostile rows of its own: stacked Rows, the table itself first."""
+    """All neighbours of a tiny table that has hostile rows: stacked Rows, the table itself first."""
     rows = table(base_seed, count=8, pad=1)
     x, y, mask = (np.array(leaf) for leaf in (rows.x, rows.y, rows.mask))
     bad_x, bad_y = hostile_rows()
@@ -332,7 +332,7 @@ def neighbours(adjacency, base_seed=0):
                 here = np.arange(9) == row
                 tables.append((np.where(here[:, None], new_x, x), np.where(here, new_y, y), mask))
     if adjacency is not Adjacency.REPLACE_ONE:
-        for new_x, new_y in zip(bad_x, bad_y, strict=True):  # from the neighbour's side, the row is what was added
+        for new_x, new_y in zip(bad_x, bad_y, strict=True):  # seen from the neighbour, the row is the one added
             tables.append((np.r_[x[:8], new_x[None]], np.r_[y[:8], new_y], np.ones(9, np.float32)))
     return Rows(*(jnp.asarray(np.stack(leaf)) for leaf in zip(*tables, strict=True)))
 
@@ -378,7 +378,7 @@ def test_no_neighbour_moves_the_float32_sum_by_more_than_the_bound(query, adjace
     # A row that adds hardly anything may round a sum up or down.
     rounding = float(np.spacing(np.float32(N * bound)))
     worst = check_sensitivity(query, sums[1:] - sums[0], bound * (1 + 2e-5), adjacency, rounding)
-    assert worst > 0.9 * bound  # the bound is reached: a test with half the clipping norm would be empty
+    assert worst > 0.9 * bound  # the bound is nearly reached, so the test is not vacuous
 
 
 @ADJACENCIES
@@ -386,7 +386,7 @@ def test_no_neighbour_moves_the_float32_sum_by_more_than_the_bound(query, adjace
 def test_no_neighbour_moves_the_exact_sum_by_more_than_the_bound_and_its_margin(query, adjacency):
     with jax.enable_x64(True):
         steps, unit = in_units(stacked_exact()(query, neighbours(adjacency)))
-    assert (unit == unit[0]).all()  # public, and so the same for all neighbours
+    assert (unit == unit[0]).all()  # public, hence the same for all neighbours
     bound = float(query.bound)
     # Losses are never above their bound, in whole units; sums have the margin that their noise is widened by.
     selects = isinstance(query, Selection)
@@ -408,7 +408,7 @@ def test_every_exact_contribution_is_within_the_bound_for_random_rows(query):
         assert 0.999 * 2**20 < steps.max() <= 2**20
     else:
         lengths = np.sqrt(np.square(steps * unit).sum(1))
-        # Rows in [0, 1] have no gradients beside which the stability constant is nothing.
+        # Gradients of rows in [0, 1] are never so large that the stability constant is negligible.
         reached = 0.9 if isinstance(query, NormalizedGradient) else 0.999
         assert reached * float(query.bound) < lengths.max() <= float(query.bound) * (1 + MARGIN)
 
@@ -420,7 +420,7 @@ def test_the_eigenvalue_that_is_released_moves_no_more_than_its_matrix():
             totals = stacked_exact()(query, neighbours(adjacency)).value
             least = np.array([float(query.release(total, NoNoise(), adjacency)[0]) for total in totals])
         moved = np.abs(least - least[0]).max()
-        # No more where a row is replaced: x x' - y y' stretches nothing by more than the longer of the two.
+        # The same where a row is replaced: the norm of x x' - y y' is at most that of the longer of the two.
         assert 0.01 * 0.81 < moved <= 0.81
 
 
@@ -520,7 +520,7 @@ def test_host_noise_has_the_scale_asked_for_in_float64_and_sums_lie_on_the_grid(
         noise = host_noise(distribution, DRAWS, grid)
         added = np.asarray(noise.add(distribution, jnp.full(DRAWS, 3.0, jnp.float64), jnp.float32(2.5)))
     assert added.dtype == np.float64
-    # Of a selection's noised scores only the index leaves, so they stay as they are.
+    # Only the index of a selection is released, so its noised scores are not rounded.
     assert np.array_equal(added / grid, np.rint(added / grid)) == (distribution == "gaussian")
     check_scale(added - 3.0, 2.5, distribution)
 
@@ -546,7 +546,7 @@ def test_host_noise_is_what_the_host_drew_bit_for_bit():
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_noise_on_an_exact_sum_has_the_scale_asked_for_and_hides_low_bits(scale):
-    unit, high = 2.0**-40, 2.0**20  # a sum of 2^52 units, as many blocks of rows may have
+    unit, high = 2.0**-40, 2.0**20  # a sum of 2^52 units, which many blocks of rows may reach
     with jax.enable_x64(True):
         total = ExactSum(*(jnp.full(DRAWS, value, jnp.float64) for value in (high, 1.0, unit)))
         noise = host_noise("gaussian", DRAWS, 0.0)
@@ -741,7 +741,7 @@ def test_exponential_minimum_has_its_exact_frequencies(size, adjacency):
     assert fit_p_value(counts, one_sided(-scores / scale)) > LEVEL
     for wrong in (scale * 1.15, scale / 1.15):
         assert fit_p_value(counts, one_sided(-scores / wrong)) < LEVEL
-    if size == 21:  # between two candidates the sign cannot be seen: the difference of two exponentials is symmetric
+    if size == 21:  # with two candidates the sign has no effect: the difference of two exponentials is symmetric
         assert fit_p_value(counts, wrong_sign(-scores / scale)) < LEVEL
 
 
@@ -824,7 +824,7 @@ def test_identity_map_changes_nothing():
 
 
 def test_selection_candidates_are_twenty_and_staying_put():
-    assert NUM_CANDIDATES + 1 == 21  # the table size above is the one that AGD asks about
+    assert NUM_CANDIDATES + 1 == 21  # the table size above is the number of AGD's candidates
 
 
 # ---------------------------------------------------------------------------------------------------- ranges of fields
@@ -842,13 +842,13 @@ class Raises(NamedTuple):
 
 
 class Harmless(NamedTuple):
-    """Values of a field that only says what a row contributes: the bound holds all the same."""
+    """Values of a field that only affects what a row contributes: the bound holds anyway."""
 
     values: tuple = ()
 
 
 def maps(base):
-    """Feature maps with a number that is none."""
+    """Feature maps with a NaN or an infinity."""
     parts = [{"center": base.center.at[0].set(bad)} for bad in (np.nan, np.inf)]
     parts += [{"scale": f32(bad)} for bad in (np.nan, np.inf, -3.0, 0.0)]
     if base.basis is not None:
@@ -863,7 +863,7 @@ NOT_NEGATIVE = Refused((-1e-3, *NOTHING))
 SHARE = Refused((0.0, 1.0, -0.2, 1.2, *NOTHING))
 ROWS_N = Refused((0.0, 0.5, -3.0, *NOTHING))
 PUBLIC_POINT = Refused(tuple(f32(PARAMS).at[1].set(bad) for bad in NOTHING))
-#: No gradient that is bounded, no curvature that is, and a bend that is none.
+#: Models with an unbounded gradient, with unbounded curvature, and with an invalid width of the kink.
 SMOOTH = Refused((Square(), Hinge(), HuberSVM(-0.1)))
 POINT = Harmless(tuple(f32(PARAMS).at[1].set(bad) for bad in (*NOTHING, 3e38)))
 POINTS = Harmless(tuple(f32(LINE).at[1, 1].set(bad) for bad in NOTHING))
@@ -877,7 +877,7 @@ perturbed = PerturbedMinimum(
 )
 approximate = ApproximateMinimum(perturbed, f32(0.1), f32(1e-3), perturbed.noise_multiplier)
 
-#: Of every query, every field but `noise_multiplier`.
+#: Every field of every query, except `noise_multiplier`.
 RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
     (gradient(), {"clip_norm": POSITIVE, "params": POINT, "features": maps(MAP), "model": Harmless()}),
     (normalized(0.01), {
@@ -915,11 +915,11 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
         "output_share": SHARE, "tolerance": NOT_NEGATIVE,
     }),
     (MetaDescent(HAND_DESIGNED["noisygd"](BUDGET), None, f32(CLIP), f32(0.1), f32(NOISE), 2, 3), {
-        # Simulated runs on blocks, whatever they are, end in gradients that are clipped.
+        # Simulated runs clip gradients after any feature map.
         "protector": Harmless(), "setup": Harmless(), "learning_rate": Harmless(), "clip_norm": POSITIVE,
         "num_outer": COUNT, "num_blocks": COUNT,
     }),
-    # Nothing finite pays for it.
+    # No finite budget pays for it.
     (Minimizer(MODEL, f32(PARAMS), f32(NOISE)), {"model": Harmless(), "start": Harmless()}),
 ]  # fmt: skip
 
@@ -943,18 +943,18 @@ def moved(query, field, value):
 
 @jax.jit
 def answered_at_all(query):
-    """Whether the oracle grants it, what it charges, and the answer: 1 wherever one is given."""
+    """Whether the oracle grants it, what it charges, and the answer, which is 1 if granted."""
     name = {"objective": "basic", "gaussian": "gdp"}.get(query.event().mechanism, "rdp")
     setup = Setup.create(MODEL, BUDGET.adjacency, Filter(name, BUDGET).price_list(), N)
-    ledger = Ledger(f32(0), f32(1e6))  # room for all that has a price
-    asked = Oracle(table(pad=0), setup, ledger, KeyNoise(jax.random.key(0)), jnp.zeros((), int))
+    spending = Spending(f32(0), f32(1e6))  # room for all that has a price
+    asked = Oracle(table(pad=0), setup, spending, KeyNoise(jax.random.key(0)), jnp.zeros((), int))
     answer = asked.ask(query)
-    return asked.records[0].granted, asked.ledger.spent, answer
+    return asked.records[0].granted, asked.spending.spent, answer
 
 
 @pytest.fixture
 def door(monkeypatch):
-    """The oracle without what is behind it: what a query reads is tested elsewhere."""
+    """The oracle without the queries' own computations, which are tested elsewhere."""
     monkeypatch.setattr(Oracle, "_answer", lambda self, query, granted: jnp.ones(()))
     return answered_at_all
 
@@ -1005,8 +1005,8 @@ def test_a_static_field_that_means_nothing_raises_before_anything_runs(query, fi
         setup = Setup.create(MODEL, BUDGET.adjacency, Filter("rdp", BUDGET).price_list(), N)
         bad = moved(query, field, value)
         bad = bad.replace(setup=setup) if isinstance(query, MetaDescent) else bad
-        ledger = Ledger(f32(0), setup.cap)
-        Oracle(rows, setup, ledger, KeyNoise(jax.random.key(0)), jnp.zeros((), int)).ask(bad)
+        spending = Spending(f32(0), setup.cap)
+        Oracle(rows, setup, spending, KeyNoise(jax.random.key(0)), jnp.zeros((), int)).ask(bad)
         if query.additive:
             with jax.enable_x64(True):
                 exact_sum(bad, rows)  # as a release adds up

@@ -1,4 +1,4 @@
-"""Objective perturbation as a query and as a method: its noise, its minimiser, its limits, its refusals."""
+"""Objective perturbation as a query and as a method: noise, minimiser, limits and refusals."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
 from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
-from l2p.privacy.book import Book, Cost
+from l2p.privacy.ledger import Cost, Ledger
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.reservation import limit_of
 from l2p.protectors import HAND_DESIGNED
@@ -28,8 +28,7 @@ from l2p.queries import PerturbedMinimum
 from l2p.queries.newton import Objective, minimize
 from l2p.run import run
 from l2p.task import ArraySource, Rows
-from tests.later import others_later
-from tests.uncovered import UNCOVERED
+from tests.unsupported_models import UNSUPPORTED_MODELS
 
 D = 3
 BUDGET = Budget(1.0, 1e-6)
@@ -71,7 +70,7 @@ def slope(model, rows, norm, params, convexity):
     return residual @ lines + convexity * params
 
 
-@pytest.mark.parametrize("adjacency", others_later(Adjacency, [Adjacency.REPLACE_ONE]))
+@pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("published", [True, False])
 @pytest.mark.parametrize("model", [Logistic(), HuberSVM()], ids=lambda model: model.name)
 def test_the_noise_that_answers_reveal_is_gaussian_of_the_calibrated_scale(model, published, adjacency):
@@ -122,7 +121,7 @@ def test_the_answer_does_not_tell_where_the_search_ended(seed):
         made = Objective(Logistic(), *parts, jnp.asarray(0.05), linear)
         found = [np.asarray(minimize(made, jnp.zeros(D + 1), tolerance)[0]) for tolerance in (30 * 2.0**-24, 1e-12)]
     residual = slope(Logistic(), table(), 0.8, found[0], 0.05) + np.asarray(linear)
-    assert np.linalg.norm(residual) < 1e-13 * 630  # what adding up 600 gradients may round
+    assert np.linalg.norm(residual) < 1e-13 * 630  # rounding error of a sum of 600 gradients
     np.testing.assert_allclose(found[0], found[1], rtol=1e-11)
 
 
@@ -139,7 +138,7 @@ def test_with_a_huge_budget_it_is_the_minimiser_of_the_ridge_objective():
     expected = optimize.minimize(loss, np.zeros(D + 1), tol=1e-12).x
     np.testing.assert_allclose(found, expected, atol=2e-3)
     assert np.abs(expected).max() > 0.5
-    # Raw rows are classified as shrunk ones are.
+    # Raw rows and shrunk ones are classified alike.
     assert np.array_equal(Logistic().predict(found, jnp.asarray(rows.x)), lines @ np.asarray(found) > 0)
 
 
@@ -150,7 +149,7 @@ def test_every_coordinate_is_regularised_and_the_ridge_counts_towards_what_priva
         much = query(ridge=2 * float(least.convexity) / 600, published=published).calibrate(Adjacency.ZERO_OUT)
         assert float(little.convexity) == float(least.convexity)
         assert float(much.convexity) == pytest.approx(2 * float(least.convexity), rel=1e-5)
-        # With more convexity than asked for, the exact calibration gives the rest of epsilon to the noise.
+        # With more convexity than required, the exact calibration gives the rest of epsilon to the noise.
         assert (float(much.noise_scale) < float(least.noise_scale)) == (not published)
     assert float(query(published=True).calibrate(Adjacency.REPLACE_ONE).noise_scale) == pytest.approx(
         2 * float(query(published=True).calibrate(Adjacency.ZERO_OUT).noise_scale), rel=1e-6
@@ -178,7 +177,7 @@ def test_settings_have_finite_meta_gradients_that_are_differences():
         return jax.vmap(Logistic().loss, (None, 0, 0))(params, rows.x, rows.y).mean()
 
     value_and_grad, size = jax.jit(jax.value_and_grad(loss)), 1e-2
-    # Where the share decides on the convexity, and where the ridge is more than it asks for.
+    # Where the share decides the convexity, and where the ridge exceeds what it requires.
     for at, silent in ((f32([-0.2, -9.0, 0.3]), 1), (f32([-0.2, -2.0, 0.3]), 2)):
         slopes = np.asarray(value_and_grad(at)[1])
         for index, unit in enumerate(size * np.eye(3)):
@@ -191,14 +190,16 @@ def test_settings_have_finite_meta_gradients_that_are_differences():
 # -------------------------------------------------------------------------------------------------- a run, and its card
 @pytest.mark.parametrize("method", METHODS)
 def test_a_release_is_certified_at_its_target_by_accountant_basic(method, tmp_path, capsys):
-    book = Book.create(tmp_path / "ward.book", "ward", Budget(2.0, 1e-5), "basic", limit_of("basic", Budget(2.0, 1e-5)))
-    found = l2p.private_train(table(), method, BUDGET, ledger=book)
+    ledger = Ledger.create(
+        tmp_path / "ward.ledger", "ward", Budget(2.0, 1e-5), "basic", limit_of("basic", Budget(2.0, 1e-5))
+    )
+    found = l2p.private_train(table(), method, BUDGET, ledger=ledger)
     card = found.card
     assert (card.accountant, card.epsilon_certified, card.order) == ("basic", 1.0, None)
     assert (found.steps, found.stop_reason, len(found.trace)) == (1, "max_steps", 1)
     assert found.trace[0].mechanism == "objective"
     assert found.trace[0].clip_norm == pytest.approx(1.0)
-    assert book.spent() == Cost(1.0, 1e-6)
+    assert ledger.spent() == Cost(1.0, 1e-6)
     found.save(tmp_path / "out", ["a", "b", "c"], dict.fromkeys("abc", (0.0, 1.0)), None, "y")
     path = str(tmp_path / "out" / "card.json")
     assert main(["account", "--card", path, "--table"]) == 0
@@ -230,7 +231,7 @@ def test_a_second_query_is_refused_and_nothing_of_it_is_kept():
     assert np.abs(params).max() > 0
 
 
-@pytest.mark.parametrize(("name", "phrase"), UNCOVERED.items())
+@pytest.mark.parametrize(("name", "phrase"), UNSUPPORTED_MODELS.items())
 @pytest.mark.parametrize("method", METHODS)
 def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, name, phrase):
     with pytest.raises(InputError, match=phrase):
@@ -240,13 +241,13 @@ def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, na
 
 
 def test_what_it_cannot_be_run_with_is_refused_before_anything_is_reserved(tmp_path):
-    book = Book.create(tmp_path / "ward.book", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
     rows = table()
     for method in METHODS:
         with pytest.raises(InputError, match="stream"):
-            l2p.private_train(ArraySource(rows, 100), method, BUDGET, ledger=book)
+            l2p.private_train(ArraySource(rows, 100), method, BUDGET, ledger=ledger)
         with pytest.raises(InputError, match="unit basic"):
-            l2p.private_train(rows, method, BUDGET, ledger=book)
+            l2p.private_train(rows, method, BUDGET, ledger=ledger)
     with pytest.raises(InputError, match="cannot price mechanism 'objective'"):
         l2p.private_train(rows, "objpert", BUDGET, accountant="rdp")
     with pytest.raises(InputError, match="calibrated by accountant 'basic'"):
@@ -258,4 +259,4 @@ def test_what_it_cannot_be_run_with_is_refused_before_anything_is_reserved(tmp_p
     made = dataclasses.replace(HAND_DESIGNED["objpert"](BUDGET), log_norm_bound=f32([math.inf]))
     with pytest.raises(InputError, match="positive and finite"):
         private_run.check(made, BUDGET, "logistic")
-    assert book.entries() == []
+    assert ledger.entries() == []

@@ -9,7 +9,7 @@ Words, each with one meaning:
   knows the cap before the run and certifies the trace after it, in float64.
 - A **price list** (`l2p.privacy.prices.PriceList`) is what a filter hands into the run: float32 prices and the cap, as
   a pytree. The oracle asks it what a query costs.
-- A **ledger** (`l2p.privacy.ledger.Ledger`) is the sum of one run's prices so far.
+- The **spending** (`l2p.privacy.spending.Spending`) is the sum of one run's prices so far.
 
 To add an accountant, write `NAME.py` beside this file, with a subclass of `base.RunAccountant` or `base.Accountant`
 whose only instance is called `ACCOUNTANT`, and add its line to `LISTED`. The choices of the command line, plans, the
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 class Listed(NamedTuple):
-    """An accountant's line: what the command line has to know of it before JAX is imported.
+    """An accountant's line: what the command line needs before JAX is imported.
 
     Attributes:
       name: its name everywhere, and that of its file.
       stops_runs: whether `--accountant` may name it; others only certify finished traces and plans of fixed noise.
-      ledger_amount: what a data set's ledger adds up in its unit; None where ledgers are not kept in it.
+      ledger_amount: what a data set's ledger adds up in its unit; None if ledgers are not kept in it.
     """
 
     name: str
@@ -125,7 +125,7 @@ def of_fixed_noise() -> list[str]:
 
 
 def either(names: Sequence[str]) -> str:
-    """The names as a choice in a sentence.
+    """The names joined as a choice in a sentence.
 
     >>> either(["gdp", "zcdp", "ctcdp"])
     'gdp, zcdp or ctcdp'

@@ -1,6 +1,6 @@
 """What an accountant is: `Accountant` certifies finished traces of fixed noise, `RunAccountant` also stops runs.
 
-At noise multiplier m a query on all rows is priced by what its mechanism is:
+At noise multiplier m the price of a query on all rows depends on its mechanism:
 
 - gaussian: mu = 1 / m, and rho = mu^2 / 2 (Dong, Roth & Su 2022; Bun & Steinke 2016);
 - laplace, gamma, exponential: epsilon = 1 / m, pure, so rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4);
@@ -35,7 +35,7 @@ SINH_RHO = {"sinh_normal": 8.0}
 
 
 class Terms(NamedTuple):
-    """What a run fixes before its first query, and prices depend on.
+    """What a run fixes before its first query and prices depend on.
 
     Attributes:
       budget: the target, with its adjacency.
@@ -61,7 +61,7 @@ class FixedTrace(NamedTuple):
       sampler: which rows the steps read.
       adjacency: which tables are neighbours.
       delta: a probability, at which epsilon is asked for.
-      num_steps: T, public, where an order was planned for it.
+      num_steps: T, public, if an order was planned for it.
     """
 
     answered: Sequence[Answered]
@@ -72,22 +72,22 @@ class FixedTrace(NamedTuple):
 
     @property
     def budget(self) -> Budget:
-        """Adjacency and delta, checked, with an epsilon that stands for none."""
+        """A checked budget of adjacency and delta, with a placeholder epsilon."""
         return Budget(1.0, self.delta, self.adjacency)
 
 
 class Accountant(abc.ABC):
-    """What certifies a finished trace, or a plan, whose noise was fixed beforehand.
+    """Certifies a finished trace, or a plan, whose noise was fixed beforehand.
 
     Attributes:
       name: as `accountants.LISTED` has it.
       theorem: why what it certifies holds, in a sentence or two.
       samplers: those that it has a price for.
       coefficients: for each mechanism that it prices, the price on all rows at noise multiplier 1, which falls with the
-        square of the multiplier; over the order, where `at_order`.
-      adaptive: whether its cap holds although noise may depend on earlier answers, so that it stops runs as a filter.
+        square of the multiplier; divided by the order if `at_order`.
+      adaptive: whether its cap holds even if noise depends on earlier answers, so that it can stop runs as a filter.
       proved: False for a rule that papers also apply where it is not proved; shown for comparison, never planned with.
-      row: what tables of finished traces (`l2p.privacy.fixed.table`) call it; None where they leave it out.
+      row: its name in tables of finished traces (`l2p.privacy.fixed.table`); None if they omit it.
     """
 
     name: ClassVar[str]
@@ -99,31 +99,31 @@ class Accountant(abc.ABC):
     row: ClassVar[str | None]
 
     def covers(self, sampler: Sampler, adjacency: Adjacency, mechanism: str = "gaussian") -> bool:
-        """Whether its theorem is about such a query."""
+        """Whether its theorem covers such a query."""
         known = isinstance(sampler, self.samplers) and adjacency in sampler.adjacencies
         return known and mechanism in self.coefficients
 
     @abc.abstractmethod
     def epsilon_of(self, trace: FixedTrace) -> float:
-        """Epsilon in nats, rounded up: 0 for an empty trace, infinite where an answer had no noise.
+        """Epsilon, rounded up: 0 for an empty trace, infinite if an answer had no noise.
 
         Raises:
           InputError: there is no theorem for this trace.
         """
 
     def note(self, trace: FixedTrace) -> str:
-        """A sentence on what `epsilon_of` assumes of a trace, or cannot do for it; may be empty."""
+        """A sentence on what `epsilon_of` assumes about a trace, or cannot certify; may be empty."""
         floor = self.floor(trace.delta)
         return f"{floor}." if floor else ""
 
     def floor(self, delta: float) -> str:
-        """What no amount of noise can bring its epsilon below, in words; empty if there is no such bound."""
+        """The lowest epsilon that any amount of noise can reach, in words; empty if there is no such bound."""
         del delta
         return ""
 
 
 class RunAccountant(Accountant):
-    """An accountant that stops runs. It holds no numbers: what a run fixes is passed in.
+    """An accountant that stops runs. It holds no numbers of a run; methods receive its plan.
 
     Attributes:
       unit: what it adds up, in words.
@@ -132,9 +132,10 @@ class RunAccountant(Accountant):
       on_adaptive: whether noise may depend on earlier answers, and who proved it, for that table.
       at_order: whether it counts Renyi divergences at one order, so that prices grow with the order.
       default: whether runs use it unless told otherwise; the first that prices all of their queries.
-      binds: whether a protector that was trained under it also runs under it; False for filters of which a run takes
+      binds: whether a protector that was trained under it also runs under it; False for filters among which a run takes
         the tightest that prices its queries.
-      per_rho: how much of its unit a rho-zCDP run spends, if its cap holds at every order as zCDP does; else None.
+      per_rho: how much of its unit a rho-zCDP run spends per rho, if its cap holds at every order as that of zCDP; else
+        None.
       composes: False for one that grants a single query, which takes the whole budget.
       trains: whether meta-training may simulate runs under it.
     """
@@ -153,7 +154,7 @@ class RunAccountant(Accountant):
 
     # ----------------------------------------------------------------------------------------------- before a run
     def check(self, sampler: Sampler, adjacency: Adjacency) -> None:
-        """Refuse a sampler, or neighbours, that it has no price for."""
+        """Refuse a sampler or an adjacency for which it has no price."""
         sampler.check(adjacency)
         if not isinstance(sampler, self.samplers):
             raise InputError(
@@ -172,14 +173,15 @@ class RunAccountant(Accountant):
 
     @abc.abstractmethod
     def limit(self, terms: Terms) -> float:
-        """What the budget comes to in the accountant's unit, rounded down."""
+        """The budget converted to the accountant's unit, rounded down."""
 
     @abc.abstractmethod
     def epsilon(self, spent: float, terms: Terms) -> float:
         """Epsilon at the budget's delta of a run that cost `spent` > 0, rounded up, if that was fixed beforehand."""
 
     def mu(self, budget: Budget) -> float | None:
-        """mu of one Gaussian query on all rows that takes the whole budget, to plan by; None where there is none."""
+        """mu of one Gaussian query on all rows that takes the whole budget, for planning; None if there is no such
+        query."""
         del budget
         return None
 
@@ -189,11 +191,11 @@ class RunAccountant(Accountant):
 
     @property
     def by_mu(self) -> bool:
-        """Whether prices of full-batch runs do not depend on the budget, so that mu N alone decides what they reach."""
+        """Whether prices of full-batch runs are the same for all budgets, so that accuracy depends on mu N alone."""
         return "gaussian" in self.coefficients and FullBatch in self.samplers and not self.at_order
 
     def coefficients_at(self, order: float) -> dict[str, float]:
-        """Mechanism to its price on all rows at noise multiplier 1."""
+        """Price of each mechanism on all rows at noise multiplier 1."""
         per_order = order if self.at_order else 1.0
         return {mechanism: per_order * coefficient for mechanism, coefficient in self.coefficients.items()}
 
@@ -210,7 +212,7 @@ class RunAccountant(Accountant):
             self.name,
             {mechanism: jnp.asarray(float32_up(value)) for mechanism, value in coefficients.items()},
             jnp.asarray(float32_down(limit)),
-            # An order one rounding off would be priced at another point than the cap is.
+            # Even one rounding of the order would price queries at another order than the cap.
             jnp.asarray(np.float32(terms.order)),
             terms.sampler,
             terms.neighbours,
@@ -218,7 +220,7 @@ class RunAccountant(Accountant):
         )
 
     def sampled_price(self, terms: PriceList, mechanism: str, multiplier: jax.Array, whole: jax.Array) -> jax.Array:
-        """f32[], the price of a query on a sample, whose price on all rows is `whole`; at most that."""
+        """f32[], the price of a query on a sample, at most its price on all rows, `whole`."""
         del terms, mechanism, multiplier
         return whole
 
@@ -245,18 +247,20 @@ class RunAccountant(Accountant):
         return np.where(usable, whole, np.inf)
 
     def epsilon_of(self, trace: FixedTrace) -> float:
-        """Unless it has a sharper way: the least target that its filter would have held."""
+        """By default the least target that its filter would have held; accountants with a sharper way override it."""
         return least_target(self, trace)
 
     def sampled_prices(self, terms: Terms, mechanism: str, multiplier: np.ndarray, whole: np.ndarray) -> np.ndarray:
-        """f64[n], rounded up, of queries on a sample whose prices on all rows are `whole`; at most those."""
+        """f64[n], rounded up: prices of queries on a sample, at most their prices on all rows, `whole`."""
         del terms, mechanism, multiplier
         return whole
 
     def spent(self, terms: Terms, answered: Iterable[Answered]) -> float:
-        """What a trace cost, in float64, rounded up; infinite if any answer had no noise to speak of.
+        """Cost of a trace in float64, rounded up; infinite if any answer had no noise, or misses a precondition of its
+        price.
 
-        With permutation epochs a row meets one step of each epoch, so an epoch costs what its costliest step costs.
+        With permutation epochs only one step of each epoch reads a given row, so an epoch costs what its costliest step
+        costs.
         """
         trace = list(answered)
         costs = np.zeros(len(trace))

@@ -1,4 +1,5 @@
-"""One objective perturbation, (epsilon, delta)-private as a whole: it takes the whole budget, and nothing composes."""
+"""One objective perturbation, (epsilon, delta)-private as a whole: it takes the whole budget, and nothing is
+composed."""
 
 import math
 
@@ -15,7 +16,7 @@ from l2p.privacy.events import Event
 from l2p.privacy.prices import PriceList, coefficient_of, float32_down, float32_up
 from l2p.privacy.sampling import FullBatch
 
-# What the query costs of its budget: nearly all, so that with rounding there is room for one, not two.
+# The query's share of the budget: nearly all, so that despite rounding there is room for one, but not for two.
 _WHOLE = 1 - 2.0**-19
 _COEFFICIENTS = {"objective": 1.0}
 
@@ -26,7 +27,8 @@ class WholePriceList(PriceList):
 
     Attributes:
       least: f32[], 1 / epsilon of the budget, rounded up: the least noise multiplier that is granted.
-      log_delta: f32[], logarithm of the budget's delta, rounded down: the most that may be calibrated for.
+      log_delta: f32[], logarithm of the budget's delta, rounded down: the largest delta that a query may be calibrated
+        for.
       signal: f32[], mu of one Gaussian query with this budget.
     """
 
@@ -48,7 +50,7 @@ class WholePriceList(PriceList):
     def noise_multiplier(
         self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian", sampled: bool = False
     ) -> jax.Array:
-        """f32[], 1 / epsilon of the budget, whatever the cost: it is all or nothing."""
+        """f32[], 1 / epsilon of the budget for any cost, as the query takes it all."""
         del sampled
         coefficient_of(self.name, self.coefficients, mechanism)
         return jnp.broadcast_to(self.least, jnp.shape(cost))
@@ -84,7 +86,7 @@ class Basic(RunAccountant):
         return self.limit(terms) if spent <= self.limit(terms) else math.inf
 
     def mu(self, budget: Budget) -> float:
-        """What such a run's protector is told of its budget; it asks no Gaussian query."""
+        """Tells such a run's protector how large its budget is; it asks no Gaussian query."""
         return convert.gdp_mu(budget.epsilon, budget.delta)
 
     def price_list(self, terms: Terms, limit: float) -> WholePriceList:
@@ -111,7 +113,7 @@ class Basic(RunAccountant):
         if mechanism == "none":
             return np.full(multiplier.shape, np.inf)
         coefficient_of(self.name, self.coefficients, mechanism)  # refuses all others
-        # As `WholePriceList`, whose multiplier is above 1 / epsilon by a rounding at least.
+        # As in `WholePriceList`, whose multiplier exceeds 1 / epsilon by at least a rounding.
         limit = self.limit(terms)
         return np.where(multiplier * limit >= 1.0, _WHOLE * limit, np.inf)
 

@@ -17,12 +17,13 @@ ENVELOPE = (
     "of a public lower envelope of the noise, fixed beforehand for the whole run: noisier queries are a "
     "post-processing of it"
 )
-# Pure mechanisms noisier than epsilon = 50 are not amplified in float32, which e^50 still fits; in float64, than 700.
+# Pure mechanisms above epsilon = 50 are not amplified in float32, where e^50 does not overflow yet; in float64, above
+# 700.
 _MAX_EPSILON, _MAX_EPSILON_64 = 50.0, 700.0
 
 
 class OneOrder(RunAccountant):
-    """Counts Renyi divergences at one order, fixed before the run; the measure of filters and of envelopes' ledgers."""
+    """Counts Renyi divergences at one order, fixed before the run; the measure of filters and of envelopes' caps."""
 
     unit = "divergence"
     coefficients = RHO
@@ -50,7 +51,7 @@ class OneOrder(RunAccountant):
 class EnvelopeOnly(OneOrder):
     """Certifies a public lower envelope of the noise, which is fixed before the run, and not what the run spent.
 
-    Inside the run it counts divergences like a Renyi filter, which only spreads the schedule's shares (see
+    Inside the run it counts divergences like a Renyi filter, which only divides the schedule into shares (see
     `l2p.privacy.envelope`).
     """
 
@@ -81,7 +82,7 @@ def sampled_divergence(
 ) -> jax.Array:
     """f32[], the divergence of a sampled query at one order, times `per_order`; at most its price on all rows.
 
-    A Gaussian sum's is in `l2p.privacy.renyi`; pure epsilon shrinks to ln(1 + q (e^epsilon - 1)) (Balle, Barthe &
+    A Gaussian sum's is in `l2p.privacy.renyi`; a pure epsilon shrinks to ln(1 + q (e^epsilon - 1)) (Balle, Barthe &
     Gaboardi 2018).
     """
     rate, order = terms.sampler.rate(), terms.order

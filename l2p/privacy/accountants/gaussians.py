@@ -1,4 +1,4 @@
-"""The noise of a trace of Gaussian queries, as accountants read it that price nothing else."""
+"""The noise of a trace of Gaussian queries, for accountants that price nothing else."""
 
 from collections.abc import Sequence
 

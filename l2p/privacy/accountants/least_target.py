@@ -1,4 +1,4 @@
-"""What a filter certifies of a finished trace: the least target that it would have held from the start."""
+"""What a filter certifies for a finished trace: the smallest target that it would have held from the start."""
 
 import math
 from typing import TYPE_CHECKING, cast
@@ -10,14 +10,14 @@ from l2p.privacy.budget import Budget
 if TYPE_CHECKING:
     from l2p.privacy.accountants.base import FixedTrace, RunAccountant
 
-# Targets among which is looked; beyond them a guarantee is empty.
+# The searched range of targets; beyond it a guarantee is meaningless.
 _TARGETS = (1e-9, 1e6)
 
 
 def least_target(accountant: "RunAccountant", trace: "FixedTrace") -> float:
     """The least epsilon for which the accountant's filter has room for the trace.
 
-    What it counts at depends on the target, which is therefore solved for. Infinite where no target up to 1e6 will do.
+    The order depends on the target, so the equation is solved for the target. Infinite if no target up to 1e6 suffices.
 
     >>> from l2p.privacy.accountants import find
     >>> from l2p.privacy.accountants.base import FixedTrace
@@ -29,7 +29,7 @@ def least_target(accountant: "RunAccountant", trace: "FixedTrace") -> float:
     """
 
     def excess(log_target: float) -> float:
-        """ln(spent / cap); infinite prices are cut off, so that the root finder sees numbers."""
+        """ln(spent / cap); infinite prices are cut off, so that the root finder gets numbers."""
         budget = Budget(math.exp(log_target), trace.delta, trace.adjacency)
         terms = accountant.terms(budget, trace.sampler, trace.num_steps)
         spent, limit = accountant.spent(terms, trace.answered), accountant.limit(terms)

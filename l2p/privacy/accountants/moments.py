@@ -12,7 +12,7 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.renyi import Neighbours, divergence_up
 from l2p.privacy.sampling import FullBatch, Poisson, Sampler
 
-#: Abadi et al. 2016 count moments up to this one, as does the reference code of SGD-MA.
+#: The largest moment that Abadi et al. 2016 count, as does the reference code of SGD-MA.
 MAX_MOMENT = 32
 _UP = 1 + 1e-12
 
@@ -20,8 +20,8 @@ _UP = 1 + 1e-12
 class Moments(EnvelopeOnly):
     """The least over moments l = 1..32 of (sum of ln E e^(l loss) + ln(1 / delta)) / l, for Gaussian queries.
 
-    It cannot certify less than ln(1 / delta) / 32, which is 0.576 at delta 1e-8, however much noise there is; `pld` is
-    the same as it should be.
+    It cannot certify less than ln(1 / delta) / 32, which is 0.576 at delta 1e-8, however much noise there is; `pld` has
+    no such limit.
 
     >>> from l2p.privacy.events import Answered
     >>> trace = [Answered(1, "gaussian", 20.0)] * 50

@@ -13,7 +13,7 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.prices import UP, PriceList
 from l2p.privacy.sampling import FixedSize, Sampler
 
-#: Bun et al. 2018, Theorem 11: price of a fixed-size sample, and up to which rate and rho it is proved.
+#: Bun et al. 2018, Theorem 11: price of a fixed-size sample, and the rate and rho up to which it is proved.
 FACTOR, MAX_RATE, MAX_RHO = 13.0, 0.1, 0.1
 
 
@@ -21,7 +21,7 @@ class ThirteenRule(TruncatedCDP):
     """Adds up 13 q^2 rho; a query that misses a precondition of the theorem costs infinity."""
 
     name = "paper_13"
-    row = None  # tables show the rule as papers apply it, `tcdp`
+    row = None  # tables show `tcdp`, the rule as papers apply it
     theorem = (
         "Truncated CDP with its order bound fixed beforehand, each query priced at 13 q^2 rho by the "
         "subsampling theorem for fixed-size batches, whose preconditions every query met (Bun, Dwork, Rothblum & "

@@ -1,11 +1,11 @@
 """Privacy loss distributions (PLD) of a trace whose noise was fixed beforehand, composed by dp-accounting.
 
-Which pair of distributions stands for a mechanism at noise multiplier m, on all rows or in Poisson batches:
+The pair of distributions that represents a mechanism at noise multiplier m, on all rows or in Poisson batches:
 
 - gaussian: N(0, m^2) against N(1, m^2), the exact worst case (Zhu, Dong & Wang 2022).
 - laplace, gamma, exponential, gumbel: Laplace(m) against its shift by 1. While the true answer, or the scores, move by
   1 along a straight line, the logarithm of the probability of any event, and of its complement, moves at rate 1 / m at
-  most; that of a threshold on a Laplace variable moves at exactly that rate, so no test tells the ends better apart.
+  most; that of a threshold on a Laplace variable moves at exactly that rate, so no test distinguishes the ends better.
 """
 
 import math
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 # Losses are rounded to multiples of an interval h so that their mean and mean exponential are kept ("connect the
 # dots"), which adds at most h^2 / 4 to the variance of each. This share of their root mean square keeps epsilon within
-# 1e-3; above `_COARSEST` rounding shows although the losses are large.
+# 1e-3; above `_COARSEST` rounding matters even if the losses are large.
 _SHARE, _COARSEST = 0.05, 1e-3
-# No query's losses take more than about this many points: where they are long, they are not small either.
+# The most grid points per query, roughly: losses over a wide range are large, so a coarser grid does no harm.
 _MAX_POINTS = 2e5
 # Noise multipliers are rounded down to this relative grid, so that nearly equal queries are composed together.
 _GRID = 1e-6
-# Of delta, what truncating tails may add over all compositions.
+# The share of delta that truncating tails may add over all compositions.
 _TRUNCATED = 1e-4
 # Probabilities pass through Fourier transforms in float64, which round either way: by up to 5e-17 in delta for each
 # query, as compared with the exact Gaussian curve for 10 to 1e5 queries. Twice that is set aside.
@@ -45,14 +45,14 @@ class _Kind(NamedTuple):
 
 
 class PrivacyLossDistributions(EnvelopeOnly):
-    """The sharpest there is. Losses are rounded up.
+    """The sharpest accountant. Losses are rounded up.
 
-    Gaussian queries on all rows, or by epochs, are one Gaussian query together, which is exact without any grid.
+    Gaussian queries on all rows, or by epochs, together are one Gaussian query, which is exact without a grid.
 
     Poisson batches are priced under zero_out and add_remove only. Under replace_one, dp-accounting composes the pair
-    (1 - q) N(0, m^2) + q N(-+1, m^2), of which we know no proof that it is the worst one (Lebeda, Regehr, Kamath &
-    Steinke 2024 on such traps), and measures m by the clipping norm, not by the sensitivity of 2 clipping norms.
-    Refused is also a delta so small that float64 cannot tell it from rounding (4e-15, and 2e-16 for each query).
+    (1 - q) N(0, m^2) + q N(-+1, m^2), for which we know of no proof that it is the worst one (Lebeda, Regehr, Kamath &
+    Steinke 2024 on such traps), and measures m by the clipping norm, not by the sensitivity of 2 clipping norms. A
+    delta that float64 cannot distinguish from rounding (4e-15, and 2e-16 for each query) is refused, too.
 
     >>> trace = [Answered(1, "gaussian", 20.0)] * 50
     >>> round(ACCOUNTANT.epsilon_of(FixedTrace(trace, Poisson(1000 / 30400), Adjacency.ZERO_OUT, 1e-8)), 4)
@@ -110,7 +110,7 @@ def _composed(kinds: Counter[_Kind], rate: float, delta: float) -> float:
     parts = [
         _losses(kind, rate, interval).self_compose(count, tail_mass_truncation=tail) for kind, count in kinds.items()
     ]
-    # Short ones first: the cost of a composition is that of its longer part.
+    # Short ones first: a composition costs as much as its longer part.
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=False)
         odd = parts[-1:] if len(parts) % 2 else []
@@ -120,7 +120,7 @@ def _composed(kinds: Counter[_Kind], rate: float, delta: float) -> float:
 
 
 def _kinds(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency) -> Counter[_Kind]:
-    """How often each query was asked; Gaussian queries on all rows as one."""
+    """How often each query was asked; Gaussian queries on all rows count as one."""
     if not isinstance(sampler, (FullBatch, Poisson)):
         raise InputError(
             f"no privacy loss distribution of these mechanisms is proved for {sampler}; choose accountant rdp or zcdp."
@@ -150,12 +150,12 @@ def _kinds(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency)
 
 
 def _rounded_down(noise_multiplier: float) -> float:
-    """The next multiplier below on the grid: less noise, the safe side."""
+    """The next lower multiplier on the grid: less noise, which is the safe side."""
     return math.exp(math.floor(math.log(noise_multiplier) / _GRID) * _GRID) * (1 - 1e-12)
 
 
 def _interval(kinds: Counter[_Kind], rate: float) -> float:
-    """Distance of the points at which losses are kept."""
+    """Spacing of the grid of losses."""
     squares, longest = 0.0, 0.0
     for (_, sampled, noise_multiplier), count in kinds.items():
         mu, share = 1 / noise_multiplier, rate if sampled else 1.0

@@ -1,4 +1,4 @@
-"""Renyi accounting at the best real order, chosen after the fact: sharper than `rdp`, and no filter."""
+"""Renyi accounting at the best real order, chosen after the fact: sharper than `rdp`, but not a filter."""
 
 import math
 
@@ -9,14 +9,14 @@ from l2p.privacy import convert
 from l2p.privacy.accountants.base import Accountant, FixedTrace, Terms
 from l2p.privacy.accountants.rdp import ACCOUNTANT as RDP
 
-# Renyi orders are searched from 1 + 1e-3, which serves epsilon in the thousands.
+# Renyi orders are searched from 1 + 1e-3, which suffices for epsilon in the thousands.
 _MIN_ORDER, _GRID = 1e-3, 16
 
 
 class AllOrders(Accountant):
     """The least epsilon over orders (Mironov 2017; conversion by CKS 2020).
 
-    Any order gives a bound, so what the search misses can only raise the result.
+    Any order gives a bound, so an inexact search can only raise the result.
 
     >>> from l2p.privacy.events import Adjacency, Answered
     >>> from l2p.privacy.sampling import Poisson
@@ -46,8 +46,8 @@ class AllOrders(Accountant):
         if not trace.answered:
             return 0.0
         RDP.check(trace.sampler, budget.adjacency)
-        # Divergence over order grows with the order, so beyond the best order for its least value nothing is gained.
-        # The best order never exceeds 1 / delta, where CKS has nothing left to convert.
+        # Divergence over order grows with the order, so no order beyond the best one for its least value is better. The
+        # best order never exceeds 1 / delta, where the conversion of CKS cannot improve.
         slope = spent(1.01) / 1.01
         if math.isinf(slope):
             return math.inf

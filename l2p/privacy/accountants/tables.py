@@ -2,7 +2,7 @@
 
     python -m l2p.privacy.accountants.tables docs/accounting.md
 
-writes them anew, each between its two marks.
+rewrites them, each between its two marks.
 """
 
 import sys
@@ -42,7 +42,7 @@ def coverage() -> str:
 
 
 def written(page: str) -> str:
-    """The page with both tables as they are now.
+    """The page with both tables updated.
 
     Raises:
       InputError: a table's marks are missing.

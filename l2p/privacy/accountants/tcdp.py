@@ -56,7 +56,7 @@ class PapersRule(Accountant):
 
 
 def failing_precondition(answered: Sequence[Answered], sampler: Sampler) -> str | None:
-    """Which precondition of the theorem on sampled queries fails, as a sentence; None where all hold.
+    """The failing precondition of the theorem on sampled queries, as a sentence; None if all hold.
 
     They are q <= 0.1, rho <= 0.1 and ln(1/q) >= 3 rho (2 + log2(1/rho)); the last one follows from the first two,
     because its right side grows with rho and is 1.6 at 0.1, where ln(10) = 2.3.

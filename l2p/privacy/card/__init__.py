@@ -23,9 +23,9 @@ from l2p.privacy.events import Adjacency, Answered
 if TYPE_CHECKING:
     from l2p.privacy.filter import Filter
 
-#: That a card may list: as many steps as a run may be asked to take, with some queries each.
+#: The most queries that a card may list: the most steps of a run, with a few queries each.
 MAX_QUERIES = 2**22
-#: What `Card.seed_policy` says, by whether the run is a private release.
+#: `Card.seed_policy` by whether the run is a private release.
 SEED_POLICY = {True: "no seed: operating system", False: "fixed seed: research only"}
 
 
@@ -35,28 +35,28 @@ class Card:
 
     Attributes:
       card_version: of this format.
-      epsilon, delta, adjacency: the target the run was held to.
+      epsilon, delta, adjacency: the target of the run.
       epsilon_certified: the epsilon at `delta` that was certified after the run, at most `epsilon`.
       unit: what one neighbour differs in.
       num_rows, num_features: N and the number of columns, public by declaration.
       model: what was trained.
-      private_release: False when the noise came from a seed that somebody may know.
+      private_release: False if the noise came from a seed that somebody may know.
       accountant, theorem: which filter stopped the run, and why its cap holds.
       order: alpha at which divergences were counted; None for accountants without one.
       adaptive_noise: whether noise or stopping depended on earlier answers.
       sampler: how rows were chosen for each query, as `Sampler.to_json` gives it.
       mechanisms: {query, mechanism, count, clip_norm [low, high], noise_multiplier [low, high]} per kind of query.
       events: every granted query exactly as it was asked (`encode_events`): enough to price the run again.
-      envelope: the noise below which no query would have been answered, in the same form; None unless `accountant` is
-        one of fixed noise (`accountants.of_fixed_noise`), which certifies that and not the events.
+      envelope: the least noise with which a query would have been answered, in the same form; None unless `accountant`
+        is one of fixed noise (`accountants.of_fixed_noise`), which certifies the envelope and not the events.
       steps, max_steps, stop_reason: steps done and allowed; "budget" or "max_steps".
       randomness: where the noise came from.
       seed_policy: one of `SEED_POLICY`.
       float_mode: the arithmetic in which noise was added.
-      composition: {data_set, unit, reservation, spent_before, counted, limit}, the run's place in the ledger of all
-        runs on its data set, whose three numbers are in `unit`; None where no ledger was kept.
+      composition: {data_set, unit, reservation, spent_before, counted, limit}, the run's entry in the ledger of its
+        data set, with three numbers in `unit`; None if no ledger was kept.
       not_private: sentences on what the guarantee does not cover.
-      protector: {name, sha256, sources, range}; None where unknown or not applicable.
+      protector: {name, sha256, sources, range}; None if unknown or not applicable.
       warnings: sentences.
       versions: of l2p, jax, numpy and python.
       created: UTC, ISO 8601.
@@ -123,7 +123,7 @@ class Card:
         """The card in a file that `to_json` wrote.
 
         Raises:
-          InputError: the file is missing, is not JSON, does not keep to `schema`, or contradicts itself.
+          InputError: the file is missing, is not JSON, violates `schema`, or contradicts itself.
         """
         try:
             content = strict(Path(path).read_text(encoding="utf-8"))
@@ -161,7 +161,7 @@ def schema() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what decides a run's outcome."""
+    """Versions of the software that decides a run's outcome."""
     packages = {"l2p": "l2p-jax", "jax": "jax", "numpy": "numpy"}
     return {name: _version(package) for name, package in packages.items()} | {"python": platform.python_version()}
 
@@ -174,7 +174,7 @@ def _version(package: str) -> str:
 
 
 def _broken(path: str | Path, field: str, problem: str) -> InputError:
-    """The sentence on what is wrong; `field` is a dotted path such as `events.0.steps`, empty for the card."""
+    """An error about one field; `field` is a dotted path such as `events.0.steps`, empty for the whole card."""
     published = schema()
     described = published["properties"].get(field.partition(".")[0], published)["description"]
     place = f"field '{field}' ({described})" if field else "it as a whole"
@@ -185,7 +185,7 @@ def _broken(path: str | Path, field: str, problem: str) -> InputError:
 
 
 def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
-    """Field and problem for what no schema can say."""
+    """Field and problem for contradictions that a schema cannot express."""
     if card.epsilon_certified > card.epsilon:
         yield "epsilon_certified", f"{card.epsilon_certified!r} exceeds the target epsilon, {card.epsilon!r}"
     if card.delta * card.num_rows >= 1:
@@ -216,7 +216,7 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
 def _contradicting_events(card: Card) -> Iterator[tuple[str, str]]:
     listed = sum((span["steps"][1] - span["steps"][0] + 1) * len(span["queries"]) for span in card.events)
     if listed > MAX_QUERIES:
-        yield "events", f"{listed} queries are more than any run asks, and than can be listed one by one"
+        yield "events", f"{listed} queries are more than any run asks, too many to list one by one"
         return
     last = -1
     counts: Counter[str] = Counter()
@@ -229,7 +229,7 @@ def _contradicting_events(card: Card) -> Iterator[tuple[str, str]]:
         last = end
         for mechanism, *_ in span["queries"]:
             counts[mechanism] += end - first + 1
-    if last > card.steps + 1:  # the step that saw a refusal may have been granted something before it
+    if last > card.steps + 1:  # the step with the refused query may have had granted ones before it
         yield "events", f"step {last} was answered, although the run ended after {card.steps}"
     summed: Counter[str] = Counter()
     for kind in card.mechanisms:

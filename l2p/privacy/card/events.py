@@ -11,8 +11,8 @@ from l2p.privacy.events import Answered
 def encode_events(answered: Sequence[Answered]) -> list[dict[str, Any]]:
     """Spans {"steps": [first, last], "queries": [[mechanism, noise multiplier], ...]} of consecutive equal steps.
 
-    Every step from first to last was granted exactly these queries in this order; a step that was granted none is in
-    no span. Where a tail is finite, it follows the noise multiplier. `decode_events` gives back every float64.
+    Every step from first to last was granted exactly these queries in this order; a step without granted queries is in
+    no span. Where a tail is finite, it follows the noise multiplier. `decode_events` returns every float64 exactly.
 
     Args:
       answered: granted queries in the order in which they were asked.
@@ -31,7 +31,7 @@ def encode_events(answered: Sequence[Answered]) -> list[dict[str, Any]]:
 
 
 def decode_events(spans: Iterable[dict[str, Any]]) -> list[Answered]:
-    """The queries that `encode_events` was given.
+    """The queries that `encode_events` encoded.
 
     >>> decode_events([{"steps": [1, 2], "queries": [["gaussian", 8.0]]}])[1]
     Answered(step=2, mechanism='gaussian', noise_multiplier=8.0, tail=inf)

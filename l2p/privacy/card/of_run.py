@@ -1,4 +1,4 @@
-"""The card of a run that has just ended: everything that is stated of it, from its plan and its trace."""
+"""Makes the card of a run that has just ended, from its plan and its trace."""
 
 import datetime
 import math
@@ -26,9 +26,9 @@ def card_of_run(
       budget: what the run was held to.
       filter: what stopped it.
       answers: every granted query, in order.
-      certified: epsilon at the budget's delta, as certified after the run.
+      certified: epsilon at the budget's delta, certified after the run.
       releases: whether its noise came from the operating system.
-      facts: the other fields of `Card`, but for those that follow from these.
+      facts: the other fields of `Card`, except those that follow from these.
     """
     return Card(
         epsilon=budget.epsilon,
@@ -37,7 +37,7 @@ def card_of_run(
         adjacency=budget.adjacency.value,
         unit="row",
         private_release=releases,
-        # An envelope is composed at no order; the one its ledger counts at only spreads the schedule.
+        # An envelope is composed without an order; that of its cap only divides the schedule into shares.
         order=filter.order if math.isfinite(filter.order) and not isinstance(filter, EnvelopeFilter) else None,
         theorem=filter.theorem,
         sampler=filter.sampler.to_json(),

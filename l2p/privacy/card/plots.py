@@ -140,7 +140,7 @@ def _bar(left: float, right: float, low: float, high: float) -> str:
 
 
 def _thin(points: list[Point]) -> list[Point]:
-    """The points, or the lowest and the highest of each stretch where there are too many to tell apart."""
+    """The points, or the lowest and highest of each stretch if there are too many to draw."""
     if len(points) <= _MAX_POINTS:
         return points
     size = math.ceil(2 * len(points) / _MAX_POINTS)
@@ -150,7 +150,7 @@ def _thin(points: list[Point]) -> list[Point]:
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Round values for a logarithmic axis, or the two ends where fewer than two round values lie between them.
+    """Round values for a logarithmic axis, or the two ends if fewer than two round values lie between them.
 
     >>> _log_ticks(3.0, 120.0)
     [5.0, 10.0, 20.0, 50.0, 100.0]

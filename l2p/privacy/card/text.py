@@ -35,8 +35,8 @@ def headline(card: "Card") -> str:
 
 
 def meaning(card: "Card") -> list[str]:
-    """What the headline means, a thought each: neighbours, odds, groups."""
-    # Rounded up; beyond this the factor bounds nothing that matters.
+    """What the headline means, one sentence each: neighbours, odds, groups."""
+    # Rounded up; beyond this the factor is too large to mean anything.
     factor = f" = {math.ceil(math.exp(card.epsilon) * 1000) / 1000:g}" if card.epsilon < 7 else ""
     return [
         _NEIGHBOURS[Adjacency(card.adjacency)],
@@ -73,7 +73,7 @@ def provenance(card: "Card") -> dict[str, str]:
 
 
 def span(ends: list[float]) -> str:
-    """A least and a largest value.
+    """A smallest and a largest value.
 
     >>> span([1.0, 1.0]), span([0.5, 90.123456])
     ('1', '0.5 to 90.12')

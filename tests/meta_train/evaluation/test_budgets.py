@@ -1,4 +1,4 @@
-"""Real budgets for what mu N alone does not determine: sampled queries, and Renyi orders."""
+"""Real budgets for runs that mu N alone does not determine: sampled queries, and Renyi orders."""
 
 import dataclasses
 
@@ -101,7 +101,7 @@ def test_fixed_size_batches_keep_their_rate_and_their_neighbours(monkeypatch):
     assert isinstance(found, Planned)
     _, setups = found.simulate(BATCH, Logistic(), capped=True)
     assert setups.adjacency is Adjacency.REPLACE_ONE
-    # A mean is known half as well when a row may be replaced, and log(mu N / 2) is what tasks are drawn by.
+    # The noise on a mean doubles when a row may be replaced, so tasks are drawn by log(mu N / 2).
     np.testing.assert_allclose(found.log_signal[jnp.array([0, -1])], [2.0, 7.0], atol=0.01)
 
 

@@ -1,4 +1,4 @@
-"""The meta-test: held-out tasks with something to learn, the same figures twice, and nothing else on a file changed."""
+"""The meta-test: learnable held-out tasks, reproducible results, and nothing else in a file changed."""
 
 import dataclasses
 import json
@@ -50,7 +50,7 @@ def test_tasks_have_something_to_learn_and_both_parts_are_the_same_task(tasks):
     assert (np.asarray(tasks.optimum - tasks.trivial) > meta_test.MIN_GAIN).all()
     # A minimiser of one part could not do so well on rows of another task.
     assert float(tasks.optimum.mean()) > 0.75
-    # Columns are the same ones, in the same order: their means agree, as those of shuffled columns do not.
+    # Columns are the same, in the same order: their means agree, which those of shuffled columns would not.
     means = [np.asarray(part.x.mean(1)) for part in (tasks.train, tasks.test)]
     assert np.abs(means[0] - means[1]).mean() < 0.5 * np.abs(means[0] - means[1][:, ::-1]).mean()
 
@@ -63,7 +63,7 @@ def test_test_rows_are_in_no_training_row_and_both_are_held_out():
 
 
 def test_figures_are_deterministic_and_parameters_stay_bit_equal(path):
-    before, card = safetensors.numpy.load_file(path), checkpoint.read_card(path)
+    before, card = safetensors.numpy.load_file(path), checkpoint.read_checkpoint_card(path)
     figures = meta_test.update(path, **SIZES)
     once = path.read_bytes()
     assert meta_test.update(path, **SIZES) == figures
@@ -71,7 +71,7 @@ def test_figures_are_deterministic_and_parameters_stay_bit_equal(path):
     after = safetensors.numpy.load_file(path)
     assert before.keys() == after.keys()
     assert all(before[name].tobytes() == after[name].tobytes() for name in before)
-    written = checkpoint.read_card(path)
+    written = checkpoint.read_checkpoint_card(path)
     assert written.pop("meta_test") == figures == json.loads(json.dumps(figures))
     assert written == card
     assert meta_test.update(path, **SIZES, seed=1) != figures

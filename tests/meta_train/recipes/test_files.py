@@ -1,4 +1,4 @@
-"""Configs in files of one's own: the same from JSON and TOML, and nothing unknown or impossible in them."""
+"""Configs in users' files: the same from JSON and TOML, and refused with unknown or impossible fields."""
 
 import json
 

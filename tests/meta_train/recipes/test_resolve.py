@@ -1,4 +1,4 @@
-"""Recipes: what they come to is what the cards of the checkpoints hold, and nothing else has to be kept."""
+"""Recipes: they resolve to the configs on the cards of the checkpoints, so that no other copy is needed."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ def test_every_checkpoint_has_a_recipe_and_every_recipe_a_checkpoint():
 
 @pytest.mark.parametrize("name", checkpoint.names())
 def test_a_recipe_is_the_config_on_the_card_of_its_checkpoint(name):
-    # As texts, in which 1 and 1.0, and lists and null, are told apart.
+    # As strings, which distinguish 1 from 1.0, and lists from null.
     recipe, card = (json.dumps(config.__dict__) for config in (resolve.resolve(name), resolve.like(name)))
     assert recipe == card
 
@@ -43,7 +43,7 @@ def test_without_a_row_the_set_is_left_out_of_the_source_and_of_what_is_started_
     whole, left = resolve.resolve("universal"), resolve.resolve("universal", without="synthetic")
     assert left.name == "universal-no-synthetic"
     assert left.source == whole.source.removesuffix("+synthetic")
-    # control-universal has synthetic tasks, and starts from a control that has no others.
+    # control-universal has synthetic tasks, and starts from a control that has only these.
     assert left.warm_start == "control-universal-no-synthetic"
     same = {"name": whole.name, "source": whole.source, "warm_start": whole.warm_start}
     assert dataclasses.replace(left, **same) == whole
@@ -58,7 +58,7 @@ def test_without_a_row_the_set_is_left_out_of_the_source_and_of_what_is_started_
         ("noisygd", None, "--recipe tuned --method noisygd"),
         ("universal", "california", "not made from california"),
         ("regression", "adult", "not made from adult"),
-        ("plain-adult", "adult", "nothing is left"),
+        ("plain-adult", "adult", "no source is left"),
         ("noisygd-tuned-svm-adult", "adult", "made from one set"),
     ],
 )
@@ -67,7 +67,7 @@ def test_what_has_no_recipe_is_refused_with_a_reason(name, without, phrase):
         resolve.resolve(name, without)
 
 
-def test_a_checkpoint_that_nobody_trained_cannot_be_trained_again():
+def test_a_checkpoint_that_was_not_trained_cannot_be_trained_again():
     with pytest.raises(InputError, match="hand-designed method"):
         resolve.like("noisygd")
 

@@ -17,7 +17,7 @@ from meta_train.tasks.sources import families
 from meta_train.training.starting_points import starting_point
 
 NUM, CLASSES = 240, 3
-#: Rows that say which they are, in the first column, and what class they are of, in the second.
+#: Rows with their index in the first column and their class in the second.
 Y = (np.arange(NUM) % CLASSES).astype(np.float32)
 TABLE = TaskFamily.from_table(np.stack([np.arange(NUM) / NUM, Y / CLASSES], 1).astype(np.float32), Y)
 
@@ -45,7 +45,7 @@ def test_the_rows_are_of_the_same_task():
     asked = jax.random.key(1), 16, 200, None
 
     def told(rows) -> list[float]:
-        """The class that most rows with label 1 are of; labels may be flipped in up to a fifth of all rows."""
+        """The class of most rows with label 1; labels may be flipped in up to a fifth of all rows."""
         classes, labels = np.asarray(rows.x[..., 1]) * CLASSES, np.asarray(rows.y)
         return [float(np.round(np.median(one[label == 1]))) for one, label in zip(classes, labels, strict=True)]
 
@@ -69,7 +69,7 @@ def test_a_run_is_scored_where_it_is_told_to_be():
     on_read, on_scored = alone(*one[:-1]), alone(*one)
     assert float(found[5]) == pytest.approx(float(on_scored), rel=1e-4)
     assert abs(float(on_read) - float(on_scored)) > 1e-3
-    # What is left to gain is measured on those rows, too: nobody does better there.
+    # The reference loss is measured on those rows, too.
     losses = jax.vmap(lambda rows: mean_loss(jnp.zeros(65), model, rows))(batch.scored)
     assert (np.asarray(batch.best_loss) < np.asarray(losses)).all()
     assert float(score(losses[0], batch.best_loss[0], losses[0])) == pytest.approx(0.0, abs=0.05)
@@ -105,7 +105,7 @@ def test_tasks_of_no_table_of_their_own_are_refused(source):
 
 @pytest.mark.parametrize("change", [{"objective": "truncated"}, {"constraint": "soft"}])
 def test_runs_that_are_scored_on_their_way_are_refused(change):
-    with pytest.raises(InputError, match="scored where they end"):
+    with pytest.raises(InputError, match="scored at their end"):
         MetaConfig("x", "noisygd", fresh_rows=True, **change)
     with pytest.raises(InputError, match="scored on fresh_rows"):
         MetaConfig("x", "noisygd", unseen=(7, 9))

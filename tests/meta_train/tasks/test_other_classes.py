@@ -29,9 +29,9 @@ def test_a_run_along_all_directions_reads_a_pair_along_those_of_the_other_classe
     turned = others(jnp.asarray(rows), *(jnp.float32(label) for label in pair))
     read = (turned - every.center[None]) @ every.directions
     meant = (rows - left.center[None]) @ left.directions * jnp.sqrt(every.variances / left.variances)[None]
-    # An eigenvector may come out either way round.
+    # An eigenvector may have either sign.
     np.testing.assert_allclose(np.abs(read), np.abs(meant), atol=1e-4)
-    # It is not what the pair has along directions that know it.
+    # It differs from the pair along directions that include it.
     assert np.abs(np.abs(read) - np.abs((rows - every.center[None]) @ every.directions)).max() > 0.3
 
 
@@ -49,7 +49,7 @@ def test_rows_of_unknown_classes_stay_as_they_are(table):
         np.testing.assert_array_equal(seen(table.x[:9], *(jnp.float32(label) for label in pair)), table.x[:9])
 
 
-def test_tasks_come_along_the_others_on_both_sides_and_labels_do_not_change(table):
+def test_tasks_use_the_other_classes_directions_in_training_and_held_out(table):
     turned, plain = along_other_classes(*families(SOURCE), DIRECTIONS), families(SOURCE)
     for one, other in zip(turned, plain, strict=True):
         rows, unturned = (
@@ -60,7 +60,7 @@ def test_tasks_come_along_the_others_on_both_sides_and_labels_do_not_change(tabl
         assert np.linalg.matrix_rank(np.cov(np.asarray(unturned.x[0]).T), tol=1e-4) > DIRECTIONS
 
 
-def test_where_there_are_no_others_tasks_stay_as_they_are():
+def test_without_other_classes_tasks_are_unchanged():
     for source, directions in (("digits:4,6", 6), (SOURCE, None), ("synthetic", 6)):
         train, held_out = families(source)
         assert along_other_classes(train, held_out, directions) == (train, held_out)

@@ -11,7 +11,7 @@ from meta_train.config import BANDS, MetaConfig
 from meta_train.training.constraints import Constraint, constrained_targets, penalty, soft_score, soft_weights
 
 CONFIG = MetaConfig("t", "paper", steps=3000, tasks=8, constraint="augmented_lagrangian", objective="truncated")
-#: What a segment's loss is: weight over spending, as that of an average under noise whose variance is 1 / spending.
+#: A segment's loss: weight over spending, like the error of an average under noise of variance 1 / spending.
 WEIGHTS = jnp.array([[4.0, 1.0, 0.25]])
 
 
@@ -41,7 +41,7 @@ def test_whole_runs_meet_the_budget_and_multipliers_become_its_price():
     config = dataclasses.replace(CONFIG, objective="final")
     constraint, spent = jax.jit(lambda: trained(config, lambda spent: 1.0 / spent, 1))()
     np.testing.assert_allclose(spent, 1.0, rtol=0.01)
-    # The price of a share of the budget is what one more of it would gain: -d(1 / s) / ds = 1 at s = 1; z is less that.
+    # The price of a share of the budget is the gain from one more share: -d(1 / s) / ds = 1 at s = 1; z is minus that.
     np.testing.assert_allclose(constraint.multipliers, -1.0, rtol=0.05)
 
 
@@ -52,7 +52,7 @@ def test_segments_share_the_budget_as_is_best():
     np.testing.assert_allclose(spent.mean(-1), 1.0, rtol=0.01)
     np.testing.assert_allclose(spent, jnp.broadcast_to(best, spent.shape), rtol=0.03)
     np.testing.assert_allclose(constraint.targets, spent, rtol=0.02)
-    # At the optimum every segment's multiplier is the same price.
+    # At the optimum all segments' multipliers are equal.
     np.testing.assert_allclose(constraint.multipliers - constraint.multipliers.mean(), 0.0, atol=0.1)
 
 

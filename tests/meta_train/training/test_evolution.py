@@ -25,7 +25,7 @@ START = Point(jnp.array([0.7, -1.2, 0.1]), jnp.array(2.0))
 
 
 def estimates(loss):
-    """f64[keys, 3], and whether what is fixed ever had a slope."""
+    """f64[keys, 3], and whether a fixed field ever had a slope."""
     found, _ = jax.jit(jax.vmap(lambda key: evolution.gradient(loss, START, key)))(KEYS)
     return np.asarray(found.place, np.float64), bool(jnp.any(found.public != 0))
 
@@ -35,7 +35,8 @@ def smooth(point):
 
 
 def stairs(point):
-    """Flat nearly everywhere, so that its derivative is 0; on average over steps, 2 up per unit of the first place."""
+    """A step function, whose derivative is 0 nearly everywhere; on average it rises by 2 per unit of the first
+    place."""
     return 2.0 * 0.01 * jnp.floor(point.place[0] / 0.01), 0.0
 
 
@@ -60,7 +61,7 @@ def test_where_a_derivative_says_nothing_it_says_which_way_is_up():
 
 
 def test_runs_that_are_compared_share_their_noise():
-    """Else a difference of two noises over twice the spread would drown any slope."""
+    """Otherwise the difference of two noises over twice the spread would dominate any slope."""
 
     def noisy(point, key):
         return point.place.sum() + 100.0 * jax.random.normal(key), point.place.sum()

@@ -31,7 +31,7 @@ def read(path):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """What an uninterrupted training ships."""
+    """The checkpoint of an uninterrupted training."""
     return meta_train(CONFIG, tmp_path_factory.mktemp("whole"))
 
 
@@ -76,14 +76,12 @@ def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(whole):
     assert ["held_out_score" in line for line in lines] == [False, True, False, True]
 
 
-@pytest.mark.slow
 def test_a_training_that_only_did_harm_ships_what_it_started_from(tmp_path):
     start = starting_point(CONFIG)
     path = meta_train(dataclasses.replace(CONFIG, steps=2, learning_rate=30.0), tmp_path)
     chex.assert_trees_all_equal(checkpoint.load(path).protector, start)
 
 
-@pytest.mark.slow
 def test_a_card_says_what_was_gained(tmp_path):
     path = meta_train(dataclasses.replace(CONFIG, steps=1, learning_rate=0.0, gain_rounds=2), tmp_path)
     gains = checkpoint.load(path).card["held_out"]["gains"]
@@ -103,8 +101,7 @@ def test_shapes_are_the_range_on_the_card_and_what_ships_draws_batches_of_the_fi
     assert trained["sampling_rate"] == [0.25, 0.5]
 
 
-@pytest.mark.slow
-def test_a_training_takes_shapes_in_turns_and_judges_all_of_them(tmp_path, monkeypatch):
+def test_a_training_cycles_through_shapes_and_evaluates_all_of_them(tmp_path, monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     shapes = {"num_features": (3, 5), "num_classes": (4, 3), "sampling_rates": (0.5, 0.25)}
     drawn = {"source": "synthetic:classes:3", "model": "softmax:3", "log_signal": (3.0, 6.0), "num_steps": 5}
@@ -114,8 +111,8 @@ def test_a_training_takes_shapes_in_turns_and_judges_all_of_them(tmp_path, monke
     assert held_out["gains"]["tasks"] == 2
 
 
-def test_gains_are_paired_by_task_and_told_apart_by_band():
-    # A shape that training visits twice has the same held-out tasks, and they count once.
+def test_gains_are_paired_by_task_and_split_by_band():
+    # A shape that is listed twice has the same held-out tasks, which count once.
     config = dataclasses.replace(CONFIG, num_features=(3, 3), eval_tasks=16, gain_rounds=2)
     start = starting_point(config)
     held_out = families(config.source)[1]
@@ -127,14 +124,13 @@ def test_gains_are_paired_by_task_and_told_apart_by_band():
     np.testing.assert_allclose(gains["mean"], -np.array(losses["mean"]))
     # One step gets nowhere where the budget allows fifty of them.
     assert gains["mean"][-1] > 4 * gains["standard_error"][-1] > 0
-    # Training chooses by what would run in each band.
+    # Training selects by the score of what would run in each band.
     in_bands = [evaluator(one)["held_out_score_per_budget"] for one in (start, still)]
     assert evaluator.merit(evaluator(start)) == pytest.approx(np.minimum(*in_bands).mean())
     assert evaluator.merit(evaluator.before) == pytest.approx(evaluator.before["held_out_score"], abs=1e-4)
 
 
-@pytest.mark.slow
-def test_gains_on_a_mixture_are_told_apart_by_source_and_sum_up():
+def test_gains_on_a_mixture_are_split_by_source_and_sum_up():
     config = dataclasses.replace(
         CONFIG, source="breast_cancer+synthetic", num_features=(3, 40), eval_tasks=8, gain_rounds=2
     )
@@ -142,7 +138,7 @@ def test_gains_on_a_mixture_are_told_apart_by_source_and_sum_up():
     evaluator = Evaluator(config, families(config.source)[1], dataclasses.replace(start, num_steps=1))
     gains = evaluator.gains(start)
     few, many = (gains["by_source"][name] for name in ("breast_cancer", "synthetic"))
-    # The table has 30 columns, and sits out the tasks of 40.
+    # The table has 30 columns, so it has no tasks with 40.
     assert (few["tasks"], many["tasks"], gains["tasks"]) == (2, 4, 6)
     np.testing.assert_allclose(gains["mean"], (2 * np.array(few["mean"]) + 4 * np.array(many["mean"])) / 6, atol=1e-4)
 
@@ -157,7 +153,7 @@ def test_a_finished_training_is_not_repeated_and_another_is_refused(whole):
 
 
 def test_an_unknown_starting_point_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no builder"):
+    with pytest.raises(InputError, match="no starting point"):
         meta_train(dataclasses.replace(CONFIG, protector="nothing"), tmp_path)
 
 
@@ -174,7 +170,6 @@ def assert_same_directions(geometry, expected):
         np.testing.assert_array_equal(getattr(geometry, name), getattr(expected, name))
 
 
-@pytest.mark.slow
 def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
     config = dataclasses.replace(CONFIG, num_steps=4, unseen=(7, 9), **ALONG_DIRECTIONS)
     found = checkpoint.load(meta_train(config, tmp_path))
@@ -184,7 +179,7 @@ def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
 
 
 class HarmEverywhere:
-    """An evaluator to which every step does harm."""
+    """An evaluator whose score worsens with every step."""
 
     before: ClassVar = {"held_out_score": 0.0}
 
@@ -206,7 +201,7 @@ def one_up(state, step):
 
 
 @pytest.mark.parametrize("unseen", [None, (7, 9)])
-def test_what_unseen_classes_judge_they_did_not_choose(tmp_path, monkeypatch, unseen):
+def test_unseen_classes_are_not_used_for_selection(tmp_path, monkeypatch, unseen):
     monkeypatch.setattr("meta_train.training.gradients.compiled", lambda *_: one_up)
     monkeypatch.setattr("meta_train.training.loop.Evaluator", HarmEverywhere)
     config = dataclasses.replace(CONFIG, steps=2, unseen=unseen, **ALONG_DIRECTIONS)
@@ -230,5 +225,5 @@ def test_a_warm_start_takes_what_was_tuned_and_no_facts_about_other_rows():
 )
 def test_directions_that_no_table_has_or_no_step_follows_are_refused(change):
     config = dataclasses.replace(CONFIG, **{"num_features": None, "directions": 5, **change})
-    with pytest.raises(InputError, match="directions are those of a table's rows"):
+    with pytest.raises(InputError, match="directions need a table's rows"):
         starting_point(config)

@@ -1,4 +1,4 @@
-"""What holds of every accountant that stops runs, on all that it says it covers; `test_properties.py` runs it."""
+"""Properties of every accountant that stops runs, on all that it says it covers; `test_properties.py` runs them."""
 
 import functools
 import itertools
@@ -19,10 +19,10 @@ from l2p.privacy.accountants.tables import EXAMPLES
 from l2p.privacy.envelope import EnvelopeFilter
 
 EPSILON, DELTA = 0.4, 1e-6
-#: From far too little noise to far more than any run asks for; float32 holds them exactly.
+#: From far too little noise to far more than any run needs; exact in float32.
 NOISE = np.array([0.5, 2.0, 5.0, 40.0, 41.0, 1000.0, 2.0**20], np.float32)
 TAIL = 1e7
-#: dp-accounting's names for what both can price.
+#: dp-accounting's names for the mechanisms that it can price, too.
 EVENTS = {"gaussian": dp_event.GaussianDpEvent, "laplace": dp_event.LaplaceDpEvent}
 EVERYTHING = list(itertools.product(EXAMPLES, Adjacency, MECHANISMS))
 
@@ -45,7 +45,7 @@ def prices_fall_with_noise_and_add_up(name):
             finite = found[np.isfinite(found)]
             assert len(finite) >= 2
             assert np.all(np.diff(finite) < 0) == find(name).composes, (sampler, mechanism)
-        # Steps of different epochs, where a row meets one step of an epoch.
+        # Steps of different epochs, since a row is in one step of an epoch.
         apart = 1 + sampler.steps_per_charge * np.arange(3)
         trace = [Answered(int(step), mechanism, 40.0 + 7 * index, TAIL) for index, step in enumerate(apart)]
         alone = [filter.spent([query]) for query in trace]

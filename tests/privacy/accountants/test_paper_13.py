@@ -38,7 +38,7 @@ def test_the_paper_s_rule_costs_13_q_squared_rho_where_its_preconditions_hold():
             assert true == pytest.approx(13 * rate**2 / (2 * noise**2), rel=1e-6)
             found = float(accountant.price(Event("gaussian", jnp.float32(noise)), sampled=True))
             assert true <= found <= true * (1 + 1e-5)
-        # It is far above the tight price of the same measure.
+        # It is far above the tight price in the same unit.
         tight = Filter("ctcdp", filter.budget, sampler)
         assert tight.order == filter.order
         assert sampled_price(tight, "gaussian", 2 * least) < sampled_price(filter, "gaussian", 2 * least)

@@ -1,4 +1,4 @@
-"""Privacy loss distributions: above exact curves, and on the safe side of every rounding."""
+"""Privacy loss distributions: above exact curves, and rounded to the safe side."""
 
 import math
 

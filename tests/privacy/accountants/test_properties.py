@@ -1,4 +1,4 @@
-"""Every accountant in the registry keeps what all accountants promise, on every sampler and mechanism it covers."""
+"""Every accountant in the registry has the common properties, on every sampler and mechanism that it covers."""
 
 import pytest
 

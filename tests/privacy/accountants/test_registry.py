@@ -18,13 +18,13 @@ from l2p.errors import InputError
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Poisson, accountants, planning, sampling
 from l2p.privacy.accountants import Listed, either, every, find, for_runs, run_names, tables
 from l2p.privacy.accountants.base import RunAccountant
-from l2p.privacy.book import UNITS
+from l2p.privacy.ledger import UNITS
 from l2p.privacy.sampling import PermutationEpochs
 from tests.privacy.accountants import properties
 
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(accountants.__file__).parent
-#: What all accountants share; every other file is one accountant.
+#: Files that all accountants share; every other file is one accountant.
 SHARED = {"__init__", "base", "families", "gaussians", "least_target", "tables"}
 
 
@@ -143,7 +143,7 @@ def test_a_new_accountant_is_one_file_and_one_line(new, capsys):
         assert lines["new"]["value"] > lines["zcdp"]["value"] > 0
     # So do the choices of `l2p apply`, messages and tables.
     assert get_args(apply.Accountant)[-1] == "new"
-    with pytest.raises(InputError, match=r"no theorem for full batch.*basic or new"):
+    with pytest.raises(InputError, match=r"no theorem for full batch.*or new"):
         Filter("pld", budget)
     with pytest.raises(InputError, match="'new' has no theorem for Poisson"):
         Filter("new", budget, Poisson(0.1))
@@ -154,7 +154,7 @@ def test_a_new_accountant_is_one_file_and_one_line(new, capsys):
     card = l2p.private_train(rows, "noisygd", Budget(1.0, 1e-5), accountant="new", key=jax.random.key(0)).card
     assert (card.accountant, card.theorem) == ("new", find("new").theorem)
     assert card.filter().certify(card.answered(), card.adaptive_noise) == card.epsilon_certified
-    # It keeps what every accountant promises.
+    # It has the properties of every accountant.
     for holds in properties.PROPERTIES:
         holds("new")
 

@@ -19,7 +19,7 @@ def test_strong_composition_is_valid_and_loose(steps):
 
 
 def test_strong_composition_holds_up_to_a_textbook_epsilon_of_1():
-    """Dwork & Roth 2014, Theorem A.1, is proved there only; beyond, the true delta may exceed the one claimed."""
+    """Dwork & Roth 2014, Theorem A.1, is proved only there; beyond, the true delta may exceed the claimed one."""
     least = math.sqrt(2 * math.log(1.25 * 2 * 3 / DELTA))
     for sampler in (FULL, POISSON):
         assert price("strong_composition", trace(least * (1 + 1e-9), 3), sampler) < math.inf

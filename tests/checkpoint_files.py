@@ -1,4 +1,4 @@
-"""Checkpoints that tests put on a shelf of their own."""
+"""Checkpoint files that tests write to their own folders."""
 
 import jax
 
@@ -13,8 +13,8 @@ CARD = {
 }
 
 
-def put(folder, name, protector=None, **card):
-    """Write `protector`, or a fresh control, to `folder` with `CARD` and what `card` says otherwise; its path."""
+def write_checkpoint(folder, name, protector=None, **card):
+    """Write `protector`, or a fresh control, to `folder` with `CARD` overridden by `card`; returns its path."""
     path = folder / f"{name}.safetensors"
     checkpoint.save(protector or BUILDERS["control"](jax.random.key(0)), path, {**CARD, **card})
     return path

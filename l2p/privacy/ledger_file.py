@@ -1,12 +1,12 @@
-"""The file of a ledger: an SQLite database that refuses statements which hand budget back, and shows other changes.
+"""The file of a ledger: an SQLite database that refuses statements which return budget, and reveals other changes.
 
-Table `entry` says what each run counts as. Table `chain` only grows: a link holds an entry as one change left it, and
-the hash of that and of the link before; the first holds the terms in `book`. Triggers let an entry change only as the
-newest link says, and a link has to carry the right hash, by a function that a SQLite shell lacks. Triggers can be
-dropped and files edited, so each use of the file compares its schema, its entries and its chain first.
+Table `entry` says what each run counts as. Table `chain` only grows: each link holds an entry after one change, and the
+hash of that and of the link before; the first holds the terms in `book`. Triggers let an entry change only as the
+newest link says, and a link has to carry the right hash, computed by a function that a SQLite shell lacks. Triggers can
+be dropped and files edited, so each use of the file compares its schema, its entries and its chain first.
 
-There is no secret in this: whoever may write the file may compute a whole new chain, or put an old copy back, and
-nothing in the file can tell.
+The file holds no secret: whoever may write it can compute a whole new chain or restore an old copy, and nothing in the
+file reveals that.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ _SCHEMA = (
     "CREATE TRIGGER chain_is_fixed BEFORE UPDATE ON chain BEGIN SELECT RAISE(ABORT, 'links are kept'); END",
     "CREATE TRIGGER chain_is_kept BEFORE DELETE ON chain BEGIN SELECT RAISE(ABORT, 'links are kept'); END",
 )
-# Of the listing of version 1, which l2p 0.1.0 made: no chain, and REPLACE could delete entries.
+# Hash of the schema of version 1, which l2p 0.1.0 made: it has no chain, and REPLACE could delete entries.
 _FIRST_LISTING = "b8e1eca7dfd403745b0674593ebc95d12997f09695b6a363661627a71e15e959"
 _JSON = json.JSONEncoder(default=repr)
 
@@ -82,7 +82,7 @@ def upgrade(path: Path) -> None:
     """Bring the file of an older l2p up to date, as a whole or not at all.
 
     Raises:
-      InputError: the file is no ledger, was made by a newer l2p, or was changed by something else.
+      InputError: the file is not a ledger, a newer l2p made it, or something other than l2p changed it.
     """
     with _connection(path) as connection:
         if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
@@ -90,14 +90,14 @@ def upgrade(path: Path) -> None:
         version = _version(connection, path)
     if version < _VERSION:
         with change(path) as connection:
-            if _version(connection, path) < _VERSION:  # else another process was faster
+            if _version(connection, path) < _VERSION:  # otherwise another process was faster
                 _upgrade(connection, path)
 
 
 def load(path: Path) -> tuple[Row, list[Row]]:
     """`read` on a connection of its own."""
     with _connection(path) as connection:
-        connection.execute("BEGIN")  # one state of the file, however many statements read it
+        connection.execute("BEGIN")  # all statements read the same state of the file
         return read(connection, path)
 
 
@@ -111,7 +111,7 @@ def read(connection: sqlite3.Connection, path: Path) -> tuple[Row, list[Row]]:
     if strange := _listing(connection) ^ _expected_listing():
         names = ", ".join(sorted(f"{kind} {name!r}" for kind, name, *_ in strange))
         raise _changed(path, f"its schema is another one in {names}")
-    books = connection.execute("SELECT * FROM book").fetchall()
+    terms = connection.execute("SELECT * FROM book").fetchall()
     entries = connection.execute("SELECT * FROM entry ORDER BY rowid").fetchall()
     links = connection.execute("SELECT number, content, hash FROM chain ORDER BY number").fetchall()
     previous = None
@@ -119,14 +119,14 @@ def read(connection: sqlite3.Connection, path: Path) -> tuple[Row, list[Row]]:
         if number != place or found != _hash(previous, content):
             raise _changed(path, f"link {place} of its chain does not carry the hash of its content")
         previous = found
-    if [_content(row) for row in books] != [content for _, content, _ in links[:1]]:
+    if [_content(row) for row in terms] != [content for _, content, _ in links[:1]]:
         raise _changed(path, "its terms are not those that its chain starts from")
     newest: dict[str, Row] = {}
     for _, content, found in links[1:]:
         newest[str(content).partition(",")[0]] = content, found  # by the entry's id, which holds no comma
     if [(_content(columns), found) for *columns, found in entries] != list(newest.values()):
         raise _changed(path, "its entries are not those that its chain holds")
-    return books[0], [tuple(columns) for *columns, _ in entries]
+    return terms[0], [tuple(columns) for *columns, _ in entries]
 
 
 def append(connection: sqlite3.Connection, row: Row) -> None:
@@ -145,7 +145,7 @@ def append(connection: sqlite3.Connection, row: Row) -> None:
 
 @contextlib.contextmanager
 def change(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
-    """A connection whose changes are one transaction, alone in the file; an exception undoes them."""
+    """A connection with an exclusive lock, whose changes are one transaction; an exception undoes them."""
     with _connection(path, mode) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield connection
@@ -162,13 +162,13 @@ def _lay(connection: sqlite3.Connection, terms: Row) -> None:
 def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
     if _digest(_listing(connection)) != _FIRST_LISTING:
         raise _changed(path, "its schema is not that of l2p 0.1.0")
-    books = connection.execute("SELECT * FROM book").fetchall()
-    if len(books) != 1:
-        raise _changed(path, f"it has {len(books)} sets of terms")
+    terms = connection.execute("SELECT * FROM book").fetchall()
+    if len(terms) != 1:
+        raise _changed(path, f"it has {len(terms)} sets of terms")
     rows = connection.execute("SELECT * FROM entry ORDER BY rowid").fetchall()
     connection.execute("DROP TABLE entry")
     connection.execute("DROP TABLE book")
-    _lay(connection, books[0])
+    _lay(connection, terms[0])
     for row in rows:
         append(connection, row)
 

@@ -13,7 +13,7 @@ from l2p.errors import InputError
 from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.budget import Budget
 
-#: Where an epsilon is looked for.
+#: The range searched for the smallest sufficient epsilon.
 EPSILONS = (1e-6, 1e4)
 
 
@@ -50,7 +50,7 @@ def rows_for(target: float, accountant: str, budget: Budget) -> int | None:
 
 
 def _mu(accountant: str, budget: Budget) -> float:
-    """The Gaussian-DP parameter of one Gaussian query that spends all that `accountant` makes of the budget."""
+    """The Gaussian-DP parameter of one Gaussian query that spends the whole budget under `accountant`."""
     mu = find(accountant).mu(budget)
     if mu is None:
         known = ", ".join(one.name for one in for_runs() if one.mu(budget) is not None)

@@ -1,4 +1,4 @@
-"""A ledger's file: no statement hands budget back, what no trigger can stop is noticed, and old files are upgraded."""
+"""A ledger's file: no statement gives budget back, other changes are detected, and old files are upgraded."""
 # Statements are put together here as an attacker would.
 # ruff: noqa: S608
 
@@ -13,8 +13,8 @@ import pytest
 
 from l2p.commands.ledger import Show
 from l2p.errors import InputError
-from l2p.privacy import Budget, book_file
-from l2p.privacy.book import Book, Cost
+from l2p.privacy import Budget, ledger_file
+from l2p.privacy.ledger import Cost, Ledger
 
 OLD = Path(__file__).parent / "ledgers" / "0.1.0.book"
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -36,27 +36,27 @@ def template(folder):
     names = iter(("settled", "released", "reserved"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("secrets.token_hex", lambda size: next(names) if size == 6 else "part")
-        book = Book.create(folder / "template.book", "ward", Budget(1, 1e-6), "basic", Cost(1.0, 1e-6))
-        book.settle(book.reserve(Cost(0.5, 1e-7), "a run that settled"), Cost(0.25, 1e-7))
-        book.release(book.reserve(Cost(0.25, 1e-8), "a run that was released"), "no table")
-        book.reserve(Cost(0.375, 2e-7), "a run that goes on")
-    return book.path
+        ledger = Ledger.create(folder / "template.ledger", "ward", Budget(1, 1e-6), "basic", Cost(1.0, 1e-6))
+        ledger.settle(ledger.reserve(Cost(0.5, 1e-7), "a run that settled"), Cost(0.25, 1e-7))
+        ledger.release(ledger.reserve(Cost(0.25, 1e-8), "a run that was released"), "no table")
+        ledger.reserve(Cost(0.375, 2e-7), "a run that goes on")
+    return ledger.path
 
 
 @pytest.fixture
-def book(tmp_path, tmp_path_factory):
-    shutil.copyfile(template(tmp_path_factory.getbasetemp()), tmp_path / "ward.book")
-    return Book.open(tmp_path / "ward.book")
+def ledger(tmp_path, tmp_path_factory):
+    shutil.copyfile(template(tmp_path_factory.getbasetemp()), tmp_path / "ward.ledger")
+    return Ledger.open(tmp_path / "ward.ledger")
 
 
 @pytest.fixture
 def empty(tmp_path):
-    return Book.create(tmp_path / "empty.book", "ward", Budget(1, 1e-6), "basic", Cost(1.0, 1e-6))
+    return Ledger.create(tmp_path / "empty.ledger", "ward", Budget(1, 1e-6), "basic", Cost(1.0, 1e-6))
 
 
 @contextlib.contextmanager
 def shell(path):
-    """A connection as a SQLite shell has it, with whatever could keep a constraint or a trigger from acting."""
+    """A connection like a SQLite shell's, with all settings that could disable constraints or triggers."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for pragma in ("recursive_triggers = OFF", "foreign_keys = OFF", "ignore_check_constraints = ON"):
             connection.execute(f"PRAGMA {pragma}")
@@ -65,12 +65,12 @@ def shell(path):
 
 def facts(path):
     """All that a ledger says."""
-    book = Book.open(path)
-    return book, book.entries(), book.spent(), book.left()
+    ledger = Ledger.open(path)
+    return ledger, ledger.entries(), ledger.spent(), ledger.left()
 
 
 def insert(columns=COLUMNS, into="entry", verb="INSERT", **values):
-    """A statement that inserts a run that counts less than nothing, or what `values` say."""
+    """A statement that inserts a run with a negative cost, or with `values`."""
     usual = {"id": "'new'", "what": "'x'", "state": "'settled'", "process": 1, "host": "'h'", "hash": NEWEST}
     usual |= dict.fromkeys(["created", "changed", "reason"], "'x'") | {"rowid": 1}
     given = [str((usual | values).get(name, "-0.25")) for name in columns.split(", ")]
@@ -79,7 +79,7 @@ def insert(columns=COLUMNS, into="entry", verb="INSERT", **values):
 
 TERMS = "VALUES ('ward', 9, 1e-6, 'zero_out', 'basic', 9, 1e-6, 'x')"
 HOSTILE = [
-    # A settled, reserved or released run deleted, at times by what a conflict clause does.
+    # A settled, reserved or released run deleted, sometimes through a conflict clause.
     "DELETE FROM entry",
     "DELETE FROM ENTRY WHERE ID = 'settled'",
     *(f"{verb} INTO entry {NOTHING.format('settled', 'hash')}" for verb in ("REPLACE", "INSERT OR REPLACE")),
@@ -95,7 +95,7 @@ HOSTILE = [
     f"INSERT INTO entry {NOTHING.format('settled', NEWEST)} ON CONFLICT (id) DO UPDATE SET counted_amount = 0",
     f"INSERT INTO entry {NOTHING.format('settled', 'hash')} ON CONFLICT DO UPDATE SET id = 'x', {RELEASE}",
     f"INSERT INTO entry SELECT {COLUMNS} FROM entry WHERE true ON CONFLICT (hash) DO UPDATE SET {RELEASE}",
-    # A run that counts less, as it is or in another state.
+    # A run that counts less, in the same or in another state.
     *(f"UPDATE {clause} entry SET counted_amount = 0" for clause in ("", "OR IGNORE", "OR FAIL", "OR ROLLBACK")),
     "UPDATE entry SET counted_amount = counted_amount - 0.25, counted_delta = 0 WHERE id = 'settled'",
     *(f"UPDATE entry SET counted_amount = {value}" for value in ("-1", "'little'", "NULL", "x''", "-9e999", "0e0 / 0")),
@@ -110,7 +110,7 @@ HOSTILE = [
     "UPDATE entry SET process = 1",
     "UPDATE entry SET rowid = rowid + 10",
     f"WITH one AS (SELECT 1) UPDATE entry SET {RELEASE} FROM one WHERE id = 'reserved'",
-    # A run that counts below nothing.
+    # A run with a negative cost.
     insert(),
     insert(verb="INSERT OR IGNORE"),
     *(insert(counted_amount=value) for value in ("NULL", "'x'", "-9e999", "0e0 / 0")),
@@ -123,7 +123,7 @@ HOSTILE = [
     *(f"{verb} INTO book {TERMS}" for verb in ("INSERT", "REPLACE", "INSERT OR IGNORE")),
     f"REPLACE INTO book (rowid, name, epsilon, delta, adjacency, unit, limit_amount, limit_delta, created) {TERMS[:7]}"
     f"(1, {TERMS[8:]}",
-    # The chain: forgotten, rewritten, or gone on with.
+    # The chain: deleted, rewritten, or continued.
     "DELETE FROM chain",
     "DELETE FROM chain WHERE number = (SELECT max(number) FROM chain)",
     "UPDATE chain SET content = replace(content, '0.25', '0.0')",
@@ -136,97 +136,97 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("statement", HOSTILE)
-def test_no_statement_hands_budget_back(book, statement):
-    before = facts(book.path)
-    with shell(book.path) as connection, pytest.raises(sqlite3.DatabaseError) as caught:
+def test_no_statement_hands_budget_back(ledger, statement):
+    before = facts(ledger.path)
+    with shell(ledger.path) as connection, pytest.raises(sqlite3.DatabaseError) as caught:
         connection.execute(statement)
     assert isinstance(caught.value, sqlite3.IntegrityError) or "no such function: l2p_hash" in str(caught.value)
-    assert facts(book.path) == before
+    assert facts(ledger.path) == before
 
 
 @pytest.mark.parametrize("statement", [insert(), insert(f"rowid, {COLUMNS}"), insert(hash=f"coalesce({NEWEST}, 'x')")])
 def test_no_statement_gives_an_empty_ledger_a_run(empty, statement):
     with shell(empty.path) as connection, pytest.raises(sqlite3.IntegrityError):
         connection.execute(statement)
-    assert (empty.entries(), Book.open(empty.path).left()) == ([], empty.limit)
+    assert (empty.entries(), Ledger.open(empty.path).left()) == ([], empty.limit)
 
 
-def test_statements_through_another_database_are_refused_too(book, tmp_path):
-    before = facts(book.path)
+def test_statements_through_another_database_are_refused_too(ledger, tmp_path):
+    before = facts(ledger.path)
     with shell(tmp_path / "other.db") as connection:
-        connection.execute("ATTACH ? AS victim", (str(book.path),))
+        connection.execute("ATTACH ? AS victim", (str(ledger.path),))
         connection.execute("CREATE TEMP TRIGGER quiet BEFORE DELETE ON victim.entry BEGIN SELECT RAISE(IGNORE); END")
         connection.execute("DELETE FROM victim.entry")
         with pytest.raises(sqlite3.IntegrityError):
             connection.execute(
                 f"REPLACE INTO victim.entry {NOTHING.format('settled', 'hash').replace(' entry', ' victim.entry')}"
             )
-    assert facts(book.path) == before
+    assert facts(ledger.path) == before
 
 
 @pytest.mark.parametrize("statement", ["VACUUM", "REINDEX", "PRAGMA wal_checkpoint", "BEGIN; COMMIT"])
-def test_what_changes_nothing_is_allowed(book, statement):
-    before = facts(book.path)
-    with shell(book.path) as connection:
+def test_what_changes_nothing_is_allowed(ledger, statement):
+    before = facts(ledger.path)
+    with shell(ledger.path) as connection:
         connection.executescript(statement)
-    assert facts(book.path) == before
+    assert facts(ledger.path) == before
 
 
-def test_who_reads_sees_one_state_of_the_file_whatever_others_write_meanwhile(book, monkeypatch):
+def test_who_reads_sees_one_state_of_the_file_whatever_others_write_meanwhile(ledger, monkeypatch):
     """Where a reader sees entries from before a change and links from after it, it takes that for a broken chain."""
-    before, said, listing = book.entries(), [], book_file._listing
+    before, said, listing = ledger.entries(), [], ledger_file._listing
 
     def reserve():
         with pytest.raises(InputError, match="database is locked") as caught:
-            book.reserve(Cost(0.01, 1e-9), "meanwhile")
+            ledger.reserve(Cost(0.01, 1e-9), "meanwhile")
         said.append(caught.value)
 
     def traced(connection):
         connection.set_trace_callback(lambda statement: reserve() if "FROM chain" in statement else None)
         return listing(connection)
 
-    monkeypatch.setattr(book_file, "_PATIENCE", 0.05)
+    monkeypatch.setattr(ledger_file, "_PATIENCE", 0.05)
     with monkeypatch.context() as patch:
-        patch.setattr(book_file, "_listing", lambda connection: (patch.undo(), traced(connection))[1])
-        assert book.entries() == before
+        patch.setattr(ledger_file, "_listing", lambda connection: (patch.undo(), traced(connection))[1])
+        assert ledger.entries() == before
     assert len(said) == 1
-    book.reserve(Cost(0.01, 1e-9), "afterwards")
+    ledger.reserve(Cost(0.01, 1e-9), "afterwards")
 
 
-def assert_noticed(book, *phrases):
-    """Opening it, and a book that was open before, both refuse; the file stays as it is."""
-    content = book.path.read_bytes()
+def assert_noticed(ledger, *phrases):
+    """Opening it, and a ledger that was open before, both refuse; the file stays as it is."""
+    content = ledger.path.read_bytes()
     for use in (
-        lambda: Book.open(book.path),
-        lambda: Show(book.path).run(),
-        lambda: book.reserve(Cost(0.01, 1e-9), "a run"),
-        lambda: book.release("reserved", "no table"),
-        book.left,
+        lambda: Ledger.open(ledger.path),
+        lambda: Show(ledger.path).run(),
+        lambda: ledger.reserve(Cost(0.01, 1e-9), "a run"),
+        lambda: ledger.release("reserved", "no table"),
+        ledger.left,
     ):
         with pytest.raises(InputError, match=CHANGED) as caught:
             use()
         assert all(phrase in str(caught.value) for phrase in ("\n", *phrases)[1:])
         assert "\n" not in str(caught.value)
     with pytest.raises(RuntimeError, match=CHANGED):
-        book.settle("reserved", Cost(0.0))
-    assert book.path.read_bytes() == content
+        ledger.settle("reserved", Cost(0.0))
+    assert ledger.path.read_bytes() == content
 
 
 def triggers(connection):
     return connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name").fetchall()
 
 
-def test_each_dropped_trigger_is_noticed(book):
-    content = book.path.read_bytes()
-    with shell(book.path) as connection:
+def test_each_dropped_trigger_is_noticed(ledger):
+    content = ledger.path.read_bytes()
+    with shell(ledger.path) as connection:
         names = [name for name, _ in triggers(connection)]
     assert len(names) == 9
     for name in names:
-        with shell(book.path) as connection:
+        with shell(ledger.path) as connection:
             connection.execute(f"DROP TRIGGER {name}")
-        assert_noticed(book, f"trigger '{name}'")
-        book.path.write_bytes(content)
-    assert book.left() == Book.open(book.path).left()
+        assert_noticed(ledger, f"trigger '{name}'")
+        ledger.path.write_bytes(content)
+    assert ledger.left() == Ledger.open(ledger.path).left()
 
 
 @pytest.mark.parametrize(
@@ -251,18 +251,18 @@ def test_each_dropped_trigger_is_noticed(book):
         ("PRAGMA user_version = 0", "is not that of l2p 0.1.0"),
     ],
 )
-def test_a_changed_schema_is_noticed(book, script, phrase):
-    with shell(book.path) as connection:
+def test_a_changed_schema_is_noticed(ledger, script, phrase):
+    with shell(ledger.path) as connection:
         connection.executescript(script)
     with pytest.raises(InputError, match=CHANGED) as caught:
-        Book.open(book.path)
+        Ledger.open(ledger.path)
     assert phrase in str(caught.value)
     if "user_version" not in script:
-        assert_noticed(book, phrase)
+        assert_noticed(ledger, phrase)
 
 
 def tamper(path, script):
-    """Run a script with no trigger in its way, and put every trigger back as it was."""
+    """Run a script with all triggers dropped, then restore them."""
     with shell(path) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         kept = triggers(connection)
@@ -297,14 +297,14 @@ def tamper(path, script):
         "INSERT INTO chain VALUES (7, 'x', 'x')",
     ],
 )
-def test_what_is_done_with_the_triggers_gone_and_put_back_is_noticed(book, script):
-    tamper(book.path, script)
-    assert_noticed(book)
+def test_what_is_done_with_the_triggers_gone_and_put_back_is_noticed(ledger, script):
+    tamper(ledger.path, script)
+    assert_noticed(ledger)
 
 
-def test_no_value_in_the_file_can_change_unnoticed(book):
-    content, noticed = book.path.read_bytes(), 0
-    with shell(book.path) as connection:
+def test_no_value_in_the_file_can_change_unnoticed(ledger):
+    content, noticed = ledger.path.read_bytes(), 0
+    with shell(ledger.path) as connection:
         tables = {
             name: connection.execute(f"SELECT rowid, * FROM {name}").fetchall() for name in ("book", "entry", "chain")
         }
@@ -314,26 +314,26 @@ def test_no_value_in_the_file_can_change_unnoticed(book):
             for column, value in zip(names[table], values, strict=True):
                 other = f"{value}x" if isinstance(value, str) else value + 40
                 literal = f"'{other}'" if isinstance(other, str) else repr(other)
-                tamper(book.path, f"UPDATE {table} SET {column} = {literal} WHERE rowid = {rowid}")
+                tamper(ledger.path, f"UPDATE {table} SET {column} = {literal} WHERE rowid = {rowid}")
                 with pytest.raises(InputError, match=CHANGED):
-                    Book.open(book.path)
-                book.path.write_bytes(content)
+                    Ledger.open(ledger.path)
+                ledger.path.write_bytes(content)
                 noticed += 1
     assert noticed == 8 + 3 * 13 + 6 * 3
-    assert Book.open(book.path) == book
+    assert Ledger.open(ledger.path) == ledger
 
 
-def test_a_link_that_is_made_up_is_noticed(book):
+def test_a_link_that_is_made_up_is_noticed(ledger):
     """Whoever brings a function of that name can write links, but only the true one makes links that hold."""
-    with shell(book.path) as connection:
+    with shell(ledger.path) as connection:
         connection.create_function("l2p_hash", 2, lambda *_: "made up")
         connection.execute("INSERT INTO chain VALUES (7, ?, 'made up')", ('["reserved", "x"]',))
         connection.execute(f"UPDATE entry SET {RELEASE}, hash = 'made up' WHERE id = 'reserved'")
-    assert_noticed(book, "link 7")
+    assert_noticed(ledger, "link 7")
 
 
-def test_a_settled_run_stays_whatever_links_are_made_up(book):
-    with shell(book.path) as connection:
+def test_a_settled_run_stays_whatever_links_are_made_up(ledger):
+    with shell(ledger.path) as connection:
         connection.create_function("l2p_hash", 2, lambda *_: "made up")
         connection.execute("INSERT INTO chain VALUES (7, ?, 'made up')", ('["settled", "x"]',))
         for statement in (
@@ -345,27 +345,27 @@ def test_a_settled_run_stays_whatever_links_are_made_up(book):
                 connection.execute(statement)
 
 
-def test_an_old_copy_put_back_cannot_be_noticed(book, tmp_path):
+def test_an_old_copy_put_back_cannot_be_noticed(ledger, tmp_path):
     """A limit that docs/accounting.md states; whoever finds a way to notice changes both."""
-    with shell(book.path) as connection:
-        connection.execute("VACUUM INTO ?", (str(tmp_path / "copy.book"),))
-    left = book.left()
-    book.reserve(Cost(0.1, 1e-8), "a run that will be forgotten")
-    shutil.move(tmp_path / "copy.book", book.path)
-    assert Book.open(book.path).left() == left
+    with shell(ledger.path) as connection:
+        connection.execute("VACUUM INTO ?", (str(tmp_path / "copy.ledger"),))
+    left = ledger.left()
+    ledger.reserve(Cost(0.1, 1e-8), "a run that will be forgotten")
+    shutil.move(tmp_path / "copy.ledger", ledger.path)
+    assert Ledger.open(ledger.path).left() == left
 
 
 def test_a_number_that_sqlite_stores_otherwise_is_not_taken_for_a_change(empty):
     """-0.0 is stored as 0.0, and whole numbers as integers."""
     empty.settle(empty.reserve(Cost(0.5, -0.0), "a run"), Cost(-0.0, -0.0))
     empty.reserve(Cost(1.0, 5e-324), "a run \x00 of odd numbers")
-    assert [entry.counted for entry in Book.open(empty.path).entries()] == [Cost(0.0), Cost(1.0, 5e-324)]
+    assert [entry.counted for entry in Ledger.open(empty.path).entries()] == [Cost(0.0), Cost(1.0, 5e-324)]
 
 
 # ------------------------------------------------------------------------------------------------------------ upgrades
 @pytest.fixture
 def old(tmp_path):
-    return Path(shutil.copyfile(OLD, tmp_path / "old.book"))
+    return Path(shutil.copyfile(OLD, tmp_path / "old.ledger"))
 
 
 def version(path):
@@ -382,17 +382,17 @@ def rows(path):
 def test_a_ledger_of_version_0_1_0_opens_and_keeps_its_runs(old):
     before = rows(old)
     assert (version(old), len(before)) == (1, 4)
-    book = Book.open(old)
+    ledger = Ledger.open(old)
     assert (version(old), rows(old)) == (2, before)
-    assert (book.name, book.budget, book.unit) == ("ward 7 – Zürich", Budget(1.0, 1e-6), "gdp")
-    assert [entry.state for entry in book.entries()] == ["settled", "released", "settled", "reserved"]
-    assert (book.spent(), book.limit) == (Cost(0.0285), Cost(0.0560289638198175))
+    assert (ledger.name, ledger.budget, ledger.unit) == ("ward 7 – Zürich", Budget(1.0, 1e-6), "gdp")
+    assert [entry.state for entry in ledger.entries()] == ["settled", "released", "settled", "reserved"]
+    assert (ledger.spent(), ledger.limit) == (Cost(0.0285), Cost(0.0560289638198175))
     content = old.read_bytes()
-    assert Book.open(old) == book
+    assert Ledger.open(old) == ledger
     assert old.read_bytes() == content
-    book.settle(book.entries()[3].id, Cost(0.0125))
-    book.reserve(Cost(0.001), "a new run")
-    assert Book.open(old).spent().amount == pytest.approx(0.022, rel=1e-15)
+    ledger.settle(ledger.entries()[3].id, Cost(0.0125))
+    ledger.reserve(Cost(0.001), "a new run")
+    assert Ledger.open(old).spent().amount == pytest.approx(0.022, rel=1e-15)
     with shell(old) as connection, pytest.raises(sqlite3.IntegrityError):
         connection.execute("REPLACE INTO entry SELECT * FROM entry")
 
@@ -404,16 +404,16 @@ def test_an_upgrade_is_whole_or_not_at_all(old, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(book_file, "append", interrupted)
+        patch.setattr(ledger_file, "append", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            Book.open(old)
+            Ledger.open(old)
     assert (version(old), old.read_bytes()) == (1, content)
-    assert Book.open(old).spent() == Cost(0.0285)
+    assert Ledger.open(old).spent() == Cost(0.0285)
 
 
 def open_and_reserve(path, start):
     start.wait(60)
-    Book.open(path).reserve(Cost(0.0005), "race")
+    Ledger.open(path).reserve(Cost(0.0005), "race")
 
 
 def test_processes_that_open_an_old_ledger_at_once_upgrade_it_once(old):
@@ -424,9 +424,9 @@ def test_processes_that_open_an_old_ledger_at_once_upgrade_it_once(old):
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
-    book = Book.open(old)
-    assert [entry.what for entry in book.entries()][4:] == ["race"] * 4
-    assert book.spent().amount == pytest.approx(0.0285 + 4 * 0.0005, rel=1e-15)
+    ledger = Ledger.open(old)
+    assert [entry.what for entry in ledger.entries()][4:] == ["race"] * 4
+    assert ledger.spent().amount == pytest.approx(0.0285 + 4 * 0.0005, rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -442,19 +442,19 @@ def test_an_old_ledger_that_is_seen_to_be_changed_is_not_upgraded(old, statement
         connection.execute(statement)
     content = old.read_bytes()
     with pytest.raises(InputError, match=CHANGED) as caught:
-        Book.open(old)
+        Ledger.open(old)
     assert phrase in str(caught.value)
     assert old.read_bytes() == content
 
 
 def test_a_process_of_version_0_1_0_that_still_runs_counts_in_full(old):
     """What its code does after the upgrade: it cannot settle for less, nor reserve."""
-    book = Book.open(old)
-    run = book.entries()[3].id
+    ledger = Ledger.open(old)
+    run = ledger.entries()[3].id
     for statement in (
         f"UPDATE entry SET state='settled', counted_amount=0.001, counted_delta=0, changed='x' WHERE id='{run}'",
         "INSERT INTO entry VALUES ('new', 'x', 'reserved', 1e-3, 0, 1e-3, 0, 1, 'h', 'x', 'x', '')",
     ):
         with shell(old) as connection, pytest.raises(sqlite3.DatabaseError):
             connection.execute(statement)
-    assert book.spent() == Cost(0.0285)
+    assert ledger.spent() == Cost(0.0285)

@@ -1,4 +1,5 @@
-"""What a checkpoint's card must hold for its readers: names, ranges and figures, none of them taken on trust."""
+"""The checkpoint card: names, ranges and figures on a checkpoint, checked before they are used (for the privacy card of
+a run see `l2p.privacy.card`)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,10 +24,10 @@ def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-#: Gains of networks over their constants: a mean and its error for each band between two values of log(mu N).
+#: Gains of networks over their constants: a mean and its standard error for each band of log(mu N).
 _GAINS = {"mean": _NUMBERS, "standard_error": _NUMBERS}
 _BAND = {"log_signal": _PAIR, "accuracy": _QUANTILES, "gain": _QUANTILES, "share_of_gap": _QUANTILES}
-#: The fields that are read; makers write others beside them, for people.
+#: The fields that l2p reads; there may be others, for people.
 SCHEMA: dict[str, Any] = _object(
     {"name": _TEXT, "models": _TEXTS, "sources": _TEXTS},
     accountant={"enum": [*run_names(), None]},
@@ -59,33 +60,33 @@ SCHEMA: dict[str, Any] = _object(
 )
 
 
-def check(card: Any, path: Path) -> dict[str, Any]:
-    """The card of the checkpoint at `path`, as it was read.
+def check_checkpoint_card(card: Any, path: Path) -> dict[str, Any]:
+    """The checkpoint card of the file at `path`, unchanged.
 
     Raises:
-      InputError: a field that is read holds something else than it should, or there is no structure.
+      InputError: a field that l2p reads has a wrong value, or there is no structure.
     """
     if not isinstance(card, dict) or "structure" not in card:
         raise InputError(
-            f"{path} is not an l2p checkpoint, for it carries no protector's card; pass one that l2p wrote."
+            f"{path} is not an l2p checkpoint, because it has no checkpoint card; pass one that l2p wrote."
         )
     broken = violation(card, SCHEMA) or _uneven(card.get("held_out", {}).get("gains"))
     if broken is not None:
         field, problem = broken
         raise InputError(
-            f"the card of checkpoint {path} cannot be read: in {field or 'it as a whole'}, {problem}; fetch the file "
+            f"the checkpoint card of {path} cannot be read: in {field or 'it as a whole'}, {problem}; fetch the file "
             "again or update l2p."
         )
     return card
 
 
 def _uneven(gains: Mapping[str, Any] | None) -> tuple[str, str] | None:
-    """Where gains are not one per band."""
+    """Field and problem if there is not one gain per band."""
     if gains is None:
         return None
     count, by_source = len(gains["log_signal"]) - 1, gains.get("by_source", {})
     for place, figures in [("", gains), *((f".by_source.{name[:40]}", one) for name, one in by_source.items())]:
         for name in _GAINS:
             if len(figures[name]) != count:
-                return f"held_out.gains{place}.{name}", f"{len(figures[name])} numbers stand for {count} bands"
+                return f"held_out.gains{place}.{name}", f"{len(figures[name])} numbers for {count} bands"
     return None

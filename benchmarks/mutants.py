@@ -1,0 +1,134 @@
+"""Plant bugs in every query, accountant, sampler and protector, and see which tests notice.
+
+    pip install cosmic-ray
+    python benchmarks/mutants.py --out docs/results/mutants.jsonl
+
+Cosmic Ray makes the mutants (an operator, a number or a condition changed); a fixed seed draws some of each file. Each
+is planted in a copy of the checkout and run against the fast tests of its part of the code, and if those pass against
+the slow ones. Both stop at the first failure. A line of the output is one mutant: its file, its changed line, what
+killed it ("fast", "slow" or nothing) and the first test that failed. Mutants in the output already are not run again.
+"""
+
+import argparse
+import difflib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.operator import Operator
+from cosmic_ray.plugins import get_operator
+
+ROOT = Path(__file__).resolve().parent.parent
+OPERATORS = [
+    *(f"ReplaceBinaryOperator_{pair}" for pair in ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "Pow_Mul")),
+    *(f"ReplaceComparisonOperator_{pair}" for pair in ("Lt_GtE", "Gt_LtE", "LtE_Gt", "GtE_Lt", "Eq_NotEq", "NotEq_Eq")),
+    *(f"ReplaceComparisonOperator_{pair}" for pair in ("Is_IsNot", "IsNot_Is", "Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt")),
+    *("ReplaceUnaryOperator_Delete_USub", "ReplaceUnaryOperator_Delete_Not", "ReplaceAndWithOr", "ReplaceOrWithAnd"),
+    *("ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "AddNot", "NumberReplacer"),
+]
+#: Files to mutate, and the tests of that part of the code. A mutant that they miss may fail others, of the commands or
+#: of comparisons: they take too long to run for every one.
+PLACES = {
+    "l2p/queries/*.py": ["tests/queries", "tests/test_fixed_point.py", "tests/protectors"],
+    "l2p/privacy/accountants/*.py": ["tests/privacy", "l2p/privacy"],
+    "l2p/privacy/sampling.py": ["tests/test_samplers.py", "tests/privacy", "l2p/privacy"],
+    "l2p/protectors/*.py": ["tests/protectors", "tests/checkpoints", "l2p/protectors"],
+}
+#: A mutant for so many lines of a file, and at least one; the file of samplers has four of them.
+LINES_PER_MUTANT = {"sampling.py": 50}
+DEFAULT_LINES_PER_MUTANT = 130
+#: A mutant may run forever; that counts as killed.
+MAX_SECONDS = {"fast": 900, "slow": 2400}
+
+
+def mutants(path: Path) -> list[tuple[str, str]]:
+    """Some of a file's mutants: (changed line, whole new source)."""
+    source, found = path.read_text(), []
+    nodes = list(ast_nodes(get_ast(source)))
+    positions = [
+        (operator, occurrence)
+        for operator in OPERATORS
+        for occurrence in range(sum(len(list(made(operator).mutation_positions(node))) for node in nodes))
+    ]
+    draw = random.Random(f"mutants of {path.relative_to(ROOT)}")
+    wanted = max(1, round(len(source.splitlines()) / LINES_PER_MUTANT.get(path.name, DEFAULT_LINES_PER_MUTANT)))
+    for operator, occurrence in draw.sample(positions, min(wanted, len(positions))):
+        changed = mutate_code(source, made(operator), occurrence)
+        lines = difflib.ndiff(source.splitlines(), changed.splitlines())
+        change = " => ".join(line[2:].strip() for line in lines if line.startswith(("- ", "+ ")))
+        found.append((change, changed))
+    return found
+
+
+def made(operator: str) -> Operator:
+    """Cosmic Ray's operator of that name."""
+    return get_operator(f"core/{operator}")()
+
+
+def first_failure(copy: Path, kind: str, places: list[str]) -> str | None:
+    """The first test of the fast or slow set that fails in `places`; nothing where all pass."""
+    only = ["-m", "slow"] if kind == "slow" else []
+    command = [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "--no-header", *only, *places]
+    try:
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=MAX_SECONDS[kind], check=False)
+    except subprocess.TimeoutExpired:
+        return f"no end in {MAX_SECONDS[kind]} s"
+    if done.returncode in (0, 5):  # 5: no test of this kind here
+        return None
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split(" - ")[0] if failed else f"exit {done.returncode}"
+
+
+def verdict(path: str, source: str, places: list[str]) -> tuple[str | None, str | None]:
+    """What kills a mutant: the set of tests, and its first test that failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "l2p-mutant")
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "runs", "__pycache__"))
+        (copy / path).write_text(source)
+        for kind in ("fast", "slow"):
+            if killer := first_failure(copy, kind, places):
+                return kind, killer
+    return None, None
+
+
+def main() -> None:
+    """Run the mutants that have no line yet, and print the score of both sets."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/results/mutants.jsonl")
+    parser.add_argument("--shard", default="1/1", help="this process's part, as in 1/2")
+    parser.add_argument("--list", action="store_true", help="print the mutants and run none")
+    arguments = parser.parse_args()
+    part, parts = map(int, arguments.shard.split("/"))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(), "l2p-mutants-jax-cache")))
+    out = arguments.out
+    known = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    done = {(one["file"], one["change"]) for one in known}
+    jobs = [
+        (path, change, source, places)
+        for pattern, places in PLACES.items()
+        for path in sorted(ROOT.glob(pattern))
+        for change, source in mutants(path)
+    ]
+    for path, change, source, places in jobs[part - 1 :: parts]:
+        file = str(path.relative_to(ROOT))
+        if arguments.list or (file, change) in done:
+            print(f"{file}: {change}")
+            continue
+        kind, killer = verdict(file, source, places)
+        with out.open("a") as lines:
+            lines.write(json.dumps({"file": file, "change": change, "killed_by": kind, "test": killer}) + "\n")
+        print(f"{file}: {change}: {kind}, {killer}", flush=True)
+    score = [json.loads(line)["killed_by"] for line in out.read_text().splitlines()] if out.exists() else []
+    whole = len(score) - score.count(None)
+    print(f"{len(score)} mutants; the whole set kills {whole}, the fast one {score.count('fast')}")
+
+
+if __name__ == "__main__":
+    main()

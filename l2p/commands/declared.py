@@ -1,0 +1,113 @@
+"""What a command line declares of a private table: by a schema, or by bounds of a table of numbers."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, cast
+
+from l2p.api import model_for
+from l2p.data import prepare, read_bounds, read_table
+from l2p.data.bounds import Interval
+from l2p.data.preparation import Kind, check_classes
+from l2p.data.reading import Format
+from l2p.models import find_model
+from l2p.result import Result
+from l2p.schema import Encoding, Schema, read_rows
+from l2p.schema.rows import check_supported
+from l2p.task import Rows
+
+OnInvalid = Literal["refuse", "null"]
+
+
+@dataclasses.dataclass(frozen=True)
+class BySchema:
+    """A table declared by a schema.
+
+    Attributes:
+      model: the full name of the model.
+      kind: of the target.
+    """
+
+    schema: Schema
+    model: str
+    kind: str
+    format: Format
+
+    @classmethod
+    def of(cls, path: Path, model: str, format: Format) -> "BySchema":
+        schema = Schema.read(path)
+        check_supported(schema)
+        Encoding(schema)  # refuses bounds that are not known
+        return cls(schema, *model_for(schema, model), format)
+
+    @property
+    def classes(self) -> Sequence[object] | None:
+        """The classes, where they were declared."""
+        return self.schema.target.classes
+
+    @property
+    def num_features(self) -> int:
+        """d, encoded."""
+        return len(Encoding(self.schema).names)
+
+    def rows(self, data: Sequence[Path], on_invalid: OnInvalid, test: bool = False) -> Rows:
+        """The rows of a table; one to score on may have further columns."""
+        return read_rows(list(data), Encoding(self.schema), on_invalid, self.format, exact=not test)
+
+    def described(self, result: Result) -> Result:
+        """The result with what its card says of the declaration."""
+        return result.with_schema(self.schema)
+
+    def save(self, result: Result, folder: Path) -> None:
+        """Write the result; see `Result.save`."""
+        self.described(result).save(folder)
+
+
+@dataclasses.dataclass(eq=False)
+class ByBounds:
+    """A table of numbers declared by bounds and classes; its features are all columns but the target, in their order.
+
+    Attributes:
+      features: known once the table to learn from has been read.
+    """
+
+    target: str
+    bounds: dict[str, Interval]
+    classes: tuple[float, ...] | None
+    model: str
+    kind: str
+    format: Format
+    features: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, target: str, bounds: Path, classes: tuple[float, ...] | None, model: str, format: Format) -> "ByBounds":
+        pairs = read_bounds(bounds)
+        found = find_model(model, len(classes) if classes else None)
+        kind = found.kind(classes)
+        check_classes(classes, cast(Kind, kind))
+        return cls(target, pairs, classes, str(found), kind, format)
+
+    @property
+    def num_features(self) -> int:
+        """d, the columns with bounds but the target."""
+        return len(self.bounds.keys() - {self.target})
+
+    def rows(self, data: Sequence[Path], on_invalid: OnInvalid, test: bool = False) -> Rows:
+        """The rows of a table; one to score on may have further columns."""
+        table = read_table(list(data), {self.target, *self.bounds}, self.format)
+        features = self.features if test else None
+        rows = prepare(table, self.target, self.bounds, self.classes, on_invalid, features, cast(Kind, self.kind))
+        if not test:
+            self.features = tuple(column for column in table.columns if column != self.target)
+        return rows
+
+    def described(self, result: Result) -> Result:
+        """The result as it is: its card names bounds and classes anyway."""
+        return result
+
+    def save(self, result: Result, folder: Path) -> None:
+        """Write the result; see `Result.save`."""
+        result.save(folder, self.features or (), self.bounds, self.classes, self.target)
+
+
+Declared = BySchema | ByBounds

@@ -1,0 +1,97 @@
+"""Parquet files and Arrow tables. pyarrow is an extra, imported only for them."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from l2p.data.header import called
+from l2p.data.reading.source import BLOCK, Block, RawSource, distinct, objects
+from l2p.data.reading.text import refused_as
+from l2p.errors import InputError
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class Arrow(RawSource):
+    """A Parquet file or an Arrow table.
+
+    Attributes:
+      table: a `pyarrow.Table`, or the path of a Parquet file.
+    """
+
+    said: str
+    names: tuple[str, ...]
+    types: Mapping[str, str]
+    table: Any
+
+    @classmethod
+    def of_file(cls, path: Path) -> "Arrow":
+        pa = _pyarrow("reading .parquet")
+        said = f"the table {path}"
+        with refused_as(_unreadable(said), pa.ArrowException):
+            schema = pa.parquet.ParquetFile(path).schema_arrow
+        return cls(said, distinct(schema.names, said), _types(pa, schema), path)
+
+    @classmethod
+    def of_table(cls, table: Any) -> "Arrow":
+        """Anything with `__arrow_c_stream__`."""
+        pa = _pyarrow("reading an Arrow table")
+        said = "the table"
+        with refused_as(f"{said} cannot be read as an Arrow table; check where it comes from", pa.ArrowException):
+            table = table if isinstance(table, pa.Table) else pa.table(table)
+        return cls(said, distinct(table.schema.names, said), _types(pa, table.schema), table)
+
+    def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
+        pa = _pyarrow("reading an Arrow table")
+        with refused_as(_unreadable(self.said), pa.ArrowException):
+            if isinstance(self.table, Path):
+                batches = pa.parquet.ParquetFile(self.table).iter_batches(BLOCK, columns=list(wanted))
+            else:
+                batches = self.table.select(list(wanted)).to_batches(BLOCK)
+            for batch in batches:
+                yield {name: self._cells(pa, batch.column(name), name, wanted) for name in wanted}
+
+    def _cells(self, pa: Any, column: Any, name: str, wanted: Sequence[str]) -> np.ndarray:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if pa.types.is_decimal(column.type):
+            column = column.cast(pa.float64(), safe=False)
+        kind = column.type
+        if pa.types.is_floating(kind) or (column.null_count == 0 and (pa.types.is_integer(kind))):
+            return column.to_numpy(zero_copy_only=False)
+        if _type_of(pa, kind) or pa.types.is_null(kind):
+            return objects(column.to_pylist())
+        raise InputError(
+            f"{called(self.names.index(name), self.names, wanted)} of {self.said} holds neither numbers nor texts nor "
+            "booleans (dates or lists, say): turn it into one of these, or declare it as ignored"
+        )
+
+
+def _pyarrow(doing: str) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError(f"{doing} needs pyarrow: pip install 'l2p-jax[data]'") from error
+    return pyarrow
+
+
+def _types(pa: Any, schema: Any) -> dict[str, str]:
+    return {field.name: kind for field in schema if (kind := _type_of(pa, field.type))}
+
+
+def _type_of(pa: Any, kind: Any) -> str:
+    """ "number", "category", or nothing."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return "category" if _type_of(pa, kind.value_type) else ""
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    texts = (types.is_boolean, types.is_string, types.is_large_string, types.is_string_view)
+    return "category" if any(test(kind) for test in texts) else ""
+
+
+def _unreadable(said: str) -> str:
+    return f"{said} cannot be read as Parquet"

@@ -1,0 +1,71 @@
+"""Any table as a source of raw rows."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from l2p.data.reading.arff import Arff
+from l2p.data.reading.arrow import Arrow
+from l2p.data.reading.delimited import Delimited, Format
+from l2p.data.reading.memory import InMemory
+from l2p.data.reading.source import Joined, RawSource
+from l2p.errors import InputError, withheld
+
+_TEXT = (".csv", ".tsv", ".txt", ".data", ".dat", ".test")
+_KINDS = ".csv (or .tsv, .txt, .data), .arff or .parquet, each but the last also as .gz"
+
+
+@withheld("opening a table")
+def open_table(data: Any, format: Format | None = None, names: Sequence[str] = ()) -> RawSource:
+    """A source of the rows of a table.
+
+    Args:
+      data: a path, or several of tables with the same columns; a DataFrame of pandas or Polars; an Arrow table; an
+        array [n, c]; or columns by name. A `RawSource` is passed on.
+      format: how text files are laid out.
+      names: of the columns of an array.
+
+    Raises:
+      InputError: it is none of these, a file is missing or malformed, or Parquet support is not installed.
+
+    >>> source = open_table({"age": [61, 7], "ward": ["a", "b"]})
+    >>> [block["ward"].tolist() for block in source.blocks(["ward"])]
+    [['a', 'b']]
+    """
+    if isinstance(data, RawSource):
+        return data
+    if isinstance(data, (str, Path)):
+        return _open_file(Path(data), format or Format())
+    if isinstance(data, np.ndarray):
+        return InMemory.of_array(data, names)
+    if isinstance(data, (list, tuple)) and data and all(isinstance(part, (str, Path)) for part in data):
+        parts = tuple(_open_file(Path(part), format or Format()) for part in data)
+        return parts[0] if len(parts) == 1 else Joined(parts)
+    if isinstance(data, (list, tuple)) and not data:
+        raise InputError("no table is given, so there is nothing to read; name at least one file.")
+    if isinstance(data, Mapping):
+        return InMemory.of(data)
+    if hasattr(data, "columns") and hasattr(data, "dtypes") and hasattr(data, "to_numpy"):
+        return InMemory.of_frame(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return Arrow.of_table(data)
+    raise InputError(
+        f"a table came as {type(data).__name__}, which is not known how to read; give a path, a DataFrame, an Arrow "
+        "table, an array with a name per column, or a dictionary of columns."
+    )
+
+
+def _open_file(path: Path, format: Format) -> RawSource:
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
+    suffix = suffixes[-1] if suffixes else ""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}, so there is nothing to read; check the path.")
+    if suffix in (".parquet", ".pq"):
+        return Arrow.of_file(path)
+    if suffix == ".arff":
+        return Arff.of(path)
+    if suffix in _TEXT:
+        return Delimited.of(path, format)
+    raise InputError(f"the table {path} is of no kind that can be read, which are {_KINDS}; convert it.")

@@ -1,0 +1,104 @@
+"""What every table is read as: names, types where the table itself declares them, and blocks of raw cells."""
+
+import abc
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from l2p.data.header import what_is_missing
+from l2p.errors import InputError
+
+#: Rows per block.
+BLOCK = 2**14
+
+#: Raw cells: columns of one length by name, each a NumPy array of numbers, booleans or objects (texts, None).
+Block = Mapping[str, np.ndarray]
+
+
+class RawSource(abc.ABC):
+    """A table that is read block by block.
+
+    Only what `names` and `types` hold is read when a source is opened. No message quotes a cell or counts rows.
+
+    Attributes:
+      said: how messages call it, such as "the table ward.csv".
+      names: its columns, distinct and in order. Without a header line these may be cells: see `l2p.data.header`.
+      types: "number" or "category" for every column whose type the table itself declares.
+    """
+
+    said: str
+    names: tuple[str, ...]
+    types: Mapping[str, str]
+
+    @abc.abstractmethod
+    def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
+        """One pass over the rows, with the columns `wanted` alone.
+
+        Raises:
+          InputError: the table is malformed, or a column holds what is neither a number, a text nor a boolean.
+          RowsError: anything else.
+        """
+
+    def check(self, declared: Collection[str]) -> None:
+        """Refuse a table that lacks a declared column."""
+        if said := what_is_missing(self.names, declared):
+            raise InputError(f"{self.said} {said}")
+
+
+def distinct(columns: Sequence[str], said: str) -> tuple[str, ...]:
+    """Names as they are, or an `InputError` that quotes none of them."""
+    if not columns:
+        raise InputError(f"{said} is empty: it must name its columns")
+    if "" in columns:
+        place = columns.index("") + 1
+        raise InputError(f"column {place} of {said} has no name (an index column?): name it or leave it out")
+    first: dict[str, int] = {}
+    for place, column in enumerate(columns, 1):
+        if first.setdefault(column, place) < place:
+            raise InputError(f"columns {first[column]} and {place} of {said} have the same name: rename one")
+    return tuple(columns)
+
+
+def objects(cells: Sequence[object]) -> np.ndarray:
+    """Cells as an array of objects, whatever they are.
+
+    >>> objects(["a", None]).tolist()
+    ['a', None]
+    """
+    found = np.empty(len(cells), object)
+    found[:] = cells
+    return found
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class Joined(RawSource):
+    """Several tables with the same columns, one after the other."""
+
+    parts: tuple[RawSource, ...]
+
+    @property
+    def said(self) -> str:  # type: ignore[override]
+        return f"the tables from {self.parts[0].said.removeprefix('the table ')} on"
+
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.parts[0].names
+
+    @property
+    def types(self) -> Mapping[str, str]:  # type: ignore[override]
+        first, *others = (part.types for part in self.parts)
+        return {name: kind for name, kind in first.items() if all(other.get(name) == kind for other in others)}
+
+    def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
+        for part in self.parts:
+            yield from part.blocks(wanted)
+
+    def check(self, declared: Collection[str]) -> None:
+        for part in self.parts:
+            part.check(declared)
+            if set(part.names) != set(self.names):
+                raise InputError(
+                    f"{part.said} has other columns than {self.parts[0].said}, so their rows do not make one table; "
+                    "give files with the same names in their headers."
+                )

@@ -1,0 +1,188 @@
+"""What a column is declared to hold. Everything here is public: it is told by the user, never read off private rows."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from l2p.data.bounds import Interval, is_finite
+from l2p.errors import InputError
+
+#: A declared value of a category or a class. All values of one column are of one kind.
+Value = str | float | bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """What stands in for a missing cell.
+
+    Attributes:
+      fill: the value that it is counted as; None for an unordered category whose missing cells get the indicator alone.
+      indicator: whether a further encoded column says which cells were missing.
+    """
+
+    fill: Value | None = None
+    indicator: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.indicator, bool):
+            raise InputError("missing cells need an indicator that is true or false; write true to get the column.")
+        if self.fill is None and not self.indicator:
+            raise InputError(
+                "missing cells are declared with neither a fill nor an indicator, so nothing would stand for them; "
+                'write {"fill": a value}, {"indicator": true} or both.'
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A number, clipped to [low, high] and scaled to [0, 1].
+
+    Attributes:
+      low, high: public bounds in the column's own units; both None where they are to be bought (`Number.private`).
+      missing: what stands in for a missing cell; None makes its row invalid.
+
+    >>> Number(0, 120), Number.private().is_private
+    (Number(low=0.0, high=120.0, missing=None), True)
+    """
+
+    low: float | None
+    high: float | None
+    missing: Missing | None = None
+
+    def __post_init__(self) -> None:
+        if (self.low, self.high) != (None, None):
+            low, high = checked_bounds((self.low, self.high), 'or "private" to buy them from the budget')
+            object.__setattr__(self, "low", low)
+            object.__setattr__(self, "high", high)
+        if self.missing is None:
+            return
+        fill: Any = self.missing.fill
+        if not is_finite(fill):
+            raise InputError(
+                "the fill of a number's missing cells must be a finite number, which is scaled as any other cell; "
+                "write one between the bounds."
+            )
+        if self.low is not None and self.high is not None and not self.low <= fill <= self.high:
+            raise InputError(
+                f"the fill {fill:g} of missing cells is outside the bounds [{self.low:g}, {self.high:g}], so clipping "
+                "would change it; write one between the bounds."
+            )
+
+    @classmethod
+    def private(cls, missing: Missing | None = None) -> "Number":
+        """A number whose bounds nobody knows: they are bought from the budget."""
+        return cls(None, None, missing)
+
+    @property
+    def is_private(self) -> bool:
+        return self.low is None
+
+    @property
+    def bounds(self) -> Interval | Literal["private"]:
+        """As the file says it."""
+        return "private" if self.low is None or self.high is None else (self.low, self.high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Category:
+    """One of some declared values. Any other value counts as "other", whatever it is.
+
+    Attributes:
+      values: the values, all texts, all numbers or all booleans; in order where `ordered`.
+      ordered: whether they become evenly spaced numbers from 0 to 1, rather than a column each.
+      missing: what stands in for a missing cell; None makes its row invalid.
+
+    >>> Category(("low", "high"), ordered=True).values
+    ('low', 'high')
+    """
+
+    values: Sequence[Value]
+    ordered: bool = False
+    missing: Missing | None = None
+
+    def __post_init__(self) -> None:
+        values = distinct(self.values, "values", at_least=2 if self.ordered else 1)
+        object.__setattr__(self, "values", values)
+        if not isinstance(self.ordered, bool):
+            raise InputError('"ordered" says whether the values have an order, so it must be true or false.')
+        if self.missing is None:
+            return
+        fill = self.missing.fill
+        if fill is None and self.ordered:
+            raise InputError(
+                "missing cells of an ordered category have no fill, and no place on the scale without one; write "
+                '{"fill": one of its values}.'
+            )
+        if fill is not None and not any(same(fill, value) for value in values):
+            raise InputError(
+                f"the fill {fill!r} of missing cells is none of the category's values; write one of them, or "
+                '{"indicator": true} alone.'
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Ignore:
+    """A column that nothing is learned from."""
+
+
+Column = Number | Category | Ignore
+
+
+def checked_bounds(bounds: Any, otherwise: str = "from public knowledge") -> Interval:
+    """Bounds as floats, or an `InputError` that names no column.
+
+    >>> checked_bounds((0, 1))
+    (0.0, 1.0)
+    """
+    pair = list(bounds) if isinstance(bounds, (list, tuple)) else []
+    if len(pair) != 2 or not all(map(is_finite, pair)) or not is_finite(float(pair[1]) - float(pair[0])):
+        raise InputError(f"bounds must be two finite numbers, to scale cells by; write [low, high], {otherwise}.")
+    low, high = map(float, pair)
+    if not low < high:
+        raise InputError(
+            f"bounds [{low:g}, {high:g}] leave no room between low and high; write the smaller number first, "
+            f"{otherwise}."
+        )
+    return low, high
+
+
+def distinct(values: Any, what: str, at_least: int) -> tuple[Value, ...]:
+    """Declared values, all of one kind and no two alike; `InputError` otherwise.
+
+    >>> distinct(["a", "b"], "values", 2)
+    ('a', 'b')
+    """
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise InputError(f"{what} must be a list of texts, numbers or booleans; write [value, value].")
+    if len(values) < at_least:
+        has = "none" if not values else "one"
+        raise InputError(f"{what} must be at least {at_least}, but there is {has}; list what the column may hold.")
+    kinds = {kind_of(value) for value in values}
+    if len(kinds) > 1 or None in kinds:
+        raise InputError(
+            f"{what} must be all texts, all finite numbers or all booleans, so that it is clear what a cell is "
+            "compared with; write them all as texts, say."
+        )
+    found = tuple(value.strip() if isinstance(value, str) else value for value in values)
+    if "" in found and kinds == {str}:
+        raise InputError(f"{what} include an empty text, but an empty cell is a missing one; declare it as missing.")
+    if len(set(found)) < len(found):
+        twice = next(value for value in found if found.count(value) > 1)
+        raise InputError(f"{what} name {twice!r} twice; leave out one of the two.")
+    return found
+
+
+def kind_of(value: object) -> type | None:
+    """str, float or bool; None for what cannot be declared."""
+    if isinstance(value, (bool, str)):
+        return type(value)
+    return float if is_finite(value) else None
+
+
+def same(one: Value, other: Value) -> bool:
+    """Whether these are one declared value: 1, True and "1" are three.
+
+    >>> same(1, 1.0), same(1, True)
+    (True, False)
+    """
+    return kind_of(one) is kind_of(other) and one == other

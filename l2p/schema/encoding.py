@@ -1,0 +1,201 @@
+"""From raw cells to rows to learn from, and from predictions back to words and units.
+
+What a row becomes depends on that row and on the schema alone, so training, testing and prediction, whole tables and
+blocks of them, all see the same rows bit for bit. No message quotes a cell or counts cells.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from l2p.data.bounds import scale
+from l2p.data.header import listed, what_is_missing
+from l2p.errors import InputError, withheld
+from l2p.schema.cells import MISSING, OTHER, codes, numbers
+from l2p.schema.columns import Category, Column, Ignore, Number, Value, same
+from l2p.schema.names import names_of
+from l2p.schema.schema import Schema
+
+if TYPE_CHECKING:
+    from l2p.task import Rows
+
+#: Raw cells: columns of one length by name, each a NumPy array as `l2p.schema.cells` takes it.
+Block = Mapping[str, np.ndarray]
+
+_DECLARE_MISSING = 'declare what stands in for missing ones ("missing" in the schema), '
+_REMEDY = 'correct the table, or choose on_invalid "null" (--on-invalid null) to count such rows as null'
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """What a schema makes of raw rows.
+
+    Attributes:
+      schema: the declaration, with all bounds known.
+
+    Raises:
+      InputError: bounds are still to be bought.
+
+    >>> from l2p.schema import Target
+    >>> ward = Encoding(Schema({"age": Number(0, 120), "sex": Category(("f", "m"))}, Target("back", classes=(0, 1))))
+    >>> ward.names
+    ('age', 'sex=f', 'sex=m', 'sex:other')
+    >>> block = {"age": np.array(["30", "?"]), "sex": np.array(["m", "f"]), "back": np.array([1, 0])}
+    >>> rows = ward.rows(block)
+    >>> rows.x.tolist(), rows.y.tolist(), rows.mask.tolist()
+    ([[0.25, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]], [1.0, 0.0], [1.0, 0.0])
+    """
+
+    schema: Schema
+
+    def __post_init__(self) -> None:
+        if names := self.schema.private_bounds:
+            raise InputError(
+                f"bounds of column {listed(names)} are private and have not been bought, so nothing can be scaled by "
+                "them; declare [low, high]."
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The d encoded features, in order."""
+        columns = self.schema.columns
+        return tuple(name for column in self.schema.features for name in names_of(column, columns[column]))
+
+    @withheld("encoding features")
+    def features(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Encoded features f32[n, d] in [0, 1], and which rows are valid, bool[n]; the others are 0.
+
+        Raises:
+          InputError: the block lacks a column.
+          RowsError: anything else, such as a lack of memory.
+        """
+        self._check(block, self.schema.features)
+        parts = [self._column(name, block) for name in self.schema.features]
+        valid = np.logical_and.reduce([ok for _, ok in parts])
+        x = np.concatenate([part for part, _ in parts], axis=1)
+        x[~valid] = 0
+        return x, valid
+
+    @withheld("encoding targets")
+    def targets(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of classes, or values scaled to [0, 1], f32[n], and which are valid, bool[n]; the others are 0."""
+        target, words = self.schema.target, self.schema.missing_words
+        self._check(block, (target.column,))
+        cells = block[target.column]
+        if target.classes is not None:
+            found = codes(cells, target.classes, words, target.aliases)
+            return np.maximum(found, 0).astype(np.float32), found >= 0
+        assert target.bounds is not None
+        values = numbers(cells, words)
+        valid = np.isfinite(values)
+        return scale(np.where(valid, values, target.bounds[0])[:, None], [target.bounds])[:, 0], valid
+
+    @withheld("encoding rows")
+    def rows(self, block: Block) -> "Rows":
+        """Rows to learn from: NumPy f32 arrays x [n, d], y [n], mask [n]. An invalid row is null: all three are 0.
+
+        A row is invalid if a number is missing where nothing stands in for it, infinite or no number, or if its target
+        is none of the classes.
+        """
+        from l2p.task import Rows  # imports JAX, which is not needed to declare and read tables
+
+        x, valid = self.features(block)
+        y, known = self.targets(block)
+        mask = valid & known
+        x[~mask] = 0
+        return Rows(x=x, y=np.where(mask, y, np.float32(0)), mask=mask.astype(np.float32))  # pyrefly: ignore[bad-argument-type]
+
+    @withheld("checking cells")
+    def refuse_invalid(self, block: Block) -> None:
+        """Refuse a block that has an invalid row.
+
+        Raises:
+          InputError: it does. The message names the column and what is declared of it.
+        """
+        self._check(block, (*self.schema.features, self.schema.target.column))
+        for name in self.schema.features:
+            column = self.schema.columns[name]
+            if not self._column(name, block)[1].all() and not isinstance(column, Ignore):
+                if isinstance(column, Number):
+                    what = "are infinite or no numbers" if column.missing else "are missing, infinite or no numbers"
+                else:
+                    what = "are missing"
+                fill = "" if column.missing else _DECLARE_MISSING
+                raise InputError(f"column {name!r} has cells that {what}: {fill}{_REMEDY}")
+        target = self.schema.target
+        if not self.targets(block)[1].all():
+            if target.classes is None:
+                raise InputError(
+                    f"target {target.column!r} has cells that are missing, infinite or no numbers: {_REMEDY}"
+                )
+            raise InputError(
+                f"target {target.column!r} has labels other than {listed([*map(str, target.classes)])}: declare them "
+                f"as classes or aliases, or {_REMEDY}"
+            )
+
+    def decode(self, predicted: np.ndarray) -> np.ndarray:
+        """Predictions [n] in the target's own words or units: numbers of classes, or values in [0, 1], to labels.
+
+        >>> from l2p.schema import Target
+        >>> Encoding(Schema({"age": Number(0, 1)}, Target("pay", classes=("low", "high")))).decode(np.ones(2)).tolist()
+        ['high', 'high']
+        """
+        target = self.schema.target
+        if target.classes is not None:
+            is_text = isinstance(target.classes[0], str)
+            return np.asarray(target.classes, object if is_text else None)[np.asarray(predicted).astype(int)]
+        assert target.bounds is not None
+        low, high = target.bounds
+        return low + (high - low) * np.asarray(predicted, np.float64)
+
+    def _check(self, block: Block, needed: tuple[str, ...]) -> None:
+        if said := what_is_missing(tuple(block), needed):
+            raise InputError(f"the table {said}")
+
+    def _column(self, name: str, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        column, cells = self.schema.columns[name], block[name]
+        if isinstance(column, Number):
+            return _encoded_number(column, numbers(cells, self.schema.missing_words))
+        assert isinstance(column, Category)
+        return _encoded_category(column, codes(cells, column.values, self.schema.missing_words))
+
+
+def _encoded_number(column: Number, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """f32[n, k] and which are valid, of values as `numbers` gives them."""
+    bounds = column.bounds
+    assert bounds != "private"
+    missing, valid = np.isnan(values), ~np.isinf(values)
+    if column.missing is None:
+        valid &= ~missing
+    stand_in = bounds[0] if column.missing is None else float(column.missing.fill or 0)  # finite, by declaration
+    scaled = scale(np.where(missing, stand_in, values)[:, None], [bounds])
+    return _with_indicator(scaled, missing, column), valid
+
+
+def _encoded_category(column: Category, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """f32[n, k] and which are valid, of codes as `codes` gives them."""
+    missing = found == MISSING
+    valid = ~missing if column.missing is None else np.ones(len(found), bool)
+    if column.missing is not None and column.missing.fill is not None:
+        found = np.where(missing, _place(column.missing.fill, column), found)
+    count = len(column.values)
+    if column.ordered:
+        steps = np.where(found >= 0, found, 0) / (count - 1)
+        x = np.stack([steps, found == OTHER], axis=1).astype(np.float32)
+    else:
+        x = np.zeros((len(found), count + 1), np.float32)
+        known = found != MISSING
+        x[known, np.where(found == OTHER, count, found)[known]] = 1
+    return _with_indicator(x, missing, column), valid
+
+
+def _place(value: Value, column: Category) -> int:
+    return next(place for place, known in enumerate(column.values) if same(known, value))
+
+
+def _with_indicator(x: np.ndarray, missing: np.ndarray, column: Column) -> np.ndarray:
+    if isinstance(column, Ignore) or column.missing is None or not column.missing.indicator:
+        return x
+    return np.concatenate([x, missing[:, None].astype(np.float32)], axis=1)

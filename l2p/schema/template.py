@@ -1,0 +1,173 @@
+"""Schemas that are still to be filled, and schemas made from a public sample."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from l2p.data.reading import RawSource
+from l2p.errors import InputError
+from l2p.schema.cells import numbers
+from l2p.schema.columns import Category, Column, Ignore, Missing, Number, Value
+from l2p.schema.file import FORMAT
+from l2p.schema.schema import MISSING_WORDS, Schema
+from l2p.schema.target import Target
+
+#: From a public sample: whole numbers with at most so many values are still numbers; texts with more are ignored.
+MAX_VALUES = 100
+#: A number to predict has more values than this; fewer are classes.
+MAX_CLASSES = 20
+#: The share of a sample's values that may lie below its bounds, and above.
+OUTSIDE = 0.005
+#: How far declared bounds reach beyond what a sample holds, as a share of its range.
+MARGIN = 0.1
+
+_ABOUT = (
+    "Fill in every null from public knowledge. A column is "
+    '{"type": "number", "bounds": [low, high]}, '
+    '{"type": "category", "values": [...]} (with "ordered": true where they have an order) or {"type": "ignore"}; '
+    '"missing": {"fill": value, "indicator": true} says what stands in for missing cells. '
+    'The target has "classes": [...] or "bounds": [low, high]; delete the other.'
+)
+
+
+def template(source: RawSource, target: str) -> dict[str, Any]:
+    """A schema file with the names of a table and the types that the table itself declares; cells are not read.
+
+    Raises:
+      InputError: the table lacks the target, or has no other column.
+
+    >>> from l2p.data.reading import open_table
+    >>> source = open_table({"age": np.array([61.5]), "ward": ["a"], "back": ["no"]})
+    >>> made = template(source, "back")
+    >>> made["columns"]
+    {'age': {'type': 'number', 'bounds': None}, 'ward': {'type': None}}
+    >>> made["target"]
+    {'column': 'back', 'classes': None, 'bounds': None}
+    """
+    source.check((target,))
+    holds = {"number": {"type": "number", "bounds": None}, "category": {"type": "category", "values": None}}
+    asked = {"number": {"bounds": None, "classes": None}, "category": {"classes": None}}
+    kind = source.types.get(target, "")
+    return {
+        "format": FORMAT,
+        "about": _ABOUT,
+        "target": {"column": target, **asked.get(kind, {"classes": None, "bounds": None})},
+        "missing_words": list(MISSING_WORDS),
+        "columns": {
+            name: dict(holds.get(source.types.get(name, ""), {"type": None})) for name in source.names if name != target
+        },
+    }
+
+
+def from_public(source: RawSource, target: str, names: Sequence[str] | None = None) -> Schema:
+    """A complete schema for tables like a public one, whose cells are read freely.
+
+    Types are the source's own or, for text, read off its cells. Bounds hold all of the sample but its outermost half
+    percents, so that a few large values do not flatten the others, and reach a tenth further, but not across zero.
+    Missing numbers count as the sample's median, missing categories as themselves. Texts with more than `MAX_VALUES`
+    values, such as names, columns without two values and columns that the sample lacks are ignored.
+
+    Args:
+      source: the public sample.
+      target: the column to predict.
+      names: the columns of the private table, in order; others of the sample are left out.
+
+    Raises:
+      InputError: the sample lacks the target or has no rows, or its target is neither classes nor numbers.
+
+    >>> from l2p.data.reading import open_table
+    >>> public = {"age": ["20", "?", "40"], "ward": ["a", "b", "?"], "pay": [">50K.", ">50K", "<=50K"]}
+    >>> schema = from_public(open_table(public), "pay")
+    >>> schema.columns["age"]
+    Number(low=18.0, high=42.0, missing=Missing(fill=30.0, indicator=True))
+    >>> schema.columns["ward"].values, schema.target.classes, schema.target.aliases
+    (('a', 'b'), ('<=50K', '>50K'), {'<=50K.': '<=50K', '>50K.': '>50K'})
+    """
+    source.check((target,))
+    features = [name for name in (source.names if names is None else names) if name != target]
+    known = [name for name in features if name in source.names]
+    blocks = list(source.blocks([*known, target]))
+    if not blocks:
+        raise InputError(f"{source.said} has no rows, so nothing can be learned about the private table from it.")
+    cells = {name: np.concatenate([block[name] for block in blocks]) for name in (*known, target)}
+    columns = {
+        name: _column(cells[name], source.types.get(name, "")) if name in cells else Ignore() for name in features
+    }
+    return Schema(columns, _target(target, cells[target], source.types.get(target, "")))
+
+
+def _column(cells: np.ndarray, kind: str) -> Column:
+    values = numbers(cells, MISSING_WORDS)
+    missing = _is_missing(cells)
+    if kind != "category" and not np.isinf(values).any() and not missing.all():
+        held = values[np.isfinite(values)]
+        low, high = np.quantile(held, (OUTSIDE, 1 - OUTSIDE))
+        if low == high:
+            low, high = held.min(), held.max()
+        if low == high:
+            return Ignore()
+        low, high = _widened(float(low), float(high))
+        return Number(low, high, Missing(float(np.median(held)), indicator=bool(missing.any())))
+    found = _distinct(cells[~missing])
+    if not 2 <= len(found) <= MAX_VALUES and not (len(found) == 1 and missing.any()):
+        return Ignore()
+    return Category(found, missing=Missing(indicator=True))
+
+
+def _target(name: str, cells: np.ndarray, kind: str) -> Target:
+    values, missing = numbers(cells, MISSING_WORDS), _is_missing(cells)
+    held = cells[~missing]
+    numeric = kind != "category" and len(held) > 0 and not np.isinf(values).any()
+    whole = numeric and (values[~missing] == np.floor(values[~missing])).all()
+    count = len(np.unique(values[~missing])) if numeric else 0
+    if numeric and not (whole and count <= MAX_CLASSES):
+        low, high = float(values[~missing].min()), float(values[~missing].max())
+        if low == high:
+            raise InputError(f"the target {name!r} has one value in the public sample, so there is nothing to learn.")
+        return Target(name, bounds=_widened(low, high))
+    if numeric:
+        return Target(name, tuple(sorted({int(value) for value in values[~missing]})))
+    found = _distinct(held)
+    if all(isinstance(value, bool) for value in found):
+        return Target(name, found)
+    classes = _undotted([str(value) for value in found])
+    if not 2 <= len(classes) <= MAX_VALUES:
+        raise InputError(
+            f"the target {name!r} has {len(classes)} values in the public sample, which are no classes; name another "
+            "target, or fill in a template by hand."
+        )
+    return Target(name, classes, aliases={f"{word}.": word for word in classes})
+
+
+def _undotted(words: list[str]) -> list[str]:
+    """Labels without the dot that the test parts of old sets end them in."""
+    all_dotted = all(len(word) > 1 and word.endswith(".") for word in words)
+    bare = {word: word.removesuffix(".") for word in words}
+    return sorted({bare[word] if all_dotted or bare[word] in words else word for word in words})
+
+
+def _is_missing(cells: np.ndarray) -> np.ndarray:
+    words = {*MISSING_WORDS, ""}
+    if cells.dtype.kind != "O":
+        return np.isnan(cells.astype(np.float64))
+    return np.array([c is None or c != c or (isinstance(c, str) and c.strip() in words) for c in cells.tolist()], bool)
+
+
+def _distinct(cells: np.ndarray) -> tuple[Value, ...]:
+    """Values in order; as texts unless all are of one kind."""
+    found = {cell.strip() if isinstance(cell, str) else cell for cell in cells.tolist()}
+    kinds = {type(cell) for cell in found}
+    if kinds <= {bool} or kinds <= {int, float}:
+        return tuple(sorted(found))
+    return tuple(sorted({str(cell) for cell in found}))
+
+
+def _widened(low: float, high: float) -> tuple[float, float]:
+    """Bounds a tenth of the range beyond both ends, but not across zero, and rounded outwards to two digits more."""
+    reach = MARGIN * (high - low)
+    step = 10.0 ** math.floor(math.log10(reach)) if reach > 0 else 1.0
+    below = low - reach if low < 0 else max(0.0, low - reach)
+    above = high + reach if high > 0 else min(0.0, high + reach)
+    return round(math.floor(below / step) * step, 12), round(math.ceil(above / step) * step, 12)
