@@ -286,7 +286,7 @@ BAD_INPUTS = {
     "no protector": ({"--protector": "l2p.privacy.budget:MAX_EPSILON"}, "is of type float; name a Protector"),
     "needs arguments": ({"--protector": "l2p.privacy.budget:Budget"}, "missing 2 required positional arguments"),
     "missing table": ({"--data": MISSING + ".csv"}, "there is no file"),
-    "table of another kind": ({"--data": __file__}, "is not a .csv or .parquet file"),
+    "table of another kind": ({"--data": __file__}, "is of no kind that can be read"),
     "missing bounds file": ({"--bounds": MISSING + ".json"}, "there is no file"),
     "missing checkpoint": ({"--protector": MISSING + ".safetensors"}, "cannot be read"),
     "missing test table": ({"--test": MISSING + ".csv"}, "there is no file"),

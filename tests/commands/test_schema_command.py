@@ -42,11 +42,11 @@ def made(folder, *options, out="schema.json", data="private.csv"):
     )
 
 
-def words(folder, schema, data="private.csv", **changes):
+def words(folder, declared, data="private.csv", **changes):
     options = {
         "--protector": "noisygd",
         "--data": str(folder / data),
-        "--schema": str(folder / schema),
+        "--schema": str(folder / declared),
         "--epsilon": "2",
         "--delta": "1e-6",
     } | {"--" + name: value for name, value in changes.items()}

@@ -167,7 +167,7 @@ def test_a_bad_schema_is_refused_in_a_sentence(tmp_path, path, value, said):
         ("[]", 'the key "format"'),
         (json.dumps(GOOD).replace("120", "NaN"), "NaN is not a JSON number"),
         (json.dumps(GOOD).replace("120", "1e999"), "1e999 is not a JSON number"),
-        (json.dumps(GOOD).replace('"dose"', '"age"'), "the name 'age' stands twice"),
+        (json.dumps(GOOD).replace('"dose"', '"age"'), "the name 'age' occurs twice"),
         (b"\xff\xfe{", "no text in UTF-8"),
         (b"[" * 100_000, "no schema of this version"),
     ],
