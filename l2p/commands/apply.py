@@ -116,14 +116,14 @@ class Apply(TableOptions):
             warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private))
             return 0
 
-        if declared.classes and self.on_invalid == "null":
-            warn([_UNSEEN])
         rows = declared.rows(self.data, self.on_invalid)
         test = None
         if self.test is not None:
             test = declared.rows((self.test,), self.on_invalid, test=True)
             if not test.mask.any():
                 raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
+        if declared.classes and self.on_invalid == "null":
+            warn([_UNSEEN])
         result = train(
             rows,
             str(protector),

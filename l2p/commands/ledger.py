@@ -79,7 +79,7 @@ class Show:
         print(f"{ledger.name}: epsilon {budget.epsilon:g} at delta {budget.delta:g} for all runs ({budget.adjacency})")
         print(f"left   {ledger.in_epsilon(ledger.left(), up=False)}: the largest that fits in one more run")
         print(f"spent  epsilon {epsilon['spent']}{held}")
-        print(f"       in {AMOUNTS[ledger.unit]}: {_amount(ledger.spent())} of {_amount(ledger.limit)}")
+        print(f"       in {ledger.unit} ({AMOUNTS[ledger.unit]}): {_amount(ledger.spent())} of {_amount(ledger.limit)}")
         if entries:
             _print_runs(ledger, entries)
         return 0

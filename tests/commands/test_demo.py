@@ -24,6 +24,7 @@ def test_the_demo_shows_who_wins_releases_one_model_and_says_what_to_type_next(t
     assert Card.from_json(tmp_path / "release" / "card.json").private_release
     assert (tmp_path / "release" / "card.html").is_file()
     out, err = capsys.readouterr()
+    out = out.replace(str(tmp_path), "l2p-demo")
     assert "Now on your table" in out
     assert max(map(len, out.splitlines())) <= 80
     assert [line.split("]")[0] for line in err.splitlines()[1:]] == ["[1/4", "[2/4", "[3/4", "[4/4"]

@@ -135,6 +135,7 @@ def test_bad_input_costs_one_sentence_with_a_way_out_and_nothing_else(here, name
     assert "Traceback" not in err
     assert canaries.leaks(err) == []
     assert Path("ward.ledger").read_bytes() == before
+    assert not Path("run").exists()
 
 
 # ------------------------------------------------------------------------------------------------------ the default
@@ -254,7 +255,7 @@ def test_what_a_ledger_shows_as_left_is_epsilon_at_its_delta_on_one_line_per_run
 # ------------------------------------------------------------------------------------------- a protector of one's own
 def test_a_protector_of_ones_own_is_found_where_it_is_written(here, capsys):
     assert main([*words(protector="mine_in_talk:noisy", ledger=None), "--dry-run"]) == 2
-    assert "is no suffix" in capsys.readouterr().err  # neither a capital nor a dot: a suffix that was mistyped
+    assert "is not a suffix" in capsys.readouterr().err  # neither a capital nor a dot: a suffix that was mistyped
     Path("talk_methods").mkdir()
     Path("talk_methods/mine.py").write_text(MINE)
     assert main([*words(protector="talk_methods.mine:noisy"), "--dry-run"]) == 0

@@ -549,7 +549,7 @@ def test_release_asks_for_the_assertion_that_it_stands_for(ledger, capsys):
         Release(ledger.path, run, "its table was missing").run()
     assert ledger.spent() == Cost(1.0)
     assert Release(ledger.path, run, "its table was missing", no_query_was_answered=True).run() == 0
-    assert f"released {run}: ward has 1 left" in capsys.readouterr().out
+    assert f"released {run}: ward has epsilon 4.88 at delta 1e-06 left" in capsys.readouterr().out
     assert Show(ledger.path).run() == 0
     assert "released" in capsys.readouterr().out
 
