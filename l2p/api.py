@@ -6,6 +6,7 @@ from typing import Any, Literal
 import jax
 
 from l2p.checkpoints import lookup
+from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import NamedProtector
 from l2p.errors import InputError
 from l2p.models import MODELS, find_model
@@ -22,8 +23,8 @@ from l2p.schema.rows import check_supported
 
 def private_train(
     data: Any,
-    protector: Protector | NamedProtector | str | Path,
-    budget: Budget,
+    protector: Protector | NamedProtector | str | Path | None = None,
+    budget: Budget | None = None,
     *,
     model: str = "logistic",
     key: jax.Array | None = None,
@@ -42,8 +43,8 @@ def private_train(
         name (`l2p.data.reading.open_table`). Without one, rows in [0, 1], a source that streams them, or a task whose
         public rows the protector may read freely.
       protector: a protector, a `NamedProtector`, or a name as `l2p apply --protector` takes it: a method, a checkpoint
-        or its file.
-      budget: what may be spent, and on which adjacency.
+        or its file; None for the model's default (`l2p.checkpoints.defaults`).
+      budget: what may be spent, and on which adjacency; there is no default for it.
       model: name of the model, as `l2p.models.find_model` takes it: `softmax:10` has ten classes by declaration,
         for they are never read off labels.
       key: None is a release, with noise from the operating system. A JAX key makes it a simulation: anybody who knows
@@ -74,12 +75,18 @@ def private_train(
     >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
     True
     """
-    if schema is not None:
-        schema = schema if isinstance(schema, Schema) else Schema.read(schema)
-        model, kind = model_for(schema, model, kind)
+    if budget is None:
+        raise InputError(
+            "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
+        )
+    declared = None if schema is None else schema if isinstance(schema, Schema) else Schema.read(schema)
+    if declared is not None:
+        model, kind = model_for(declared, model, kind)
+    protector = default_protector(model, kind) if protector is None else protector
+    if declared is not None:
         check(protector, budget, model, accountant)
-        check_supported(schema)
-        data = read_rows(data, Encoding(schema), on_invalid)
+        check_supported(declared)
+        data = read_rows(data, Encoding(declared), on_invalid)
     planned = plan_run(
         data,
         protector,
@@ -97,7 +104,7 @@ def private_train(
         ledger = open_ledger(ledger, planned.num_rows, key)
         with held(ledger) as id:
             result = execute(planned, key, _reserve(ledger, planned, id))
-    return result if schema is None else result.with_schema(schema)
+    return result if declared is None else result.with_schema(declared)
 
 
 def model_for(schema: Schema, model: str, kind: str | None = None) -> tuple[str, str]:
@@ -151,5 +158,6 @@ def open_ledger(ledger: Ledger | str | Path, num_rows: int, key: jax.Array | Non
 
 
 def _reserve(ledger: Ledger, planned: PlannedRun, id: str) -> Reservation:
-    what = f"{planned.named.name}, {planned.filter.budget}, accountant {planned.filter.name}"
+    asked = planned.filter.budget
+    what = f"{planned.named.name}, epsilon {asked.epsilon:g}, delta {asked.delta:g}, accountant {planned.filter.name}"
     return Reservation.make(ledger, planned.filter, planned.named.protector.mechanisms, what, id)

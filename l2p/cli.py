@@ -8,13 +8,12 @@ import contextlib
 import dataclasses
 import io
 import os
-import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import tyro
 
@@ -28,15 +27,20 @@ from l2p.commands.meta_train import MetaTrain
 from l2p.commands.plan import Plan
 from l2p.commands.protectors import Protectors
 from l2p.commands.schema import MakeSchema
+from l2p.commands.usage import sentence
 from l2p.errors import InputError, NoResult, RowsError
 
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """Train on packaged data, offline and in seconds, and write a report."""
+    """See what the learned protector gains on packaged data, in about a minute."""
 
     out: Path | None = None
-    """Folder for the report."""
+    """Folder for figure, results and a released model with its card; default l2p-demo."""
+
+    def kept(self) -> str:
+        """What an interrupted demo leaves behind."""
+        return "A demo keeps nothing to go on from; l2p demo begins anew."
 
     def run(self) -> int:
         """Run it."""
@@ -46,10 +50,26 @@ class Demo:
         return 0
 
 
-DESCRIPTION = """Learned private optimizers: meta-trained on public tasks, run on private data within a budget.
+@dataclasses.dataclass(frozen=True)
+class Completion:
+    """Print a script that completes l2p's commands and options in your shell."""
 
-Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent; 130 and 143 interrupted by Ctrl-C or SIGTERM;
-1 anything else. `l2p --version` prints the version."""
+    shell: tyro.conf.Positional[Literal["bash", "zsh"]]
+    """Your shell; for bash, save the output as ~/.local/share/bash-completion/completions/l2p."""
+
+    def run(self) -> int:
+        """Print it."""
+        with contextlib.suppress(SystemExit):  # which tyro raises when it has printed it
+            tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="l2p", args=["--tyro-print-completion", self.shell])
+        return 0
+
+
+DESCRIPTION = """Learned private optimizers: meta-trained on public tasks, run on private
+data within a budget.
+
+Exit codes: 0 done; 2 bad input, said in one sentence, with nothing spent;
+130 and 143 interrupted by Ctrl-C or SIGTERM; 1 anything else.
+`l2p --version` prints the version."""
 _INTERRUPTED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 COMMANDS: dict[str, Callable[..., Any]] = {
     "schema": MakeSchema,
@@ -62,12 +82,18 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "leaderboard": Leaderboard,
     "demo": Demo,
     "meta-train": MetaTrain,
+    "completion": Completion,
 }
 
 
 def run_process() -> NoReturn:
     """The process `l2p`: `main`, and its exit code."""
-    code = main()
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
     if code in _INTERRUPTED:
         # JAX threads may still be computing, and Python's normal shutdown would crash in them.
         sys.stdout.flush()
@@ -87,28 +113,34 @@ def main(args: Sequence[str] | None = None) -> int:
     if list(args) == ["--version"]:
         print(f"l2p {__version__}")
         return 0
-    errors = io.StringIO()
-    try:
-        args = with_config(args)
-        with contextlib.redirect_stderr(errors):
-            command = tyro.extras.subcommand_cli_from_dict(COMMANDS, prog="l2p", description=DESCRIPTION, args=args)
-    except SystemExit as stop:
-        if stop.code:
-            print(_sentence(errors.getvalue()), file=sys.stderr)
-        return int(stop.code or 0)
-    except InputError as error:
-        return _refused(error)
+    command = None
     try:
         with _terminated_like_interrupted():
-            return command.run()
+            command = _parsed(args)
+            return command if isinstance(command, int) else command.run()
     except InputError as error:
         return _refused(error)
     except KeyboardInterrupt as interrupt:
-        print("Interrupted.", *_notes(interrupt), file=sys.stderr)
+        kept = command.kept() if hasattr(command, "kept") else "Nothing was changed."
+        print("Interrupted.", *(_notes(interrupt) or [kept]), file=sys.stderr)
         return 128 + (signal.SIGTERM if isinstance(interrupt, _Terminated) else signal.SIGINT)
     except (NoResult, RowsError) as error:
         print(error, *_notes(error), file=sys.stderr)
         return 1
+
+
+def _parsed(args: Sequence[str]) -> Any:
+    """The command of a command line, or the exit code where there is nothing more to do."""
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.extras.subcommand_cli_from_dict(
+                COMMANDS, prog="l2p", description=DESCRIPTION, args=with_config(args)
+            )
+    except SystemExit as stop:
+        if stop.code:
+            print(sentence(errors.getvalue(), args, COMMANDS), file=sys.stderr)
+        return int(stop.code or 0)
 
 
 def _refused(error: InputError) -> int:
@@ -140,21 +172,3 @@ def _terminated_like_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-
-
-def _sentence(box: str) -> str:
-    """tyro's framed error box as one sentence: title, first paragraph without help texts, unknown options, and which
-    --help to read."""
-    title, *body = (line[1:-1] for line in box.splitlines() if line)
-    title = title.strip("─- ")  # a terminal without box characters gets ASCII
-    paragraphs = [[]]
-    for line in body:
-        if not line.strip("─- "):
-            paragraphs.append([])
-        elif not line.startswith(" " * 8):
-            paragraphs[-1].append(line.strip())
-    first, *others = (" ".join(paragraph) for paragraph in paragraphs if paragraph)
-    said = first if first.startswith(title) else f"{title}: {first}"
-    unknown = [other for other in others if other.startswith("Unrecognized options")]
-    help = re.search(r"l2p( [a-z-]+)? --help", " ".join(others))
-    return "; ".join([said, *unknown, f"see {help[0] if help else 'l2p --help'}."])

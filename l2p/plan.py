@@ -7,24 +7,23 @@ protector achieved at each value of it, on public tasks.
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from l2p.checkpoints import checkpoint, lookup
 from l2p.checkpoints.control import control_of
+from l2p.checkpoints.defaults import default_protector
+from l2p.checkpoints.method_name import MethodName
+from l2p.checkpoints.ranges import outside, range_of
+from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
 from l2p.errors import InputError
-from l2p.models import plain_name
-from l2p.privacy.accountants import find, for_runs
+from l2p.models import MODELS, Softmax, find_model, plain_name
 from l2p.privacy.budget import Budget
+from l2p.privacy.rounded import rounded
 
 #: A protector beats the majority model at a budget if it was more accurate on this share of meta-test tasks.
 RULE = 0.9
-#: The range searched for the smallest sufficient epsilon.
-EPSILONS = (1e-6, 1e4)
-#: Median shares of the gap that differ by less than this count as equal: the draw of tasks alone causes as much.
-NEAR = 0.03
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Forecast:
       most_epsilon: the epsilon that reaches the upper end of the trained range; None without a range.
       fits_features: whether the number of features is in the trained range.
       in_range: whether log_signal is in it, too.
-      warnings: sentences.
+      warnings: sentences on its range.
     """
 
     name: str
@@ -70,90 +69,90 @@ class Forecast:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Forecasts of every protector for one table and budget, the recommended one (None if none is good enough), why,
-    and notes on how to read them."""
+    """The protector that `l2p apply` takes for one table and budget, and what is known of it and of the others.
+
+    Attributes:
+      recommended: name of the default protector for this model and target, which `forecasts` begin with.
+      warnings: sentences on the budget and on that protector here.
+      notes: how to read the figures.
+    """
 
     rows: int
     features: int
     model: str
     budget: Budget
+    recommended: str
     forecasts: tuple[Forecast, ...]
-    recommended: str | None
-    advice: str
+    warnings: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def plan(rows: int, features: int, budget: Budget, model: str = "logistic") -> Plan:
-    """What each shipped protector can be expected to achieve, from checkpoint cards alone.
+def plan(
+    rows: int,
+    features: int,
+    budget: Budget,
+    model: str = "logistic",
+    classes: int | None = None,
+    protector: str | None = None,
+) -> Plan:
+    """What a budget may be expected to achieve, from cards alone.
 
     Args:
       rows: N, public.
       features: number of them, public.
       budget: what would be spent.
       model: name of the model.
+      classes: how many the target has, if it is a class; None for the model's own kind of target.
+      protector: the one to plan for; None for the default.
 
     Raises:
-      InputError: a table without rows or features, a delta that is vacuous for it, or an unknown model.
+      InputError: a table without rows or features, a delta that is vacuous for it, an unknown model, or classes that it
+        does not have.
 
-    >>> found = plan(30_000, 100, Budget(1.0, 1e-6))
-    >>> [forecast.name for forecast in found.forecasts if forecast.name == found.recommended] == [found.recommended]
-    True
+    >>> plan(30_000, 100, Budget(1.0, 1e-6)).recommended
+    'universal'
     """
     budget.check_rows(rows)
     if features < 1:
         raise InputError(f"features is {features}, but a model learns from at least one; count the table's columns.")
-    loaded = {name: checkpoint.load(name) for name in checkpoint.first_floor()}
-    found = {name: one for name, one in loaded.items() if plain_name(model) in one.card["models"]}
-    forecasts = []
-    for name, one in found.items():
-        accountant = lookup.describe(one.protector, name, model, one.card.get("accountant")).accountant
-        forecasts.append(forecast(name, one.card, accountant, rows, features, budget))
-    meta_tests = [one.card["meta_test"] for one in found.values() if "meta_test" in one.card]
+    plain, classes, kind = _target(model, classes)
+    chosen = protector or default_protector(plain, kind)
+    # How many classes a softmax has changes no price.
+    named = f"{plain}:{classes or 2}" if plain == Softmax.name else plain
+    found = {chosen: _known(chosen, named, budget, rows)}
+    for name in checkpoint.first_floor():
+        if name != chosen and plain in checkpoint.load(name).card["models"]:
+            found[name] = _known(name, named, budget, rows)
+    forecasts = [forecast(name, card, by, rows, features, budget, classes) for name, (card, by) in found.items()]
+    meta_tests = [card["meta_test"] for card, _ in found.values() if "meta_test" in card]
     notes = tuple(_notes(meta_tests, rows)) if meta_tests else ()
-    recommended, advice = _advise(forecasts, rows, features, budget)
-    if not found:
-        advice = (
-            f"None recommended: no checkpoint ships for model {model}; use a hand-designed method (l2p protectors "
-            "names them), or meta-train one with l2p meta-train."
-        )
-    elif not meta_tests:
-        advice = (
-            f"None recommended: no protector for {model} has a meta-test on its checkpoint card, so nothing is known "
-            "of them; run l2p compare on public data that resembles yours."
-        )
-    return Plan(rows, features, model, budget, tuple(forecasts), recommended, advice, notes)
+    first = forecasts[0]
+    warnings = (*budget.warnings(), *first.warnings, *_too_little(first, rows, budget))
+    return Plan(rows, features, model, budget, chosen, tuple(forecasts), warnings, notes)
 
 
-def log_signal(accountant: str, budget: Budget, rows: int) -> float:
-    """log(mu N / sensitivity_factor) in float64, as `Setup.log_signal` has it in float32.
-
-    >>> round(log_signal("gdp", Budget(0.1, 1e-8), 30_400), 2)
-    6.49
-    """
-    return math.log(_mu(accountant, budget) * rows / budget.adjacency.sensitivity_factor)
-
-
-def epsilon_for(target: float, accountant: str, budget: Budget, rows: int) -> float | None:
-    """Smallest epsilon in `EPSILONS` at which log_signal reaches `target`, all else as in `budget`; None if none does.
-
-    >>> round(epsilon_for(6.4945, "gdp", Budget(3.0, 1e-8), 30_400), 3)
-    0.1
-    """
-
-    def missing(log_epsilon: float) -> float:
-        return target - log_signal(accountant, dataclasses.replace(budget, epsilon=math.exp(log_epsilon)), rows)
-
-    low, high = map(math.log, EPSILONS)
-    if missing(low) <= 0:
-        return EPSILONS[0]
-    return math.exp(cast(float, brentq(missing, low, high, xtol=1e-12))) if missing(high) <= 0 else None
+def _target(model: str, classes: int | None) -> tuple[str, int | None, str | None]:
+    """The plain model, how many classes its target has if that is known, and the kind of target."""
+    plain, _, given = model.partition(":")
+    plain_name(model)
+    if plain == Softmax.name:
+        count = classes or (int(given) if given else None)
+        return plain, None if count is None else len(find_model(model, count).labels), None
+    if classes is None:
+        return plain, None, None
+    kind = MODELS[plain].kind((0.0,) * classes)
+    if kind == "regression":
+        raise InputError(f"model {model} predicts numbers, which have no classes; leave out --classes.")
+    if classes != 2:
+        raise InputError(f"model {model} tells 2 classes apart, not {classes}; use --model {Softmax.name}.")
+    return plain, classes, kind
 
 
-def rows_for(target: float, accountant: str, budget: Budget) -> int | None:
-    """Fewest rows at which log_signal reaches `target`; None if `budget.delta` would not be below 1/N there."""
-    mu = _mu(accountant, budget)
-    least = math.ceil(math.exp(target) * budget.adjacency.sensitivity_factor / mu)
-    return least if budget.delta * least < 1 else None
+def _known(name: str, model: str, budget: Budget, rows: int) -> tuple[Mapping[str, Any], str]:
+    """The card of a protector, empty without one, and the accountant it runs with."""
+    found = lookup.resolve(name, budget, model, num_rows=rows)
+    card = checkpoint.load(MethodName.parse(name).base).card if found.sha256 is not None else {"range": found.range}
+    return card, found.accountant
 
 
 def at(figures: Mapping[str, Any], signal: float, name: str) -> list[float] | None:
@@ -190,15 +189,28 @@ def crossing(figures: Mapping[str, Any]) -> float | None:
     return float(np.interp(RULE, shares[last : last + 2], centres[last : last + 2]))
 
 
-def forecast(name: str, card: Mapping[str, Any], accountant: str, rows: int, features: int, budget: Budget) -> Forecast:
+def forecast(
+    name: str,
+    card: Mapping[str, Any],
+    accountant: str,
+    rows: int,
+    features: int,
+    budget: Budget,
+    classes: int | None = None,
+) -> Forecast:
     """One protector's forecast from its checkpoint card; without a `meta_test` there, it only says how far the budget
     reaches."""
-    signal, figures, trained = log_signal(accountant, budget, rows), card.get("meta_test"), card.get("range") or {}
+    signal, figures, trained = log_signal(accountant, budget, rows), card.get("meta_test"), range_of(card) or {}
     keys = "accuracy", "gain", "share_of_gap", "beat_trivial"
     accuracy, gain, share, beat = (figures and at(figures, signal, key) for key in keys)
     target = crossing(figures) if figures else None
     signals, sizes = (trained.get(key, (-math.inf, math.inf)) for key in ("log_signal", "num_features"))
-    fits, reaches = sizes[0] <= features <= sizes[1], signals[0] <= signal <= signals[1]
+    fits = sizes[0] <= features <= sizes[1]
+    here = {"log_signal": signal, "num_features": features} | ({"num_classes": classes} if classes else {})
+    warnings = outside(trained, here, accountant, budget, rows)
+    control = control_of(card) if card.get("name") else None
+    if control is not None and (warnings or control.is_level(signal)):
+        warnings.append(f"Its control {control.name} would run instead: the same constants without the networks.")
     return Forecast(
         name,
         accountant,
@@ -212,54 +224,13 @@ def forecast(name: str, card: Mapping[str, Any], accountant: str, rows: int, fea
         None if target is None else rows_for(target, accountant, budget),
         epsilon_for(signals[1], accountant, budget, rows) if math.isfinite(signals[1]) else None,
         fits,
-        fits and reaches,
-        tuple(_warnings(signal, features, signals, sizes, card)),
+        fits and signals[0] <= signal <= signals[1],
+        tuple(warnings),
     )
-
-
-def rounded(value: float, up: bool) -> str:
-    """Three digits, never on the wrong side of `value`.
-
-    >>> rounded(0.081234, up=True), rounded(0.081234, up=False)
-    ('0.0813', '0.0812')
-    """
-    scale = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}"
-
-
-def _mu(accountant: str, budget: Budget) -> float:
-    """The Gaussian-DP parameter of one Gaussian query that spends the whole budget under `accountant`."""
-    mu = find(accountant).mu(budget)
-    if mu is None:
-        known = ", ".join(one.name for one in for_runs() if one.mu(budget) is not None)
-        raise InputError(f"accountant {accountant!r} caps no sum of Gaussian queries, so it cannot plan; use {known}.")
-    return mu
 
 
 def _centres(figures: Mapping[str, Any]) -> list[float]:
     return [sum(band["log_signal"]) / 2 for band in figures["bands"]]
-
-
-def _warnings(
-    signal: float, features: int, signals: Sequence[float], sizes: Sequence[float], card: Mapping[str, Any]
-) -> Iterator[str]:
-    if "meta_test" not in card:
-        yield (
-            "its checkpoint card holds no meta-test (tasks with classes get one: "
-            "python -m meta_train.evaluation.meta_test)."
-        )
-    reaches, fits = signals[0] <= signal <= signals[1], sizes[0] <= features <= sizes[1]
-    if not reaches:
-        side = "below" if signal < signals[0] else "above"
-        yield (
-            f"log(mu N) is {signal:.2f}, {side} the {signals[0]:g} to {signals[1]:g} that it was made for; the "
-            "guarantee would hold all the same, but accuracy may be poor."
-        )
-    if not fits:
-        yield f"{features} features are outside the {sizes[0]:g} to {sizes[1]:g} that it was made for."
-    control = control_of(card)
-    if control is not None and (not (reaches and fits) or control.is_level(signal)):
-        yield f"Its control {control.name} would run instead."
 
 
 def _notes(meta_tests: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
@@ -284,40 +255,15 @@ def _notes(meta_tests: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
         )
 
 
-def _advise(forecasts: Sequence[Forecast], rows: int, features: int, budget: Budget) -> tuple[str | None, str]:
-    """The protector in range that beats the majority model and comes closest to training without privacy, and a
-    sentence."""
-    able = [one for one in forecasts if one.in_range and one.least_epsilon and one.least_epsilon <= budget.epsilon]
-    shares = {one.name: one.share_of_gap[1] for one in able if one.share_of_gap is not None}
-    if shares:
-        best = max(shares, key=lambda name: shares[name])
-        level = [name for name, share in shares.items() if name != best and share >= shares[best] - NEAR]
-        also = f"; within {100 * NEAR:g} % of it: {', '.join(level)}" if level else ""
-        return best, (
-            f"Recommended: {best}, which in the median comes closest, of those in their range, to what a model fitted "
-            f"without privacy gains ({100 * shares[best]:.0f} %){also}."
-        )
-    fitting = [one for one in forecasts if one.fits_features]
-    if not fitting:
-        return None, (
-            f"None recommended: no protector for this model was made for {features} features; keep the most telling "
-            "ones, chosen without these rows, or meta-train one with l2p meta-train."
-        )
-    enough = [one.most_epsilon for one in fitting if one.most_epsilon is not None]
-    if len(enough) == len(fitting) and budget.epsilon > max(enough):
-        return None, (
-            "None recommended: this budget resolves the table better than any task that a protector was made for; "
-            f"epsilon {rounded(min(enough), up=False)} reaches the end of what was measured, and spends less."
-        )
-    return None, f"None recommended: no protector beats the majority model here. {_help(fitting, rows, budget)}"
-
-
-def _help(fitting: Sequence[Forecast], rows: int, budget: Budget) -> str:
-    """What the least demanding protector would need."""
-    helps = [one for one in fitting if one.least_epsilon is not None]
-    if not helps:
-        return "None of them does so at any budget that was measured."
-    first = min(helps, key=lambda one: cast(float, one.least_epsilon))
-    more = f", or at least {first.least_rows:,} rows at epsilon {budget.epsilon:g}" if first.least_rows else ""
-    least = rounded(cast(float, first.least_epsilon), up=True)
-    return f"What would help: epsilon >= {least} on these {rows:,} rows{more} ({first.name})."
+def _too_little(found: Forecast, rows: int, budget: Budget) -> Iterator[str]:
+    """Where a protector is not known to beat the majority class at a budget."""
+    if found.gain is None or (found.least_epsilon is not None and found.least_epsilon <= budget.epsilon):
+        return
+    if found.least_epsilon is None:
+        yield f"{found.name} beat the majority class on too few of its test tasks, whatever the budget."
+        return
+    more = f", or {found.least_rows:,} rows at this epsilon" if found.least_rows else ""
+    yield (
+        f"Epsilon {budget.epsilon:g} is too little for {rows:,} rows: {found.name} beat the majority class on too few "
+        f"of its test tasks; it takes epsilon {rounded(found.least_epsilon, up=True)}{more}."
+    )

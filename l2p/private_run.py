@@ -102,6 +102,7 @@ def plan_run(
         with withheld("planning the noise"):
             noise = _noise(named.protector, params, (lines, num_features), task.public, setup, key)
     intake.check_scaled(task.private, _labels(what, kind))  # last: it reads the rows
+    warnings = [*budget.warnings(), *warnings]
     return PlannedRun(task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings)
 
 

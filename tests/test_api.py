@@ -173,7 +173,7 @@ def test_a_checkpoint_brings_its_accountant_sources_and_range(tmp_path):
     assert result.card.protector["sources"] == ["adult"]
     assert result.card.protector["sha256"] == checkpoint.load(path).sha256
     assert len(result.card.warnings) == 1
-    assert "num_features is 4, outside [24, 104]" in result.card.warnings[0]
+    assert "4 features are outside the protector's range, 24 to 104" in result.card.warnings[0]
     assert any("adult" in sentence for sentence in result.card.not_private)
 
 
@@ -209,7 +209,7 @@ def test_outside_its_range_the_control_runs_in_place_of_a_protector(tmp_path, mo
     checkpoint.save(louder, path, card | {"range": narrow, "warm_start_arrays_sha256": "0" * 64})
     changed = l2p.private_train(table(), "mine", BUDGET, key=key)
     assert changed.card.protector["name"] == "mine"
-    assert "outside [24, 104]" in changed.card.warnings[0]
+    assert "range, 24 to 104" in changed.card.warnings[0]
 
 
 def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file
 
 from l2p import api, private_run
 from l2p.checkpoints import checkpoint
+from l2p.checkpoints.defaults import default_protector
 from l2p.cli import COMMANDS, main
 from l2p.errors import InputError
 from l2p.models import NAMES
@@ -235,12 +236,18 @@ MISSING = str(Path("nowhere") / "missing")
 BAD_INPUTS = {
     "epsilon of zero": ({"--epsilon": "0"}, "epsilon is 0.0"),
     "negative epsilon": ({"--epsilon": "-1"}, "epsilon is -1.0"),
-    "epsilon that is no number": ({"--epsilon": "lots"}, "--epsilon"),
+    "epsilon that is no number": ({"--epsilon": "lots"}, "--epsilon takes a number, not 'lots'"),
+    "classes that are words": (
+        {"--classes": "g h"},
+        "--classes takes numbers, not 'g', 'h'; for classes that are words",
+    ),
+    "half a row": ({"--rows": "2.5"}, "--rows takes a whole number"),
+    "a number for classes": ({"--target": "dose"}, "bounds"),
     "delta above 1/N": ({"--delta": "1e-3"}, "not below 1/N"),
     "epsilon that says nothing": ({"--epsilon": "1e9"}, "outside [1e-12, 1e+06]"),
     "epsilon that allows nothing": ({"--epsilon": "1e-13"}, "outside [1e-12, 1e+06]"),
     "delta of zero": ({"--delta": "0"}, "delta is 0.0"),
-    "wrong target": ({"--target": "readmitted"}, "no column 'readmitted'"),
+    "wrong target": ({"--target": "Readmit"}, "no column 'Readmit'; did you mean 'readmit'?"),
     "unknown protector": ({"--protector": "censos"}, "protector 'censos' is unknown"),
     "oracle": ({"--protector": "agd:oracle"}, "protector 'agd:oracle' is unknown"),
     "no noise": ({"--protector": "nonprivate"}, "without noise"),
@@ -267,11 +274,20 @@ BAD_INPUTS = {
     ),
     "rows counted under add_remove": ({"--adjacency": "add_remove"}, "N must not be read off the table"),
     "missing ledger": ({"--ledger": MISSING + ".ledger"}, "there is no ledger"),
-    "unknown accountant": ({"--accountant": "magic"}, "--accountant"),
-    "unknown adjacency": ({"--adjacency": "friends"}, "--adjacency"),
+    "unknown accountant": ({"--accountant": "magic"}, "--accountant takes basic, ctcdp, gdp,"),
+    "unknown adjacency": ({"--adjacency": "friends"}, "--adjacency takes add_remove, replace_one or zero_out"),
+    "protector for another model": (
+        {"--protector": "universal", "--model": "square"},
+        "for square use regression (numbers) or universal-square-synthetic (two classes)",
+    ),
+    "protector for more classes": ({"--protector": "probe"}, "for logistic use universal"),
+    "no such module": ({"--protector": "nosuchpackage:Mine"}, "No module named 'nosuchpackage'"),
+    "nothing of that name": ({"--protector": "l2p.protectors.agd:Mine"}, "check the name after the colon"),
+    "no protector": ({"--protector": "l2p.privacy.budget:MAX_EPSILON"}, "is of type float; name a Protector"),
+    "needs arguments": ({"--protector": "l2p.privacy.budget:Budget"}, "missing 2 required positional arguments"),
     "missing table": ({"--data": MISSING + ".csv"}, "there is no file"),
     "table of another kind": ({"--data": __file__}, "is of no kind that can be read"),
-    "missing bounds file": ({"--bounds": MISSING + ".json"}, "cannot be read (No such file"),
+    "missing bounds file": ({"--bounds": MISSING + ".json"}, "there is no file"),
     "missing checkpoint": ({"--protector": MISSING + ".safetensors"}, "cannot be read"),
     "missing test table": ({"--test": MISSING + ".csv"}, "there is no file"),
     "labels outside the classes": ({"--classes": "3 7"}, "labels other than 3 and 7"),
@@ -286,7 +302,7 @@ def test_bad_input_costs_one_sentence(options, refused, name):
     assert phrase in refused(apply, options | changes)
 
 
-@pytest.mark.parametrize("missing", ["--protector", "--data", "--target", "--bounds", "--epsilon", "--delta", "--out"])
+@pytest.mark.parametrize("missing", ["--data", "--target", "--bounds", "--epsilon", "--delta", "--out"])
 def test_what_must_be_said_is_asked_for(options, refused, missing):
     del options[missing]
     assert missing in refused(apply, options)
@@ -331,7 +347,7 @@ def test_an_occupied_folder_is_refused_before_data_are_read(options, refused, tm
 @pytest.mark.parametrize(
     ("args", "phrase"),
     [
-        *(([], "subcommand"), (["aply"], "aply"), (["account"], "--card")),
+        *(([], "subcommand"), (["aply"], "no command 'aply'; did you mean 'apply'?"), (["account"], "--card")),
         (["apply", "--protecter", "noisygd"], "Unrecognized options: --protecter noisygd; see l2p apply --help"),
     ],
 )
@@ -349,7 +365,7 @@ def test_protectors_are_listed_for_machines_and_people(tmp_path, monkeypatch, ca
     assert listed["census"]["sources"] == ["adult"]
     assert listed["noisygd"]["models"] == list(NAMES)
     assert main(["protectors", "--all"]) == 0
-    assert "0.7 to 8.7" in capsys.readouterr().out
+    assert "0.7 to 8.7" in " ".join(capsys.readouterr().out.split())
 
 
 def test_protectors_that_users_need_fit_a_screen(capsys):
@@ -359,9 +375,13 @@ def test_protectors_that_users_need_fit_a_screen(capsys):
     assert max(map(len, lines)) <= 80
     first = checkpoint.first_floor()
     assert len(first) <= 16
-    assert [line.split(" (")[0] for line in lines[: 2 * len(first) : 2]] == first
-    assert [line.strip() for line in lines[1 : 2 * len(first) : 2]] == [checkpoint.about(name) for name in first]
-    assert all(name in "".join(lines) for name in HAND_DESIGNED)
+    listed = {line.strip("* ").split("  ")[0].split()[0]: line for line in lines if "  " in line}
+    learned = [name for name in first if not name.startswith("control-") or "mlp" in name]
+    assert list(listed) == [*learned, *HAND_DESIGNED]
+    assert all(listed[name].endswith(checkpoint.about(name)) for name in learned)
+    assert not any(line.endswith("...") for line in lines)
+    defaults = {default_protector(model) for model in NAMES} | {default_protector("square", "binary")}
+    assert {name for name, line in listed.items() if line.startswith("*")} == defaults - set(HAND_DESIGNED)
     assert not any("-no-" in line or "-tuned-" in line for line in lines)
 
 
@@ -413,8 +433,8 @@ def shown(path, capsys):
 
 
 def assert_says_what_stays(said, run, path):
-    amount = run["reserved"]["amount"]
-    assert said.startswith(f"Interrupted. The reservation of mu^2 {amount!r} for this run ({run['id']}) stays in the")
+    assert said.startswith(f"Interrupted. The reservation of epsilon 1.77 at delta 1e-05 for this run ({run['id']})")
+    assert "stays in the" in said
     assert f"ledger of ward and counts as spent: l2p ledger show {path} lists it" in said
     assert "l2p ledger release may give it back only if no query was answered" in said
 
@@ -460,7 +480,10 @@ cli.run_process()
 def test_a_command_without_a_reservation_is_interrupted_in_a_word(options, capsys, monkeypatch):
     monkeypatch.setattr(private_run, "_train", lambda *_: signal.raise_signal(signal.SIGINT))
     assert apply(options) == 130
-    assert capsys.readouterr() == ("", "Interrupted.\n")
+    said = (
+        f"Interrupted. Nothing was written to {options['--out']}; no ledger counts what its queries may have spent.\n"
+    )
+    assert capsys.readouterr() == ("", said)
 
 
 def test_bad_input_that_is_found_after_a_reservation_does_not_count_as_nothing_spent(
@@ -473,7 +496,7 @@ def test_bad_input_that_is_found_after_a_reservation_does_not_count_as_nothing_s
     assert apply(options | {"--ledger": str(path)}) == 1
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith("the source ended early. The reservation of mu^2")
+    assert err.startswith("the source ended early. The reservation of epsilon")
 
 
 def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, capsys, monkeypatch):

@@ -208,7 +208,7 @@ def first_floor() -> list[str]:
 def study_hint() -> str:
     """A sentence, with a space before it, on how to get the checkpoints that only studies need; empty if they are
     there."""
-    if any((folder / STUDY).is_dir() for folder in FOLDERS):
+    if any((folder / STUDY / "tuned").is_dir() for folder in FOLDERS):  # the package has one fold, for `l2p demo`
         return ""
     return (
         f" Hold-outs, tuned settings (METHOD{TUNED}) and other checkpoints that only studies need are in the "

@@ -18,8 +18,10 @@ from l2p.checkpoints.checkpoint import (
     unknown_name,
 )
 from l2p.checkpoints.control import Control, control_of
-from l2p.checkpoints.method_name import MethodName, is_file
+from l2p.checkpoints.defaults import what_to_use
+from l2p.checkpoints.method_name import MethodName, is_file, is_object
 from l2p.checkpoints.overlaps import overlaps
+from l2p.checkpoints.own import import_protector
 from l2p.checkpoints.ranges import range_of
 from l2p.errors import InputError
 from l2p.models import find_model, plain_name
@@ -28,6 +30,7 @@ from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.sampling import Poisson, Sampler
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
+from l2p.protectors.hand_designed import Problem
 from l2p.protectors.tunable import with_tuned
 
 
@@ -84,7 +87,8 @@ def resolve(
 
     Args:
       name: a hand-designed method, a checkpoint's name or file, or METHOD:tuned; `minibatch@0.02` for the checkpoint
-        `minibatch` with another Poisson sampling rate, if it was made for several.
+        `minibatch` with another Poisson sampling rate, if it was made for several; `mypackage:MyProtector` for a
+        protector to import.
       budget: for which hand-designed methods set themselves up.
       model: name of the model.
       accountant: overrides the protector's own.
@@ -106,6 +110,8 @@ def resolve(
     if (rate := asked.sampling_rate) is not None:
         found = resolve(asked.without_rate(), budget, model, accountant, aux, avoid, num_rows)
         return _at_rate(found, name, rate)
+    if is_object(asked.base) and not asked.tuned:
+        return describe(import_protector(asked, Problem(budget, model, num_rows, accountant)), name, model, accountant)
     method = HAND_DESIGNED.get(asked.base)
     if method is not None:
         method.check(name, budget, accountant)
@@ -250,5 +256,5 @@ def _tuned(asked: MethodName, model: str, aux: str | None, avoid: Sequence[str])
 def _misfit(name: str, models: Sequence[str], model: str) -> InputError:
     return InputError(
         f"protector {name!r} was made for {', '.join(models)}, not for {model}, where nothing is known of its "
-        "accuracy; choose another protector or model."
+        f"accuracy; {what_to_use(model)}."
     )

@@ -32,7 +32,8 @@ class MethodName:
     """A method's name, split into its base and its suffixes; `str` joins them again as they were written.
 
     Attributes:
-      base: of a hand-designed method or a checkpoint, or the path of a checkpoint's file.
+      base: of a hand-designed method or a checkpoint, the path of a checkpoint's file, or MODULE:OBJECT for a protector
+        of the user's own.
       suffixes: in the order written, none twice: results are stored under the whole name.
     """
 
@@ -55,7 +56,7 @@ class MethodName:
         while (found := _LAST.search(base)) and found.start() > 0:
             base = base[: found.start()]
             suffixes.insert(0, found[0])
-        if not is_file(base) and (odd := re.search(rf"(?<!^)[:{_AT}].*", base)):
+        if not (is_file(base) or is_object(base)) and (odd := re.search(rf"(?<!^)[:{_AT}].*", base)):
             raise _malformed(name, f"{odd[0][:60]!r} is not a suffix of a method")
         kinds = [_AT if suffix.startswith(_AT) else suffix for suffix in suffixes]
         if twice := next((kind for kind in kinds if kinds.count(kind) > 1), None):
@@ -122,6 +123,17 @@ class MethodName:
 def is_file(base: str) -> bool:
     """Whether a name is the path of a checkpoint's file, which may contain any character."""
     return base.endswith(SUFFIX) or os.sep in base
+
+
+def is_object(base: str) -> bool:
+    """Whether a name is MODULE:OBJECT, of a protector that is to be imported.
+
+    The object begins with a capital or the module has a dot, so that a suffix that was mistyped is not taken for one.
+
+    >>> is_object("mypackage:MyProtector"), is_object("mypackage.methods:mine"), is_object("agd:tunde")
+    (True, True, False)
+    """
+    return re.fullmatch(r"[A-Za-z_]\w*(:[A-Z]\w*|(\.[A-Za-z_]\w*)+:[A-Za-z_]\w*)", base) is not None
 
 
 def _malformed(name: str, why: str) -> InputError:

@@ -43,7 +43,7 @@ def set_up(
     filter = filter_for(named, budget, model, num_features, num_rows, public, kind)
     filter.sampler.check(budget.adjacency, num_rows)
     setup = Setup.create(model, budget.adjacency, filter.price_list(), num_rows, kind)
-    warnings = range_warnings(named.range, setup, num_features)
+    warnings = range_warnings(named.range, setup, num_features, budget)
     level = named.control is not None and named.control.is_level(float(setup.log_signal))
     control = stand_in(named) if warnings or level else None
     if control is None:

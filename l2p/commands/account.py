@@ -31,7 +31,9 @@ _HOW = (
 
 @dataclasses.dataclass(frozen=True)
 class Account:
-    """Price a run's card again (exit 1 if it costs more than it says), or find noise, steps or epsilon for a plan."""
+    """Price a run's card again, or find noise, steps or epsilon for a plan.
+
+    Exit code 1: the run costs more than its card says."""
 
     card: Path | None = None
     """A run's card.json."""

@@ -1,14 +1,17 @@
 """`l2p apply`: train on a private table within a budget."""
 
+import contextlib
 import dataclasses
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from l2p.checkpoints.method_name import MethodName
 from l2p.commands.table_options import TableOptions
+from l2p.commands.warn import warn
 from l2p.errors import InputError, withheld
 from l2p.privacy.accountants import run_names
 
@@ -22,14 +25,16 @@ else:
     Accountant = Literal[run_names()]
 
 
+_UNSEEN = (
+    "with on_invalid null every row whose label is not one of the declared classes counts as null, and how many do is "
+    "never said: a typo there trains on nothing, and spends the budget all the same."
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Apply(TableOptions):
-    """Train on a private table within a budget, and write the model with its privacy card."""
+    """Train on a private table within a budget; write a model and its privacy card."""
 
-    protector: str
-    """Name of a method or checkpoint (see `l2p protectors`), or a checkpoint's file; `minibatch@0.02` for another
-    sampling rate than its own; METHOD:private to choose the method's settings on the private rows, within the budget,
-    as the best of 10 runs on average."""
     data: tuple[Path, ...]
     """The private table: .csv (or .tsv, .txt, .data), .arff or .parquet; several files are one table."""
     schema: Path | None = None
@@ -38,17 +43,22 @@ class Apply(TableOptions):
     target: str | None = None
     """The column to predict: labels or numbers."""
     bounds: Path | None = None
-    """JSON {column: [low, high]} for every feature, from public knowledge; for the target too if it is a number
-    (model square or quadratic)."""
+    """JSON {column: [low, high]} for every feature, from public knowledge.
+    For the target too if it is a number (model square or quadratic)."""
     epsilon: float
     """Privacy budget."""
     delta: float
     """Privacy budget, a probability below 1 / number of rows."""
     out: Path
     """Folder to write to; must be empty or new."""
+    protector: str | None = None
+    """What trains; default what `l2p plan` recommends for the model.
+    A name that `l2p protectors` lists, a checkpoint's file, or mypackage:MyProtector for one of your own.
+    `minibatch@0.02` draws batches of 2 % of the rows instead of its own 5 %.
+    METHOD:private chooses the method's settings on the private rows, within the budget: the best of 10 runs or so."""
     classes: tuple[float, ...] | None = None
-    """Labels of class 0, 1, 2 and so on; default 0 and 1, or -1 and 1. Sets how many classes model softmax has; with
-    two classes, model square is a classifier."""
+    """Labels of class 0, 1, 2 and so on; default 0 and 1, or -1 and 1.
+    Sets how many classes model softmax has; with two classes, model square is a classifier."""
     accountant: Accountant | None = None
     """Default: the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
@@ -58,8 +68,8 @@ class Apply(TableOptions):
     seed: int | None = None
     """Fixes the noise, for experiments: the run is then not a private release."""
     ledger: Path | None = None
-    """Ledger of all runs on this data set (see `l2p ledger create`), where this run reserves its budget. For
-    METHOD:private its unit must be rdp or basic."""
+    """Ledger of all runs on this data set (see `l2p ledger create`), where this run reserves its budget.
+    For METHOD:private its unit must be rdp or basic."""
     test: Path | None = None
     """A table to score the model on; the guarantee does not cover it."""
     on_invalid: Literal["refuse", "null"] = "refuse"
@@ -67,13 +77,24 @@ class Apply(TableOptions):
     or count such rows as null. Their number is never shown, so a typo in --classes may train on no rows at all."""
     model: str = "logistic"
     """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic."""
+    dry_run: bool = False
+    """Check all that is public and print what the run would spend; reads no cell of the table, and spends nothing."""
+
+    def kept(self) -> str:
+        """What an interrupted run without a ledger leaves behind."""
+        return f"Nothing was written to {self.out}; no ledger counts what its queries may have spent."
 
     def run(self) -> int:
         """Check all that is public, then read the table, train, and write."""
-        _claim(self.out)
-        import jax  # imported late, so that the check above answers at once
+        with _claimed(self.out, self.dry_run):
+            return self._run()
+
+    def _run(self) -> int:
+        import jax  # imported late, so that the check of the folder answers at once
 
         from l2p import api, private_run
+        from l2p.checkpoints.defaults import default_protector
+        from l2p.commands.dry_run import print_plan
         from l2p.compare import private_choice
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
@@ -81,15 +102,19 @@ class Apply(TableOptions):
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         declared = self._declared()
         check, train = private_run.check, api.private_train
-        if MethodName.parse(self.protector).private:
+        protector = MethodName.parse(self.protector or default_protector(declared.model, declared.kind))
+        if protector.private:
             check, train = private_choice.released, private_choice.release
             private_choice.check_kind(declared.kind)
-        check(self.protector, budget, declared.model, self.accountant)
+        named = check(str(protector), budget, declared.model, self.accountant, self.rows if self.dry_run else None)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(
                 f"seed is {self.seed}, but a JAX key is made from 32 bits; choose a seed from 0 to 2^32 - 1."
             )
         key = None if self.seed is None else jax.random.key(self.seed)
+        if self.dry_run:
+            warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private))
+            return 0
 
         rows = declared.rows(self.data, self.on_invalid)
         test = None
@@ -97,9 +122,11 @@ class Apply(TableOptions):
             test = declared.rows((self.test,), self.on_invalid, test=True)
             if not test.mask.any():
                 raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
+        if declared.classes and self.on_invalid == "null":
+            warn([_UNSEEN])
         result = train(
             rows,
-            self.protector,
+            str(protector),
             budget,
             model=declared.model,
             key=key,
@@ -112,6 +139,7 @@ class Apply(TableOptions):
         if test is not None:
             scores = _score(result, test, declared.kind)
             (out / "metrics.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
+        warn(result.card.warnings)
         print(declared.described(result).card.to_text())
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
@@ -135,8 +163,24 @@ class Apply(TableOptions):
         return ByBounds.of(self.target, self.bounds, self.classes, self.model, self.format)
 
 
+@contextlib.contextmanager
+def _claimed(folder: Path, only_look: bool) -> Iterator[None]:
+    """The output folder, made and claimed before anything is spent; if it is new, a run that fails removes it while it
+    is empty."""
+    new = not folder.exists()
+    if not (new and only_look):
+        _claim(folder)
+    try:
+        yield
+    except BaseException:
+        if new:
+            with contextlib.suppress(OSError):  # not made, or no longer empty
+                folder.rmdir()
+        raise
+
+
 def _claim(folder: Path) -> None:
-    """Make sure that the output folder is empty and can be written, before anything is spent."""
+    """Make sure that the output folder is empty and can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         occupied = any(folder.iterdir())

@@ -20,6 +20,11 @@ class Compare(CompareConfig):
     merge: tuple[Path, ...] | None = None
     """Run nothing: collect the cells of these folders, and of OUT, in OUT."""
 
+    def kept(self) -> str:
+        """What an interrupted comparison leaves behind."""
+        cells = len(list(self.out.glob("cells/*/*/seed-*.json")))
+        return f"{cells} finished cells are kept in {self.out}; the same command goes on from there."
+
     def run(self) -> int:
         """Compare; methods may also be separated by commas, `a,b,c`."""
         if self.shard is not None and self.merge is not None:

@@ -40,6 +40,16 @@ class BySchema:
         Encoding(schema)  # refuses bounds that are not known
         return cls(schema, *model_for(schema, model), format)
 
+    @property
+    def classes(self) -> Sequence[object] | None:
+        """The classes, where they were declared."""
+        return self.schema.target.classes
+
+    @property
+    def num_features(self) -> int:
+        """d, encoded."""
+        return len(Encoding(self.schema).names)
+
     def rows(self, data: Sequence[Path], on_invalid: OnInvalid, test: bool = False) -> Rows:
         """The rows of a table; one to score on may have further columns."""
         return read_rows(list(data), Encoding(self.schema), on_invalid, self.format, exact=not test)
@@ -76,6 +86,11 @@ class ByBounds:
         kind = found.kind(classes)
         check_classes(classes, cast(Kind, kind))
         return cls(target, pairs, classes, str(found), kind, format)
+
+    @property
+    def num_features(self) -> int:
+        """d, the columns with bounds but the target."""
+        return len(self.bounds.keys() - {self.target})
 
     def rows(self, data: Sequence[Path], on_invalid: OnInvalid, test: bool = False) -> Rows:
         """The rows of a table; one to score on may have further columns."""

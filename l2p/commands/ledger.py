@@ -1,6 +1,7 @@
 """`l2p ledger`: what all runs on one data set have spent together."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -8,6 +9,7 @@ import tyro
 
 from l2p.errors import InputError
 from l2p.privacy.accountants import ledger_amounts
+from l2p.privacy.rounded import rounded
 
 if TYPE_CHECKING:
     from l2p.privacy.ledger import Cost, Entry, Ledger
@@ -22,7 +24,8 @@ class Create:
     """Declare a data set and what all runs on it may spend together."""
 
     file: tyro.conf.Positional[Path]
-    """The ledger to write; must be new. Keep it where every run finds it and only those who run l2p may write.
+    """The ledger to write; must be new.
+    Keep it where every run finds it, and where only those who run l2p may write.
     Never restore an older copy: it does not count what was spent since, and nothing can detect that."""
     name: str
     """A name for the data set."""
@@ -33,7 +36,8 @@ class Create:
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """Which tables are neighbours; the same for every run."""
     unit: Unit = "gdp"
-    """What the ledger adds up: mu^2, rho or a Renyi divergence of every query, or (epsilon, delta) of every run."""
+    """What the ledger adds up: gdp (mu^2 of every query) is the tightest for runs on full batches.
+    rdp also counts mini-batches and selections; basic adds up the (epsilon, delta) of whole runs of any kind."""
 
     def run(self) -> int:
         """Write it."""
@@ -44,22 +48,23 @@ class Create:
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         ledger = Ledger.create(self.file, self.name, budget, self.unit, limit_of(self.unit, budget))
-        print(f"written to {ledger.path}: {ledger.name} has {ledger.budget} for all runs together, in {ledger.unit}")
+        print(f"written to {ledger.path}: {ledger.name} has epsilon {budget.epsilon:g} at delta {budget.delta:g}")
+        print(f"for all runs together ({budget.adjacency} neighbours); give it to each with --ledger")
         return 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Show:
-    """Show what was spent, what unfinished runs have reserved, and what is left."""
+    """Show the largest epsilon that still fits, what was spent, and every run."""
 
     file: tyro.conf.Positional[Path]
     """A ledger."""
     json: bool = False
-    """Print JSON instead of a table."""
+    """Print JSON, with every detail of every run."""
 
     def run(self) -> int:
         """Print it."""
-        from l2p.privacy.ledger import AMOUNTS, Cost, Ledger
+        from l2p.privacy.ledger import AMOUNTS, Ledger
 
         ledger = Ledger.open(self.file)
         entries = ledger.entries()
@@ -69,26 +74,14 @@ class Show:
 
             print(json.dumps(shown, indent=1, allow_nan=False))
             return 0
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Column, Table
-
-        print(f"data set   {ledger.name}, since {ledger.created}")
-        print(f"target     {ledger.budget}")
-        print(f"unit       {ledger.unit}: {AMOUNTS[ledger.unit]}")
-        print(f"limit      {_amount(ledger.limit)}")
-        print(f"spent      {_amount(Cost(**shown['spent']))}")
-        print(f"reserved   {_amount(Cost(**shown['reserved']))} of it, by unfinished runs")
-        print(f"left       {_amount(Cost(**shown['left']))}")
-        whole = (Column(name, no_wrap=True) for name in ("id", "state"))  # people copy ids
-        rest = (Column(name, overflow="fold") for name in ("counts as", "reserved", "run", "process", "since"))
-        table = Table(*whole, *rest, box=None)
-        for run in entries:
-            what = f"{run.what} (released: {run.reason})" if run.reason else run.what
-            process = f"{run.process} on {run.host}"
-            row = run.id, run.state, _amount(run.counted), _amount(run.reserved), what, process, run.changed
-            table.add_row(*map(escape, row))
-        Console().print(table)
+        epsilon, budget = shown["in_epsilon"], ledger.budget
+        held = f", {epsilon['reserved']} of it by unfinished runs" if shown["reserved"]["amount"] else ""
+        print(f"{ledger.name}: epsilon {budget.epsilon:g} at delta {budget.delta:g} for all runs ({budget.adjacency})")
+        print(f"left   {ledger.in_epsilon(ledger.left(), up=False)}: the largest that fits in one more run")
+        print(f"spent  epsilon {epsilon['spent']}{held}")
+        print(f"       in {ledger.unit} ({AMOUNTS[ledger.unit]}): {_amount(ledger.spent())} of {_amount(ledger.limit)}")
+        if entries:
+            _print_runs(ledger, entries)
         return 0
 
 
@@ -116,7 +109,7 @@ class Release:
 
         ledger = Ledger.open(self.file)
         ledger.release(self.id, self.reason)
-        print(f"released {self.id}: {ledger.name} has {_amount(ledger.left())} left, in {ledger.unit}")
+        print(f"released {self.id}: {ledger.name} has {ledger.in_epsilon(ledger.left(), up=False)} left")
         return 0
 
 
@@ -124,8 +117,9 @@ class Release:
 class LedgerCommand:
     """Keep track of what all runs on one data set have spent: create, show or release.
 
-    l2p refuses a ledger that anything else has changed. It cannot detect a restored older copy, or a file rewritten
-    by somebody who knows the format."""
+    l2p refuses a ledger that anything else has changed.
+
+    It cannot detect an older copy put back, nor a file rewritten with care."""
 
     action: tyro.conf.OmitSubcommandPrefixes[
         tyro.conf.OmitArgPrefixes[
@@ -140,6 +134,17 @@ class LedgerCommand:
         return self.action.run()
 
 
+def _print_runs(ledger: "Ledger", entries: "list[Entry]") -> None:
+    """One line per run, cut off where the terminal ends; --json has all of it."""
+    width = shutil.get_terminal_size().columns
+    print(f"\n{'id':<14}{'state':<10}{'epsilon':<10}{'changed (UTC)':<18}run")
+    for run in entries:
+        what = f"{run.what} (released: {run.reason})" if run.reason else run.what
+        changed = run.changed[:16].replace("T", " ")
+        line = f"{run.id:<14}{run.state:<10}{rounded(ledger.epsilon(run.counted), up=True):<10}{changed:<18}{what}"
+        print(line if len(line) <= width else f"{line[: width - 3]}...")
+
+
 def _facts(ledger: "Ledger", entries: "list[Entry]") -> dict[str, Any]:
     from l2p.privacy.ledger import total
 
@@ -151,7 +156,9 @@ def _facts(ledger: "Ledger", entries: "list[Entry]") -> dict[str, Any]:
         for entry in entries
     ]
     terms = {"name": ledger.name, **dataclasses.asdict(ledger.budget), "unit": ledger.unit, "created": ledger.created}
-    return terms | {name: cost._asdict() for name, cost in costs.items()} | {"runs": runs}
+    in_epsilon = {name: float(rounded(ledger.epsilon(cost), up=name != "left")) for name, cost in costs.items()}
+    amounts = {name: cost._asdict() for name, cost in costs.items()}
+    return terms | {"in_epsilon": in_epsilon} | amounts | {"runs": runs}
 
 
 def _amount(cost: "Cost") -> str:

@@ -4,8 +4,11 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Literal, cast
 
+from l2p.commands.warn import warn
+
 if TYPE_CHECKING:
     from l2p.plan import Forecast
+    from l2p.plan import Plan as Found
 
 NOISE = (
     "Noise is the standard deviation of the noise on the mean of all rows, each of norm at most 1, if the whole budget "
@@ -15,7 +18,7 @@ NOISE = (
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Forecast the accuracy of each shipped protector from public facts; no private row is read."""
+    """Say what a budget buys on a table of your size; no row is read."""
 
     rows: int
     """Number of rows N of the private table."""
@@ -26,46 +29,79 @@ class Plan:
     delta: float
     """Privacy budget, a probability below 1 / number of rows."""
     model: str = "logistic"
-    """The model to train."""
+    """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic."""
+    classes: int | None = None
+    """Number of classes of the target; for softmax, and for square where the target is one of two classes."""
+    protector: str | None = None
+    """Plan for another protector than the model's default; a name, file or mypackage:MyProtector."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """Which tables are neighbours."""
+    all: bool = False
+    """Print a table of all protectors for this model, and how to read it."""
     json: bool = False
-    """Print JSON instead of a table."""
+    """Print JSON."""
 
     def run(self) -> int:
-        """Print the forecasts."""
+        """Print what is known."""
         from l2p.plan import plan
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
         # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
         budget = Budget(self.epsilon, self.delta, cast(Adjacency, self.adjacency))
-        found = plan(self.rows, self.features, budget, self.model)
+        found = plan(self.rows, self.features, budget, self.model, self.classes, self.protector)
         if self.json:
             print(json.dumps(dataclasses.asdict(found), indent=1, allow_nan=False))
             return 0
-        from rich.box import SIMPLE
-        from rich.console import Console
-        from rich.table import Column, Table
-
-        title = f"{self.model} on {self.rows:,} rows x {self.features:,} features, {budget}"
-        columns = ("log(mu N),\nnoise", "accuracy", "gain over\nmajority", "epsilon to\nbeat it")
-        table = Table(
-            Column("protector,\naccountant", overflow="fold"), *columns, title=title, box=SIMPLE, pad_edge=False
-        )
-        fitting = [forecast for forecast in found.forecasts if forecast.fits_features]
-        for forecast in fitting:
-            table.add_row(*_cells(forecast))
-        Console().print(table)
-        others = [forecast.name for forecast in found.forecasts if not forecast.fits_features]
-        left_out = [f"Made for other numbers of features: {', '.join(others)}."] if others else []
-        for line in [found.advice, "", *_warnings(fitting), *left_out, NOISE, *found.notes]:
-            Console().print(line, markup=False, highlight=False)
+        for line in _lines(found, default=self.protector is None):
+            print(line)
+        if self.all:
+            _print_table(found)
+        warn(found.warnings)
         return 0
 
 
+def _lines(found: "Found", default: bool) -> list[str]:
+    """At most six lines of at most 80 columns."""
+    from l2p.privacy.rounded import rounded
+
+    first = found.forecasts[0]
+    why = f" (the default for {found.model})" if default else ""
+    lines = [f"protector  {first.name}{why}, accountant {first.accountant}"]
+    if first.gain is None or first.share_of_gap is None:
+        lines.append("accuracy   not measured here; try l2p compare on public data like yours")
+    else:
+        low, median, high = (f"{100 * value + 0.0:.1f}" for value in first.gain)
+        lines.append(f"accuracy   {median} points over the most frequent class, {low} to {high} on most tasks")
+        lines.append(f"           that is {100 * first.share_of_gap[1]:.0f} % of what training without privacy gains")
+    if first.least_epsilon is not None:
+        more = f", or {first.least_rows:,} rows for this epsilon" if first.least_rows else ""
+        lines.append(f"enough     epsilon {rounded(first.least_epsilon, up=True)} for {found.rows:,} rows{more}")
+    lines.append(f"noise      {first.noise:.2g} on the mean of all rows, were everything spent on it")
+    return lines
+
+
+def _print_table(found: "Found") -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    title = f"{found.model} on {found.rows:,} rows x {found.features:,} features, {found.budget}"
+    columns = ("log(mu N),\nnoise", "accuracy", "gain over\nmajority", "epsilon to\nbeat it")
+    table = Table(Column("protector,\naccountant", overflow="fold"), *columns, title=title, box=SIMPLE, pad_edge=False)
+    fitting = [forecast for forecast in found.forecasts if forecast.fits_features]
+    for forecast in fitting:
+        table.add_row(*_cells(forecast))
+    print()
+    Console().print(table)
+    others = [forecast.name for forecast in found.forecasts if not forecast.fits_features]
+    left_out = [f"Made for other numbers of features: {', '.join(others)}."] if others else []
+    for line in [*left_out, NOISE, *found.notes]:
+        Console().print(line, markup=False, highlight=False)
+
+
 def _cells(forecast: "Forecast") -> list[str]:
-    from l2p.plan import rounded
+    from l2p.privacy.rounded import rounded
 
     least = forecast.least_epsilon
     return [
@@ -83,12 +119,3 @@ def _triple(values: tuple[float, ...] | None) -> str:
         return "not\nmeasured"
     low, median, high = (round(100 * value, 1) + 0.0 for value in values)  # no -0.0
     return f"{median:.1f}\n{low:.1f} to {high:.1f}"
-
-
-def _warnings(forecasts: "list[Forecast]") -> list[str]:
-    """Each warning once, with all protectors that it applies to."""
-    said: dict[str, list[str]] = {}
-    for forecast in forecasts:
-        for sentence in forecast.warnings:
-            said.setdefault(sentence, []).append(forecast.name)
-    return [f"Warning for {', '.join(names)}: {sentence}" for sentence, names in said.items()]

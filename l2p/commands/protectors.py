@@ -3,18 +3,19 @@
 import dataclasses
 import json
 import textwrap
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: Width and indent of the plain list.
-WIDTH, INDENT = 80, "    "
+#: Width of everything that is printed, and the column that descriptions begin in, for short and long names.
+WIDTH, SHORT, LONG = 80, 15, 35
 
 
 @dataclasses.dataclass(frozen=True)
 class Protectors:
-    """List the protectors that users need, with descriptions; with --all, every name that `--protector` takes."""
+    """List the names that `--protector` takes, with a line on each."""
 
     all: bool = False
-    """Also list hand-designed methods and the checkpoints that only studies need, with all ranges."""
+    """Also list controls and the checkpoints that only studies need, with models, public sources and ranges."""
     json: bool = False
     """Print every name as a JSON list, with its card except the arrays' structure."""
 
@@ -31,56 +32,89 @@ class Protectors:
 
 def _print_recommended() -> None:
     from l2p.checkpoints import checkpoint
-    from l2p.protectors import HAND_DESIGNED
+    from l2p.checkpoints.control import CONTROL
 
     cards = {card["name"]: card for card in _protectors()}
-    for name in checkpoint.first_floor():
-        print(f"{name} ({', '.join(cards[name]['models'])})")
-        print(textwrap.indent(cards[name]["about"] or f"from {', '.join(cards[name]['sources'])}", INDENT))
+    shown = [name for name in checkpoint.first_floor() if not name.startswith(CONTROL) or cards[name]["default_for"]]
+    print("Learned on public tasks; * is what l2p apply takes unless told otherwise:")
+    _print_lines(
+        ((f"{'*' if cards[name]['default_for'] else ' '} {name}", cards[name]["about"]) for name in shown), LONG
+    )
+    print("\nDesigned by hand:")
+    made = [card for card in cards.values() if card["kind"] == "hand-designed"]
+    _print_lines(((card["name"], card["about"]) for card in made), SHORT)
     print()
     for line in (
-        f"Hand-designed methods: {', '.join(HAND_DESIGNED)}.",
-        "l2p protectors --all lists every name with its models, sources and range, including checkpoints that only "
-        f"studies need; --json prints cards.{checkpoint.study_hint()}",
+        "Constants without networks are control-NAME; a checkpoint's file and mypackage:MyProtector serve, too. "
+        f"l2p protectors --all has every name and its range, --json the cards.{checkpoint.study_hint()}",
     ):
         print(textwrap.fill(line, WIDTH, break_on_hyphens=False))
 
 
-def _print_all() -> None:
-    from rich.console import Console
-    from rich.table import Column, Table
+def _print_lines(lines: Iterable[tuple[str, str]], column: int) -> None:
+    for name, about in lines:
+        print(f"{name:<{column}}{textwrap.shorten(about, WIDTH - column, placeholder='...')}")
 
-    table = Table(Column("name", overflow="fold"), "models", "public sources", "log(mu N)", "features")
+
+def _print_all() -> None:
+    from l2p.checkpoints.ranges import interval
+
     for card in _protectors():
-        ranges = card.get("range") or {}
-        limits = (_interval(ranges.get(name)) for name in ("log_signal", "num_features"))
-        table.add_row(card["name"], ", ".join(card["models"]), ", ".join(card["sources"]) or "none", *limits)
-    Console().print(table)
+        print(card["name"])
+        ranges = {"log(mu N)": "log_signal", "features": "num_features"}
+        trained = card.get("range") or {}
+        limits = [f"{name} {interval(trained[key])}" for name, key in ranges.items() if key in trained]
+        sources = [f"from {', '.join(card['sources'])}"] if card["sources"] else []
+        parts = [card["about"].rstrip("."), ", ".join(card["models"]), *limits, *sources]
+        said = "; ".join(part for part in parts if part)
+        indent = " " * 4
+        for line in textwrap.wrap(said, WIDTH, initial_indent=indent, subsequent_indent=indent):
+            print(line)
 
 
 def _protectors() -> list[dict[str, Any]]:
-    """Hand-designed methods, the checkpoints that users need, and those that only studies need."""
+    """The checkpoints that users need, hand-designed methods, and the checkpoints that only studies need."""
     from l2p.checkpoints import checkpoint
+
+    cards = {card["name"]: card for card in checkpoint.available()}
+    first = checkpoint.first_floor()
+    floor = [_frozen(cards[name], study=False) for name in first]
+    return [
+        *floor,
+        *_hand_designed(),
+        *(_frozen(card, study=True) for name, card in cards.items() if name not in first),
+    ]
+
+
+def _hand_designed() -> list[dict[str, Any]]:
+    from l2p.checkpoints.defaults import models_of
     from l2p.privacy.budget import Budget
     from l2p.protectors import HAND_DESIGNED
 
     anything = {"budget": Budget(1.0, 1e-6), "num_rows": 10_000}
-    models = {name: list(make(**anything).models) for name, make in HAND_DESIGNED.items()}
-    made = [{"name": name, "kind": "hand-designed", "models": models[name], "sources": []} for name in models]
-    cards = {card["name"]: card for card in checkpoint.available()}
-    first = checkpoint.first_floor()
-    frozen = [
+    return [
         {
-            **{key: value for key, value in cards[name].items() if key != "structure"},  # longer than all the rest
-            "kind": "checkpoint",
-            "study": name not in first,
-            "about": checkpoint.about(name),
-            "aliases": checkpoint.aliases(name),
+            "name": name,
+            "kind": "hand-designed",
+            "models": list(method(**anything).models),
+            "sources": [],
+            "about": " ".join((method.make.__doc__ or "").splitlines()[0].split()),
+            "default_for": models_of(name),
         }
-        for name in dict.fromkeys([*first, *cards])
+        for name, method in HAND_DESIGNED.items()
     ]
-    return made + frozen
 
 
-def _interval(ends: list[float] | None) -> str:
-    return "any" if ends is None else f"{ends[0]:g} to {ends[1]:g}"
+def _frozen(card: Mapping[str, Any], study: bool) -> dict[str, Any]:
+    from l2p.checkpoints import checkpoint
+    from l2p.checkpoints.defaults import models_of
+
+    name = card["name"]
+    return {
+        **{key: value for key, value in card.items() if key != "structure"},  # longer than all the rest
+        "kind": "checkpoint",
+        "study": study,
+        "about": checkpoint.about(name),
+        "aliases": checkpoint.aliases(name),
+        "default_for": models_of(name),
+    }

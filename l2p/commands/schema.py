@@ -12,9 +12,9 @@ from l2p.errors import InputError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MakeSchema(TableOptions):
-    """Write a schema for `l2p apply --schema`: a template of the table to fill in, or a complete one from public data.
+    """Write a schema for `l2p apply --schema`: a template, or all from public data.
 
-    Of DATA only the header is read: from text the names, from ARFF and Parquet names and types.
+    Of DATA only the header is read: names, from ARFF and Parquet types as well.
     """
 
     data: tyro.conf.Positional[Path]
@@ -24,8 +24,8 @@ class MakeSchema(TableOptions):
     out: Path
     """File to write to; must be new."""
     public: Annotated[Path | None, tyro.conf.arg(name="from")] = None
-    """A public sample of such a table, from which types, bounds, categories, the filling of missing cells and classes
-    are read."""
+    """A public sample of such a table.
+    Types, bounds, categories, the filling of missing cells and classes are read from it."""
 
     def run(self) -> int:
         """Write it."""

@@ -114,7 +114,7 @@ class ComparedMethod:
     def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> PreparedMethod:
         plan = private_choice.SelectionPlan.make(protector, self.accountant, budget, model, train_size(rows))
         setup, _ = plan.setups
-        note = " ".join([plan.note, *range_warnings(self.range, setup, rows.x.shape[1])])
+        note = " ".join([plan.note, *range_warnings(self.range, setup, rows.x.shape[1], budget)])
         return PreparedMethod(protector, setup, plan.training, note, plan)
 
 

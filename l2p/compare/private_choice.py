@@ -25,7 +25,8 @@ from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
-from l2p.privacy.ledger import Ledger
+from l2p.privacy.ledger import Cost, Ledger
+from l2p.privacy.reservation import cost_of_best
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
 from l2p.private_run import check
 from l2p.private_tuning import (
@@ -224,6 +225,11 @@ def released(
     check(Score(), base_budget(_shares(budget)[1], "gdp", budget), model, "gdp")
     # A control instead of its networks would be the same for all candidates.
     return dataclasses.replace(base, name=name, control=None)
+
+
+def cost_in(ledger: Ledger, budget: Budget) -> Cost:
+    """What a release has to reserve; `InputError` if the ledger cannot count it."""
+    return cost_of_best(ledger, budget, LAW, base_rho(LAW, budget.epsilon, budget.delta))
 
 
 def _candidates(protector: Protector) -> tuple[Protector, ...]:

@@ -26,6 +26,10 @@ def read_bounds(path: str | Path) -> dict[str, Interval]:
     >>> read_bounds(path)
     {'age': (0.0, 120.0)}
     """
+    if not Path(path).is_file():
+        raise InputError(
+            f"there is no file {path} to read bounds from: write JSON {{column: [low, high]}}, or check the path"
+        )
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

@@ -120,7 +120,10 @@ class Preparation:
                 raise InputError(f"target {self.target!r} has empty, NaN or infinite cells: {_REMEDY}")
         elif not valid or (self.classes is None and np.isin((0, -1), column).all()):
             known = "0 and 1, or -1 and 1" if self.classes is None else " and ".join(f"{c:g}" for c in self.classes)
-            remedy = "declare the classes" if self.classes is None else "declare other classes"
+            others = (
+                "its two classes (--classes 1 2), or take --model square if it is a number, or softmax for more classes"
+            )
+            remedy = f"declare {others if self.classes is None else 'other classes'}"
             raise InputError(f"target {self.target!r} has labels other than {known}: {remedy}, or {_REMEDY}")
 
     def _check_block(self, values: np.ndarray) -> None:

@@ -8,6 +8,8 @@ from l2p.privacy.events import Adjacency
 
 #: Outside this range a guarantee is too strict to allow any run, or too weak to mean anything.
 MIN_EPSILON, MAX_EPSILON = 1e-12, 1e6
+#: Above this a guarantee is worth a warning.
+LARGE_EPSILON = 10.0
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,19 @@ class Budget:
                 f"delta={self.delta!r} is not below 1/N{for_n}, and a mechanism that publishes one row picked at "
                 f"random would meet such a guarantee; choose delta well below {most}."
             )
+
+    def warnings(self) -> list[str]:
+        """Sentences on a budget that is allowed and protects little.
+
+        >>> Budget(3.0, 1e-6).warnings()
+        []
+        """
+        if self.epsilon <= LARGE_EPSILON:
+            return []
+        return [
+            f"Epsilon {self.epsilon:g} is above {LARGE_EPSILON:g}, which protects a row very little: the odds of a "
+            f"guess about it may change by a factor of e^{self.epsilon:g}; choose 1 or less where you can."
+        ]
 
     def __str__(self) -> str:
         """The guarantee as the card prints it."""

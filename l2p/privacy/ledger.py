@@ -21,6 +21,8 @@ from l2p.privacy import ledger_file
 from l2p.privacy.accountants import either, find, ledger_amounts
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger_file import Row
+from l2p.privacy.rounded import rounded
+from l2p.privacy.sampling import FullBatch
 
 #: What amounts in each unit are. The first three sum over all queries of all runs (privacy filters, so noise may depend
 #: on earlier answers); `basic` sums the (epsilon, delta) of whole runs, which may be chosen adaptively (Rogers, Roth,
@@ -36,6 +38,14 @@ class Cost(NamedTuple):
 
     amount: float
     delta: float = 0.0
+
+
+class NotEnough(InputError):
+    """A run asked for more than a ledger has left."""
+
+    def __init__(self, message: str, left: Cost):
+        super().__init__(message)
+        self.left = left
 
 
 class Entry(NamedTuple):
@@ -141,9 +151,11 @@ class Ledger:
         with ledger_file.change(self.path) as connection:
             _, rows = ledger_file.read(connection, self.path)
             if max(total([cost, *(_entry(row).counted for row in rows)], self.limit)) > 0:
-                raise InputError(
-                    f"{self.name} has {self.say(self.left())} left and this run asks for {self.say(cost)}, so it "
-                    f"must not start; ask for less, or see what other runs hold with l2p ledger show {self.path}."
+                raise NotEnough(
+                    f"{self.name} has {self.in_epsilon(self.left(), up=False)} left and this run asks for "
+                    f"{self.in_epsilon(cost)}, so it must not start; ask for less, or see what other runs hold with "
+                    f"l2p ledger show {self.path}.",
+                    self.left(),
                 )
             entry = Entry(reservation, what, "reserved", cost, cost, os.getpid(), platform.node(), now, now, "")
             ledger_file.append(connection, _row(entry))
@@ -219,8 +231,28 @@ class Ledger:
                 return entry
         raise InputError(f"no run {reservation!r} is in the ledger; l2p ledger show {self.path} lists them.")
 
+    def epsilon(self, cost: Cost) -> float:
+        """Epsilon at the ledger's own delta of one run that costs so much: what people know a cost by.
+
+        Costs add up and their epsilons do not. At one Renyi order it is that of Gaussian queries on all rows.
+        """
+        accountant = find(self.unit)
+        if not accountant.composes or cost.amount == 0:
+            return cost.amount
+        terms = accountant.terms(self.budget, FullBatch())
+        if accountant.at_order:
+            return find("zcdp").epsilon_of_rho(cost.amount / terms.order, self.budget.delta)
+        return accountant.epsilon(cost.amount, terms)
+
+    def in_epsilon(self, cost: Cost, up: bool = True) -> str:
+        """A cost as epsilon and delta, in three digits."""
+        epsilon = f"epsilon {rounded(self.epsilon(cost), up)}"
+        if not find(self.unit).composes:
+            return f"{epsilon} at delta {cost.delta:g}"
+        return f"{epsilon} at delta {self.budget.delta:g}" + (f" and {cost.delta:g} more" if cost.delta else "")
+
     def say(self, cost: Cost) -> str:
-        """A cost in words."""
+        """A cost as the ledger counts it, exactly."""
         delta = f" and delta {cost.delta!r}" if cost.delta or not find(self.unit).composes else ""
         return f"{AMOUNTS[self.unit]} {cost.amount!r}{delta}"
 

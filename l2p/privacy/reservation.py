@@ -6,6 +6,7 @@ between. A finished run counts as what its answered queries cost, adaptive or no
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,11 +17,16 @@ from l2p.privacy.accountants import either, find
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
-from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger, new_id
+from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger, NotEnough, new_id
+from l2p.privacy.rounded import rounded
 from l2p.privacy.selection import Repetitions
 
 # Margin for rounding in the conversion between two units.
 _UP = 1 + 1e-12
+# Below this share of what a run asks for, no epsilon is offered instead.
+_SMALLEST = 1e-6
+# Relative precision of the largest epsilon that fits.
+_WITHIN = 1e-6
 # Margin for the difference between two ways to add up one trace.
 _ROUNDING = 1 + 1e-9
 
@@ -47,7 +53,7 @@ def held(ledger: Ledger) -> Iterator[str]:
     ...             raise KeyboardInterrupt
     ...     except KeyboardInterrupt as interrupt:
     ...         print(interrupt.__notes__[0].partition(":")[0])  # doctest: +ELLIPSIS
-    The reservation of epsilon 0.5 and delta 1e-07 for this run (...) stays in the ledger of ward and counts as spent
+    The reservation of epsilon 0.5 at delta 1e-07 for this run (...) stays in the ledger of ward and counts as spent
     """
     id = new_id()
     try:
@@ -60,9 +66,8 @@ def held(ledger: Ledger) -> Iterator[str]:
 
 def _notes(ledger: Ledger, id: str) -> list[str]:
     try:
-        costs = [
-            ledger.say(entry.reserved) for entry in ledger.entries() if (entry.id, entry.state) == (id, "reserved")
-        ]
+        held = [entry.reserved for entry in ledger.entries() if (entry.id, entry.state) == (id, "reserved")]
+        costs = [ledger.in_epsilon(cost) for cost in held]
     except InputError as error:
         return [
             f"Whether the reservation {id} of this run stays in the ledger of {ledger.name} cannot be told: {error}"
@@ -101,9 +106,11 @@ class Reservation:
         Raises:
           InputError: the ledger has another adjacency, cannot price this run, or has too little left.
         """
-        _check_adjacency(ledger, filter.budget)
-        before, cost = ledger.spent(), most_cost(ledger, filter, mechanisms)
-        return cls(ledger, ledger.reserve(cost, what, id), filter, cost, before)
+        before, cost = ledger.spent(), cost_of(ledger, filter, mechanisms)
+        try:
+            return cls(ledger, ledger.reserve(cost, what, id), filter, cost, before)
+        except NotEnough as error:
+            raise InputError(not_enough(ledger, filter, mechanisms, error.left)) from None
 
     def settle(self, answered: Sequence[Answered], epsilon: float, adaptive: bool) -> tuple[dict[str, Any], list[str]]:
         """Settle a finished run; returns the card's `composition` and warnings.
@@ -149,6 +156,12 @@ def count(
     return composition, warnings
 
 
+def cost_of(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost:
+    """What a run has to reserve; `InputError` if the ledger counts other neighbours or cannot price it."""
+    _check_adjacency(ledger, filter.budget)
+    return most_cost(ledger, filter, mechanisms)
+
+
 def most_cost(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost:
     """The most that a run can cost in the ledger's unit while its own filter holds."""
     if not find(ledger.unit).composes:
@@ -174,6 +187,39 @@ def most_cost(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost
         )
     ratios = [pricer.prices(name, np.ones(()), False) / filter.coefficients[name] for name in mechanisms]
     return Cost(float(max(ratios)) * filter.limit * _UP)
+
+
+def largest_epsilon(ledger: Ledger, filter: Filter, mechanisms: Iterable[str], left: Cost) -> float:
+    """The largest epsilon, to within a millionth, at which a run fits into what is `left`; 0 if none does.
+
+    Below what `filter` is planned for, and all else as there.
+    """
+    mechanisms = tuple(mechanisms)
+
+    def fits(epsilon: float) -> bool:
+        smaller = dataclasses.replace(filter, budget=dataclasses.replace(filter.budget, epsilon=epsilon))
+        cost = most_cost(ledger, smaller, mechanisms)
+        return cost.amount <= left.amount and cost.delta <= left.delta
+
+    low, high = filter.budget.epsilon * _SMALLEST, filter.budget.epsilon
+    if not fits(low):
+        return 0.0
+    while high > low * (1 + _WITHIN):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    shown = float(f"{low:.3g}")  # the number that people would ask for, if it fits
+    return shown if low < shown <= high * (1 + _WITHIN) and fits(shown) else low
+
+
+def not_enough(ledger: Ledger, filter: Filter, mechanisms: Iterable[str], left: Cost) -> str:
+    """The sentence on a run that does not fit into what is `left`, with the largest epsilon that does."""
+    asked, largest = filter.budget, largest_epsilon(ledger, filter, mechanisms, left)
+    fits = f"the largest epsilon that fits is {rounded(largest, up=False)}" if largest else "no run like it fits"
+    return (
+        f"{ledger.name} has {ledger.in_epsilon(left, up=False)} left and this run asks for epsilon {asked.epsilon:g} "
+        f"at delta {asked.delta:g}, so it must not start; {fits}, and l2p ledger show {ledger.path} lists the other "
+        "runs."
+    )
 
 
 def cost_of_best(ledger: Ledger, budget: Budget, law: Repetitions, rho: float) -> Cost:

@@ -95,6 +95,9 @@ class AdaDP(Protector):
 
 @hand_designed(form="rival")
 def adadp(problem: Problem) -> AdaDP:
-    """ADADP at its authors' tolerance, 1, on full batches, with as many steps and the first rate of `noisygd`."""
+    """ADADP: a learning rate from how far two half-steps differ.
+
+    ADADP at its authors' tolerance, 1, on full batches, with as many steps and the first rate of `noisygd`.
+    """
     del problem
     return AdaDP(log_clip_norm=log_constant(1.0), log_learning_rate=log_constant(0.5), log_tolerance=log_constant(1.0))

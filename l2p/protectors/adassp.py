@@ -79,6 +79,9 @@ def predicting_labels(params: jax.Array) -> jax.Array:
 
 @hand_designed(form="rival")
 def adassp(problem: Problem) -> AdaSSP:
-    """AdaSSP at its author's failure probability, 0.05, on rows of norm at most 1."""
+    """AdaSSP: noised sums and an adaptive ridge, for least squares.
+
+    AdaSSP at its author's failure probability, 0.05, on rows of norm at most 1.
+    """
     del problem
     return AdaSSP(log_constant(1.0), log_constant(0.05))

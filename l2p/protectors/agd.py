@@ -135,7 +135,9 @@ class AGD(Protector):
 
 @hand_designed(form="paper")
 def agd(problem: Problem) -> AGD:
-    """AGD at its authors' settings: epsilon / 120 for the first choice and, by the classic Gaussian calibration, the
+    """AGD: steps by private line search, more budget when stuck.
+
+    AGD at its authors' settings: epsilon / 120 for the first choice and, by the classic Gaussian calibration, the
     first gradient; clipping norms 3, gamma 0.1, 20 step sizes up to 2, L2 weight 0.001 (Lee and Kifer 2018)."""
     budget, accountant = problem.budget, problem.accountant
     first_epsilon = 0.5 * budget.epsilon / 60
@@ -159,6 +161,9 @@ def agd(problem: Problem) -> AGD:
 
 @hand_designed()
 def agd_gumbel(problem: Problem) -> AGD:
-    """`agd` with Gumbel noise in its choices: the same scale for a quarter of the price, which leaves more steps."""
+    """AGD with Gumbel noise in its choices, at a quarter of the price.
+
+    `agd` with Gumbel noise in its choices: the same scale for a quarter of the price, which leaves more steps.
+    """
     paper = agd(problem)
     return dataclasses.replace(paper, log_selection_share=paper.log_selection_share - math.log(4.0), selection="gumbel")

@@ -56,5 +56,8 @@ class ApproximateMinima(Protector):
 
 @hand_designed(form="rival")
 def amp(problem: Problem) -> ApproximateMinima:
-    """Gradients down to a millionth of the noise, for a hundredth of the budget."""
+    """Approximate minima perturbation (Iyengar et al. 2019).
+
+    Gradients down to a millionth of the noise, for a hundredth of the budget.
+    """
     return ApproximateMinima(objpert(problem), logit_constant(0.01), log_constant(1e-6))

@@ -34,7 +34,10 @@ class AutoClip(Stepwise):
 
 @hand_designed(form="rival")
 def auto_clip(problem: Problem) -> AutoClip:
-    """Full-batch momentum SGD at its authors' constant, 0.01 (AUTO-S): constant noise, the rate of `noisygd`."""
+    """Momentum SGD on normalised gradients (Bu et al. 2023).
+
+    Full-batch momentum SGD at its authors' constant, 0.01 (AUTO-S): constant noise, the rate of `noisygd`.
+    """
     del problem
     scheduler = Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0]))
     rates = {"learning_rate": log_constant(0.5), "momentum": logit_constant(0.9)}

@@ -23,5 +23,8 @@ def noisygd(problem: Problem) -> Stepwise:
 
 @hand_designed()
 def dpsgd(problem: Problem) -> Stepwise:
-    """`noisygd` on Poisson batches of a twentieth of the rows, for four times as many steps (Abadi et al. 2016)."""
+    """DP-SGD with momentum on Poisson batches of 5 % of the rows.
+
+    `noisygd` on Poisson batches of a twentieth of the rows, for four times as many steps (Abadi et al. 2016).
+    """
     return dataclasses.replace(noisygd(problem), sampler=Poisson(0.05), num_steps=200)

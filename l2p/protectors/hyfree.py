@@ -159,7 +159,9 @@ def _least_change(
 
 @hand_designed(form="rival")
 def hyfree(problem: Problem) -> HyFree:
-    """HyFreeDP at its authors' 1 % for probes, every 5 moves, on full batches.
+    """HyFreeDP: a learning rate from privately probed losses.
+
+    HyFreeDP at its authors' 1 % for probes, every 5 moves, on full batches.
 
     Its first rate is that of `noisygd`, 0.5, over the weight 1 - 0.9 of a gradient in the average that is followed.
     """

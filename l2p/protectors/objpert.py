@@ -75,13 +75,19 @@ class ObjectivePerturbation(Protector):
 
 @hand_designed()
 def objpert(problem: Problem) -> ObjectivePerturbation:
-    """Objective perturbation with noise by the exact Gaussian curve; a tenth of epsilon pays for the convexity."""
+    """Objective perturbation, noise by the exact Gaussian curve.
+
+    A tenth of epsilon pays for the convexity.
+    """
     del problem
     return ObjectivePerturbation(log_constant(1.0), log_constant(1e-4), log_constant(1 / 9))
 
 
 @hand_designed("basic", form="paper")
 def objpert_paper(problem: Problem) -> ObjectivePerturbation:
-    """As published: Delta = 2 lambda / epsilon and sigma = zeta sqrt(8 ln(2 / delta) + 4 epsilon) / epsilon."""
+    """Objective perturbation as published.
+
+    As published: Delta = 2 lambda / epsilon and sigma = zeta sqrt(8 ln(2 / delta) + 4 epsilon) / epsilon.
+    """
     del problem
     return ObjectivePerturbation(log_constant(1.0), jnp.array([-jnp.inf]), jnp.zeros(1), published=True)

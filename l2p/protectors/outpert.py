@@ -99,14 +99,19 @@ class OutputPerturbation(Protector):
 
 @hand_designed()
 def outpert(problem: Problem) -> OutputPerturbation:
-    """Output perturbation with exact Gaussian-DP noise on the sensitivity of its adjacency."""
+    """Output perturbation with exact Gaussian-DP noise.
+
+    Output perturbation with exact Gaussian-DP noise on the sensitivity of its adjacency.
+    """
     del problem
     return OutputPerturbation.create(norm_bound=1.0, ridge=1e-3, step_size=1.0)
 
 
 @hand_designed("gdp", Adjacency.REPLACE_ONE, "paper")
 def outpert_paper(problem: Problem) -> OutputPerturbation:
-    """As published: no ridge, steps of 1 / beta, sensitivity 3 L T eta / N, and sqrt(2 ln(1.25 / delta)) / epsilon.
+    """Output perturbation as published.
+
+    As published: no ridge, steps of 1 / beta, sensitivity 3 L T eta / N, and sqrt(2 ln(1.25 / delta)) / epsilon.
 
     Replacing a row moves the result by 2 L T eta / N, so 3 L T eta / N is 1.5 times the sensitivity; the certificate
     accounts for that.

@@ -28,7 +28,9 @@ _MA_NOISE, _MA_STEPS = 4.0, 1000
 
 @hand_designed("strong_composition", Adjacency.REPLACE_ONE, "paper")
 def sgd_adv(problem: Problem) -> Stepwise:
-    """SGD-Adv (Bassily, Smith & Thakurta 2014): batches of sqrt(N) + 10 rows, N epsilon / 500 steps of size 0.1,
+    """SGD-Adv as published (Bassily, Smith & Thakurta 2014).
+
+    SGD-Adv (Bassily, Smith & Thakurta 2014): batches of sqrt(N) + 10 rows, N epsilon / 500 steps of size 0.1,
     clipping norm 3; fixed-size batches, replaced rows, noise by strong composition, some 7 times that of `rdp`."""
     rows, batch = _sizes(problem)
     steps = min(max(round(rows * problem.budget.epsilon / 500), 1), _ADV_STEPS)
@@ -37,8 +39,11 @@ def sgd_adv(problem: Problem) -> Stepwise:
 
 @hand_designed("moments", Adjacency.ADD_REMOVE, "paper")
 def sgd_ma(problem: Problem) -> Stepwise:
-    """SGD-MA (Abadi et al. 2016): Poisson batches of sqrt(N) + 10 rows, clipping norm 4, steps of size 0.05; as many as
-    the moments accountant allows at noise multiplier 4; if that is above 1000, then 1000 with less noise."""
+    """SGD-MA as published (Abadi et al. 2016).
+
+    Poisson batches of sqrt(N) + 10 rows, clipping norm 4, steps of size 0.05; as many as the moments accountant allows
+    at noise multiplier 4; if that is above 1000, then 1000 with less noise.
+    """
     rows, batch = _sizes(problem)
     sampler, budget = Poisson(batch / rows), problem.budget
     least = planning.epsilon(sampler, budget.adjacency, budget.delta, _MA_STEPS, _MA_NOISE, "moments")

@@ -227,7 +227,9 @@ class PrivateMeta(Protector):
 
 @hand_designed()
 def private_meta(problem: Problem) -> PrivateMeta:
-    """`noisygd` whose clipping norm, schedule, learning rate and momentum are learned privately, for a tenth of the
+    """DP-SGD with settings learned privately for 10 % of the budget.
+
+    `noisygd` whose clipping norm, schedule, learning rate and momentum are learned privately, for a tenth of the
     budget, in ten outer steps over blocks of at least `MIN_ROWS` rows."""
     num_blocks = min(max((problem.num_rows or 10_000) // MIN_ROWS, 1), 1024)
     return PrivateMeta(

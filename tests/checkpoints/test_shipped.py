@@ -152,7 +152,9 @@ def test_numbers_of_classes_that_probe_has_not_met_are_left_to_its_constants(num
     asked = lookup.resolve("probe", BUDGET, str(model), num_rows=20_000)
     found, _, _, warnings = set_up(asked, BUDGET, model, 128, 20_000)
     assert found.name == runs
-    assert any("num_classes is 2, outside [3, 100]" in sentence for sentence in warnings) == (num_classes == 2)
+    assert any("2 classes are outside the protector's range, 3 to 100" in sentence for sentence in warnings) == (
+        num_classes == 2
+    )
 
 
 @pytest.mark.parametrize("name", QUADRATIC)

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import os
 
 import numpy as np
 import pytest
 
 import l2p
-from l2p import saved
+from l2p import api, saved
+from l2p.checkpoints.defaults import default_protector
 from l2p.cli import main
 from l2p.errors import InputError
 from l2p.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, Unit, read_rows
@@ -81,7 +83,7 @@ def test_a_template_of_text_has_names_alone_and_is_refused_by_what_it_lacks(fold
     code, text = observed(lambda: main(words(folder, "template.json", out=str(tmp_path / "run"))))
     assert code == 2
     assert "column 'age', 'ward', 'name', 'back' is not declared yet (null)" in text
-    assert not list((tmp_path / "run").iterdir())
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_template_of_typed_tables_has_names_and_types_and_no_values(tmp_path):
@@ -191,6 +193,37 @@ def test_options_that_contradict_each_other_are_refused(folder, tmp_path, option
     code, text = observed(lambda: main(words(folder, "ward.json", out=str(tmp_path / "run"), **options)))
     assert code == 2
     assert said in text
+
+
+def declared(*classes):
+    target = Target("back", classes=classes) if classes else Target("back", bounds=(0.0, 9.0))
+    return Schema({"age": Number(0, 99), "ward": Category(("a", "b"))}, target)
+
+
+def test_a_dry_run_plans_what_the_schema_declares_and_opens_no_table(tmp_path):
+    schema = declared("no", "yes")
+    schema.write(tmp_path / "schema.json")
+    os.mkfifo(tmp_path / "private.csv")  # whoever opened it would wait for ever
+    args = words(tmp_path, "schema.json", out=str(tmp_path / "run"), protector=None, model="square")
+    code, text = observed(lambda: main([*args, "--dry-run", "--rows", "1500"]))
+    assert code == 0, text
+    assert default_protector("square", "binary") in text
+    assert f"{len(Encoding(schema).names)} features" in text
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("classes", "model", "kind"),
+    [((), "square", "regression"), (("no", "yes"), "square", "binary"), (("a", "b", "c"), "softmax", "multiclass")],
+)
+def test_python_takes_the_default_for_the_declared_target_and_checks_it_before_it_reads(
+    tmp_path, monkeypatch, classes, model, kind
+):
+    asked = []
+    monkeypatch.setattr(api, "check", lambda name, *_: asked.append(name))
+    with pytest.raises(InputError, match="nosuch"):
+        l2p.private_train(tmp_path / "nosuch.csv", budget=BUDGET, model=model, schema=declared(*classes))
+    assert asked == [default_protector(model, kind)]
 
 
 def test_a_table_without_a_header_is_named_by_an_option(folder, tmp_path):

@@ -243,7 +243,7 @@ def test_a_protector_outside_its_range_is_scored_with_a_note(tmp_path):
     config = CompareConfig("breast_cancer", tmp_path / "out", methods=(str(made),), epsilon=(1.0,), delta=1e-5, seeds=1)
     (row,) = compare(config)
     assert row["test_accuracy"] is not None
-    assert "num_features is 30, outside [2, 3]" in row["note"]
+    assert "30 features are outside the protector's range, 2 to 3" in row["note"]
 
 
 def test_a_folder_is_not_resumed_with_another_table_or_protector(tmp_path, monkeypatch):

@@ -107,9 +107,9 @@ def test_a_released_run_counts_nothing_and_stays_in_the_history(ledger):
 
 
 def test_both_numbers_are_capped(basic):
-    with sentence("delta 1e-06 left", "delta 2e-06, so it must not start"):
+    with sentence("epsilon 1 at delta 1e-06 left", "epsilon 0.5 at delta 2e-06, so it must not start"):
         basic.reserve(Cost(0.5, 2e-6), "too much delta")
-    with sentence("epsilon 1.0 and", "asks for epsilon 1.5"):
+    with sentence("epsilon 1 at", "asks for epsilon 1.5"):
         basic.reserve(Cost(1.5, 1e-7), "too much epsilon")
     basic.reserve(Cost(0.5, 1e-6), "all of the delta")
     basic.reserve(Cost(0.5), "a pure run")
@@ -117,7 +117,7 @@ def test_both_numbers_are_capped(basic):
 
 
 def test_a_run_that_asks_for_a_delta_is_refused_where_there_is_none(ledger):
-    with sentence("delta 1e-09"):
+    with sentence("and 1e-09 more"):
         ledger.reserve(Cost(0.1, 1e-9), "has a delta")
 
 
@@ -175,7 +175,7 @@ def test_a_released_run_that_turns_out_to_have_spent_counts_again(ledger):
     with sentence("it seemed to hang", "which counts again", error=RuntimeError):
         ledger.settle(run, Cost(0.75))
     assert (ledger.spent(), ledger.left()) == (Cost(1.25), Cost(0.0))
-    with sentence("mu^2 0.0 left"):
+    with sentence("epsilon 0 at delta", "left and this run asks for"):
         ledger.reserve(Cost(1e-300), "another")
 
 
@@ -549,7 +549,7 @@ def test_release_asks_for_the_assertion_that_it_stands_for(ledger, capsys):
         Release(ledger.path, run, "its table was missing").run()
     assert ledger.spent() == Cost(1.0)
     assert Release(ledger.path, run, "its table was missing", no_query_was_answered=True).run() == 0
-    assert f"released {run}: ward has 1 left" in capsys.readouterr().out
+    assert f"released {run}: ward has epsilon 4.88 at delta 1e-06 left" in capsys.readouterr().out
     assert Show(ledger.path).run() == 0
     assert "released" in capsys.readouterr().out
 

@@ -1,0 +1,85 @@
+"""`l2p apply --dry-run`: what a run would be and spend, from public facts alone."""
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from l2p.errors import InputError
+
+if TYPE_CHECKING:
+    from l2p.checkpoints.lookup import NamedProtector
+    from l2p.commands.declared import Declared
+    from l2p.privacy.budget import Budget
+
+_WIDTH, _LABEL = 80, 11
+
+
+def print_plan(
+    named: "NamedProtector",
+    budget: "Budget",
+    declared: "Declared",
+    num_rows: int | None,
+    ledger: Path | None,
+    chooses: bool,
+) -> list[str]:
+    """Print what a run would be and spend; returns its warnings. Neither the table nor the ledger is changed.
+
+    Args:
+      named: the protector, checked.
+      declared: what bounds or a schema say of the table.
+      num_rows: N, if it was declared; without it nothing is said of delta and of the protector's range.
+      chooses: whether it is METHOD:private, several runs for one budget.
+
+    Raises:
+      InputError: what the run itself would raise before it reads a row.
+    """
+    warnings, asked = budget.warnings(), named
+    if num_rows is not None:
+        budget.check_rows(num_rows)
+        if not chooses:
+            from l2p.checkpoints.set_up import set_up
+            from l2p.models import find_model
+
+            named, _, _, more = set_up(
+                named, budget, find_model(declared.model), declared.num_features, num_rows, kind=declared.kind
+            )
+            warnings += more
+    steps = f"in at most {named.protector.num_steps} steps" + (" of each of several runs" if chooses else "")
+    instead = "" if named.name == asked.name else f" in place of {asked.name}"
+    print("Dry run: no cell of the table was read, and nothing was spent.")
+    _say("protector", f"{named.name}{instead}, for {declared.model}, accountant {named.accountant}")
+    _say("spends", f"epsilon {budget.epsilon:g} at delta {budget.delta:g} ({budget.adjacency}) at most, {steps}")
+    if ledger is not None:
+        _say("ledger", _ledger(ledger, named, budget, chooses))
+    rows = f"{num_rows:,} rows" if num_rows is not None else "rows unknown: pass --rows to check delta and the range"
+    _say("checked", f"options, {declared.num_features} features, {rows}; the table itself is checked by the run")
+    return warnings
+
+
+def _ledger(path: Path, named: "NamedProtector", budget: "Budget", chooses: bool) -> str:
+    """What would be left; `InputError` if the run does not fit."""
+    from l2p.privacy.ledger import Cost, Ledger, total
+    from l2p.privacy.reservation import cost_of, not_enough
+
+    ledger = Ledger.open(path)
+    left = ledger.left()
+    if chooses:
+        from l2p.compare.private_choice import cost_in
+
+        cost = cost_in(ledger, budget)
+    else:
+        cost = cost_of(ledger, named.filter(budget), named.protector.mechanisms)
+    has = f"{ledger.name} has {ledger.in_epsilon(left, up=False)} left"
+    if max(total([cost], minus=left)) > 0:
+        raise InputError(
+            f"{has} and this run asks for {ledger.in_epsilon(cost)}, so it must not start; ask for less."
+            if chooses
+            else not_enough(ledger, named.filter(budget), named.protector.mechanisms, left)
+        )
+    after = Cost(*(max(0.0, -number) for number in total([cost], minus=left)))
+    return f"{has}, and would have {ledger.in_epsilon(after, up=False)}"
+
+
+def _say(label: str, text: str) -> None:
+    indent = " " * _LABEL
+    print(textwrap.fill(f"{label:<{_LABEL}}{text}", _WIDTH, subsequent_indent=indent, break_on_hyphens=False))
