@@ -7,17 +7,23 @@ import jax
 
 from l2p.checkpoints import lookup
 from l2p.checkpoints.lookup import Resolved
+from l2p.checkpoints.set_up import check_shared
+from l2p.data.reading import Format
 from l2p.errors import InputError
 from l2p.models import MODELS, find_model
 from l2p.privacy.book import Book
 from l2p.privacy.budget import Budget
 from l2p.privacy.reservation import Reservation, held
+from l2p.private_bounds import SHARE, Purchase, check_share
 from l2p.private_run import PlannedRun, check, execute, plan_run
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
+from l2p.queries.bins import SCALE
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.rows import check_supported
+from l2p.schema.unbounded import Unbounded
+from l2p.task import Task
 
 
 def private_train(
@@ -34,6 +40,8 @@ def private_train(
     kind: str | None = None,
     schema: Schema | str | Path | None = None,
     on_invalid: Literal["refuse", "null"] = "refuse",
+    format: Format | None = None,
+    bounds_share: float | None = None,
 ) -> Result:
     """Train on private rows within `budget`.
 
@@ -58,6 +66,9 @@ def private_train(
         classifier of labels 0 and 1; default the model's own, which for `square` is a number. A schema says it.
       schema: the declaration of the raw table, or its file (docs/tables.md).
       on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
+      format: how text files are laid out.
+      bounds_share: the share of the budget, in the accountant's own unit, that buys the bounds of all columns which the
+        schema declares as private; default `l2p.private_bounds.SHARE`, a twentieth.
 
     Raises:
       InputError: anything does not fit, before budget is spent.
@@ -72,12 +83,19 @@ def private_train(
     >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
     True
     """
+    table, unit, share = None, None, 0.0
     if schema is not None:
         schema = schema if isinstance(schema, Schema) else Schema.read(schema)
         model, kind = model_for(schema, model, kind)
-        check(protector, budget, model, accountant)
+        unit, share = schema.unit, share_of(schema, bounds_share)
+        resolved = check(protector, budget, model, accountant, unit=unit)
         check_supported(schema)
-        data = read_rows(data, Encoding(schema), on_invalid)
+        if share:
+            check_shared(resolved)
+            table = Unbounded.read(data, schema, on_invalid, format)
+            data = table.rows
+        else:
+            data = read_rows(data, Encoding(schema), on_invalid, format, unit=unit)
     planned = plan_run(
         data,
         protector,
@@ -88,14 +106,45 @@ def private_train(
         params=params,
         num_rows=num_rows,
         kind=kind,
+        unit=unit,
+        share=share,
     )
+    purchase = None
+    if table is not None:
+        purchase = Purchase.plan(table.schema.private_bounds, share, planned, len(table.rows.y), key)
+
+    def run(reservation: Reservation | None) -> Result:
+        if table is None or purchase is None:
+            result = execute(planned, key, reservation)
+            return result if schema is None else result.with_schema(schema)
+        bounds, bought = purchase.buy(table.binned(SCALE))
+        known, rows = table.bounded(bounds)
+        result = execute(planned._replace(task=Task(rows)), key, reservation, bought)
+        return result.with_schema(known, tuple(bounds))
+
     if ledger is None:
-        result = execute(planned, key, None)
-    else:
-        book = open_ledger(ledger, planned.num_rows, key)
-        with held(book) as id:
-            result = execute(planned, key, _reserve(book, planned, id))
-    return result if schema is None else result.with_schema(schema)
+        return run(None)
+    book = open_ledger(ledger, planned.num_rows, key)
+    with held(book) as id:
+        return run(_reserve(book, planned, id, share > 0))
+
+
+def share_of(schema: Schema, bounds_share: float | None) -> float:
+    """The share of the budget that buys bounds: 0 where the schema declares all of them.
+
+    Raises:
+      InputError: it is no share, or there is nothing to buy with one.
+    """
+    if not schema.private_bounds:
+        if bounds_share is not None:
+            raise InputError(
+                "a share of the budget is set aside for bounds, but the schema declares all of them; leave the share "
+                'out, or declare a column with "bounds": "private".'
+            )
+        return 0.0
+    share = SHARE if bounds_share is None else bounds_share
+    check_share(share)
+    return share
 
 
 def model_for(schema: Schema, model: str, kind: str | None = None) -> tuple[str, str]:
@@ -147,6 +196,8 @@ def open_ledger(ledger: Book | str | Path, num_rows: int, key: jax.Array | None)
     return book
 
 
-def _reserve(book: Book, planned: PlannedRun, id: str) -> Reservation:
+def _reserve(book: Book, planned: PlannedRun, id: str, buys_bounds: bool) -> Reservation:
     what = f"{planned.resolved.name}, {planned.filter.budget}, accountant {planned.filter.name}"
-    return Reservation.make(book, planned.filter, planned.resolved.protector.mechanisms, what, id)
+    mechanisms = {*planned.resolved.protector.mechanisms, *(("gaussian",) if buys_bounds else ())}
+    unit = None if planned.unit is None else planned.unit.column
+    return Reservation.make(book, planned.filter, mechanisms, what, id, unit)

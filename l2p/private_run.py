@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +20,11 @@ from l2p.models import Model, find_model
 from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.card.of_run import card_of_run, not_private
+from l2p.privacy.card.unit import ROW, unit_on_card
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import Entropy
 from l2p.privacy.reservation import Reservation
+from l2p.privacy.units import check_unit
 from l2p.protector import Protector
 from l2p.result import Result, answered, mechanisms
 from l2p.run import (
@@ -37,6 +39,7 @@ from l2p.run import (
     start,
     trace_rows,
 )
+from l2p.schema.target import Unit
 from l2p.task import Rows, RowSource, Task
 
 #: Steps between two looks at whether a run is still alive; also how much noise is drawn at a time.
@@ -61,6 +64,7 @@ class PlannedRun(NamedTuple):
     num_rows: int
     num_features: int
     warnings: list[str]
+    unit: Unit | None = None
 
 
 def plan_run(
@@ -74,12 +78,18 @@ def plan_run(
     params: jax.Array | None = None,
     num_rows: int | None = None,
     kind: str | None = None,
+    unit: Unit | None = None,
+    share: float = 0.0,
 ) -> PlannedRun:
-    """What `private_train` would run with these arguments; `InputError` if anything does not fit."""
+    """What `private_train` would run with these arguments; `InputError` if anything does not fit.
+
+    Where a `unit` is protected, only its first rows may be other than null (`read_rows(unit=)`). A `share` of the
+    budget is left to what is bought before the run.
+    """
     task = data if isinstance(data, Task) else Task(private=data)
     lines, num_features = intake.shape_of(task.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
-    resolved = check(protector, budget, model, accountant, num_rows)
+    resolved = check(protector, budget, model, accountant, num_rows, unit)
     budget.check_rows(num_rows)
     what = find_model(model)
     kind = what.known_kind(kind)
@@ -93,16 +103,20 @@ def plan_run(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
         )
 
-    resolved, filter, setup, warnings = set_up(resolved, budget, what, num_features, num_rows, task.public, kind)
+    resolved, filter, setup, warnings = set_up(
+        resolved, budget, what, num_features, num_rows, task.public, kind, unit.max_rows if unit else None, share
+    )
     filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices by it
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
     # It traces N rows, so that an error in a protector shows shapes that are public.
-    noise = _noise(resolved.protector, params, (num_rows, num_features), task.public, setup, key)
+    noise = noise_for(resolved.protector, params, (num_rows, num_features), task.public, setup, key)
     if lines != num_rows:
         with withheld("planning the noise"):
-            noise = _noise(resolved.protector, params, (lines, num_features), task.public, setup, key)
+            noise = noise_for(resolved.protector, params, (lines, num_features), task.public, setup, key)
     intake.check_scaled(task.private, _labels(what, kind))  # last: it reads the rows
-    return PlannedRun(task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings)
+    return PlannedRun(
+        task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings, unit
+    )
 
 
 def check(
@@ -111,6 +125,7 @@ def check(
     model: str,
     accountant: str | None = None,
     num_rows: int | None = None,
+    unit: Unit | None = None,
 ) -> Resolved:
     """Everything that can be refused before a row is read: the protector, its model, its accountant and their prices.
 
@@ -125,14 +140,29 @@ def check(
     else:
         resolved = lookup.describe(protector, type(protector).__name__, model, accountant)
     resolved.filter(budget)
+    if unit is not None:
+        _check_protects(unit, resolved)
     return resolved
 
 
-def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation | None) -> Result:
-    """Read the rows, settle, and say what is guaranteed."""
-    task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings = planned
+def _check_protects(unit: Unit, resolved: Resolved) -> None:
+    check_unit(resolved.accountant, resolved.protector.sampler, unit.max_rows)
+    if not resolved.protector.additive or set(resolved.protector.mechanisms) != {"gaussian"}:
+        raise InputError(
+            f"the schema protects the unit {unit.column!r}, which may have several rows, but what protector "
+            f"{resolved.name!r} releases is proved for single rows; choose a method that asks for Gaussian sums alone "
+            "(noisygd, auto_clip or control), or leave the unit out to have rows protected."
+        )
+
+
+def execute(
+    planned: PlannedRun, key: jax.Array | None, reservation: Reservation | None, bought: Sequence[TraceRow] = ()
+) -> Result:
+    """Read the rows, settle, and say what is guaranteed; `bought` before the run under the same filter."""
+    task, budget, resolved, filter, setup, params, noise, what, num_rows, num_features, warnings, unit = planned
     labels = _labels(what, setup.kind)
     run, trace = _train(resolved.protector, params, task, setup, noise, key is None, labels)
+    trace = after(bought, trace)
     adaptive = bool(resolved.protector.adaptive_noise)
     answers = answered(trace)
     certified = filter.certify(answers, adaptive)
@@ -149,6 +179,7 @@ def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation
         filter,
         answers,
         certified=certified,
+        unit=ROW if unit is None else unit_on_card(unit.column, unit.max_rows),
         releases=key is None,
         num_rows=num_rows,
         num_features=num_features,
@@ -230,7 +261,13 @@ def _go_on(
     return run, records
 
 
-def _noise(
+def after(bought: Sequence[TraceRow], trace: Sequence[TraceRow]) -> list[TraceRow]:
+    """What was bought before a run and then its own trace, with what is spent added up over both."""
+    before = bought[-1].spent if bought else 0.0
+    return [*bought, *(dataclasses.replace(row, spent=before + row.spent) for row in trace)]
+
+
+def noise_for(
     protector: Protector,
     params: jax.Array,
     shape: tuple[int, int],

@@ -90,16 +90,24 @@ class Reservation:
 
     @classmethod
     def make(
-        cls, book: Book, filter: Filter, mechanisms: Iterable[str], what: str, id: str | None = None
+        cls,
+        book: Book,
+        filter: Filter,
+        mechanisms: Iterable[str],
+        what: str,
+        id: str | None = None,
+        unit: str | None = None,
     ) -> "Reservation":
         """Reserve the most that a run can cost, before it reads a row; under the `id` that `held` gave.
 
+        `unit` is the column whose rows it protects together; None for single rows.
+
         Raises:
-          InputError: the ledger counts other neighbours, cannot price this run, or has too little left.
+          InputError: the ledger counts other neighbours or units, cannot price this run, or has too little left.
         """
         _check_adjacency(book, filter.budget)
         before, cost = book.spent(), most_cost(book, filter, mechanisms)
-        return cls(book, book.reserve(cost, what, id), filter, cost, before)
+        return cls(book, book.reserve(cost, what, id, unit), filter, cost, before)
 
     def settle(self, answered: Sequence[Answered], epsilon: float, adaptive: bool) -> tuple[dict[str, Any], list[str]]:
         """Count a finished run, and say so: the card's `composition`, and warnings.

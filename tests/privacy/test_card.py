@@ -26,7 +26,7 @@ FIELDS = {
     "delta": 1e-8,
     "epsilon_certified": 0.09,
     "adjacency": "zero_out",
-    "unit": "row",
+    "unit": {"name": "row", "max_rows": 1, "how": "every row counts"},
     "num_rows": 30400,
     "num_features": 98,
     "model": "logistic",

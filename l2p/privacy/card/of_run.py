@@ -35,7 +35,6 @@ def card_of_run(
         delta=budget.delta,
         epsilon_certified=certified,
         adjacency=budget.adjacency.value,
-        unit="row",
         private_release=releases,
         # An envelope is composed at no order; the one its ledger counts at only spreads the schedule.
         order=filter.order if math.isfinite(filter.order) and not isinstance(filter, EnvelopeFilter) else None,
