@@ -71,7 +71,10 @@ class BinCounts(Query):
         return noise.add(self.mechanism, aggregate, scale * adjacency.sensitivity_factor**0.5)
 
     def _bins(self, x: jax.Array) -> jax.Array:
-        return jnp.clip(jnp.rint(x * SCALE), 0, self.num_bins).astype(jnp.int32)
+        if x.shape[1] != self.num_columns:
+            raise ValueError(f"{self.name} counts {self.num_columns} columns, but rows have {x.shape[1]}.")
+        numbers = jnp.where(jnp.isfinite(x), jnp.rint(x * SCALE), 0.0)
+        return jnp.clip(numbers, 0, self.num_bins).astype(jnp.int32)
 
     def _counts(self, x: jax.Array, weights: jax.Array) -> jax.Array:
         """Whole numbers below 2^53, so their sum is exact in any order: f[k B] in the type of `weights` f[n]."""

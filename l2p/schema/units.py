@@ -17,8 +17,8 @@ class FirstRows:
 
     Whether a row is kept depends on its own unit's rows alone. Proof: let a unit's valid rows be r1, r2 and so on in
     the table's order. Row ri is kept if and only if fewer than `max_rows` valid rows of that unit came before it, which
-    is if i <= max_rows. Rows of others, nulled, inserted, removed or moved, change neither the order of r1, r2 and so on
-    among themselves nor which of them are valid (a row's own matter), so they do not change i; nor do the ends of
+    is if i <= max_rows. Rows of others, nulled, inserted, removed or moved, change neither the order of r1, r2 and so
+    on among themselves nor which of them are valid (a row's own matter), so they do not change i; nor do the ends of
     blocks, over which the counts are carried. Hence two tables that differ in all rows of one unit keep the same rows
     of every other unit, and at most `max_rows` of this one each.
 

@@ -218,7 +218,7 @@ def event(queries, steps=(1, 1)):
 
 
 BROKEN = {
-    "unknown version": ({"card_version": 2}, "field 'card_version'", "1 was expected"),
+    "unknown version": ({"card_version": 3}, "field 'card_version'", "3 is not one of [1, 2]"),
     "no epsilon": ({"epsilon": 0}, "field 'epsilon'", "less than or equal to the minimum of 0"),
     "boolean epsilon": ({"epsilon": True}, "field 'epsilon'", "True is not of type 'number'"),
     "vast epsilon": ({"epsilon": 10**400}, "field 'epsilon'", "greater than the maximum"),
@@ -445,7 +445,8 @@ def test_the_page_says_first_what_it_is():
 def test_nothing_on_a_card_can_become_markup():
     kinds = [kind | {"query": HOSTILE} for kind in FIELDS["mechanisms"]]
     hostile = card(
-        **dict.fromkeys(("unit", "model", "accountant", "theorem", "randomness", "float_mode", "created"), HOSTILE),
+        unit={"name": HOSTILE, "max_rows": 2, "how": HOSTILE},
+        **dict.fromkeys(("model", "accountant", "theorem", "randomness", "float_mode", "created"), HOSTILE),
         stop_reason=HOSTILE,
         seed_policy=HOSTILE,
         not_private=[HOSTILE],
