@@ -31,10 +31,12 @@ from l2p.task import Rows
 
 #: Share of the budget, in the accountant's own unit (mu^2 for gdp), that pays for all such columns together.
 SHARE = 0.05
-#: The probability that noise alone lifts any bin of any column over the threshold.
+#: The probability that noise alone lifts any bins of any column over the threshold.
 FALSE_ALARM = 0.01
-#: Bins at either end that hold less than this share of the rows do not widen the bounds: their cells are clipped.
+#: Bins that hold less than this share of the rows do not widen bounds: their cells are clipped.
 TAIL = 0.01
+#: How many neighbouring bins are summed, the fewest first.
+WIDTHS = (1, 2, 4, 8)
 
 _start = jax.jit(start)
 
@@ -136,14 +138,18 @@ def check_share(share: float) -> None:
 def choose(counts: Sequence[float] | np.ndarray, noise_std: float, num_rows: int, num_columns: int = 1) -> Interval:
     """Bounds [low, high] from the noisy counts f64[B] of one column's bins: post-processing.
 
-    From the lowest to the highest bin whose count is above what noise alone reaches in any of all columns' bins, but
-    for a probability of `FALSE_ALARM`, and above `TAIL` of the rows. One bin of noise alone would widen bounds to a
-    power of two from anywhere on the grid and flatten the column, where a bin of few cells that is missed only clips
-    them: hence the small probability. The share of rows keeps a few outliers from doing the same when noise is small.
+    Bins are taken whose count is above what noise alone reaches anywhere, in any column, but for a probability of
+    `FALSE_ALARM`; then 2, 4 and 8 neighbours whose sum is, without the ends of them that hold next to nothing, for
+    cells may be many and their bins small. Bounds go from the lowest to the highest bin taken, and on as long as the
+    next bin holds more than twice the noise. Nothing that holds less than `TAIL` of the rows counts as anything.
 
-    Where no bin is above both, the bin of the largest count stands for all: the most likely one. Where that is noise,
-    the column is nearly constant after scaling, and little is learned from it. Where zero alone is above, the largest
-    bin beside it is taken too.
+    Why: one bin of noise far away would widen bounds by powers of two and flatten the column, where one that is missed
+    only clips its cells; hence the small probability. Next to bounds, noise costs a factor of two at most, so there
+    twice its deviation is enough. The share of rows keeps a few outliers from doing what noise is kept from.
+
+    Where nothing is above the noise, the bin of the largest count stands for all: the most likely one. Where that is
+    noise, the column is nearly constant after scaling, and little is learned from it. Where zero is taken alone, the
+    largest bin beside it is taken too.
 
     Args:
       counts: of the bins, in order.
@@ -157,10 +163,29 @@ def choose(counts: Sequence[float] | np.ndarray, noise_std: float, num_rows: int
     ((2.0, 64.0), (16.0, 32.0))
     """
     counts = np.asarray(counts, np.float64)
-    threshold = max(-ndtri(FALSE_ALARM / (num_columns * len(counts))) * noise_std, TAIL * num_rows)
-    above = set(np.flatnonzero(counts > threshold).tolist()) or {int(np.argmax(counts))}
-    if above == {bins.ZERO}:
-        others = counts.copy()
-        others[bins.ZERO] = -math.inf
-        above.add(int(np.argmax(others)))
-    return bins.edges(min(above))[0], bins.edges(max(above))[1]
+    least, taken = TAIL * num_rows, np.zeros(len(counts), bool)
+    sure = -ndtri(FALSE_ALARM / (num_columns * len(counts) * len(WIDTHS)))
+    for width in WIDTHS:
+        sums = np.convolve(counts, np.ones(width), "valid")
+        for start in np.argsort(-sums):
+            window = slice(start, start + width)
+            if sums[start] > max(sure * noise_std * width**0.5, least) and not taken[window].any():
+                taken[window] = _without_ends(counts[window], noise_std)
+    if not taken.any():
+        taken[np.argmax(counts)] = True
+    low, high = (int(end) for end in np.flatnonzero(taken)[[0, -1]])
+    weak = max(2.0 * noise_std, least)
+    while low > 0 and counts[low - 1] > weak:
+        low -= 1
+    while high < len(counts) - 1 and counts[high + 1] > weak:
+        high += 1
+    if low == high == bins.ZERO:
+        beside = int(np.argmax(np.where(np.arange(len(counts)) == bins.ZERO, -math.inf, counts)))
+        low, high = min(low, beside), max(high, beside)
+    return bins.edges(low)[0], bins.edges(high)[1]
+
+
+def _without_ends(counts: np.ndarray, noise_std: float) -> np.ndarray:
+    """The bins bool[w] from the first to the last that holds more than the noise, or as much as any."""
+    held = np.flatnonzero(counts > min(noise_std, np.max(counts) * 0.999))
+    return (np.arange(len(counts)) >= held[0]) & (np.arange(len(counts)) <= held[-1])

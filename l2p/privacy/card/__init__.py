@@ -203,7 +203,7 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
     if card.steps > card.max_steps:
         yield "steps", f"{card.steps} steps exceed the {card.max_steps} that the run was allowed"
     if not is_row(card.unit):
-        if sampling.from_json(card.sampler) != sampling.FullBatch():
+        if card.sampler["name"] != sampling.FullBatch.name:
             yield "unit", "a unit of several rows is protected although steps read batches, for which nothing is proved"
         if foreign := sorted({kind["mechanism"] for kind in card.mechanisms} - {"gaussian"}):
             yield "unit", f"a unit of several rows is protected by {foreign[0]} noise, for which nothing is proved"
