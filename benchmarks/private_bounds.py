@@ -18,23 +18,18 @@ import jax.numpy as jnp
 import numpy as np
 
 import l2p
-from l2p.data.reading import Format, open_table
+from l2p.data.reading import RawSource, open_table
 from l2p.models import find_model
 from l2p.schema import Encoding, Missing, Number, Schema, read_rows
 from l2p.schema.template import from_public
 from l2p.simulate import mean_loss, score
 
-ADULT = (
-    "age,workclass,fnlwgt,education,education_num,marital,occupation,relationship,race,sex,capital_gain,capital_loss,"
-    "hours,country,income"
-)
-#: File, target, and the names of a file without a header.
 TABLES = {
-    "adult": ("adult.data.gz", "income", ADULT),
-    "sick": ("sick.arff.gz", None, None),
-    "page.blocks": ("page.blocks.arff.gz", None, None),
-    "elevators": ("elevators.arff.gz", None, None),
-    "pol": ("pol.arff.gz", None, None),
+    "adult": "adult.data.gz",
+    "sick": "sick.arff.gz",
+    "page.blocks": "page.blocks.arff.gz",
+    "elevators": "elevators.arff.gz",
+    "pol": "pol.arff.gz",
 }
 COLUMNS = (
     "table",
@@ -50,10 +45,8 @@ COLUMNS = (
 )
 
 
-def columns_of(path: Path, names: str | None) -> dict[str, np.ndarray]:
+def columns_of(source: RawSource) -> dict[str, np.ndarray]:
     """All cells of a public table."""
-    layout = Format() if names is None else Format(header=False, columns=tuple(names.split(",")))
-    source = open_table(path, layout)
     blocks = list(source.blocks(source.names))
     return {name: np.concatenate([block[name] for block in blocks]) for name in source.names}
 
@@ -95,9 +88,8 @@ def main() -> None:
     lines = []
     print(" ".join(COLUMNS), flush=True)
     for table in options.tables:
-        file, target, names = TABLES[table]
-        data = columns_of(options.folder / file, names)
-        declared = from_public(open_table(data), target or list(data)[-1], tuple(data))
+        source = open_table(options.folder / TABLES[table])
+        data, declared = columns_of(source), from_public(source, source.names[-1])
         both = declared, undeclared(declared)
         numbers = len(both[1].private_bounds)
         for epsilon in options.epsilon:

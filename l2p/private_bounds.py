@@ -167,9 +167,9 @@ def choose(counts: Sequence[float] | np.ndarray, noise_std: float, num_rows: int
     sure = -ndtri(FALSE_ALARM / (num_columns * len(counts) * len(WIDTHS)))
     for width in WIDTHS:
         sums = np.convolve(counts, np.ones(width), "valid")
-        for start in np.argsort(-sums):
-            window = slice(start, start + width)
-            if sums[start] > max(sure * noise_std * width**0.5, least) and not taken[window].any():
+        for place in np.argsort(-sums):
+            window = slice(place, place + width)
+            if sums[place] > max(sure * noise_std * width**0.5, least) and not taken[window].any():
                 taken[window] = _without_ends(counts[window], noise_std)
     if not taken.any():
         taken[np.argmax(counts)] = True
