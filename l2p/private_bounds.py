@@ -32,11 +32,13 @@ from l2p.task import Rows
 #: Share of the budget, in the accountant's own unit (mu^2 for gdp), that pays for all such columns together.
 SHARE = 0.05
 #: The probability that noise alone lifts any bins of any column over the threshold.
-FALSE_ALARM = 0.01
+FALSE_ALARM = 0.05
 #: Bins that hold less than this share of the rows do not widen bounds: their cells are clipped.
 TAIL = 0.01
 #: How many neighbouring bins are summed, the fewest first.
 WIDTHS = (1, 2, 4, 8)
+#: How many deviations of the noise a bin beside the others has to hold.
+WEAK = 2.0
 
 _start = jax.jit(start)
 
@@ -141,11 +143,11 @@ def choose(counts: Sequence[float] | np.ndarray, noise_std: float, num_rows: int
     Bins are taken whose count is above what noise alone reaches anywhere, in any column, but for a probability of
     `FALSE_ALARM`; then 2, 4 and 8 neighbours whose sum is, without the ends of them that hold next to nothing, for
     cells may be many and their bins small. Bounds go from the lowest to the highest bin taken, and on as long as the
-    next bin holds more than twice the noise. Nothing that holds less than `TAIL` of the rows counts as anything.
+    next bin holds more than `WEAK` deviations of the noise. What holds less than `TAIL` of the rows counts as nothing.
 
     Why: one bin of noise far away would widen bounds by powers of two and flatten the column, where one that is missed
     only clips its cells; hence the small probability. Next to bounds, noise costs a factor of two at most, so there
-    twice its deviation is enough. The share of rows keeps a few outliers from doing what noise is kept from.
+    less is enough. The share of rows keeps a few outliers from doing what noise is kept from.
 
     Where nothing is above the noise, the bin of the largest count stands for all: the most likely one. Where that is
     noise, the column is nearly constant after scaling, and little is learned from it. Where zero is taken alone, the
@@ -174,7 +176,7 @@ def choose(counts: Sequence[float] | np.ndarray, noise_std: float, num_rows: int
     if not taken.any():
         taken[np.argmax(counts)] = True
     low, high = (int(end) for end in np.flatnonzero(taken)[[0, -1]])
-    weak = max(2.0 * noise_std, least)
+    weak = max(WEAK * noise_std, least)
     while low > 0 and counts[low - 1] > weak:
         low -= 1
     while high < len(counts) - 1 and counts[high + 1] > weak:
