@@ -219,7 +219,7 @@ def test_python_takes_the_default_for_the_declared_target_and_checks_it_before_i
     tmp_path, monkeypatch, classes, model, kind
 ):
     asked = []
-    monkeypatch.setattr(api, "check", lambda name, *_: asked.append(name))
+    monkeypatch.setattr(api, "check", lambda name, *_, **__: asked.append(name))
     with pytest.raises(InputError, match="nosuch"):
         l2p.private_train(tmp_path / "nosuch.csv", budget=BUDGET, model=model, schema=declared(*classes))
     assert asked == [default_protector(model, kind)]
