@@ -8,17 +8,23 @@ import jax
 from l2p.checkpoints import lookup
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import NamedProtector
+from l2p.checkpoints.set_up import check_shared
+from l2p.data.reading import Format
 from l2p.errors import InputError
 from l2p.models import MODELS, find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import Reservation, held
+from l2p.private_bounds import SHARE, Purchase, check_share
 from l2p.private_run import PlannedRun, check, execute, plan_run
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
+from l2p.queries.bins import SCALE
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.rows import check_supported
+from l2p.schema.unbounded import Unbounded
+from l2p.task import Task
 
 
 def private_train(
@@ -35,6 +41,8 @@ def private_train(
     kind: str | None = None,
     schema: Schema | str | Path | None = None,
     on_invalid: Literal["refuse", "null"] = "refuse",
+    format: Format | None = None,
+    bounds_share: float | None = None,
 ) -> Result:
     """Train on private rows within `budget`.
 
@@ -59,6 +67,9 @@ def private_train(
         classifier of labels 0 and 1; default the model's own, which for `square` is a number. A schema says it.
       schema: the declaration of the raw table, or its file (docs/tables.md).
       on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
+      format: how text files are laid out.
+      bounds_share: the share of the budget, in the accountant's own unit, that buys the bounds of all columns which the
+        schema declares as private; default `l2p.private_bounds.SHARE`, a twentieth.
 
     Raises:
       InputError: an argument does not fit; raised before budget is spent.
@@ -83,10 +94,17 @@ def private_train(
     if declared is not None:
         model, kind = model_for(declared, model, kind)
     protector = default_protector(model, kind) if protector is None else protector
+    table, unit, share = None, None, 0.0
     if declared is not None:
-        check(protector, budget, model, accountant)
+        unit, share = declared.unit, share_of(declared, bounds_share)
+        named = check(protector, budget, model, accountant, unit=unit)
         check_supported(declared)
-        data = read_rows(data, Encoding(declared), on_invalid)
+        if share:
+            check_shared(named)
+            table = Unbounded.read(data, declared, on_invalid, format)
+            data = table.rows
+        else:
+            data = read_rows(data, Encoding(declared), on_invalid, format, unit=unit)
     planned = plan_run(
         data,
         protector,
@@ -97,14 +115,45 @@ def private_train(
         params=params,
         num_rows=num_rows,
         kind=kind,
+        unit=unit,
+        share=share,
     )
+    purchase = None
+    if table is not None:
+        purchase = Purchase.plan(table.schema.private_bounds, share, planned, len(table.rows.y), key)
+
+    def run(reservation: Reservation | None) -> Result:
+        if table is None or purchase is None:
+            result = execute(planned, key, reservation)
+            return result if declared is None else result.with_schema(declared)
+        bounds, bought = purchase.buy(table.binned(SCALE))
+        known, rows = table.bounded(bounds)
+        result = execute(planned._replace(task=Task(rows)), key, reservation, bought)
+        return result.with_schema(known, tuple(bounds))
+
     if ledger is None:
-        result = execute(planned, key, None)
-    else:
-        ledger = open_ledger(ledger, planned.num_rows, key)
-        with held(ledger) as id:
-            result = execute(planned, key, _reserve(ledger, planned, id))
-    return result if declared is None else result.with_schema(declared)
+        return run(None)
+    ledger = open_ledger(ledger, planned.num_rows, key)
+    with held(ledger) as id:
+        return run(_reserve(ledger, planned, id, share > 0))
+
+
+def share_of(schema: Schema, bounds_share: float | None) -> float:
+    """The share of the budget that buys bounds: 0 where the schema declares all of them.
+
+    Raises:
+      InputError: it is no share, or there is nothing to buy with one.
+    """
+    if not schema.private_bounds:
+        if bounds_share is not None:
+            raise InputError(
+                "a share of the budget is set aside for bounds, but the schema declares all of them; leave the share "
+                'out, or declare a column with "bounds": "private".'
+            )
+        return 0.0
+    share = SHARE if bounds_share is None else bounds_share
+    check_share(share)
+    return share
 
 
 def model_for(schema: Schema, model: str, kind: str | None = None) -> tuple[str, str]:
@@ -157,7 +206,9 @@ def open_ledger(ledger: Ledger | str | Path, num_rows: int, key: jax.Array | Non
     return ledger
 
 
-def _reserve(ledger: Ledger, planned: PlannedRun, id: str) -> Reservation:
+def _reserve(ledger: Ledger, planned: PlannedRun, id: str, buys_bounds: bool) -> Reservation:
     asked = planned.filter.budget
     what = f"{planned.named.name}, epsilon {asked.epsilon:g}, delta {asked.delta:g}, accountant {planned.filter.name}"
-    return Reservation.make(ledger, planned.filter, planned.named.protector.mechanisms, what, id)
+    mechanisms = {*planned.named.protector.mechanisms, *(("gaussian",) if buys_bounds else ())}
+    unit = None if planned.unit is None else planned.unit.column
+    return Reservation.make(ledger, planned.filter, mechanisms, what, id, unit)

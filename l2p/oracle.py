@@ -19,6 +19,7 @@ from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
 from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.privacy.spending import Spending
+from l2p.privacy.units import for_units, over_unit
 from l2p.queries.base import Query
 from l2p.task import Rows, RowSource, null_invalid
 
@@ -35,10 +36,12 @@ class Setup:
       model: the model (static).
       adjacency: which tables are neighbours (static).
       kind: what the target is, one of `model.kinds`: declared, never read off labels (static).
-      price_list: prices, the sampler they belong to, and the budget, in the accountant's own unit.
-      num_rows: f32[], N, public by declaration.
+      price_list: prices, the sampler they belong to, and the budget, in the accountant's own unit. A noise multiplier
+        that it is asked about is over the sensitivity to one row, also where units are protected.
+      num_rows: f32[], N, public by declaration: all lines of the table, whether they count or not.
       cap: f32[], what a run may spend: the accountant's budget, or infinity when meta-training measures what a
         scheduler would spend.
+      rows_per_unit: the most rows of one unit that count, where units are protected; None for rows (static).
     """
 
     model: Model = struct.field(pytree_node=False)
@@ -47,15 +50,23 @@ class Setup:
     price_list: PriceList
     num_rows: jax.Array
     cap: jax.Array
+    rows_per_unit: int | None = struct.field(pytree_node=False, default=None)
 
     @classmethod
     def create(
-        cls, model: Model, adjacency: Adjacency, price_list: PriceList, num_rows, kind: str | None = None
+        cls,
+        model: Model,
+        adjacency: Adjacency,
+        price_list: PriceList,
+        num_rows,
+        kind: str | None = None,
+        rows_per_unit: int | None = None,
     ) -> "Setup":
         """A setup whose cap is the accountant's budget; `kind` None is the model's own kind of target.
 
         Raises:
-          InputError: sampled queries are priced for another adjacency, or the model has no such kind of target.
+          InputError: sampled queries are priced for another adjacency, the model has no such kind of target, or prices
+            are proved for single rows where units are protected.
         """
         price_list.sampler.check(adjacency)
         if price_list.neighbours is not price_list.sampler.neighbours(adjacency):
@@ -63,9 +74,11 @@ class Setup:
                 f"accountant {price_list.name!r} was planned for other neighbours than {adjacency}, so its prices of "
                 f"{price_list.sampler} would be wrong; plan it with a budget of this adjacency."
             )
-        return cls(
-            model, adjacency, model.known_kind(kind), price_list, jnp.asarray(num_rows, jnp.float32), price_list.budget
-        )
+        if rows_per_unit is not None:
+            price_list = for_units(price_list, rows_per_unit)
+        num_rows = jnp.asarray(num_rows, jnp.float32)
+        kind = model.known_kind(kind)
+        return cls(model, adjacency, kind, price_list, num_rows, price_list.budget, rows_per_unit)
 
     @property
     def batch_rows(self) -> jax.Array:
@@ -93,7 +106,7 @@ class Record:
     Attributes:
       query: its name (static).
       mechanism: of its noise (static).
-      noise_multiplier: f32[], scale of the noise over the sensitivity.
+      noise_multiplier: f32[], scale of the noise over the sensitivity, to a unit where units are protected.
       clip_norm: f32[], the bound on one row's contribution.
       cost: f32[], in the accountant's unit; 0 if refused.
       spent: f32[], of the whole run so far, this query included.
@@ -181,6 +194,7 @@ class Oracle:
         """Price, charge, aggregate, release: the noised answer in float32, or zeros if the budget does not cover it.
 
         Raises:
+          InputError: at trace time, for a query whose proof is about single rows, where units are protected.
           TypeError: at trace time, for a mechanism that the protector does not declare, or a non-additive query of
             one that declares itself additive.
           RuntimeError: at trace time, inside `vmap`, `grad`, `cond`, `scan` or `jit` within a step. There a query
@@ -198,6 +212,12 @@ class Oracle:
             raise TypeError(
                 f"ask({query.name}) uses mechanism {event.mechanism!r}, which its protector does not declare, but "
                 f"the accountant is chosen by `Protector.mechanisms`, here {', '.join(self._mechanisms)}; add it there."
+            )
+        if self.setup.rows_per_unit is not None and not query.is_plain_sum:
+            raise InputError(
+                f"the schema protects a unit with several rows, but what one of them changes in {query.name} is proved "
+                "for single rows; choose a method that asks for sums alone (noisygd, auto_clip or control), or leave "
+                "the unit out to have rows protected."
             )
         if self._sums_only and not query.additive:
             # Checked here and not when rows are read: their number may be private, and a refusal then would reveal it.
@@ -223,7 +243,7 @@ class Oracle:
             Record(
                 query.name,
                 event.mechanism,
-                jnp.asarray(event.noise_multiplier, jnp.float32),
+                over_unit(jnp.asarray(event.noise_multiplier, jnp.float32), self.setup.rows_per_unit or 1),
                 jnp.asarray(query.bound, jnp.float32),
                 jnp.where(granted, cost, 0.0).astype(jnp.float32),
                 self.spending.spent,

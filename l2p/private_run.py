@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +20,11 @@ from l2p.models import Model, find_model
 from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.card.of_run import card_of_run, not_private
+from l2p.privacy.card.unit import ROW, unit_on_card
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import Entropy
 from l2p.privacy.reservation import Reservation
+from l2p.privacy.units import check_unit
 from l2p.protector import Protector
 from l2p.result import Result, answered, mechanisms
 from l2p.run import (
@@ -37,6 +39,7 @@ from l2p.run import (
     start,
     trace_rows,
 )
+from l2p.schema.target import Unit
 from l2p.task import Rows, RowSource, Task
 
 #: Steps between two checks whether a run is still alive; noise is drawn for as many at a time.
@@ -61,6 +64,7 @@ class PlannedRun(NamedTuple):
     num_rows: int
     num_features: int
     warnings: list[str]
+    unit: Unit | None = None
 
 
 def plan_run(
@@ -74,12 +78,18 @@ def plan_run(
     params: jax.Array | None = None,
     num_rows: int | None = None,
     kind: str | None = None,
+    unit: Unit | None = None,
+    share: float = 0.0,
 ) -> PlannedRun:
-    """What `private_train` would run with these arguments; `InputError` if an argument does not fit."""
+    """What `private_train` would run with these arguments; `InputError` if an argument does not fit.
+
+    Where a `unit` is protected, only its first rows may be other than null (`read_rows(unit=)`). A `share` of the
+    budget is left to what is bought before the run.
+    """
     task = data if isinstance(data, Task) else Task(private=data)
     lines, num_features = intake.shape_of(task.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
-    named = check(protector, budget, model, accountant, num_rows)
+    named = check(protector, budget, model, accountant, num_rows, unit)
     budget.check_rows(num_rows)
     what = find_model(model)
     kind = what.known_kind(kind)
@@ -93,17 +103,19 @@ def plan_run(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
         )
 
-    named, filter, setup, warnings = set_up(named, budget, what, num_features, num_rows, task.public, kind)
+    named, filter, setup, warnings = set_up(
+        named, budget, what, num_features, num_rows, task.public, kind, unit.max_rows if unit else None, share
+    )
     filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices depend on it
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
     # It traces N rows, so that an error in a protector shows shapes that are public.
-    noise = _noise(named.protector, params, (num_rows, num_features), task.public, setup, key)
+    noise = noise_for(named.protector, params, (num_rows, num_features), task.public, setup, key)
     if lines != num_rows:
         with withheld("planning the noise"):
-            noise = _noise(named.protector, params, (lines, num_features), task.public, setup, key)
+            noise = noise_for(named.protector, params, (lines, num_features), task.public, setup, key)
     intake.check_scaled(task.private, _labels(what, kind))  # last: it reads the rows
     warnings = [*budget.warnings(), *warnings]
-    return PlannedRun(task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings)
+    return PlannedRun(task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings, unit)
 
 
 def check(
@@ -112,6 +124,7 @@ def check(
     model: str,
     accountant: str | None = None,
     num_rows: int | None = None,
+    unit: Unit | None = None,
 ) -> NamedProtector:
     """Refuse whatever can be refused before a row is read: the protector, its model, its accountant and their prices.
 
@@ -126,14 +139,29 @@ def check(
     else:
         named = lookup.describe(protector, type(protector).__name__, model, accountant)
     named.filter(budget)
+    if unit is not None:
+        _check_protects(unit, named)
     return named
 
 
-def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation | None) -> Result:
-    """Read the rows, settle the reservation, and state the guarantee."""
-    task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings = planned
+def _check_protects(unit: Unit, named: NamedProtector) -> None:
+    check_unit(named.accountant, named.protector.sampler, unit.max_rows)
+    if not named.protector.additive or set(named.protector.mechanisms) != {"gaussian"}:
+        raise InputError(
+            f"the schema protects the unit {unit.column!r}, which may have several rows, but what protector "
+            f"{named.name!r} releases is proved for single rows; choose a method that asks for Gaussian sums alone "
+            "(noisygd, auto_clip or control), or leave the unit out to have rows protected."
+        )
+
+
+def execute(
+    planned: PlannedRun, key: jax.Array | None, reservation: Reservation | None, bought: Sequence[TraceRow] = ()
+) -> Result:
+    """Read the rows, settle the reservation, and state the guarantee; `bought` came before, under the same filter."""
+    task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings, unit = planned
     labels = _labels(what, setup.kind)
     run, trace = _train(named.protector, params, task, setup, noise, key is None, labels)
+    trace = after(bought, trace)
     adaptive = bool(named.protector.adaptive_noise)
     answers = answered(trace)
     certified = filter.certify(answers, adaptive)
@@ -150,6 +178,7 @@ def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation
         filter,
         answers,
         certified=certified,
+        unit=ROW if unit is None else unit_on_card(unit.column, unit.max_rows),
         releases=key is None,
         num_rows=num_rows,
         num_features=num_features,
@@ -231,7 +260,13 @@ def _go_on(
     return run, records
 
 
-def _noise(
+def after(bought: Sequence[TraceRow], trace: Sequence[TraceRow]) -> list[TraceRow]:
+    """What was bought before a run and then its own trace, with what is spent added up over both."""
+    before = bought[-1].spent if bought else 0.0
+    return [*bought, *(dataclasses.replace(row, spent=before + row.spent) for row in trace)]
+
+
+def noise_for(
     protector: Protector,
     params: jax.Array,
     shape: tuple[int, int],

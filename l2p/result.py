@@ -55,9 +55,14 @@ class Result:
     model: str
     schema: Schema | None = None
 
-    def with_schema(self, schema: Schema) -> "Result":
-        """The result of rows that `schema` encoded; its card says what of the schema is public."""
-        card = dataclasses.replace(self.card, not_private=[*self.card.not_private, *public_facts(schema)])
+    def with_schema(self, schema: Schema, bought: Sequence[str] = ()) -> "Result":
+        """The result of rows that `schema` encoded; its card says what of the schema is public.
+
+        Args:
+          schema: with all bounds known.
+          bought: columns whose bounds came from the budget.
+        """
+        card = dataclasses.replace(self.card, not_private=[*self.card.not_private, *public_facts(schema, bought)])
         return dataclasses.replace(self, card=card, schema=schema)
 
     def save(

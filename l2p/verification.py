@@ -23,9 +23,11 @@ from l2p.privacy import sampling
 from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.card import Card, versions
 from l2p.privacy.card.events import decode_events
+from l2p.privacy.card.unit import is_row
 from l2p.privacy.envelope import EnvelopeFilter
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
+from l2p.queries.bins import BinCounts
 from l2p.result import answered
 from l2p.run import TraceRow
 
@@ -164,12 +166,20 @@ def _misfits(card: Card, named: NamedProtector) -> list[str]:
             f"says that noise was fixed in advance, but that of {named.name} depends on earlier answers, so that "
             "only its cap is certified"
         )
-    if foreign := sorted({query.mechanism for query in card.answered()} - set(protector.mechanisms)):
+    bought = {"gaussian"} if bought_bounds(card) else set()
+    if foreign := sorted({query.mechanism for query in card.answered()} - set(protector.mechanisms) - bought):
         found.append(f"holds answers with {foreign[0]} noise, but {named.name} asks for {protector.mechanisms[0]}")
     made = {"sources": None if named.sources is None else list(named.sources), "range": named.range}
     if odd := [key for key, value in made.items() if card.protector[key] != value]:
         found.append(f"says other {odd[0]} of {named.name} than {made[odd[0]]}")
     return found
+
+
+def bought_bounds(card: Card) -> bool:
+    """Whether the run bought bounds first, which is the query before those of its protector."""
+    first = card.mechanisms[0] if card.mechanisms else {}
+    begun = [query.mechanism for query in card.answered() if query.step == 0]
+    return (first.get("query"), first.get("count")) == (BinCounts.name, 1) and begun[:1] == [BinCounts.mechanism]
 
 
 def _settings(card: Card, named: NamedProtector) -> list[str]:
@@ -190,11 +200,17 @@ def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[s
     if max(lines * card.num_features, model.num_params(card.num_features)) > MAX_NUMBERS:
         found.remarks.append("Its table is too large to rehearse the run on this machine.")
         return
-    ran, filter, setup, _ = set_up(named, card.budget, model, card.num_features, card.num_rows)
+    before = card.answered()[: 1 if bought_bounds(card) else 0]
+    share = card.filter().spent(before) / card.filter().limit if before else 0.0
+    rows_per_unit = None if is_row(card.unit) else card.unit["max_rows"]
+    ran, filter, setup, _ = set_up(
+        named, card.budget, model, card.num_features, card.num_rows, rows_per_unit=rows_per_unit, share=share
+    )
     if ran.name != name:
         yield f"has a budget and size at which {ran.name} runs instead of {name}"
         return
     at_start, per_step = kinds_asked(ran.protector, setup, card.num_features)
+    at_start = (*(query.mechanism for query in before), *at_start)
     steps = _by_step(card.answered())
     begun = steps.get(0, ())
     if begun != (at_start if card.steps else at_start[: len(begun)]) or any(
@@ -208,7 +224,7 @@ def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[s
         found.rehearsed = _alike(decode_events(card.envelope or []), filter.envelope, ENVELOPE_TOLERANCE)
     else:
         trace = asked(ran.protector, setup, card.num_features)
-        found.rehearsed = _alike(card.answered(), answered(trace), TOLERANCE)
+        found.rehearsed = _alike(card.answered()[len(before) :], answered(trace), TOLERANCE)
         if not ran.protector.additive and not _same_bounds(card, trace):
             yield f"bounds a row's contribution differently than {name} does for {card.num_rows} rows"
     if not found.rehearsed:

@@ -3,6 +3,7 @@
 If its schedule must be known beforehand, it is rehearsed on a table of null rows.
 """
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -10,13 +11,16 @@ import jax.numpy as jnp
 
 from l2p.checkpoints.lookup import NamedProtector, stand_in
 from l2p.checkpoints.ranges import range_warnings
+from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
+from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
 from l2p.privacy.envelope import rehearsed
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
-from l2p.privacy.prices import PriceList
+from l2p.privacy.prices import PriceList, float32_down
+from l2p.privacy.units import check_unit
 from l2p.protector import Protector
 from l2p.result import answered
 from l2p.run import Records, TraceRow, run, trace_rows
@@ -31,8 +35,13 @@ def set_up(
     num_rows: int,
     public: Rows | None = None,
     kind: str | None = None,
+    rows_per_unit: int | None = None,
+    share: float = 0.0,
 ) -> tuple[NamedProtector, Filter, Setup, list[str]]:
     """The protector that runs, its filter, the public facts, and warnings about its range.
+
+    Where units are protected, `rows_per_unit` of each count. A `share` of the budget is left out of the setup's, for
+    what is bought before the run under the same filter.
 
     A learned protector's control runs instead outside the range that the protector was made for, and where its networks
     gained nothing or lost on one of its sources.
@@ -40,9 +49,16 @@ def set_up(
     Raises:
       InputError: as for `filter_for` and `Setup.create`, or the sampler is set up for a table of another size.
     """
+    if rows_per_unit is not None:
+        check_unit(named.accountant, named.protector.sampler, rows_per_unit)
+    if share > 0:
+        check_shared(named)
     filter = filter_for(named, budget, model, num_features, num_rows, public, kind)
     filter.sampler.check(budget.adjacency, num_rows)
-    setup = Setup.create(model, budget.adjacency, filter.price_list(), num_rows, kind)
+    price_list = filter.price_list()
+    if share > 0:
+        price_list = dataclasses.replace(price_list, budget=jnp.asarray(float32_down(filter.limit * (1.0 - share))))
+    setup = Setup.create(model, budget.adjacency, price_list, num_rows, kind, rows_per_unit)
     warnings = range_warnings(named.range, setup, num_features, budget)
     level = named.control is not None and named.control.is_level(float(setup.log_signal))
     control = stand_in(named) if warnings or level else None
@@ -54,8 +70,25 @@ def set_up(
         else f"At this budget {control.name} runs: the networks of {named.name} gained nothing over it on held-out "
         "tasks, or lost to it on those of one source."
     )
-    named, filter, setup, warnings = set_up(control, budget, model, num_features, num_rows, public, kind)
+    named, filter, setup, warnings = set_up(
+        control, budget, model, num_features, num_rows, public, kind, rows_per_unit, share
+    )
     return named, filter, setup, [said, *warnings]
+
+
+def check_shared(named: NamedProtector) -> None:
+    """Refuse a run that cannot follow a purchase under one filter.
+
+    Raises:
+      InputError: its accountant certifies one query that takes all, or noise that was fixed as a whole beforehand.
+    """
+    accountant = find(named.accountant)
+    if not (accountant.adaptive and accountant.composes and "gaussian" in accountant.coefficients):
+        raise InputError(
+            f"bounds are to be bought from the budget, but accountant {named.accountant!r} has no theorem for a "
+            "run that follows another query; choose accountant gdp or rdp with a method that takes it, or declare "
+            "[low, high]."
+        )
 
 
 def filter_for(

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from l2p.checkpoints.method_name import MethodName
 from l2p.commands.table_options import TableOptions
@@ -45,6 +45,8 @@ class Apply(TableOptions):
     bounds: Path | None = None
     """JSON {column: [low, high]} for every feature, from public knowledge.
     For the target too if it is a number (model square or quadratic)."""
+    bounds_share: float | None = None
+    """Share of the budget that buys the bounds which --schema declares as "private", all together; default 0.05."""
     epsilon: float
     """Privacy budget."""
     delta: float
@@ -116,16 +118,16 @@ class Apply(TableOptions):
             warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private))
             return 0
 
-        rows = declared.rows(self.data, self.on_invalid)
+        data, options = self._to_train(declared, protector.private)
         test = None
         if self.test is not None:
-            test = declared.rows((self.test,), self.on_invalid, test=True)
+            test = declared.test_rows((self.test,), self.on_invalid)
             if not test.mask.any():
                 raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
         if declared.classes and self.on_invalid == "null":
             warn([_UNSEEN])
         result = train(
-            rows,
+            data,
             str(protector),
             budget,
             model=declared.model,
@@ -134,15 +136,32 @@ class Apply(TableOptions):
             num_rows=self.rows,
             ledger=self.ledger,
             kind=declared.kind,
+            **options,
         )
         out = _save(declared, result, self.out)
-        if test is not None:
+        if self.test is not None and test is not None:
+            if result.schema is not None:  # bounds may have been bought
+                test = declared.test_rows((self.test,), self.on_invalid, result)
             scores = _score(result, test, declared.kind)
             (out / "metrics.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
         warn(result.card.warnings)
         print(declared.described(result).card.to_text())
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
+
+    def _to_train(self, declared: "Declared", private_choice: bool) -> "tuple[Any, dict[str, Any]]":
+        """What training takes: a raw table with its schema where it can, else rows."""
+        from l2p.commands.declared import BySchema
+
+        if isinstance(declared, BySchema) and not private_choice:
+            options = {"schema": declared.schema, "format": declared.format, "on_invalid": self.on_invalid}
+            return list(self.data), options | {"bounds_share": self.bounds_share}
+        if self.bounds_share is not None:
+            raise InputError(
+                '--bounds-share pays for columns that a schema declares with "bounds": "private", and there are none '
+                "here; leave it out."
+            )
+        return declared.rows(self.data, self.on_invalid), {}
 
     def _declared(self) -> "Declared":
         """What the options say of the table."""

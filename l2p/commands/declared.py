@@ -10,6 +10,7 @@ from l2p.data import prepare, read_bounds, read_table
 from l2p.data.bounds import Interval
 from l2p.data.preparation import Kind, check_classes
 from l2p.data.reading import Format
+from l2p.errors import InputError
 from l2p.models import find_model
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
@@ -37,7 +38,6 @@ class BySchema:
     def of(cls, path: Path, model: str, format: Format) -> "BySchema":
         schema = Schema.read(path)
         check_supported(schema)
-        Encoding(schema)  # refuses bounds that are not known
         return cls(schema, *model_for(schema, model), format)
 
     @property
@@ -48,15 +48,36 @@ class BySchema:
     @property
     def num_features(self) -> int:
         """d, encoded."""
-        return len(Encoding(self.schema).names)
+        return len(Encoding(self._known()).names)
 
-    def rows(self, data: Sequence[Path], on_invalid: OnInvalid, test: bool = False) -> Rows:
-        """The rows of a table; one to score on may have further columns."""
-        return read_rows(list(data), Encoding(self.schema), on_invalid, self.format, exact=not test)
+    def rows(self, data: Sequence[Path], on_invalid: OnInvalid) -> Rows:
+        """The rows of a table to learn from, by a method that takes no schema itself.
+
+        Raises:
+          InputError: the schema asks for more than such methods do.
+        """
+        if self.schema.unit is not None or self.schema.private_bounds:
+            what = "private bounds" if self.schema.private_bounds else "a unit"
+            raise InputError(
+                f"the schema declares {what}, which a choice among several runs (METHOD:private) has no proof for; "
+                "choose the method without :private, or declare all bounds and no unit."
+            )
+        return read_rows(list(data), Encoding(self.schema), on_invalid, self.format)
+
+    def test_rows(self, data: Sequence[Path], on_invalid: OnInvalid, result: Result | None = None) -> Rows:
+        """The rows of a table to score on, which may have further columns; before there is a result, to be checked."""
+        known = None if result is None else result.schema
+        if known is None:
+            known = self._known()
+        return read_rows(list(data), Encoding(known), on_invalid, self.format, exact=False)
+
+    def _known(self) -> Schema:
+        """The schema with bounds of any kind in place of those that are still to be bought."""
+        return self.schema.with_bounds(dict.fromkeys(self.schema.private_bounds, (0.0, 1.0)))
 
     def described(self, result: Result) -> Result:
         """The result with what its card says of the declaration."""
-        return result.with_schema(self.schema)
+        return result if result.schema is not None else result.with_schema(self.schema)
 
     def save(self, result: Result, folder: Path) -> None:
         """Write the result; see `Result.save`."""
@@ -92,8 +113,16 @@ class ByBounds:
         """d, the columns with bounds but the target."""
         return len(self.bounds.keys() - {self.target})
 
-    def rows(self, data: Sequence[Path], on_invalid: OnInvalid, test: bool = False) -> Rows:
-        """The rows of a table; one to score on may have further columns."""
+    def rows(self, data: Sequence[Path], on_invalid: OnInvalid) -> Rows:
+        """The rows of a table to learn from."""
+        return self._prepared(data, on_invalid, test=False)
+
+    def test_rows(self, data: Sequence[Path], on_invalid: OnInvalid, result: Result | None = None) -> Rows:
+        """The rows of a table to score on, which may have further columns."""
+        del result
+        return self._prepared(data, on_invalid, test=True)
+
+    def _prepared(self, data: Sequence[Path], on_invalid: OnInvalid, test: bool) -> Rows:
         table = read_table(list(data), {self.target, *self.bounds}, self.format)
         features = self.features if test else None
         rows = prepare(table, self.target, self.bounds, self.classes, on_invalid, features, cast(Kind, self.kind))

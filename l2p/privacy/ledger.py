@@ -31,6 +31,8 @@ AMOUNTS = ledger_amounts()
 UNITS = tuple(AMOUNTS)
 #: The units that add up whole runs instead of their queries.
 WHOLE_RUNS = tuple(unit for unit in UNITS if not find(unit).composes)
+#: In the description of a run, what stands before the column of the unit that it protects.
+_PROTECTS = "; protects all rows of one "
 
 
 class Cost(NamedTuple):
@@ -136,20 +138,24 @@ class Ledger:
         (name, epsilon, delta, adjacency, unit, *limit, created), _ = ledger_file.load(path)
         return cls(path, name, Budget(epsilon, delta, adjacency), unit, Cost(*limit), created)
 
-    def reserve(self, cost: Cost, what: str, reservation: str | None = None) -> str:
+    def reserve(self, cost: Cost, what: str, reservation: str | None = None, unit: str | None = None) -> str:
         """Reserve budget for one run before it reads a row; returns the reservation's id once it is on disk.
 
         The cost is the most that the run may spend. It counts as spent until `settle` or `release`, whatever happens to
         the process. `what` describes the run in one line: its protector, epsilon and delta. `reservation` is an id from
-        `new_id`, for callers that must know it before it is on disk. An `InputError` says that the cost does not fit
-        into what is left, or that the file cannot be used.
+        `new_id`, for callers that must know it before it is on disk. `unit` is the column that says whose rows the run
+        protects together; None for single rows. Neither guarantee implies the other, so a ledger counts only one of
+        them. An `InputError` says that the cost does not fit into what is left, that other runs protect something
+        else, or that the file cannot be used.
         """
+        what = what if unit is None else f"{what}{_PROTECTS}{unit}"
         cost, what = _numbers(cost), _line("the description of a run", what)
         if not all(0 <= number < math.inf for number in cost) or not any(cost):
             raise InputError(f"{cost} cannot be counted; reserve finite numbers, none below 0 and one above it.")
         reservation, now = reservation or new_id(), _now()
         with ledger_file.change(self.path) as connection:
             _, rows = ledger_file.read(connection, self.path)
+            self._check_unit(unit, rows)
             if max(total([cost, *(_entry(row).counted for row in rows)], self.limit)) > 0:
                 raise NotEnough(
                     f"{self.name} has {self.in_epsilon(self.left(), up=False)} left and this run asks for "
@@ -160,6 +166,17 @@ class Ledger:
             entry = Entry(reservation, what, "reserved", cost, cost, os.getpid(), platform.node(), now, now, "")
             ledger_file.append(connection, _row(entry))
         return reservation
+
+    def _check_unit(self, unit: str | None, rows: Iterable[Row]) -> None:
+        counting = [entry for entry in map(_entry, rows) if entry.state != "released"]
+        others = {_unit_of(entry.what) for entry in counting} - {unit}
+        if others:
+            other = next(iter(others))
+            said = ["single rows" if one is None else f"all rows of one {one!r} together" for one in (unit, other)]
+            raise InputError(
+                f"this run would protect {said[0]}, but runs in the ledger of {self.name} protect {said[1]}, and what "
+                "they spend does not add up; keep a ledger for each."
+            )
 
     def settle(self, reservation: str, cost: Cost) -> None:
         """Count a finished run as what it spent, at most what it had reserved.
@@ -278,6 +295,11 @@ def _sum_up(numbers: tuple[float, ...]) -> float:
 
 def _numbers(cost: Cost) -> Cost:
     return Cost(*(float(number) + 0.0 for number in cost))  # SQLite stores -0.0 as 0.0
+
+
+def _unit_of(what: str) -> str | None:
+    """The column whose rows a run protects together, by its description; None for single rows."""
+    return what.rpartition(_PROTECTS)[2] if _PROTECTS in what else None
 
 
 def _entry(row: Row) -> Entry:

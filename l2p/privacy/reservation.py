@@ -99,16 +99,25 @@ class Reservation:
 
     @classmethod
     def make(
-        cls, ledger: Ledger, filter: Filter, mechanisms: Iterable[str], what: str, id: str | None = None
+        cls,
+        ledger: Ledger,
+        filter: Filter,
+        mechanisms: Iterable[str],
+        what: str,
+        id: str | None = None,
+        unit: str | None = None,
     ) -> "Reservation":
         """Reserve the most that a run can cost, before it reads a row; under the `id` that `held` gave.
 
+        `unit` is the column whose rows it protects together; None for single rows.
+
         Raises:
-          InputError: the ledger has another adjacency, cannot price this run, or has too little left.
+          InputError: the ledger has another adjacency or counts other units, cannot price this run, or has too little
+            left.
         """
         before, cost = ledger.spent(), cost_of(ledger, filter, mechanisms)
         try:
-            return cls(ledger, ledger.reserve(cost, what, id), filter, cost, before)
+            return cls(ledger, ledger.reserve(cost, what, id, unit), filter, cost, before)
         except NotEnough as error:
             raise InputError(not_enough(ledger, filter, mechanisms, error.left)) from None
 

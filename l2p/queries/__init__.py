@@ -1,6 +1,7 @@
 """Queries: one idea per file, each a noised sum of bounded per-row contributions, or a noised solve, with a price."""
 
 from l2p.queries.base import Query
+from l2p.queries.bins import BinCounts
 from l2p.queries.correct import CorrectCount
 from l2p.queries.descent import Descent
 from l2p.queries.gradient import ClippedGradient, GradientNorm
@@ -15,6 +16,7 @@ from l2p.queries.solve import Minimizer
 
 __all__ = [
     "ApproximateMinimum",
+    "BinCounts",
     "ClippedGradient",
     "ClippedLoss",
     "CorrectCount",

@@ -31,9 +31,12 @@ class Query(abc.ABC):
       mechanism: noise distribution, one of `l2p.privacy.events.MECHANISMS`.
       noise_multiplier: f32[], noise scale over the sensitivity under the stated adjacency.
       additive: whether aggregates of two blocks of rows may be summed.
+      is_plain_sum: whether what is noised is the sum itself, with Gaussian noise, so that k rows move it by at most k
+        times as far as one; the only queries that protect units of several rows (`l2p.privacy.units`).
     """
 
     additive: ClassVar[bool] = True
+    is_plain_sum: ClassVar[bool] = False
 
     name: ClassVar[str]
     mechanism: ClassVar[str]

@@ -27,6 +27,7 @@ class CorrectCount(Query):
     noise_multiplier: jax.Array
     name: ClassVar[str] = "correct_count"
     mechanism: ClassVar[str] = "gaussian"
+    is_plain_sum: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

@@ -35,6 +35,7 @@ class ClippedGradient(Query):
     noise_multiplier: jax.Array
     name: ClassVar[str] = "clipped_gradient"
     mechanism: ClassVar[str] = "gaussian"
+    is_plain_sum: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

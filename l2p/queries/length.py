@@ -28,6 +28,7 @@ class LengthSum(Query):
     noise_multiplier: jax.Array
     name: ClassVar[str] = "row_length"
     mechanism: ClassVar[str] = "gaussian"
+    is_plain_sum: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

@@ -33,6 +33,7 @@ class ClippedLoss(Query):
     noise_multiplier: jax.Array
     name: ClassVar[str] = "clipped_loss"
     mechanism: ClassVar[str] = "gaussian"
+    is_plain_sum: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

@@ -27,6 +27,7 @@ class FeatureSum(Query):
     noise_multiplier: jax.Array
     name: ClassVar[str] = "feature_mean"
     mechanism: ClassVar[str] = "gaussian"
+    is_plain_sum: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

@@ -75,6 +75,7 @@ class SecondMoment(Query):
     noise_multiplier: jax.Array
     name: ClassVar[str] = "second_moment"
     mechanism: ClassVar[str] = "gaussian"
+    is_plain_sum: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:
@@ -113,6 +114,7 @@ class Covariance(Query):
     noise_multiplier: jax.Array
     name: ClassVar[str] = "covariance"
     mechanism: ClassVar[str] = "gaussian"
+    is_plain_sum: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:
@@ -197,6 +199,7 @@ class CrossMoment(Query):
     signed: bool = struct.field(pytree_node=False, default=False)
     name: ClassVar[str] = "cross_moment"
     mechanism: ClassVar[str] = "gaussian"
+    is_plain_sum: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

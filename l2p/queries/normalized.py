@@ -39,6 +39,7 @@ class NormalizedGradient(Query):
     noise_multiplier: jax.Array
     name: ClassVar[str] = "normalized_gradient"
     mechanism: ClassVar[str] = "gaussian"
+    is_plain_sum: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

@@ -72,7 +72,7 @@ class Encoding:
           RowsError: anything else, such as a lack of memory.
         """
         self._check(block, self.schema.features)
-        parts = [self._column(name, block) for name in self.schema.features]
+        parts = [self.column(name, block) for name in self.schema.features]
         valid = np.logical_and.reduce([ok for _, ok in parts])
         x = np.concatenate([part for part, _ in parts], axis=1)
         x[~valid] = 0
@@ -117,7 +117,7 @@ class Encoding:
         self._check(block, (*self.schema.features, self.schema.target.column))
         for name in self.schema.features:
             column = self.schema.columns[name]
-            if not self._column(name, block)[1].all() and not isinstance(column, Ignore):
+            if not self.column(name, block)[1].all() and not isinstance(column, Ignore):
                 if isinstance(column, Number):
                     what = "are infinite or no numbers" if column.missing else "are missing, infinite or no numbers"
                 else:
@@ -154,7 +154,8 @@ class Encoding:
         if said := what_is_missing(tuple(block), needed):
             raise InputError(f"the table {said}")
 
-    def _column(self, name: str, block: Block) -> tuple[np.ndarray, np.ndarray]:
+    def column(self, name: str, block: Block) -> tuple[np.ndarray, np.ndarray]:
+        """One column's features f32[n, k], and which of its cells are valid, bool[n]."""
         column, cells = self.schema.columns[name], block[name]
         if isinstance(column, Number):
             return _encoded_number(column, numbers(cells, self.schema.missing_words))

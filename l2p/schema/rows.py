@@ -1,5 +1,6 @@
 """A raw table in any form, read by its schema into rows to learn from."""
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -7,8 +8,10 @@ import numpy as np
 from l2p.data.header import is_header, listed
 from l2p.data.reading import Format, RawSource, open_table
 from l2p.errors import InputError, withheld
-from l2p.schema.encoding import Encoding
+from l2p.schema.encoding import Block, Encoding
 from l2p.schema.schema import Schema
+from l2p.schema.target import Unit
+from l2p.schema.units import FirstRows
 
 if TYPE_CHECKING:
     from l2p.task import Rows
@@ -20,6 +23,7 @@ def read_rows(
     on_invalid: Literal["refuse", "null"] = "refuse",
     format: Format | None = None,
     exact: bool = True,
+    unit: Unit | None = None,
 ) -> "Rows":
     """All rows of a table, encoded: NumPy f32 arrays x [n, d], y [n], mask [n].
 
@@ -29,6 +33,7 @@ def read_rows(
       on_invalid: what an invalid row does: "refuse" refuses the table, "null" counts the row as null.
       format: how text files are laid out.
       exact: whether a column that the schema does not declare is refused, rather than left out.
+      unit: whose first rows alone count; the others, and rows without a unit, become null rows. None counts all.
 
     Raises:
       InputError: the table cannot be read, lacks a column, has one that is not declared, has no rows, or has an
@@ -41,19 +46,48 @@ def read_rows(
     >>> rows.x.tolist(), rows.y.tolist()
     ([[0.25], [1.0]], [1.0, 0.0])
     """
-    from l2p.task import Rows  # imports JAX, which is not needed to declare and read tables
+    return joined(rows for _, rows in blocks_of(data, encoding, on_invalid, format, exact, unit))
 
+
+def blocks_of(
+    data: Any,
+    encoding: Encoding,
+    on_invalid: Literal["refuse", "null"] = "refuse",
+    format: Format | None = None,
+    exact: bool = True,
+    unit: Unit | None = None,
+) -> Iterator[tuple[Block, "Rows"]]:
+    """Raw blocks and what they are encoded as; as in `read_rows`. There is at least one."""
     if on_invalid not in ("refuse", "null"):
         raise InputError(f"on_invalid is {on_invalid!r}, which is not known; choose 'refuse' or 'null'.")
-    source = opened(data, encoding.schema, format, exact)
-    needed = (*encoding.schema.features, encoding.schema.target.column)
-    parts = []
+    schema = encoding.schema
+    source = opened(data, schema, format, exact)
+    needed = (*schema.features, schema.target.column, *(() if unit is None else (unit.column,)))
+    rule = None if unit is None else FirstRows(unit, schema.missing_words)
+    empty = True
     for block in source.blocks(needed):
+        empty = False
         if on_invalid == "refuse":
             encoding.refuse_invalid(block)
-        parts.append(encoding.rows(block))
-    if not parts:
+        rows = encoding.rows(block)
+        if rule is not None and unit is not None:
+            rows = _kept(rows, rule.keep(block[unit.column], np.asarray(rows.mask) > 0))
+        yield block, rows
+    if empty:
         raise InputError(f"{source.said} has no rows to learn from; check the file and its filters.")
+
+
+def _kept(rows: "Rows", kept: np.ndarray) -> "Rows":
+    """The rows with all but those `kept` bool[n] turned into null rows."""
+    x, y = np.where(kept[:, None], rows.x, np.float32(0)), np.where(kept, rows.y, np.float32(0))
+    return type(rows)(x=x, y=y, mask=kept.astype(np.float32))  # pyrefly: ignore[bad-argument-type]
+
+
+def joined(blocks: Iterator["Rows"]) -> "Rows":
+    """Blocks of NumPy rows, at least one, as one."""
+    from l2p.task import Rows  # imports JAX, which is not needed to declare and read tables
+
+    parts = list(blocks)
     with withheld("reading a table"):
         x, y, mask = (np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "y", "mask"))
         return Rows(x=x, y=y, mask=mask)  # pyrefly: ignore[bad-argument-type]
@@ -63,7 +97,7 @@ def opened(data: Any, schema: Schema, format: Format | None = None, exact: bool 
     """A source of the raw rows that a schema declares; see `read_rows`."""
     source = open_table(data, format, schema.names)
     needed = tuple(name for name in schema.names if name in schema.features or name == schema.target.column)
-    source.check(needed if schema.unit is None else (*needed, schema.unit.column))
+    source.check(needed if schema.unit is None or not exact else (*needed, schema.unit.column))
     undeclared = [name for name in source.names if name not in schema.names]
     if exact and undeclared:
         shown = f": {listed(undeclared)}" if is_header(source.names, schema.names) else ""
@@ -76,21 +110,17 @@ def opened(data: Any, schema: Schema, format: Format | None = None, exact: bool 
 
 def check_supported(schema: Schema) -> None:
     """Refuse what a schema may declare and training does not do yet."""
-    if schema.unit is not None:
-        raise InputError(
-            f"the schema declares the unit {schema.unit.column!r}, but training protects single rows only, so its card "
-            "would promise more than holds; leave the unit out to have rows protected."
-        )
     if schema.target.weights is not None:
         raise InputError(
             "the schema declares class weights, which no protector uses yet, so they would be ignored; leave them out."
         )
 
 
-def public_facts(schema: Schema) -> list[str]:
-    """What of a schema a card lists as not private, in sentences."""
+def public_facts(schema: Schema, bought: Sequence[str] = ()) -> list[str]:
+    """What of a schema a card lists as not private, in sentences; bounds of the columns `bought` are."""
     columns, target = schema.columns.values(), schema.target
-    parts = ["the columns and their types", "the bounds of numbers", "the values of categories"]
+    others = f", but for those of {listed(bought)}, which were bought from the budget (bin_counts)" if bought else ""
+    parts = ["the columns and their types", f"the bounds of numbers{others}", "the values of categories"]
     if any(getattr(column, "missing", None) for column in columns):
         parts.append("what stands in for missing cells")
     parts.append("the words for missing cells")

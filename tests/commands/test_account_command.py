@@ -28,7 +28,7 @@ def card_of(filter, answered, adaptive=False, **changes):
         "delta": filter.budget.delta,
         "epsilon_certified": filter.certify(answered, adaptive),
         "adjacency": filter.budget.adjacency.value,
-        "unit": "row",
+        "unit": {"name": "row", "max_rows": 1, "how": "every row counts"},
         "num_rows": ROWS,
         "num_features": 3,
         "model": "logistic",

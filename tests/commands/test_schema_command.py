@@ -141,8 +141,7 @@ def changed(**changes):
 
 
 REFUSED = [
-    (changed(columns={"age": Number.private()}), "logistic", "bounds of column 'age' are private"),
-    (changed(unit=Unit("name", 2), columns={"age": Number(0, 9)}), "logistic", "the unit 'name'"),
+    (changed(unit=Unit("person", 2)), "logistic", "has no column 'person'"),
     (changed(target=Target("back", ("no", "yes"), weights=(1, 2))), "logistic", "class weights"),
     (changed(target=Target("back", ("no", "yes", "maybe"))), "logistic", "choose --model softmax"),
     (changed(target=Target("back", bounds=(0, 1))), "logistic", "choose --model square or quadratic"),

@@ -19,6 +19,7 @@ from l2p.privacy import MECHANISMS, Adjacency, Budget, sampling
 from l2p.privacy.accountants import run_names
 from l2p.privacy.card import SEED_POLICY, Card, plots, schema
 from l2p.privacy.card.events import decode_events, encode_events
+from l2p.privacy.card.unit import ROW, unit_on_card
 from l2p.privacy.events import Answered
 
 FIELDS = {
@@ -26,7 +27,7 @@ FIELDS = {
     "delta": 1e-8,
     "epsilon_certified": 0.09,
     "adjacency": "zero_out",
-    "unit": "row",
+    "unit": {"name": "row", "max_rows": 1, "how": "every row counts"},
     "num_rows": 30400,
     "num_features": 98,
     "model": "logistic",
@@ -77,6 +78,7 @@ LEDGER = {
     "counted": 0.1,
     "limit": 0.5,
 }
+PERSON = unit_on_card("person", 3)
 SIMULATION = {"private_release": False, "seed_policy": SEED_POLICY[False]}
 NOBODY = {"name": "NoisyGD", "sha256": None, "sources": None, "range": None}
 CHANGES = {
@@ -218,7 +220,16 @@ def event(queries, steps=(1, 1)):
 
 
 BROKEN = {
-    "unknown version": ({"card_version": 2}, "field 'card_version'", "1 was expected"),
+    "unknown version": ({"card_version": 3}, "field 'card_version'", "3 is not one of [1, 2]"),
+    "unit of version 1": ({"card_version": 2, "unit": "row"}, "field 'unit'", "is not of type 'object'"),
+    "unit of version 2": ({"card_version": 1}, "field 'unit'", "'row' was expected"),
+    "another unit in version 1": ({"card_version": 1, "unit": "person"}, "field 'unit'", "'row' was expected"),
+    "units by selections": ({"unit": PERSON}, "field 'unit'", "protected by gumbel noise, for which nothing is proved"),
+    "units on batches": (
+        {"unit": PERSON, "sampler": {"name": "Poisson", "sampling_rate": 0.1}},
+        "field 'unit'",
+        "protected although steps read batches",
+    ),
     "no epsilon": ({"epsilon": 0}, "field 'epsilon'", "less than or equal to the minimum of 0"),
     "boolean epsilon": ({"epsilon": True}, "field 'epsilon'", "True is not of type 'number'"),
     "vast epsilon": ({"epsilon": 10**400}, "field 'epsilon'", "greater than the maximum"),
@@ -445,7 +456,8 @@ def test_the_page_says_first_what_it_is():
 def test_nothing_on_a_card_can_become_markup():
     kinds = [kind | {"query": HOSTILE} for kind in FIELDS["mechanisms"]]
     hostile = card(
-        **dict.fromkeys(("unit", "model", "accountant", "theorem", "randomness", "float_mode", "created"), HOSTILE),
+        unit={"name": HOSTILE, "max_rows": 2, "how": HOSTILE},
+        **dict.fromkeys(("model", "accountant", "theorem", "randomness", "float_mode", "created"), HOSTILE),
         stop_reason=HOSTILE,
         seed_policy=HOSTILE,
         not_private=[HOSTILE],
@@ -460,6 +472,24 @@ def test_nothing_on_a_card_can_become_markup():
     assert "<script" not in text
     assert "<b " not in text
     assert "&lt;script src=&quot;http://evil.example&quot;&gt;" in text
+
+
+def test_a_card_of_version_1_reads_as_one_of_rows(tmp_path):
+    old = json.loads(card().to_json()) | {"card_version": 1, "unit": "row"}
+    (tmp_path / "card.json").write_text(json.dumps(old))
+    assert Card.from_json(tmp_path / "card.json") == card(card_version=2, unit=ROW)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_a_card_says_whom_it_protects(adjacency):
+    rows = " ".join(card(adjacency=adjacency.value).to_text().split())
+    assert "-differential privacy for one row of N = 30400, under" in rows
+    assert "Somebody who appears in k rows has k epsilon" in rows
+    people = " ".join(card(adjacency=adjacency.value, unit=PERSON).to_text().split())
+    assert "for all rows of one 'person' together, in N = 30400 lines, under" in people
+    assert "k epsilon" not in people
+    assert "all rows with one value of 'person'" in people
+    assert "at most 3 (the first 3 valid rows of each, in the order of the table" in people
 
 
 def test_figures_need_a_trace_and_a_limit():

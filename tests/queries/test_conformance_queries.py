@@ -29,6 +29,7 @@ from l2p.protectors.agd import NUM_CANDIDATES
 from l2p.protectors.private_meta import MetaDescent
 from l2p.queries import (
     ApproximateMinimum,
+    BinCounts,
     ClippedGradient,
     ClippedLoss,
     CorrectCount,
@@ -101,6 +102,7 @@ QUERIES = {
     "gradient norm": GradientNorm(gradient(), f32(NOISE)),
     "feature sum": FeatureSum(D, f32(0.9), f32(NOISE)),
     "correct count": CorrectCount(MODEL, f32(PARAMS), f32(NOISE)),
+    "bin counts": BinCounts(D, 255, f32(NOISE)),
     "clipped loss": losses(),
     "clipped loss, one candidate": losses(LINE[:1]),
     "second moment": SecondMoment(D, f32(0.9), f32(NOISE)),
@@ -221,6 +223,12 @@ def naive(query, rows):
         params = np.asarray(query.params, float)
         right = [mask * ((np.append(x, INTERCEPT_COLUMN) @ params > 0) == y) for x, y, mask in lines]
         return [sum(right)], [sum(right)]
+    if isinstance(query, BinCounts):
+        counts = np.zeros((D, query.num_bins + 1))
+        for x, _, mask in zip(*as_float64(rows), strict=True):
+            for column, value in enumerate(x):
+                counts[column, min(round(value * 256), query.num_bins)] += mask
+        return counts[:, 1:].ravel(), counts[:, 1:].ravel()
     totals = naive_losses(query, rows)
     return totals, totals if isinstance(query, ClippedLoss) else int(np.argmin(totals))
 
@@ -266,8 +274,8 @@ def test_clean_value_is_that_of_naive_float64_loops(query):
 
 @ADDITIVE
 def test_some_rows_of_the_reference_table_are_limited_and_some_are_not(query):
-    if isinstance(query, CorrectCount):
-        pytest.skip("a row is right or wrong: there is nothing to limit")
+    if isinstance(query, (CorrectCount, BinCounts)):
+        pytest.skip("a row is right or wrong, a cell in a bin or in none: there is nothing to limit")
     rows = table()
     if isinstance(query, CrossMoment):  # it shrinks the row before the label makes it shorter
         query = SecondMoment(D, query.norm_bound, query.noise_multiplier)
@@ -353,7 +361,8 @@ def stacked_exact():
 
 def check_sensitivity(query, differences, bound, adjacency, rounding=0.0):
     """Differences [tables, k] from the first table, under the norm that the query's noise is scaled to."""
-    limit = bound * adjacency.sensitivity_factor
+    # Counts are never negative, so that a row in the place of another moves them less than twice as far.
+    limit = bound * adjacency.sensitivity_factor ** (0.5 if isinstance(query, BinCounts) else 1)
     assert differences.dtype == np.float64
     one_sign = np.all((differences >= -rounding).all(1) | (differences <= rounding).all(1))
     if isinstance(query, Selection):
@@ -594,6 +603,8 @@ def wide(query, size):
     """The same query over `size` coordinates, for many draws at once."""
     if isinstance(query, FeatureSum):
         return query.replace(num_features=size)
+    if isinstance(query, BinCounts):
+        return query.replace(num_columns=size, num_bins=1)
     if isinstance(query, ClippedLoss):
         return query.replace(candidates=jnp.zeros((size, D + 1)))
     if isinstance(query, CrossMoment):
@@ -602,14 +613,18 @@ def wide(query, size):
 
 
 @ADJACENCIES
-@pytest.mark.parametrize("kind", ["gradient", "normalized gradient", "feature sum", "clipped loss", "cross moment"])
+@pytest.mark.parametrize(
+    "kind", ["gradient", "normalized gradient", "feature sum", "clipped loss", "cross moment", "bin counts"]
+)
 @pytest.mark.parametrize("source", ["key", "host"])
 def test_vector_answers_carry_noise_multiplier_times_sensitivity(kind, source, adjacency):
     query = wide(QUERIES[kind], DRAWS)
     # A vector of clipped losses may move in all its entries at once.
-    length = query.norm_bound if kind == "cross moment" else query.clip_norm
-    bound = float(length) * (DRAWS**0.5 if kind == "clipped loss" else 1)
-    scale = NOISE * bound * (2 if adjacency is Adjacency.REPLACE_ONE else 1)
+    length = {"cross moment": "norm_bound", "bin counts": "noise_multiplier"}.get(kind, "clip_norm")
+    bound = DRAWS**0.5 if kind == "bin counts" else float(getattr(query, length))
+    bound *= DRAWS**0.5 if kind == "clipped loss" else 1
+    replaced = 2**0.5 if kind == "bin counts" else 2
+    scale = NOISE * bound * (replaced if adjacency is Adjacency.REPLACE_ONE else 1)
     with jax.enable_x64(source == "host"):
         noise = KeyNoise(jax.random.key(7)) if source == "key" else host_noise("gaussian", DRAWS, bound * 2.0**-24)
         answer = query.release(query.empty(), noise, adjacency)
@@ -887,6 +902,7 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
     (QUERIES["gradient norm"], {"gradient": Refused(tuple(map(gradient, POSITIVE.values)))}),
     (QUERIES["feature sum"], {"clip_norm": POSITIVE, "num_features": WIDTH}),
     (QUERIES["correct count"], {"params": POINT, "model": Harmless()}),
+    (QUERIES["bin counts"], {"num_columns": WIDTH, "num_bins": Harmless((1, 3, 300))}),
     (losses(), {"clip_norm": POSITIVE, "candidates": POINTS, "model": Harmless()}),
     (QUERIES["second moment"], {"norm_bound": POSITIVE, "num_features": WIDTH}),
     (QUERIES["covariance"], {"norm_bound": POSITIVE, "features": maps(TURNED)}),

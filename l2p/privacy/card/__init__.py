@@ -18,6 +18,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.card import html, text
 from l2p.privacy.card.events import decode_events
 from l2p.privacy.card.plots import Granted
+from l2p.privacy.card.unit import ROW, is_row
 from l2p.privacy.events import Adjacency, Answered
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Card:
       card_version: of this format.
       epsilon, delta, adjacency: the target of the run.
       epsilon_certified: the epsilon at `delta` that was certified after the run, at most `epsilon`.
-      unit: what one neighbour differs in.
+      unit: {name, max_rows, how}: what one neighbour differs in, a row or all rows with one value in a column `name`;
+        how many of them count at most, and which. In version 1 it is a text.
       num_rows, num_features: N and the number of columns, public by declaration.
       model: what was trained.
       private_release: False if the noise came from a seed that somebody may know.
@@ -62,12 +64,12 @@ class Card:
       created: UTC, ISO 8601.
     """
 
-    card_version: int = 1
+    card_version: int = 2
     epsilon: float
     delta: float
     epsilon_certified: float
     adjacency: str
-    unit: str
+    unit: dict[str, Any]
     num_rows: int
     num_features: int
     model: str
@@ -120,7 +122,7 @@ class Card:
 
     @classmethod
     def from_json(cls, path: str | Path) -> "Card":
-        """The card in a file that `to_json` wrote.
+        """The card in a file that `to_json` wrote; one of version 1 as the card of version 2 that says the same.
 
         Raises:
           InputError: the file is missing, is not JSON, violates `schema`, or contradicts itself.
@@ -131,7 +133,7 @@ class Card:
             raise InputError(f"the card {path} cannot be read as JSON ({error}); pass a run's card.json.") from error
         if broken := violation(content, schema()):
             raise _broken(path, *broken)
-        card = cls(**content)
+        card = cls(**_upgraded(content))
         for field, problem in _contradictions(card):
             raise _broken(path, field, problem)
         return card
@@ -148,6 +150,11 @@ class Card:
           limit: what the accountant caps the trace's `spent` at; with `trace`, adds a figure of the spending.
         """
         return html.render(self, trace or (), limit)
+
+
+def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a card of version 1 as version 2 has them; every guarantee was one for single rows."""
+    return content if content["card_version"] == 2 else content | {"card_version": 2, "unit": ROW}
 
 
 def schema() -> dict[str, Any]:
@@ -195,6 +202,11 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
         )
     if card.steps > card.max_steps:
         yield "steps", f"{card.steps} steps exceed the {card.max_steps} that the run was allowed"
+    if not is_row(card.unit):
+        if card.sampler["name"] != sampling.FullBatch.name:
+            yield "unit", "a unit of several rows is protected although steps read batches, for which nothing is proved"
+        if foreign := sorted({kind["mechanism"] for kind in card.mechanisms} - {"gaussian"}):
+            yield "unit", f"a unit of several rows is protected by {foreign[0]} noise, for which nothing is proved"
     if card.composition is not None:
         counted, limit = card.composition["spent_before"] + card.composition["counted"], card.composition["limit"]
         if counted > limit * (1 + 1e-9):  # the sum may round up

@@ -35,7 +35,6 @@ def card_of_run(
         delta=budget.delta,
         epsilon_certified=certified,
         adjacency=budget.adjacency.value,
-        unit="row",
         private_release=releases,
         # An envelope is composed without an order; that of its cap only divides the schedule into shares.
         order=filter.order if math.isfinite(filter.order) and not isinstance(filter, EnvelopeFilter) else None,

@@ -5,6 +5,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from l2p.privacy import sampling
+from l2p.privacy.card.unit import in_words, is_row
 from l2p.privacy.events import Adjacency
 
 if TYPE_CHECKING:
@@ -23,14 +24,24 @@ BANNER = (
     "NOT A PRIVATE RELEASE: the noise came from a user-given seed. Whoever knows the seed can subtract it, so what "
     "follows describes a release with the same settings and protects nobody here."
 )
+#: The same where a neighbour differs in all rows of one unit.
+_UNITS = {
+    Adjacency.ZERO_OUT: "Two tables are neighbours if all rows with one value of {name} in one, however many, are null "
+    "rows that contribute nothing in the other. The number of lines N is public, null rows and rows that do not count "
+    "included; how many count is not.",
+    Adjacency.ADD_REMOVE: "Two tables are neighbours if one has all rows with one value of {name} more than the other, "
+    "however many. The N that this card states was declared public and is not protected.",
+    Adjacency.REPLACE_ONE: "Two tables are neighbours if all rows with one value of {name} in one are as many other "
+    "rows, with another value that no other row has, in the other. The number of lines N is public.",
+}
 _WIDTH = 100
 
 
 def headline(card: "Card") -> str:
     """The guarantee in one sentence."""
     return (
-        f"(epsilon = {card.epsilon:g}, delta = {card.delta:g})-differential privacy for one {card.unit} of "
-        f"N = {card.num_rows}, under {card.adjacency} adjacency."
+        f"(epsilon = {card.epsilon:g}, delta = {card.delta:g})-differential privacy for "
+        f"{in_words(card.unit, card.num_rows)}, under {card.adjacency} adjacency."
     )
 
 
@@ -39,11 +50,25 @@ def meaning(card: "Card") -> list[str]:
     # Rounded up; beyond this the factor is too large to mean anything.
     factor = f" = {math.ceil(math.exp(card.epsilon) * 1000) / 1000:g}" if card.epsilon < 7 else ""
     return [
-        _NEIGHBOURS[Adjacency(card.adjacency)],
+        _neighbours(card),
         "Whatever is released, the odds of seeing it differ between neighbours by a factor of at most "
         f"e^epsilon{factor}, but for a probability of {card.delta:g}.",
-        "Somebody who appears in k rows has k epsilon, at delta times k e^((k - 1) epsilon).",
+        _several_rows(card.unit),
     ]
+
+
+def _neighbours(card: "Card") -> str:
+    adjacency = Adjacency(card.adjacency)
+    return _NEIGHBOURS[adjacency] if is_row(card.unit) else _UNITS[adjacency].format(name=repr(card.unit["name"]))
+
+
+def _several_rows(unit: dict[str, Any]) -> str:
+    if is_row(unit):
+        return "Somebody who appears in k rows has k epsilon, at delta times k e^((k - 1) epsilon)."
+    return (
+        f"Whoever has one value of {unit['name']!r} has this guarantee, with any number of rows: of each value count "
+        f"at most {unit['max_rows']} ({unit['how']})."
+    )
 
 
 def facts(card: "Card") -> dict[str, str]:

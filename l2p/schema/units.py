@@ -1,0 +1,84 @@
+"""Which rows of a unit count, where one person may have several: the first k, in the order of the table."""
+
+import re
+from collections.abc import Collection
+
+import numpy as np
+
+from l2p.errors import InputError, withheld
+from l2p.schema.target import Unit
+
+#: Whole numbers that a file writes with a point, as one with gaps among its numbers does.
+_WHOLE = re.compile(r"([+-]?\d+)\.0+")
+
+
+class FirstRows:
+    """Keeps the first `max_rows` valid rows of every unit over one pass of a table; others become null rows.
+
+    Whether a row is kept depends on its own unit's rows alone. Proof: let a unit's valid rows be r1, r2 and so on in
+    the table's order. Row ri is kept if and only if fewer than `max_rows` valid rows of that unit came before it, which
+    is if i <= max_rows. Rows of others, nulled, inserted, removed or moved, change neither the order of r1, r2 and so
+    on among themselves nor which of them are valid (a row's own matter), so they do not change i; nor do the ends of
+    blocks, over which the counts are carried. Hence two tables that differ in all rows of one unit keep the same rows
+    of every other unit, and at most `max_rows` of this one each.
+
+    That asks for units that are told apart by what their own cells say, never by a hash, of which two could agree.
+    Numbers, and texts that are the same whole number (7, 7.0, "7", " 7.0"), are one unit; "007" is another, and so are
+    texts in capitals. A row without a unit (missing, or one of the words for it) is null, whosoever it is.
+
+    Floats from 2^53 on stand for several whole numbers each, and so for several units: refused.
+
+    It holds the name and the count of every unit that it has met, which is all that grows with the table.
+
+    Args:
+      unit: the column and the most rows.
+      missing_words: texts that stand for no unit.
+
+    >>> rule = FirstRows(Unit("person", 2), {"NA"})
+    >>> valid = np.ones(4, bool)
+    >>> rule.keep(np.array(["a", "a", "NA", "a"], object), valid).tolist()
+    [True, True, False, False]
+    >>> rule.keep(np.array(["a", "b"], object), valid[:2]).tolist()
+    [False, True]
+    """
+
+    def __init__(self, unit: Unit, missing_words: Collection[str] = ()):
+        self._most = unit.max_rows
+        self._missing = frozenset(missing_words) | {""}
+        self._counts: dict[str, int] = {}
+
+    @withheld("counting the rows of units")
+    def keep(self, cells: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        """Which rows of the next block count, bool[n], of those that are `valid` bool[n]; cells [n] name their units.
+
+        Raises:
+          InputError: units are floats too large to be told apart.
+        """
+        kept = np.zeros(len(cells), bool)
+        for row, cell in enumerate(cells.tolist()):
+            name = unit_of(cell) if valid[row] else ""
+            if name in self._missing:
+                continue
+            count = self._counts.get(name, 0)
+            if count < self._most:
+                self._counts[name] = count + 1
+                kept[row] = True
+        return kept
+
+
+def unit_of(cell: object) -> str:
+    """What a unit's cell says, as one text; empty for none.
+
+    >>> [unit_of(cell) for cell in (7, 7.0, " 7.0", "007", 2**63 + 1, None, float("nan"))]
+    ['7', '7', '7', '007', '9223372036854775809', '', '']
+    """
+    if cell is None or cell != cell:
+        return ""
+    text = str(cell).strip()
+    if isinstance(cell, float) and abs(cell) >= 2.0**53:
+        raise InputError(
+            "the column of the unit holds floating-point numbers too large to tell units apart by; give them as texts "
+            "or whole numbers."
+        )
+    whole = _WHOLE.fullmatch(text)
+    return text if whole is None else whole[1]

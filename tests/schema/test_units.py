@@ -1,0 +1,87 @@
+"""Which rows of a unit count: its own matter, whoever else is in the table and wherever blocks end."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from l2p.errors import InputError
+from l2p.schema import Unit
+from l2p.schema.units import FirstRows, unit_of
+
+MOST = 2
+people = st.lists(st.sampled_from(["u", "v", "w", "", "NA"]), max_size=14)
+
+
+class ByHash(FirstRows):
+    """Planted: units told apart by a hash of one bit, so that two of them share a count."""
+
+    def keep(self, cells, valid):
+        return super().keep(np.array([ord((cell or "?")[0]) % 2 for cell in cells], object), valid)
+
+
+class OfBlock(FirstRows):
+    """Planted: rows counted by their place in the block."""
+
+    def keep(self, cells, valid):
+        return super().keep(cells, valid) & (np.arange(len(cells)) < 6)
+
+
+class Fullest(FirstRows):
+    """Planted: what one unit may keep depends on how many rows the others have."""
+
+    def keep(self, cells, valid):
+        return super().keep(cells, valid) & (len(cells) < 8)
+
+
+def kept(rule, names, ends=()):
+    """Which rows of a table are kept, read in blocks that end at `ends`."""
+    rule = rule(Unit("person", MOST), {"NA"})
+    blocks = np.split(np.array(names, object), sorted(set(ends)))
+    return np.concatenate([rule.keep(block, np.ones(len(block), bool)) for block in blocks])
+
+
+def of_unit(rule, names, unit, ends=()):
+    """Which of the rows of one unit are kept, in their order."""
+    found = kept(rule, names, ends)
+    return [bool(keep) for name, keep in zip(names, found, strict=True) if name == unit]
+
+
+def check_others_do_not_matter(rule, names, unit, ends):
+    alone = [name for name in names if name == unit]
+    assert of_unit(rule, names, unit, ends) == of_unit(rule, alone, unit)
+    assert of_unit(rule, alone, unit) == [place < MOST for place in range(len(alone))]
+
+
+@settings(max_examples=200)
+@given(people, st.sampled_from(["u", "v", "w"]), st.lists(st.integers(0, 14), max_size=4))
+def test_what_is_kept_of_a_unit_depends_on_its_own_rows_alone(names, unit, ends):
+    check_others_do_not_matter(FirstRows, names, unit, [min(end, len(names)) for end in ends])
+
+
+@pytest.mark.parametrize(
+    ("rule", "names", "unit"),
+    [(ByHash, "uwuww", "w"), (OfBlock, "vvvvvvvu", "u"), (Fullest, "vvvvvvvu", "u")],
+    ids=["a hash that two units share", "places in a block", "how many others there are"],
+)
+def test_a_rule_that_looks_at_others_is_caught(rule, names, unit):
+    with pytest.raises(AssertionError):
+        check_others_do_not_matter(rule, list(names), unit, [])
+
+
+def test_a_row_without_a_unit_is_null_and_an_invalid_row_takes_no_place():
+    rule = FirstRows(Unit("person", 1), {"NA"})
+    cells = np.array([None, "NA", "", float("nan"), "u", "u", "u"], object)
+    valid = np.array([True, True, True, True, False, True, True])
+    assert rule.keep(cells, valid).tolist() == [False] * 5 + [True, False]
+
+
+def test_one_unit_written_in_several_ways_is_one():
+    assert {unit_of(cell) for cell in (7, 7.0, np.float32(7), "7", " 7 ", "7.0", "7.00")} == {"7"}
+    apart = (2**53, 2**53 + 1, "9007199254740992.5", "007", "A7", "a7", 7.5)
+    assert len({unit_of(cell) for cell in apart}) == len(apart)
+
+
+def test_floats_that_stand_for_several_units_are_refused():
+    with pytest.raises(InputError, match="too large to tell units apart"):
+        FirstRows(Unit("person", 1)).keep(np.array([2.0**53]), np.ones(1, bool))
