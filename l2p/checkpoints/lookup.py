@@ -42,7 +42,8 @@ class Resolved:
       sources: public data sets it was made from; None if unknown.
       sha256: of its checkpoint; None without one.
       range: {log_signal: [low, high], num_features: [low, high]} that it was made for; None if unlimited or unknown.
-      control: the constants-only baseline that its networks extend; None without one that ships.
+      control: the constants-only baseline that its networks extend, or what it was fine-tuned from; None without one
+        that ships.
     """
 
     name: str
@@ -191,7 +192,7 @@ def drawing(sampler: Sampler, found: Resolved) -> Resolved:
 
 
 def stand_in(resolved: Resolved) -> Resolved | None:
-    """Control used where a protector's networks show no gain; None without one."""
+    """What runs where a protector shows no gain over it, its control; None without one."""
     if resolved.control is None:
         return None
     loaded = load(resolved.control.name)
@@ -202,6 +203,7 @@ def stand_in(resolved: Resolved) -> Resolved | None:
         tuple(loaded.card["sources"]),
         loaded.sha256,
         range_of(loaded.card),
+        control_of(loaded.card),
     )
     return drawing(resolved.protector.sampler, control)
 

@@ -1,7 +1,7 @@
 """Public tables of a user's own as sources of tasks.
 
-A training names them by `l2p.data.own`, and finds them here once they were read in this process: what they hold is known
-by their content, so a name stands for the same rows in every process.
+A training names them by `l2p.data.own`, and finds them here once they were read in this process. What they hold is
+known by their content, so a name stands for the same rows in every process.
 """
 
 import dataclasses
@@ -139,8 +139,8 @@ def find(source: str) -> OwnTable:
     """
     if source not in _KEPT:
         raise InputError(
-            f"the source {source} is a table of its maker's, known by its content alone; pass the file with --data and "
-            "its schema with --schema."
+            f"the source {source} is a table of its maker's, known here by its content alone; train on that table anew, "
+            "with --data and --schema."
         )
     return _KEPT[source]
 
