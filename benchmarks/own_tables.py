@@ -2,10 +2,10 @@
 
     python benchmarks/own_tables.py --folder ../shared/data/tables --out runs/own_tables
 
-Schemas are made from the tables themselves, as `l2p schema --from` does. `universal`, fine-tuned on three tables, is then
-run on the fourth beside `universal` as it ships and its constants, `control-universal`: the same splits and noise for
-each, 10 seeds, mean test loss and accuracy, and paired differences with their standard errors. The tables were chosen
-before anything was run.
+Schemas are made from the tables themselves, as `l2p schema --from` does. `universal`, fine-tuned on three tables, is
+then run on the fourth beside `universal` as it ships and its constants, `control-universal`: the same splits and noise
+for each, 10 seeds, mean test loss and accuracy, and paired differences with their standard errors. The tables were
+chosen before anything was run.
 """
 
 import json

@@ -20,8 +20,8 @@ STARTS: dict[Kind, str] = {"binary": "universal", "multiclass": "probe", "regres
 DEFAULT = STARTS["binary"]
 #: Follows the start's name in that of what is made.
 OWN_NAME = "-own"
-#: Sizes of tasks, each of which is compiled for.
-SIZES = 3
+#: Sizes of tasks that every table has columns for; each is compiled for, and so is the widest table's.
+SIZES = 2
 #: Outer steps between checks on held-out tasks, and batches of fresh tasks that gains are measured on.
 EVAL_EVERY, GAIN_ROUNDS = 40, 2
 #: Of the start's learning rate, where its own parameters are trained on: it was trained to the end.
@@ -31,7 +31,8 @@ FINE = 0.5
 def config_for(start: str, tables: Sequence[OwnTable]) -> MetaConfig:
     """How a shipped protector is fine-tuned on some tables or, where its control is named, trained from that.
 
-    A task is of as many columns as those of the start are, as far as the tables have so many, and as the widest table.
+    A task is of as many columns as those of the start are, of the largest sizes that every table has columns for; or of
+    as many as the widest table has.
 
     Args:
       start: `universal` or another shipped protector; `control-universal` for networks that begin silent on top of its
@@ -44,8 +45,9 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> MetaConfig:
     """
     name, shipped = _shipped(start)
     _check(start, shipped, tables)
-    widest, most = (max(sizes) for sizes in zip(*(table.x.shape[::-1] for table in tables), strict=True))
-    counts = (*sorted({count for count in shipped.num_features or () if count < widest}), widest)[-SIZES:]
+    most, (narrowest, *_, widest) = max(len(table.y) for table in tables), sorted(2 * [t.x.shape[1] for t in tables])
+    shared = sorted({count for count in shipped.num_features or () if count <= narrowest and count < widest})
+    counts = (*shared[-SIZES:], widest)
     model = plain_name(shipped.model)
     rates = shipped.sampling_rates
     return dataclasses.replace(
@@ -80,7 +82,7 @@ def _shipped(start: str) -> tuple[str, MetaConfig]:
         and config.num_features is not None
         and config.directions is None
         and not config.fresh_rows
-        and config.constraint == "share"
+        and (config.method, config.objective, config.constraint) == ("gradient", "final", "share")
     )
     if config is None or not fits:
         raise InputError(
@@ -98,7 +100,8 @@ def _check(start: str, shipped: MetaConfig, tables: Sequence[OwnTable]) -> None:
         raise InputError(
             f"the table {twice} is given twice, so what is held out of it would be trained on; leave one out."
         )
-    kinds = find_model(shipped.model, None if ":" in shipped.model else 2).kinds
+    # What learns several classes learns two, but starts from nothing that was trained on two.
+    kinds = ("multiclass",) if ":" in shipped.model else find_model(shipped.model, 2).kinds
     for table in tables:
         if table.kind not in kinds:
             what = {"binary": "one of two classes", "multiclass": "one of several classes", "regression": "a number"}

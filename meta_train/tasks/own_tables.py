@@ -139,8 +139,8 @@ def find(source: str) -> OwnTable:
     """
     if source not in _KEPT:
         raise InputError(
-            f"the source {source} is a table of its maker's, known here by its content alone; train on that table anew, "
-            "with --data and --schema."
+            f"the source {source} is a table of its maker's, known here by its content alone; train on that table "
+            "anew, with --data and --schema."
         )
     return _KEPT[source]
 
