@@ -103,12 +103,12 @@ def train(config: MetaConfig, out: Path, watch: Watch) -> Path:
 
 
 def _rehearse(config: MetaConfig, start: Protector, watch: Watch, tasks: int, rows: int | None) -> None:
-    """Meta-test the start, to set aside as much time for what comes out, which has less to compile."""
-    watch.say("getting ready: drawing tasks to judge by")
+    """Meta-test the start, and set aside as much time for testing the result, which needs less compiling."""
+    watch.say("preparing: drawing and running test tasks")
     card = {"name": config.name, "config": config.__dict__, "range": {"log_signal": list(config.log_signal)}}
     began = time.monotonic()
     try:
         meta_test.meta_test(checkpoint.Checkpoint(start, card, "", ""), tasks, rows)
     except InputError:
-        return  # said when what comes out is judged
+        return  # the test of the result says why
     watch.set_aside(time.monotonic() - began)

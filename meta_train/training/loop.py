@@ -100,6 +100,11 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
                 watch.tell(done, config.steps, score)
                 if is_last:
                     break
+            if done < config.steps:
+                watch.say(
+                    f"time to judge: {done} of {config.steps} steps are taken; to take more, l2p meta-train --resume "
+                    f"--out {out}"
+                )
             total = time.monotonic() - began
             report = evaluator.final(best[1]) | {"steps": done}
         except KeyboardInterrupt as interrupt:
@@ -111,7 +116,7 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
 
 def _estimate(watch: Watch, config: MetaConfig, done: int, update: Callable, state: Any, evaluator: Evaluator) -> None:
     """Measure a step on tasks of each shape, a check and the judging, compiled before; say how long all will take."""
-    watch.say(f"getting ready: compiling steps on tasks of {len(set(config.shapes))} sizes")
+    watch.say(f"preparing: compiling steps on tasks of {len(set(config.shapes))} sizes")
     firsts = [config.shapes.index(shape) for shape in dict.fromkeys(config.shapes)]
     seconds = dict.fromkeys(config.shapes, 0.0)
     for number in firsts:

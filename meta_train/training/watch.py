@@ -25,7 +25,7 @@ class Watch:
       minutes: that all there is to do may take, training and judging; None for as many as it takes.
       foretells: whether to measure how long all will take before it begins; where time is bound, it is measured anyway.
       say: what lines go to.
-      judging: seconds set aside for what comes after training.
+      judging: seconds set aside for what follows training.
       now: the time in seconds.
     """
 
@@ -70,14 +70,14 @@ class Watch:
         if self.left < self._one_more:
             needed = (self.now() - self.began + self.judging + 10 * self._one_more) / 60
             raise InputError(
-                f"{self.minutes:g} minutes leave no time to train: to get ready and to judge what comes out takes "
+                f"{self.minutes:g} minutes leave no time to train: preparing and judging take "
                 f"{duration((self.now() - self.began) + self.judging)} here; give at least {math.ceil(needed)} minutes."
             )
         fit = min(steps - done, int(self.left / per_step)) if self.is_bound else steps - done
         cut = "" if fit == steps - done else f" (of {steps - done}; more time would take more of them)"
         self.say(
             f"about {duration(fit * per_step + self.judging)} to go: {fit} steps{cut} of {step:.1f} s, and "
-            f"{duration(self.judging)} to judge what comes out."
+            f"{duration(self.judging)} to judge the result."
         )
 
     def is_up(self) -> bool:

@@ -34,7 +34,7 @@ def test_a_training_stops_while_there_is_time_to_judge_it(clock):
     bound.estimate(step=2.0, check=8.0, done=0, steps=1000, eval_every=40)
     # 600 s less 100 s gone and 200 s to judge, for steps of 2.2 s with their share of the checks.
     assert lines == ["about 8 min 19 s to go: 136 steps (of 1000; more time would take more of them) of 2.0 s, and "
-                     "3 min 20 s to judge what comes out."]  # fmt: skip
+                     "3 min 20 s to judge the result."]  # fmt: skip
     clock.at = 600 - 200 - 10.0
     assert not bound.is_up()
     clock.at += 0.1
@@ -44,7 +44,7 @@ def test_a_training_stops_while_there_is_time_to_judge_it(clock):
 def test_what_goes_on_is_estimated_for_the_steps_that_are_left(clock):
     unbound, lines = made(clock)
     unbound.estimate(step=1.0, check=0.0, done=90, steps=100, eval_every=10)
-    assert lines == ["about 10 s to go: 10 steps of 1.0 s, and 0 s to judge what comes out."]
+    assert lines == ["about 10 s to go: 10 steps of 1.0 s, and 0 s to judge the result."]
     clock.at = 1e9
     assert not unbound.is_up()
 
@@ -53,7 +53,7 @@ def test_too_little_time_is_refused_with_how_much_would_do(clock):
     bound, _ = made(clock, minutes=1)
     clock.at = 45.0
     bound.set_aside(30.0)
-    with pytest.raises(InputError, match=r"1 minutes leave no time .* takes 1 min 15 s here; give at least 2 minutes"):
+    with pytest.raises(InputError, match=r"1 minutes leave no time .* take 1 min 15 s here; give at least 2 minutes"):
         bound.estimate(step=1.0, check=0.5, done=0, steps=100, eval_every=10)
 
 
