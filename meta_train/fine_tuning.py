@@ -82,7 +82,7 @@ def fine_tune(
 
 
 def train(config: MetaConfig, out: Path, watch: Watch) -> Path:
-    """Train as configured, judge what came out on its card, say what was gained, and return its path."""
+    """Train as configured, write the meta-test onto the card of the result, say its gains, and return its path."""
     if watch.is_bound and config.method != "gradient":
         raise InputError(
             f"minutes bound trainings by meta-gradients, and {config.name} is also found by search; leave them out."

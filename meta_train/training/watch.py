@@ -81,7 +81,7 @@ class Watch:
         )
 
     def is_up(self) -> bool:
-        """Whether another step, and a check of what came out, would not fit."""
+        """Whether another step, and the check after it, would not fit."""
         return self.left < self._one_more
 
     def tell(self, done: int, steps: int, score: float | None) -> None:
