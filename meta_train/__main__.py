@@ -1,13 +1,15 @@
-"""`l2p meta-train`: one meta-training, by a recipe, a checkpoint's card or a config file, and its meta-test."""
+"""`l2p meta-train`: one meta-training, by tables, a recipe, a checkpoint's card or a config file, and its meta-test."""
 
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from l2p.data.reading import Format
 from l2p.errors import InputError
 from meta_train.config import MetaConfig
-from meta_train.evaluation import meta_test
-from meta_train.recipes import files, resolve, tuned
-from meta_train.training.loop import meta_train
+from meta_train.fine_tuning import fine_tune, train
+from meta_train.recipes import files, own, resolve, tuned
+from meta_train.recipes.remembered import resumed
+from meta_train.training.watch import Watch
 
 
 def main(
@@ -19,13 +21,28 @@ def main(
     source: str | None = None,
     like: str | None = None,
     config: Path | None = None,
+    data: Sequence[Path] = (),
+    schema: Sequence[Path] = (),
+    start: str | None = None,
+    minutes: float | None = None,
+    resume: bool = False,
+    format: Format | None = None,
 ) -> None:
     """Meta-train into `out`, or resume the training there; prints the path of the checkpoint.
 
     Its card then has the results of the meta-test, if there is one for its model; `l2p plan` reads them.
     """
-    if [recipe, like, config].count(None) != 2:
-        raise InputError("say what to train with one of --recipe NAME, --like CHECKPOINT and --config FILE.")
+    asked = {
+        "--data TABLE": tuple(data) or None,
+        "--recipe NAME": recipe,
+        "--like CHECKPOINT": like,
+        "--config FILE": config,
+    }
+    given = [option for option, value in asked.items() if value is not None]
+    if len(given) > 1 or not (given or resume):
+        raise InputError(f"say what to train with one of {', '.join(asked)}; or go on with --resume.")
+    if not data and (schema or start is not None):
+        raise InputError("--schema and --start go with tables to train on; name these with --data.")
     if recipe is None and without is not None:
         raise InputError("--without leaves a set out of a recipe; name the recipe with --recipe.")
     if recipe != tuned.RECIPE and (method or model or source):
@@ -33,7 +50,12 @@ def main(
             "--method, --model and --source say which hand-designed method is tuned, and on what; they need --recipe "
             f"{tuned.RECIPE}."
         )
-    if config is not None:
+    if data:
+        print(fine_tune(data, schema, out, start or own.DEFAULT, minutes, format))
+        return
+    if not given:
+        chosen = resumed(out)
+    elif config is not None:
         chosen = files.read(config)
     elif like is not None:
         chosen = resolve.like(like)
@@ -41,9 +63,7 @@ def main(
         chosen = _tuned(method, model, source, without)
     else:
         chosen = resolve.resolve(recipe or "", without)
-    path = meta_train(chosen, out, progress=sys.stderr.isatty())
-    meta_test.update_where_possible(path)
-    print(path)
+    print(train(chosen, out, Watch(minutes)))
 
 
 def _tuned(method: str | None, model: str | None, source: str | None, without: str | None) -> MetaConfig:

@@ -1,4 +1,5 @@
-"""The constants-only baseline that a protector's networks extend, and where the networks show no gain over it."""
+"""What a protector was made from, and where it shows no gain over that: the constants that its networks extend, or the
+shipped protector that it was fine-tuned from."""
 
 import dataclasses
 import itertools
@@ -13,36 +14,40 @@ from l2p.checkpoints.checkpoint import canonical, find, load
 #: Names of checkpoints that hold only constants begin with this.
 CONTROL = "control"
 #: A name and not a path, so that a checkpoint card cannot choose which files are read.
-_CONTROL = re.compile(CONTROL + r"[\w,-]{0,100}")
+_NAME = re.compile(r"[\w,-]{1,100}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Control:
-    """The constants-only baseline that a protector's networks extend, by the name of its checkpoint.
+    """What runs in a protector's place where it is no better: the checkpoint that it was made from, by name.
 
     Attributes:
       name: of the checkpoint.
-      idle: intervals [low, high) of log(mu N) in which the networks gained nothing on fresh held-out tasks, or lost on
-        those of one of their sources.
+      idle: intervals [low, high) of log(mu N) in which the protector gained nothing over it on fresh held-out tasks, or
+        lost on those of one source.
     """
 
     name: str
     idle: tuple[tuple[float, float], ...] = ()
 
     def is_level(self, log_signal: float) -> bool:
-        """Whether the networks are known to gain nothing over these constants at a budget."""
+        """Whether the protector is known to gain nothing over it at a budget."""
         return any(low <= log_signal < high for low, high in self.idle)
 
 
 def control_of(card: Mapping[str, Any]) -> Control | None:
     """The control that a protector was warm-started from, if the one that ships under its name is still the same.
 
-    A control itself has none, because it has no networks.
+    A control itself has none, whatever it was warm-started from, because it has no networks. Any other checkpoint that
+    a protector was warm-started from serves as its control too, if gains over it are known.
     """
     name = canonical(card.get("config", {}).get("warm_start") or "")
-    if not _CONTROL.fullmatch(name) or card["name"].startswith(CONTROL) or find(name) is None:
+    if not _NAME.fullmatch(name) or card["name"].startswith(CONTROL) or find(name) is None:
         return None
     control = load(name)
+    is_fine_tuned = "gains" in card.get("held_out", {}) and control.card["models"] == card["models"]
+    if not name.startswith(CONTROL) and not is_fine_tuned:
+        return None
     # Older checkpoint cards hold the hash of the control's whole file, which a meta-test changes; later ones that of
     # its parameters.
     then, now = card.get("warm_start_sha256"), control.sha256

@@ -45,7 +45,8 @@ class NamedProtector:
       sources: public data sets it was made from; None if unknown.
       sha256: of its checkpoint; None without one.
       range: {log_signal: [low, high], num_features: [low, high]} that it was made for; None if unlimited or unknown.
-      control: the constants-only baseline that its networks extend; None without one that ships.
+      control: the constants-only baseline that its networks extend, or what it was fine-tuned from; None without one
+        that ships.
     """
 
     name: str
@@ -199,7 +200,7 @@ def drawing(sampler: Sampler, found: NamedProtector) -> NamedProtector:
 
 
 def stand_in(named: NamedProtector) -> NamedProtector | None:
-    """The control that runs where a protector's networks show no gain; None without one."""
+    """The control that runs where a protector shows no gain over it; None without one."""
     if named.control is None:
         return None
     loaded = load(named.control.name)
@@ -210,6 +211,7 @@ def stand_in(named: NamedProtector) -> NamedProtector | None:
         tuple(loaded.card["sources"]),
         loaded.sha256,
         range_of(loaded.card),
+        control_of(loaded.card),
     )
     return drawing(named.protector.sampler, control)
 

@@ -3,22 +3,39 @@
 import re
 from collections.abc import Sequence
 
+from l2p.data.own import OWN, is_own
+
 
 def overlaps(source: str, avoid: Sequence[str]) -> bool:
     """Whether `source` shares rows with a set to avoid: it is from the same table, and they have a digit in common.
+
+    Tables of users' own are the same if their content is, whatever they are called; and one that is called as a public
+    set is taken to be that set.
 
     >>> [overlaps("mnist:4,6", [other]) for other in ("mnist", "mnist:6,4", "mnist:6,9", "mnist:3,5", "digits")]
     [True, True, True, False, False]
     >>> overlaps("mnist:rest:3,5", ["mnist:5,3"]), overlaps("mnist:rest:3,5:features:9", ["mnist:4,6"])
     (False, True)
+    >>> [overlaps("table:bank:01ab", [other]) for other in ("table:b2:01ab", "table:bank:02ab", "adult")]
+    [True, False, False]
+    >>> overlaps("adult", ["table:adult:01ab"])
+    True
     """
-    table, digits = _kept(source)
-    return any(table == other and digits & others for other, others in map(_kept, avoid))
+    return any(_share(source, other) for other in avoid)
+
+
+def _share(source: str, other: str) -> bool:
+    if is_own(source) and is_own(other):
+        return source.rpartition(":")[2] == other.rpartition(":")[2]
+    (table, digits), (other_table, others) = _kept(source), _kept(other)
+    return table == other_table and bool(digits & others)
 
 
 def _kept(name: str) -> tuple[str, frozenset[str]]:
     """The table that a public set is part of, and its digits of that table; all of them for a table without digits."""
     table, _, part = name.partition(":")
+    if is_own(name):
+        table, part = name.removeprefix(OWN).rpartition(":")[0], ""
     every, named = frozenset("0123456789"), frozenset(re.findall(r"\d", part.partition("features")[0]))
     if not named:
         return table, every

@@ -9,6 +9,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from l2p.checkpoints.control import CONTROL
 from l2p.checkpoints.lookup import NamedProtector, stand_in
 from l2p.checkpoints.ranges import range_warnings
 from l2p.errors import InputError
@@ -64,11 +65,13 @@ def set_up(
     control = stand_in(named) if warnings or level else None
     if control is None:
         return named, filter, setup, warnings
+    has_networks = control.name.startswith(CONTROL)
     said = (
-        f"{named.name} was not trained for this range; its control {control.name} runs instead."
+        f"{named.name} was not trained for this range; {'its control ' if has_networks else ''}{control.name} runs "
+        "instead."
         if warnings
-        else f"At this budget {control.name} runs: the networks of {named.name} gained nothing over it on held-out "
-        "tasks, or lost to it on those of one source."
+        else f"At this budget {control.name} runs: {'the networks of ' if has_networks else ''}{named.name} gained "
+        "nothing over it on held-out tasks, or lost to it on those of one source."
     )
     named, filter, setup, warnings = set_up(
         control, budget, model, num_features, num_rows, public, kind, rows_per_unit, share

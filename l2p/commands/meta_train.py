@@ -3,16 +3,28 @@
 import dataclasses
 from pathlib import Path
 
+from l2p.commands.table_options import TableOptions
 
-@dataclasses.dataclass(frozen=True)
-class MetaTrain:
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetaTrain(TableOptions):
     """Meta-train a protector on public tasks, or resume a training from its folder.
 
-    What to train comes from a recipe, from a checkpoint whose training is repeated, or from a file.
+    What to train comes from public tables of your own, from a recipe, from a checkpoint whose training is repeated, or
+    from a file.
     """
 
     out: Path
     """Folder for the checkpoint and for the state to resume from."""
+    data: tuple[Path, ...] = ()
+    """Public tables of your own to fine-tune a shipped protector on."""
+    schema: tuple[Path, ...] = ()
+    """With `--data`: the schema of each table, in the same order; `l2p schema --from` writes one."""
+    start: str | None = None
+    """With `--data`: the shipped protector to fine-tune, universal by default; control-universal trains its networks
+    anew, on top of its constants."""
+    minutes: float | None = None
+    """The time that everything may take, training and judging; by default as long as all steps take."""
     recipe: str | None = None
     """Name of the shipped checkpoint whose recipe to follow, or `tuned` for a hand-designed method."""
     without: str | None = None
@@ -28,11 +40,14 @@ class MetaTrain:
     config: Path | None = None
     """A JSON or TOML file of what to train."""
     resume: bool = False
-    """States in a script that resuming is intended; a training found in the folder is resumed with or without it."""
+    """Go on with the training in the folder, even if nothing else says what it is; one that is found there is resumed
+    without this option, too."""
 
     def run(self) -> int:
         """Train."""
         from meta_train.__main__ import main
 
-        main(self.out, self.recipe, self.without, self.method, self.model, self.source, self.like, self.config)
+        asked = {field.name: getattr(self, field.name) for field in dataclasses.fields(MetaTrain)}
+        layout = [field.name for field in dataclasses.fields(TableOptions)]
+        main(**{name: value for name, value in asked.items() if name not in layout}, format=self.format)
         return 0

@@ -21,6 +21,7 @@ from l2p.compare import cells, private_choice, results
 from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
 from l2p.compare.config import CompareConfig
 from l2p.compare.methods import ComparedMethod, PreparedMethod, find_method
+from l2p.data.own import source_of_file
 from l2p.errors import InputError, withheld
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import run_names
@@ -188,6 +189,11 @@ def _is_file(config: CompareConfig) -> bool:
     return Path(config.data).suffix.lower() in (".csv", ".parquet")
 
 
+def _identity(config: CompareConfig) -> str:
+    """What is compared on, as the source that no protector may have been made from."""
+    return source_of_file(config.data) if _is_file(config) else config.data
+
+
 def _model(config: CompareConfig) -> Model:
     """The model with its number of classes, declared by the data set's documentation, or by `classes` for a file."""
     if not _is_file(config):
@@ -213,7 +219,7 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
     if any(name.private for name in names):
         private_choice.check_kind(_kind(config))
     model, num_rows = str(_model(config)), train_size(rows)
-    asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (config.data,)}
+    asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (_identity(config),)}
     variants = frozenset().union(*(name.variants for name in names))
     auxiliary = _auxiliary(config, variants & {PRETRAINED, PROJECTED})
     return [find_method(name, budgets, model, num_rows, **asked, auxiliary=auxiliary) for name in names]
@@ -227,7 +233,7 @@ def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | N
         raise InputError(
             f"METHOD{min(variants)} takes something from a public set, but no auxiliary set is named; name it in --aux."
         )
-    if overlaps(config.aux, (config.data,)):
+    if overlaps(config.aux, (_identity(config),)):
         raise InputError(
             f"the auxiliary set {config.aux} shares rows with {config.data}, so what is taken from it would flatter "
             "every method; choose another set."

@@ -7,10 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from l2p.checkpoints import checkpoint
+from l2p.checkpoints.control import Control, control_of
 from l2p.models import Model
 from l2p.protector import Protector
 from meta_train.config import BANDS, MetaConfig, Shape
-from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
+from meta_train.evaluation.budgets import Budgets, budgets_of_shapes, sized
 from meta_train.evaluation.scores import evaluate
 from meta_train.tasks.family import Family, TaskBatch
 from meta_train.tasks.mixtures import Mixture
@@ -23,12 +25,16 @@ EVAL_KEY, GAIN_KEY = 20_000, 30_000
 class Evaluator:
     """Scores protectors on fixed held-out tasks, `eval_tasks` for each of the config's shapes.
 
-    A shape that is listed more than once counts once: repeated tasks would make standard errors too small.
+    A shape that is listed more than once counts once: repeated tasks would make standard errors too small. The start is
+    scored as it is deployed, with its control where its networks are known to gain nothing.
     """
 
     def __init__(self, config: MetaConfig, family: Family, start: Protector):
         self._config, self._family, self._start = config, family, start
-        # Compiled for what is reported: runs without a cap are needed only where their spending is.
+        self._stand_in = _stand_in(config)
+        self._draws: dict[tuple[int, Shape], Callable[[int], TaskBatch]] = {}
+        self._start_scores: dict[tuple[int, Shape, int], np.ndarray] = {}
+        # Compiled for what a report tells: runs without a cap are left out where nobody asks what they would spend.
         self._reported = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
         self._evaluate = jax.jit(self._measure, static_argnames="model")
         self._budgets = budgets_of_shapes(config, start)
@@ -36,12 +42,14 @@ class Evaluator:
 
     @functools.cached_property
     def before(self) -> dict[str, Any]:
-        """The report on the starting point."""
-        return self(self._start)
+        """The report on what training starts from."""
+        return self._report([self._start_results(shape, batch, EVAL_KEY) for shape, batch in self._tasks])
 
     def __call__(self, protector: Protector) -> dict[str, Any]:
-        """The mean score (lower is better), that of each band of budgets, and how well a constraint is met in each."""
-        results = [self._results(protector, shape, batch, EVAL_KEY) for shape, batch in self._tasks]
+        """The mean score (lower is better), that of each band of budgets, and how well a constraint is met there."""
+        return self._report([self._results(protector, shape, batch, EVAL_KEY) for shape, batch in self._tasks])
+
+    def _report(self, results: list[dict[str, np.ndarray]]) -> dict[str, Any]:
         scores = np.stack([result["score"] for result in results])
         report = {
             "held_out_score": float(scores.mean()),
@@ -76,7 +84,10 @@ class Evaluator:
         """
         parts = self._family.parts if isinstance(self._family, Mixture) else (self._family,)
         names = parts_of(self._config.source)
-        found = {name: self._differences(protector, part) for name, part in zip(names, parts, strict=True)}
+        found = {
+            name: self._differences(protector, part, place)
+            for place, (name, part) in enumerate(zip(names, parts, strict=True))
+        }
         gains = {
             "log_signal": _rounded(np.linspace(*self._config.log_signal, BANDS + 1)),
             **_gain(np.concatenate(list(found.values()))),
@@ -85,17 +96,20 @@ class Evaluator:
             return gains
         return gains | {"by_source": {name: _gain(differences) for name, differences in found.items()}}
 
-    def _differences(self, protector: Protector, family: Family) -> np.ndarray:
-        """f[., BANDS]: the start's scores minus the protector's, on `gain_rounds` batches of every shape."""
+    def _differences(self, protector: Protector, family: Family, place: int) -> np.ndarray:
+        """f[., BANDS]: the start's scores minus the protector's, on `gain_rounds` batches of every shape of the part of
+        the mixture at `place`."""
         differences = []
         for shape in self._budgets:
             if (shape.num_features or 0) > family.max_features:
                 continue  # a source of a mixture is left out where it has too few columns
-            draw = self._draw(family, shape)
+            draw = self._draws.setdefault((place, shape), self._draw(family, shape))
             for seed in range(GAIN_KEY, GAIN_KEY + self._config.gain_rounds):
                 batch = draw(seed)
-                before, ours = (self._results(one, shape, batch, seed)["score"] for one in (self._start, protector))
-                differences.append(before - ours)
+                if (place, shape, seed) not in self._start_scores:
+                    self._start_scores[place, shape, seed] = self._start_results(shape, batch, seed)["score"]
+                ours = self._results(protector, shape, batch, seed)["score"]
+                differences.append(self._start_scores[place, shape, seed] - ours)
         return _by_band(np.stack(differences))
 
     def _draw(self, family: Family, shape: Shape) -> Callable[[int], TaskBatch]:
@@ -111,9 +125,29 @@ class Evaluator:
         found = evaluate(protector, key, batch, model, budgets, self._config.excess_floor)
         return {name: found[name] for name in self._reported}
 
+    def _start_results(self, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
+        """Those of the start, with what stands in for it where it does."""
+        found = self._results(self._start, shape, batch, seed)
+        if self._stand_in is None:
+            return found
+        control, protector = self._stand_in
+        level = np.array([control.is_level(float(signal)) for signal in batch.log_signal])
+        instead = self._results(protector, shape, batch, seed)
+        return {name: np.where(level, instead[name], values) for name, values in found.items()}
+
     def _results(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
         model, budgets = self._config.find_model(shape.num_classes), self._budgets[shape]
         return jax.device_get(self._evaluate(protector, jax.random.key(seed), batch, model=model, budgets=budgets))
+
+
+def _stand_in(config: MetaConfig) -> tuple[Control, Protector] | None:
+    """What runs in place of the checkpoint that training starts from, in some bands, when that is deployed."""
+    if config.warm_start is None:
+        return None
+    control = control_of(checkpoint.load(config.warm_start).card)
+    if control is None or not control.idle:
+        return None
+    return control, sized(checkpoint.load(control.name).protector, config.rows)
 
 
 def _gain(differences: np.ndarray) -> dict[str, Any]:

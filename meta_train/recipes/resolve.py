@@ -1,9 +1,9 @@
 """A recipe by name: the complete config that a checkpoint was or will be trained with.
 
 Each TOML file in this folder holds one kind of protector: `[defaults]`, a row `[names.NAME]` for every checkpoint NAME,
-and rows `[templates.NAME]` that other rows start from. A row sets fields of `MetaConfig`. With `like = "NAME"` it
-starts from that row instead of the defaults; `without = "SET"` then leaves a public set out. `tuned.toml` has another
-layout, which `tuned.py` reads.
+rows `[examples.NAME]` of which no checkpoint ships, and rows `[templates.NAME]` that other rows start from. A row sets
+fields of `MetaConfig`. With `like = "NAME"` it starts from that row instead of the defaults; `without = "SET"` then
+leaves a public set out. `tuned.toml` has another layout, which `tuned.py` reads.
 """
 
 import dataclasses
@@ -33,18 +33,18 @@ class Row:
       path: of the file.
       defaults: of all of its rows.
       fields: its own.
-      is_template: whether it is a template and not a checkpoint.
+      kind: "names" if a checkpoint of it ships, "examples" if none does, "templates" if it is no recipe by itself.
     """
 
     path: Path
     defaults: dict[str, Any]
     fields: dict[str, Any]
-    is_template: bool
+    kind: str
 
 
 def names() -> list[str]:
     """Every checkpoint that has a recipe."""
-    return sorted([*(name for name, row in _rows().items() if not row.is_template), *tuned.rows()])
+    return sorted([*_named("names"), *tuned.rows()])
 
 
 def resolve(name: str, without: str | None = None) -> MetaConfig:
@@ -64,7 +64,7 @@ def resolve(name: str, without: str | None = None) -> MetaConfig:
     name = checkpoint.canonical(name)
     if without is not None and _fold(name, without) in names():
         name, without = _fold(name, without), None
-    if name not in names():
+    if name not in [*names(), *_named("examples")]:
         raise _unknown(name)
     if name in tuned.rows():
         if without is not None:
@@ -98,12 +98,17 @@ def like(name: str) -> MetaConfig:
 
 
 def _unknown(name: str) -> InputError:
-    near = difflib.get_close_matches(name, names(), n=1)
+    near = difflib.get_close_matches(name, [*names(), *_named("examples")], n=1)
     meant = _tuning(name) if name in HAND_DESIGNED else repr(near[0]) if near else None
     return InputError(
         f"there is no recipe {name!r}{f' (did you mean {meant}?)' if meant else ''}; name a checkpoint (l2p protectors "
         "--all lists them), or pass a config."
     )
+
+
+def _named(kind: str) -> list[str]:
+    """Names of the rows of a kind."""
+    return [name for name, row in _rows().items() if row.kind == kind]
 
 
 def _tuning(method: str) -> str:
@@ -155,7 +160,7 @@ def _rows() -> dict[str, Row]:
     for path in sorted(Path(__file__).parent.glob("*.toml")):
         if path != tuned.FILE:
             file = tomllib.loads(path.read_text(encoding="utf-8"))
-            for kind in ("names", "templates"):
+            for kind in ("names", "examples", "templates"):
                 for name, row in file.get(kind, {}).items():
-                    found[name] = Row(path, file["defaults"], row, kind == "templates")
+                    found[name] = Row(path, file["defaults"], row, kind)
     return found

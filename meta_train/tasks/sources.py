@@ -1,5 +1,6 @@
 """Families by the names of the public sets that their tasks come from."""
 
+import dataclasses
 import functools
 import re
 
@@ -7,7 +8,9 @@ import numpy as np
 
 from l2p import data
 from l2p.data import Kind
+from l2p.data.own import is_own
 from l2p.errors import InputError
+from meta_train.tasks import own_tables
 from meta_train.tasks.family import Family, TaskFamily
 from meta_train.tasks.mixtures import Mixture
 from meta_train.tasks.quadratics import QUADRATICS, Quadratics
@@ -69,10 +72,14 @@ def num_classes_of(source: str) -> int | None:
     kind = kind_of(source)
     if kind != "multiclass":
         return 2 if kind == "binary" else None
-    counts = {_drawn_classes(part) or data.num_classes(part) for part in parts_of(source)}
+    counts = {_drawn_classes(part) or _classes_of_table(part) for part in parts_of(source)}
     if len(counts) > 1:
         raise InputError(f"the sets of {source} have different numbers of classes; a model has one, so leave out some.")
     return counts.pop()
+
+
+def _classes_of_table(source: str) -> int | None:
+    return own_tables.find(source).num_classes if is_own(source) else data.num_classes(source)
 
 
 def _drawn_classes(source: str) -> int | None:
@@ -93,6 +100,8 @@ def _drawn_classes(source: str) -> int | None:
 
 
 def _kind_of_part(source: str) -> Kind:
+    if is_own(source):
+        return own_tables.find(source).kind
     if _drawn_classes(source):
         return "multiclass"
     if source in (QUADRATICS, SYNTHETIC_NUMBERS):
@@ -108,8 +117,8 @@ def families(source: str) -> tuple[Family, Family]:
     Args:
       source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time, and
         `mnist:rest:3,5:features:1152`, the same digits with 1152 frozen features; `QUADRATICS`, `SYNTHETIC`,
-        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families; or several
-        sources of one kind joined by `AND`.
+        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families; a user's own
+        table that was read (`own_tables`); or several sources of one kind joined by `AND`.
     """
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
@@ -119,11 +128,14 @@ def families(source: str) -> tuple[Family, Family]:
     if source in _DRAWN:
         return _DRAWN[source](0), _DRAWN[source](1)
     x, y = _load(source)
-    kind, count = kind_of(source), None if _REST.fullmatch(source) else data.num_classes(source)
+    kind, count = kind_of(source), None if _REST.fullmatch(source) else _classes_of_table(source)
     make = TaskFamily.from_table if kind == "binary" else functools.partial(from_table, num_classes=count)
     order = np.random.default_rng(0).permutation(x.shape[0])
     cut = int(0.8 * order.size)
     train, held_out = (make(x[part], y[part]) for part in (order[:cut], order[cut:]))
+    if is_own(source) and isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily):
+        # Of a rare class, chance may hold none out.
+        return tuple(dataclasses.replace(part, classes=(0, 1)) for part in (train, held_out))  # pyrefly: ignore
     return train, held_out
 
 
@@ -137,6 +149,9 @@ def _varied(train: Family, held_out: Family) -> tuple[Family, Family]:
 
 def _load(source: str) -> tuple[np.ndarray, np.ndarray]:
     """x f32[n, c], and y f32[n]: classes, or the remaining digits, or numbers."""
+    if is_own(source):
+        table = own_tables.find(source)
+        return table.x, table.y
     rest = _REST.fullmatch(source)
     dataset = data.load(rest[1] + (rest[3] or "") if rest else source)
     if rest:

@@ -4,7 +4,7 @@ import json
 import platform
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +22,35 @@ from meta_train.config import MetaConfig
 from meta_train.evaluation.held_out import Evaluator
 from meta_train.tasks.fresh_rows import with_fresh_rows
 from meta_train.tasks.other_classes import along_other_classes
+from meta_train.tasks.own_tables import facts
 from meta_train.tasks.sources import families, parts_of
 from meta_train.training import gradients, search
 from meta_train.training.gradient_against_search import ship_better, trials
 from meta_train.training.progress import draw
 from meta_train.training.starting_points import starting_point
+from meta_train.training.watch import Watch
 
+#: Seconds between saved states.
+SAVED = 30.0
 METHODS: dict[str, Any] = {"gradient": gradients, "search": search}
 
 
-def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
+def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Path:
     """Meta-train as configured, or resume where `out` stopped; returns the path of `out/NAME.safetensors`.
 
-    Every outer step depends only on the seed and its own number, and the state is saved every `eval_every` steps, so an
-    interrupted and resumed training ends bit-identical to an uninterrupted one. The protector with the best score on
-    held-out tasks ships, the starting point included; with unseen classes, the last one. With method "both" the two
-    trainings are in `out/gradient` and `out/search`.
+    Every outer step depends on the seed and its own number only, and the state is saved every `eval_every` steps and
+    every `SAVED` seconds, so an interrupted training that resumes ends with the same bits as one that was not. What
+    ships is what scored best on held-out tasks, the starting point included; with unseen classes, what came out last.
+    With method "both" the two trainings lie in `out/gradient` and `out/search`. Where the watch runs out, what was
+    trained until then ships, and a resumed training continues from there.
 
     Raises:
-      InputError: `out` holds a training with another config.
+      InputError: `out` holds a training with another config, or the time is too short for a step.
     """
-    out = Path(out)
+    out, watch = Path(out), Watch() if watch is None else watch
     _claim(config, out)
     if config.method == "both":
-        trained = {method: meta_train(trial, out / method, progress) for method, trial in trials(config).items()}
+        trained = {method: meta_train(trial, out / method, watch) for method, trial in trials(config).items()}
         return ship_better(config, trained, out)
     train, held_out = along_other_classes(*families(config.source), config.directions, config.unseen)
     if config.fresh_rows:
@@ -61,31 +66,86 @@ def meta_train(config: MetaConfig, out: Path, progress: bool = False) -> Path:
         _drop_lines_after(out / "log.jsonl", first)
         update = method.compiled(config, train, start)
         evaluator = Evaluator(config, held_out, start)
-        began = time.monotonic() - seconds
+        began = kept = time.monotonic() - seconds
         # Protectors that cannot overspend are selected by held-out tasks (early stopping). Those under a constraint are
         # kept as they end, and so are those to be tested on unseen classes, which must not be used for selection.
         chooses = config.constraint == "share" and config.unseen is None
         if chooses and first == 0:
             # The starting point is a candidate too, so networks that only did harm are not shipped.
             best = (jnp.array(evaluator.merit(evaluator.before)), state.protector)
-        for step in _steps(first, config.steps, progress):
-            state, metrics = update(state, step)
-            line: dict[str, Any] = {"step": step, **{name: float(value) for name, value in metrics.items()}}
-            if (step + 1) % config.eval_every == 0 or step + 1 == config.steps:
-                line |= (report := evaluator(state.protector))
-                merit = jnp.array(evaluator.merit(report))
-                if not chooses or merit < best[0]:
-                    best = (merit, state.protector)
-                line["seconds"] = time.monotonic() - began
-            # Logged before saving: an extra line is dropped when resuming, a missing one would stay missing.
-            with (out / "log.jsonl").open("a") as log:
-                log.write(json.dumps(line) + "\n")
-            if "seconds" in line:
-                draw(out)
-                _save(saved, step + 1, line["seconds"], state, best)
-        total = time.monotonic() - began
+        if watch.foretells and first < config.steps:
+            _estimate(watch, config, first, update, state, evaluator)
+        done, score, logged = first, None, (first, state)
+        try:
+            while done < config.steps:
+                state, metrics = update(state, done)
+                line: dict[str, Any] = {"step": done, **{name: float(value) for name, value in metrics.items()}}
+                done += 1
+                is_last = done == config.steps or watch.is_up()
+                if done % config.eval_every == 0 or is_last:
+                    line |= (report := evaluator(state.protector))
+                    merit, score = jnp.array(evaluator.merit(report)), report["held_out_score"]
+                    if not chooses or merit < best[0]:
+                        best = (merit, state.protector)
+                    line["seconds"] = time.monotonic() - began
+                # Logged before it is saved: a line too many is dropped on going on, a missing one would stay missing.
+                with (out / "log.jsonl").open("a") as log:
+                    log.write(json.dumps(line) + "\n")
+                logged = done, state
+                if "seconds" in line:
+                    draw(out)
+                if "seconds" in line or time.monotonic() - kept > SAVED:
+                    _save(saved, done, time.monotonic() - began, state, best)
+                    kept = time.monotonic()
+                watch.tell(done, config.steps, score)
+                if is_last:
+                    break
+            if done < config.steps:
+                watch.say(
+                    f"time to judge: {done} of {config.steps} steps are taken; to take more, l2p meta-train --resume "
+                    f"--out {out}"
+                )
+            total = time.monotonic() - began
+            report = evaluator.final(best[1]) | {"steps": done}
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(_kept(saved, *logged, time.monotonic() - began, best, config, out))
+            raise
     counts = config.num_features or (int(train.max_features),)
-    return _ship(config, out, best[1], evaluator.final(best[1]), total, counts)
+    return _ship(config, out, best[1], report, total, counts)
+
+
+def _estimate(watch: Watch, config: MetaConfig, done: int, update: Callable, state: Any, evaluator: Evaluator) -> None:
+    """Measure a step on tasks of each shape, a check and the judging, compiled before; say how long all will take."""
+    watch.say(f"preparing: compiling steps on tasks of {len(set(config.shapes))} sizes")
+    firsts = [config.shapes.index(shape) for shape in dict.fromkeys(config.shapes)]
+    seconds = dict.fromkeys(config.shapes, 0.0)
+    for number in firsts:
+        jax.block_until_ready(update(state, number))
+        seconds[config.shapes[number]] = _seconds(lambda number=number: jax.block_until_ready(update(state, number)))
+    step = sum(seconds[shape] for shape in config.shapes) / len(config.shapes)
+    evaluator(state.protector)
+    check = _seconds(lambda: evaluator(state.protector))
+    if config.gain_rounds:
+        # As long as it will take, and longer, for it is compiled here.
+        watch.set_aside(_seconds(lambda: evaluator.gains(state.protector)))
+    watch.estimate(step, check, done, config.steps, config.eval_every)
+
+
+def _seconds(do: Callable[[], Any]) -> float:
+    began = time.monotonic()
+    do()
+    return time.monotonic() - began
+
+
+def _kept(
+    saved: ocp.CheckpointManager, done: int, state: Any, seconds: float, best: Any, config: MetaConfig, out: Path
+) -> str:
+    """Save an interrupted training; a sentence on what was kept."""
+    if done == 0:
+        return f"No step was finished, so there is nothing to keep in {out}; the same command begins anew."
+    if saved.latest_step() != done:
+        _save(saved, done, seconds, state, best)
+    return f"{done} of {config.steps} steps are kept in {out}; go on with l2p meta-train --resume --out {out}"
 
 
 def _claim(config: MetaConfig, out: Path) -> None:
@@ -128,14 +188,6 @@ def _unleave(tree: Any, leaves: dict[str, jax.Array]) -> Any:
     return jax.tree.unflatten(jax.tree.structure(tree), [leaves[name] for name in sorted(leaves)])
 
 
-def _steps(first: int, last: int, progress: bool) -> Iterator[int]:
-    if not progress:
-        return iter(range(first, last))
-    from rich.progress import track
-
-    return iter(track(range(first, last), description="meta-training", total=last - first))
-
-
 def _ship(
     config: MetaConfig, out: Path, protector: Protector, report: dict[str, Any], seconds: float, counts: tuple[int, ...]
 ) -> Path:
@@ -163,6 +215,8 @@ def _ship(
         "seed": config.seed,
         "command": f"l2p meta-train --like {config.name} --out OUT",
         "config": config.__dict__,
+        # Beside what names them: whoever asks whether a table of theirs was among them needs the whole SHA-256.
+        **({"tables": tables} if (tables := facts(parts_of(config.source))) else {}),
         "held_out": report,
         "seconds": round(seconds, 1),
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,

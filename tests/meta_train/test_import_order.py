@@ -7,12 +7,12 @@ import meta_train
 
 ROOT = Path(meta_train.__file__).parent
 #: From the lowest layer up.
-LAYERS = ("tasks", "config", "evaluation", "training", "recipes", "__main__")
+LAYERS = ("tasks", "config", "evaluation", "training", "recipes", "fine_tuning", "__init__", "__main__")
 
 
 def test_parts_import_only_from_below():
     files = {path: path.relative_to(ROOT).parts[0].removesuffix(".py") for path in ROOT.rglob("*.py")}
-    assert set(files.values()) - {"__init__"} == set(LAYERS)
+    assert set(files.values()) == set(LAYERS)
     for path, part in files.items():
         for imported in re.findall(r"^\s*(?:from|import) meta_train\.?(\w+)", path.read_text(), re.M):
             assert LAYERS.index(imported) <= LAYERS.index(part), f"{path.relative_to(ROOT)} imports {imported}"

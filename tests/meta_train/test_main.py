@@ -14,8 +14,7 @@ from meta_train.recipes import resolve, tuned
 def trained(monkeypatch):
     """The configs that were trained."""
     found = []
-    monkeypatch.setattr(__main__, "meta_train", lambda config, out, progress: found.append(config) or out / "x")
-    monkeypatch.setattr(__main__.meta_test, "update_where_possible", lambda path: None)
+    monkeypatch.setattr(__main__, "train", lambda config, out, watch: found.append(config) or out / "x")
     return found
 
 
@@ -44,6 +43,11 @@ def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
         ({"recipe": "tuned"}, "named with --method"),
         ({"recipe": "tuned", "method": "noisygd", "without": "adult"}, "made from one set"),
         ({"recipe": "tuned", "method": "control"}, "not hand-designed"),
+        ({"recipe": "universal", "data": ["a.csv"]}, "with one of --data"),
+        ({"recipe": "universal", "schema": ["a.json"]}, "name these with --data"),
+        ({"like": "universal", "start": "universal"}, "name these with --data"),
+        ({"data": ["a.csv"], "without": "adult"}, "out of a recipe"),
+        ({"resume": True}, "no training in"),
     ],
 )
 def test_what_says_nothing_or_two_things_is_refused(trained, tmp_path, asked, phrase):

@@ -1,0 +1,50 @@
+"""A table of a user's own as a source of protectors: named by its file, and known again by its content."""
+
+import gzip
+import hashlib
+import re
+from pathlib import Path
+
+#: Begins the names of such sources: `table:NAME:CONTENT`.
+OWN = "table:"
+#: Hexadecimal digits of the content's SHA-256 in a source's name.
+DIGITS = 16
+
+
+def is_own(source: str) -> bool:
+    """Whether a source is a user's own table."""
+    return source.startswith(OWN)
+
+
+def own_source(name: str, sha256: str) -> str:
+    """The name of a table as a source.
+
+    >>> own_source("bank", "0123456789abcdef" * 4)
+    'table:bank:0123456789abcdef'
+    """
+    return f"{OWN}{name}:{sha256[:DIGITS]}"
+
+
+def name_of(path: str | Path) -> str:
+    """What a table is called: its file's name without what says its format.
+
+    >>> name_of("data/credit.g.arff.gz"), name_of("my table+1.csv")
+    ('credit.g', 'my-table-1')
+    """
+    name = Path(path).name
+    return re.sub(r"[^\w.-]+", "-", Path(name.removesuffix(".gz")).stem)
+
+
+def content_sha256(path: str | Path) -> str:
+    """SHA-256 of a file's bytes, unpacked if it is packed: the same table is known again as `.csv` and `.csv.gz`."""
+    path = Path(path)
+    digest = hashlib.sha256()
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        for chunk in iter(lambda: file.read(2**20), b""):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def source_of_file(path: str | Path) -> str:
+    """The name of a file's table as a source."""
+    return own_source(name_of(path), content_sha256(path))

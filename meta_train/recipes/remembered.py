@@ -1,0 +1,88 @@
+"""Where the tables of a training on a user's own are, so that its folder alone says how to go on."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from l2p.data.own import is_own
+from l2p.data.reading import Format
+from l2p.errors import InputError
+from l2p.schema import Schema
+from meta_train.config import MetaConfig
+from meta_train.recipes import files
+from meta_train.tasks import own_tables
+from meta_train.tasks.sources import parts_of
+
+#: In a training's folder: where its tables and their schemas are.
+TABLES = "tables.json"
+
+
+def remember(
+    out: Path,
+    tables: Sequence[own_tables.OwnTable],
+    data: Sequence[Any],
+    schema: Sequence[Any],
+    format: Format | None,
+) -> None:
+    """Note in the folder where the tables are, for `resumed`; `InputError` if it holds a training on other ones."""
+    entries = [
+        {
+            "data": str(Path(given).resolve()) if isinstance(given, (str, Path)) else None,
+            "schema": str((out / f"{place}-{table.name}.schema.json").resolve()),
+            "encoded_sha256": table.encoded_sha256,
+        }
+        for place, (given, table) in enumerate(zip(data, tables, strict=True), 1)
+    ]
+    path, rows = out / TABLES, [one["encoded_sha256"] for one in entries]
+    if (out / "config.json").exists():
+        try:
+            same = rows == [one["encoded_sha256"] for one in json.loads(path.read_text(encoding="utf-8"))["tables"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            same = False
+        if not same:
+            raise InputError(
+                f"{out} holds a training on other tables or schemas, and one folder holds one; name another."
+            )
+    out.mkdir(parents=True, exist_ok=True)
+    for declared, entry in zip(schema, entries, strict=True):
+        read = declared if isinstance(declared, Schema) else Schema.read(declared)
+        read.write(entry["schema"])
+    path.write_text(json.dumps({"tables": entries, "format": dataclasses.asdict(format or Format())}, indent=1))
+
+
+def resumed(out: Path) -> MetaConfig:
+    """The config of the training in a folder, whose tables, if it has any of a user's own, are read again.
+
+    Raises:
+      InputError: there is none, or its tables came as no files, or are no longer what they were.
+    """
+    out = Path(out)
+    if not (out / "config.json").is_file():
+        raise InputError(f"there is no training in {out} to resume; say what to train, or name another folder.")
+    config = files.read(out / "config.json")
+    if not any(map(is_own, parts_of(config.source))):
+        return config
+    try:
+        known = json.loads((out / TABLES).read_text(encoding="utf-8"))
+        layout = known["format"]
+        format = Format(layout["separator"], layout["header"], layout["columns"] and tuple(layout["columns"]))
+        entries = [(one["data"], one["schema"], one["encoded_sha256"]) for one in known["tables"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"the tables of the training in {out} are not known ({TABLES} cannot be read); pass them with --data and "
+            "--schema."
+        ) from error
+    for data, schema, encoded in entries:
+        if data is None:
+            raise InputError(
+                f"the training in {out} was given tables that are in no file; call meta_train.fine_tune with them "
+                "again."
+            )
+        table = own_tables.read(data, schema, format=format)
+        if own_tables.keep(table) not in parts_of(config.source) or table.encoded_sha256 != encoded:
+            raise InputError(
+                f"{data} is not what it was when the training in {out} began; begin anew in another folder."
+            )
+    return config

@@ -1,0 +1,103 @@
+"""What a training says of its time, and when it is up."""
+
+import dataclasses
+import math
+import sys
+import time
+from collections.abc import Callable
+
+from l2p.errors import InputError
+
+#: Seconds between two lines on a terminal, and where nobody looks on.
+ON_TERMINAL, ELSEWHERE = 10.0, 60.0
+
+
+def to_stderr(line: str) -> None:
+    """A line for whoever looks on."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@dataclasses.dataclass
+class Watch:
+    """A watch that starts when it is made.
+
+    Attributes:
+      minutes: that all there is to do may take, training and judging; None for as many as it takes.
+      foretells: whether to measure how long all will take before it begins; where time is bound, it is measured anyway.
+      say: what lines go to.
+      judging: seconds set aside for what follows training.
+      now: the time in seconds.
+    """
+
+    minutes: float | None = None
+    foretells: bool = False
+    say: Callable[[str], None] = to_stderr
+    judging: float = 0.0
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self):
+        given = self.minutes
+        if given is not None and not (isinstance(given, (int, float)) and 0 < given < math.inf):
+            raise InputError(f"minutes is {given!r}, but it bounds the time of a training; choose 10, say.")
+        self.began = self._said = self.now()
+        self._one_more = 0.0
+        self.foretells |= self.is_bound
+        self._every = ON_TERMINAL if sys.stderr.isatty() else ELSEWHERE
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether time is limited."""
+        return self.minutes is not None
+
+    @property
+    def left(self) -> float:
+        """Seconds left for training."""
+        bound = math.inf if self.minutes is None else 60 * self.minutes
+        return bound - self.judging - (self.now() - self.began)
+
+    def set_aside(self, seconds: float) -> None:
+        """For judging, beside what was set aside before."""
+        self.judging += seconds
+
+    def estimate(self, step: float, check: float, done: int, steps: int, eval_every: int) -> None:
+        """Say how long a training will take, from the seconds of a step and of a check on held-out tasks.
+
+        Raises:
+          InputError: there is no time for a single step of each kind.
+        """
+        per_step = step + check / eval_every
+        self._one_more = step + check
+        if self.left < self._one_more:
+            needed = (self.now() - self.began + self.judging + 10 * self._one_more) / 60
+            raise InputError(
+                f"{self.minutes:g} minutes leave no time to train: preparing and judging take "
+                f"{duration((self.now() - self.began) + self.judging)} here; give at least {math.ceil(needed)} minutes."
+            )
+        fit = min(steps - done, int(self.left / per_step)) if self.is_bound else steps - done
+        cut = "" if fit == steps - done else f" (of {steps - done}; more time would take more of them)"
+        self.say(
+            f"about {duration(fit * per_step + self.judging)} to go: {fit} steps{cut} of {step:.1f} s, and "
+            f"{duration(self.judging)} to judge the result."
+        )
+
+    def is_up(self) -> bool:
+        """Whether another step, and the check after it, would not fit."""
+        return self.left < self._one_more
+
+    def tell(self, done: int, steps: int, score: float | None) -> None:
+        """A line now and then on how far a training is."""
+        if self.now() - self._said < self._every:
+            return
+        self._said = self.now()
+        held_out = "" if score is None else f", held-out score {score:.3f} (lower is better)"
+        self.say(f"step {done} of {steps}, {duration(self.now() - self.began)} since the start{held_out}")
+
+
+def duration(seconds: float) -> str:
+    """How people say it.
+
+    >>> duration(42.4), duration(75), duration(600)
+    ('42 s', '1 min 15 s', '10 min')
+    """
+    whole, rest = divmod(round(seconds), 60)
+    return " ".join([*([f"{whole} min"] if whole else []), *([f"{rest} s"] if rest or not whole else [])])

@@ -1,0 +1,342 @@
+"""Meta-training on a user's own tables: from files to a checkpoint that is used where it gains, and nowhere else."""
+
+import dataclasses
+import gzip
+import hashlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import meta_train
+from l2p import cli, plan
+from l2p.checkpoints import checkpoint, lookup
+from l2p.checkpoints.control import control_of
+from l2p.checkpoints.set_up import set_up
+from l2p.compare.config import CompareConfig
+from l2p.compare.runner import resolve_methods
+from l2p.data.own import source_of_file
+from l2p.errors import InputError
+from l2p.models import find_model
+from l2p.privacy.budget import Budget
+from l2p.schema import Category, Number, Schema, Target
+from l2p.task import Rows
+from meta_train import __main__, fine_tuning
+from meta_train.evaluation import held_out
+from meta_train.recipes import own, resolve
+from meta_train.tasks import own_tables
+from meta_train.tasks.sources import families
+from meta_train.training import gradients
+
+#: Compiled sooner than `control-universal`.
+START = "control-plain-adult"
+#: A training of two steps of three queries each, on eight tasks of three columns.
+SMALL = {"steps": 2, "tasks": 8, "rows": 64, "num_features": (3,), "num_steps": 3, "eval_every": 1, "eval_tasks": 16}
+COLUMNS = {"age": Number(0, 100), "dose": Number(0, 1), "ward": Category(("a", "b"))}
+TARGETS = {
+    "binary": Target("back", classes=("no", "yes")),
+    "multiclass": Target("back", classes=("no", "yes", "maybe")),
+    "regression": Target("back", bounds=(0, 10)),
+}
+
+
+def write(folder, name, rows=200, kind="binary", seed=0):
+    """A table and its schema as files."""
+    draw = np.random.default_rng(seed)
+    labels = TARGETS[kind].classes or tuple(range(10))
+    lines = [
+        f"{draw.integers(0, 100)},{draw.random():.3f},{draw.choice(['a', 'b'])},{labels[i % len(labels)]}"
+        for i in range(rows)
+    ]
+    data, schema = folder / f"{name}.csv", folder / f"{name}.json"
+    data.write_text("\n".join(["age,dose,ward,back", *lines, ""]))
+    Schema(COLUMNS, TARGETS[kind]).write(schema)
+    return data, schema
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Trainings are small, and their step is compiled once."""
+    real, compiled, known = own.config_for, gradients.compiled, {}
+
+    def once(config, family, start):
+        return known.setdefault(config, compiled(config, family, start))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own, "config_for", lambda *asked: dataclasses.replace(real(*asked), gain_rounds=1, **SMALL))
+        patch.setattr(fine_tuning, "OWN_TASKS", 2)
+        patch.setattr(gradients, "compiled", once)
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    return write(folder, "north"), write(folder, "south", rows=300, seed=1)
+
+
+@pytest.fixture(scope="module")
+def trained(small, tables, tmp_path_factory):
+    """The folder of a training on two tables, and what it said."""
+    lines, out = [], tmp_path_factory.mktemp("mine")
+    data, schemas = zip(*tables, strict=True)
+    path = meta_train.fine_tune(data, schemas, out, start=START, minutes=60, say=lines.append)
+    assert path == out / "plain-adult-own.safetensors"
+    return path, lines
+
+
+def test_the_card_names_every_table_by_its_content(trained, tables):
+    card = checkpoint.load(trained[0]).card
+    for (data, _), rows in zip(tables, (200, 300), strict=True):
+        assert source_of_file(data) in card["sources"]
+        (known,) = [one for one in card["tables"] if one["name"] == data.stem]
+        assert known["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest()
+        assert (known["rows"], known["left_out"], known["features"]) == (rows, 0, 5)
+    # What it started from has sources, too.
+    assert set(checkpoint.load(START).card["sources"]) < set(card["sources"])
+    assert card["warm_start_arrays_sha256"] == checkpoint.load(START).arrays_sha256
+    assert card["config"]["log_signal"] == card["range"]["log_signal"] == [0.7, 8.7]
+    assert card["held_out"]["gains"]["by_source"].keys() == set(card["config"]["source"].split("+"))
+
+
+def test_a_training_says_how_long_it_will_take_before_it_begins_and_what_it_gained_after(trained):
+    _, lines = trained
+    assert lines[:2] == ["north: 200 rows, 5 features", "south: 300 rows, 5 features"]
+    (estimate,) = [number for number, line in enumerate(lines) if line.startswith("about ")]
+    assert "2 steps of" in lines[estimate]
+    told = lines[estimate + 1 :]
+    assert any(f"{START} was kept" in line for line in told) or sum("epsilon" in line for line in told) == 8
+
+
+def test_it_is_not_scored_on_its_own_tables(trained, tables, tmp_path):
+    path, _ = trained
+    copy = shutil.copy(tables[0][0], tmp_path / "renamed.csv")
+    rows = Rows(np.zeros((200, 5)), np.zeros(200), np.ones(200))
+    asked = {"out": tmp_path, "methods": (str(path),), "delta": 1e-5}
+    for data in (tables[0][0], copy):
+        with pytest.raises(InputError, match="was made from table:north:"):
+            resolve_methods(CompareConfig(str(data), **asked), rows)
+    other, _ = write(tmp_path, "east", seed=2)
+    (method,) = resolve_methods(CompareConfig(str(other), **asked), rows)
+    assert method.name == str(path)
+
+
+def test_a_packed_table_is_the_same_and_one_called_as_a_public_set_is_that_set(tables, tmp_path):
+    packed = tmp_path / "north.csv.gz"
+    packed.write_bytes(gzip.compress(tables[0][0].read_bytes()))
+    assert source_of_file(packed) == source_of_file(tables[0][0])
+    adult = shutil.copy(tables[0][0], tmp_path / "adult.csv")
+    with pytest.raises(InputError, match="was made from adult"):
+        lookup.resolve("universal", Budget(1.0, 1e-5), "logistic", avoid=(source_of_file(adult),))
+
+
+def test_held_out_rows_are_in_no_task_of_the_training(tables):
+    table = own_tables.read(*tables[1])
+    train, kept = families(own_tables.keep(table))
+    assert (len(train.y), len(kept.y)) == (240, 60)
+    together = np.concatenate([train.x, kept.x])
+    assert np.array_equal(np.sort(together, axis=0), np.sort(table.x, axis=0))
+    assert not {row.tobytes() for row in np.asarray(train.x)} & {row.tobytes() for row in np.asarray(kept.x)}
+
+
+def test_a_plan_reads_the_meta_test_on_its_card(trained):
+    card = checkpoint.load(trained[0]).card
+    assert card["meta_test"]["data"] == card["config"]["source"]
+    forecast = plan.forecast("mine", card, "gdp", 1000, 3, Budget(1.0, 1e-5))
+    assert forecast.accuracy is not None
+
+
+def test_an_interrupted_training_says_what_is_kept_and_goes_on_to_the_same_bits(
+    trained, small, tables, tmp_path, capsys, monkeypatch
+):
+    (data, schema), out = zip(*tables, strict=True), tmp_path / "mine"
+    compiled = gradients.compiled
+
+    def interrupted(config, family, start):
+        update, calls = compiled(config, family, start), []
+
+        def step(state, number):
+            calls.append(number)
+            # Two calls measure a step, then come the first and the second.
+            if calls.count(1):
+                raise KeyboardInterrupt
+            return update(state, number)
+
+        return step
+
+    monkeypatch.setattr(gradients, "compiled", interrupted)
+    words = ["--data", *map(str, data), "--schema", *map(str, schema), "--out", str(out), "--start", START]
+    assert cli.main(["meta-train", *words]) == 130
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last == f"Interrupted. 1 of 2 steps are kept in {out}; go on with l2p meta-train --resume --out {out}"
+    monkeypatch.setattr(gradients, "compiled", compiled)
+    assert cli.main(["meta-train", "--resume", "--out", str(out)]) == 0
+    ended = capsys.readouterr().out.strip()
+    assert checkpoint.load(ended).arrays_sha256 == checkpoint.load(trained[0]).arrays_sha256
+
+
+def fine_tuned(folder, gains):
+    """`universal` under another name, as if it had been fine-tuned and gained so much over itself in eight bands."""
+    universal = checkpoint.load("universal")
+    told = universal.card["held_out"]["gains"]
+    told = {"log_signal": told["log_signal"], "mean": gains, "standard_error": [0.1] * 8, "tasks": 64}
+    card = {
+        "name": "universal-own",
+        "models": ["logistic"],
+        "sources": [],
+        "range": universal.card["range"],
+        "config": {"warm_start": "universal"},
+        "warm_start_arrays_sha256": universal.arrays_sha256,
+        "held_out": {"gains": told},
+    }
+    path = folder / "universal-own.safetensors"
+    checkpoint.save(universal.protector, path, card)
+    return path
+
+
+@pytest.mark.parametrize(("epsilon", "expected"), [(3.0, "own"), (0.1, "universal"), (0.01, "control-universal")])
+def test_where_nothing_was_gained_the_start_runs_as_it_is_deployed(tmp_path, epsilon, expected):
+    path = fine_tuned(tmp_path, gains=[0.0] * 6 + [1.0] * 2)
+    budget = Budget(epsilon, 1e-6)
+    found = lookup.resolve(str(path), budget, "logistic")
+    ran, *_ = set_up(found, budget, find_model("logistic", 2), 10, 5_000)
+    assert ran.name == (str(path) if expected == "own" else expected)
+
+
+def test_gains_are_over_the_start_as_it_is_deployed():
+    config = dataclasses.replace(resolve.resolve("quick"), warm_start="universal")
+    control, protector = held_out._stand_in(config)
+    assert control == control_of(checkpoint.load("universal").card)
+    assert held_out._stand_in(resolve.resolve("universal")) is None
+
+    evaluator = held_out.Evaluator.__new__(held_out.Evaluator)
+    evaluator._start, evaluator._stand_in = "start", (control, protector)
+    ran = {"start": 1.0}
+    evaluator._results = lambda one, *_: {"score": np.full(4, ran.get(one, 2.0) if isinstance(one, str) else 2.0)}
+    batch = dataclasses.make_dataclass("Batch", ["log_signal"])(np.array([1.0, 2.0, 3.0, 5.0]))
+    # `universal` is known to gain nothing from 1.7625 to 3.8875.
+    assert evaluator._start_results(None, batch, 0)["score"].tolist() == [1.0, 2.0, 2.0, 1.0]
+
+
+def test_frames_are_tables_too_and_rows_that_are_no_rows_are_left_out():
+    columns = {"age": list(range(50)) * 5, "dose": [0.5] * 250, "ward": ["a"] * 250, "back": ["no", "yes"] * 125}
+    columns["age"][0] = None
+    table = own_tables.read(columns, Schema(COLUMNS, TARGETS["binary"]), "frame")
+    assert (table.rows, table.left_out, len(table.y)) == (250, 1, 249)
+    assert table.source.startswith("table:frame:")
+
+
+def edit(path, change):
+    """A schema file with something changed."""
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+BAD = {
+    "no schema": (lambda t, s: ([t], []), "1 tables and 0 schemas"),
+    "a schema too many": (lambda t, s: ([t], [s, s]), "1 tables and 2 schemas"),
+    "no such table": (lambda t, s: ([t.with_name("none.csv")], [s]), "there is no file"),
+    "no such schema": (lambda t, s: ([t], [s.with_name("none.json")]), "cannot be read"),
+    "a kind of file that nobody reads": (lambda t, s: ([t.rename(t.with_suffix(".xlsx"))], [s]), "of no kind"),
+    "a schema that is a table": (lambda t, s: ([t], [t]), "cannot be read as JSON"),
+    "one table twice": (lambda t, s: ([t, t], [s, s]), "given twice"),
+}
+BAD_SCHEMAS = {
+    "a column that is not declared": (lambda c: c["columns"].pop("age"), "not declare"),
+    "bounds not filled in": (lambda c: c["columns"]["age"].update(bounds=None), "not declared yet"),
+    "private bounds": (lambda c: c["columns"]["age"].update(bounds="private"), "are private"),
+    "class weights": (lambda c: c["target"].update(weights=[1, 2]), "class weights"),
+    "labels of another table": (lambda c: c["target"].update(classes=["left", "right"]), "0 rows that are valid"),
+    "a class that no row has": (lambda c: c["target"]["classes"].append("never"), "0 rows of class 'never'"),
+}
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    """Nothing is compiled."""
+
+    def begun(*_):
+        raise AssertionError("a training began")
+
+    monkeypatch.setattr(fine_tuning, "train", begun)
+
+
+def refusal(data, schemas, out, **options):
+    """The sentence that a fine-tuning is refused with."""
+    with pytest.raises(InputError) as caught:
+        __main__.main(out, data=data, schema=schemas, **options)
+    assert "\n" not in str(caught.value)
+    assert not (out / "config.json").exists()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_tables_and_schemas_that_make_no_pairs_are_refused(no_training, tmp_path, case):
+    make, phrase = BAD[case]
+    assert phrase in refusal(*make(*write(tmp_path, "ward")), tmp_path / "out")
+
+
+@pytest.mark.parametrize("case", BAD_SCHEMAS)
+def test_a_schema_that_does_not_fit_is_refused(no_training, tmp_path, case):
+    change, phrase = BAD_SCHEMAS[case]
+    data, schema = write(tmp_path, "ward")
+    edit(schema, change)
+    assert phrase in refusal([data], [schema], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "phrase"),
+    [
+        ("regression", {}, "start from regression (--start regression)"),
+        ("multiclass", {}, "start from probe (--start probe)"),
+        ("binary", {"start": "probe"}, "start from universal (--start universal)"),
+        ("binary", {"start": "universall"}, "no shipped protector 'universall'"),
+        ("binary", {"start": "noisygd"}, "no shipped protector 'noisygd'"),
+        ("binary", {"start": "mine/mine.safetensors"}, "no shipped protector"),
+        ("binary", {"start": "../universal"}, "no shipped protector"),
+        ("binary", {"start": "directions-mnist-rest-3,5"}, "cannot start from yours"),
+        ("binary", {"start": "noisygd-tuned-logistic-adult"}, "cannot start from yours"),
+        ("binary", {"start": "paper-adult"}, "cannot start from yours"),
+        ("binary", {"minutes": 0}, "minutes is 0"),
+        ("binary", {"minutes": -3.0}, "minutes is -3.0"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused_with_one_that_does(no_training, tmp_path, kind, options, phrase):
+    data, schema = write(tmp_path, "ward", kind=kind)
+    assert phrase in refusal([data], [schema], tmp_path / "out", **options)
+
+
+def test_few_rows_and_tables_of_two_kinds_are_refused(no_training, tmp_path):
+    few = write(tmp_path, "few", rows=199)
+    assert "has 199 rows" in refusal([few[0]], [few[1]], tmp_path / "out")
+    both = [write(tmp_path, kind, kind=kind) for kind in ("binary", "regression")]
+    said = refusal(*map(list, zip(*both, strict=True)), tmp_path / "out", start="regression")
+    assert "numbers and 2 classes" in said
+
+
+def test_what_cannot_be_resumed_is_refused(monkeypatch, tmp_path):
+    (data, schema), out = write(tmp_path, "ward"), tmp_path / "out"
+    monkeypatch.setattr(
+        fine_tuning,
+        "train",
+        lambda config, out, watch: (out / "config.json").write_text(json.dumps(config.__dict__)) and out,
+    )
+    meta_train.fine_tune([data], [schema], out)
+    other = write(tmp_path, "other", seed=5)
+    with pytest.raises(InputError, match="holds a training on other tables"):
+        meta_train.fine_tune([other[0]], [other[1]], out)
+    data.write_text(data.read_text() + "1,0.5,a,no\n")
+    with pytest.raises(InputError, match="is not what it was"):
+        __main__.main(out, resume=True)
+    (out / "tables.json").write_text("{}")
+    with pytest.raises(InputError, match="are not known"):
+        __main__.main(out, resume=True)
+    with pytest.raises(InputError, match="minutes bound trainings by meta-gradients"):
+        __main__.train(resolve.resolve("noisygd-tuned-logistic-adult"), out, fine_tuning.Watch(1.0))
+
+
+def test_a_card_alone_does_not_find_the_tables_again():
+    with pytest.raises(InputError, match="a table of its maker's"):
+        families("table:gone:0123456789abcdef")
