@@ -26,6 +26,7 @@ from l2p.commands.leaderboard import Leaderboard
 from l2p.commands.ledger import Ledger
 from l2p.commands.meta_train import MetaTrain
 from l2p.commands.plan import Plan
+from l2p.commands.predict import Predict
 from l2p.commands.protectors import Protectors
 from l2p.commands.schema import MakeSchema
 from l2p.errors import InputError, NoResult, RowsError
@@ -54,6 +55,7 @@ _INTERRUPTED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 COMMANDS: dict[str, Callable[..., Any]] = {
     "schema": MakeSchema,
     "apply": Apply,
+    "predict": Predict,
     "protectors": Protectors,
     "plan": Plan,
     "account": Account,

@@ -169,7 +169,7 @@ def execute(planned: PlannedRun, key: jax.Array | None, reservation: Reservation
         composition=composition,
         warnings=[*warnings, *unsettled],
     )
-    return Result(released, trace, card, stop_reason, steps, str(what))
+    return Result(released, trace, card, stop_reason, steps, str(what), kind=setup.kind)
 
 
 def _labels(model: Model, kind: str) -> tuple[float, ...] | None:

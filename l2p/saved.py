@@ -1,21 +1,21 @@
-"""A trained model read back from `model.safetensors`: predictions in the table's own labels and units."""
+"""A trained model read back from the folder of its run, with the declaration of the tables that it reads."""
 
-import dataclasses
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 import safetensors
 
-from l2p.data.bounds import scale
-from l2p.data.table import Table
-from l2p.errors import InputError, withheld
+from l2p.errors import InputError
 from l2p.json_fields import strict, violation
 from l2p.models import Model, find_model
+from l2p.predictor import Predictor
+from l2p.schema import Encoding, Number, Schema, Target
+from l2p.schema.file import to_json
 
 _TEXTS = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
 #: What the file says of its params.
@@ -33,62 +33,23 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class SavedModel:
-    """A model as `l2p apply` and `Result.save` leave it.
+def load_model(path: str | Path) -> Predictor:
+    """The model that `l2p apply` or `Result.save` left in a folder, ready to predict; of version 0.1.0 on.
 
-    Attributes:
-      model: what was trained.
-      params: f32[p], for rows scaled to [0, 1].
-      columns: d feature names, in order.
-      bounds: [low, high] of every feature; of the target too where it is a number.
-      classes: the labels of class 0, 1, 2 and so on; empty where the target is a number.
-      target: the target's name.
-    """
-
-    model: Model
-    params: jax.Array
-    columns: tuple[str, ...]
-    bounds: dict[str, tuple[float, float]]
-    classes: tuple[float, ...]
-    target: str
-
-    @withheld("predicting")
-    def predict(self, table: Table) -> np.ndarray:
-        """Labels, or values in the target's own units: f64[n]; NaN where a feature is not finite.
-
-        Raises:
-          InputError: the table lacks a feature.
-        """
-        if missing := [column for column in self.columns if column not in table.columns]:
-            raise InputError(
-                f"the table lacks {', '.join(map(repr, missing))}, from which the model predicts; its features are "
-                f"{', '.join(self.columns)}."
-            )
-        raw = table.values[:, [table.columns.index(column) for column in self.columns]]
-        x = jnp.asarray(scale(np.nan_to_num(raw), [self.bounds[column] for column in self.columns]))
-        if self.classes:
-            found = np.asarray(self.model.classify(self.params, x)).astype(int)
-            values = np.asarray(self.classes, float)[found]
-        else:
-            low, high = self.bounds[self.target]
-            values = low + (high - low) * np.asarray(self.model.predict(self.params, x), float)
-        return np.where(np.isfinite(raw).all(axis=1), values, np.nan)
-
-
-def load(path: str | Path) -> SavedModel:
-    """The model in a file, or in the folder that holds `model.safetensors`.
+    Args:
+      path: the folder, or its `model.safetensors`.
 
     Raises:
-      InputError: there is none, it was not written by l2p, or it contradicts itself.
+      InputError: there is none, it was not written by l2p, it contradicts itself, or the schema it was trained with is
+        missing or was changed.
 
-    >>> import tempfile, jax, l2p
-    >>> rows = l2p.Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
-    >>> result = l2p.private_train(rows, "noisygd", l2p.Budget(1.0, 1e-5), key=jax.random.key(0))
+    >>> import tempfile, jax, numpy as np, l2p
+    >>> ward = Schema({"age": Number(0, 120)}, Target("back", classes=("no", "yes")))
+    >>> table = {"age": np.linspace(0, 120, 900), "back": np.repeat(["no", "yes"], 450)}
     >>> folder = Path(tempfile.mkdtemp())
-    >>> result.save(folder, ["age"], {"age": (0.0, 120.0)}, (3.0, 7.0), "readmit")
-    >>> load(folder).predict(Table(("age",), np.array([[120.0]]))).tolist()
-    [7.0]
+    >>> l2p.private_train(table, "noisygd", l2p.Budget(8.0, 1e-5), key=jax.random.key(0), schema=ward).save(folder)
+    >>> load_model(folder).predict({"age": [3, 110]}).tolist()
+    ['no', 'yes']
     """
     path = Path(path)
     path = path / "model.safetensors" if path.is_dir() else path
@@ -103,16 +64,49 @@ def load(path: str | Path) -> SavedModel:
             raise ValueError(f"in {wrong[0] or 'it as a whole'}, {wrong[1]}")
         if params is None or shape != [model.num_params(len(parts["columns"]))] or not jnp.isfinite(params).all():
             raise ValueError(f"its params are {kind} numbers of shape {shape}, which {model} on its columns has not")
+        by_bounds = _of_bounds(parts)
     except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
         raise InputError(f"{path} is not a model that l2p saved ({error}); name the folder of a result.") from error
-    return SavedModel(
-        model,
-        params,
-        tuple(parts["columns"]),
-        {column: (low, high) for column, (low, high) in parts["bounds"].items()},
-        tuple(parts["classes"]),
-        parts["target"],
-    )
+    if "schema_sha256" not in about:
+        return Predictor(model, params, by_bounds)
+    return Predictor(model, params, _beside(path, about["schema_sha256"], parts["columns"]))
+
+
+#: Its name in version 0.1.0.
+load = load_model
+
+
+def digest(schema: Schema) -> str:
+    """SHA-256 of what a schema declares, by which a model knows the one it was trained with."""
+    return hashlib.sha256(json.dumps(to_json(schema), sort_keys=True).encode()).hexdigest()
+
+
+def _beside(path: Path, sha256: str, columns: list[str]) -> Schema:
+    """The schema that lies beside a model's file, if it is the one that the model was trained with."""
+    found = path.with_name("schema.json")
+    if not found.is_file():
+        raise InputError(
+            f"{path} was trained on tables that {found} declares, and there is no such file, so nothing can be encoded "
+            "for it; put the file back, or name the folder of the run."
+        )
+    schema = Schema.read(found)
+    if digest(schema) != sha256 or list(Encoding(schema).names) != columns:
+        raise InputError(
+            f"{found} is not what {path.name} beside it was trained with, so rows would be encoded in another way than "
+            "in training; put the run's own schema back."
+        )
+    return schema
+
+
+def _of_bounds(parts: Mapping[str, Any]) -> Schema:
+    """What a model declares of tables of numbers, which bounds and classes are all that is known of."""
+    columns = {name: Number(*parts["bounds"][name]) for name in parts["columns"]}
+    name = parts["target"] or "target"
+    while name in columns:
+        name += "_"
+    if parts["classes"]:
+        return Schema(columns, Target(name, classes=tuple(parts["classes"])))
+    return Schema(columns, Target(name, bounds=tuple(parts["bounds"][parts["target"]])))
 
 
 def _contradiction(model: Model, parts: Mapping[str, Any]) -> tuple[str, str] | None:

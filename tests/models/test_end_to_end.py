@@ -82,7 +82,7 @@ def test_softmax_from_a_table_of_labels_to_predicted_labels(ward, tmp_path, caps
     assert metrics["test_accuracy"] > 0.6  # one class in three
     card = l2p.Card.from_json(tmp_path / "out" / "card.json")
     assert (card.model, card.private_release, card.num_features) == ("softmax:3", True, 2)
-    model, test = saved.load(tmp_path / "out"), read_table(tmp_path / "test.csv")
+    model, test = l2p.load_model(tmp_path / "out"), read_table(tmp_path / "test.csv")
     predicted = model.predict(test)
     assert set(predicted) <= {3.0, 5.0, 9.0}
     assert (predicted == test.values[:, 2]).mean() == pytest.approx(metrics["test_accuracy"], abs=1e-6)
@@ -108,7 +108,7 @@ def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
     found = saved.load(tmp_path / "out").predict(table)
     assert np.isfinite(found[0])
     assert np.isnan(found[1])
-    with pytest.raises(InputError, match="lacks 'dose'"):
+    with pytest.raises(InputError, match="has no column 'dose'"):
         saved.load(tmp_path / "out").predict(Table(("age",), np.zeros((1, 1))))
 
 
