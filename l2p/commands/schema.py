@@ -30,23 +30,29 @@ class MakeSchema(TableOptions):
     def run(self) -> int:
         """Write it."""
         from l2p.data.reading import open_table
-        from l2p.schema.template import from_public, template, write_template
+        from l2p.schema.file import as_text, to_json
+        from l2p.schema.template import from_public, template
 
         if self.out.exists():
             raise InputError(f"the file {self.out} is there already, and may hold what you declared; name a new --out.")
         source = open_table(self.data, self.format)
-        content = template(source, self.target)
+        if self.public is None:
+            text = as_text(template(source, self.target))
+            said = f"fill in every null, then l2p apply --schema {self.out}"
+        else:
+            source.check((self.target,))
+            schema = from_public(open_table(self.public, self.format), self.target, source.names)
+            text = as_text(to_json(schema))
+            ignored = len(schema.columns) - len(schema.features)
+            said = (
+                f"{len(schema.features)} columns to learn from, {ignored} ignored; all of it is public, so read it "
+                f"through, then l2p apply --schema {self.out}"
+            )
         try:
-            if self.public is None:
-                write_template(content, self.out)
-            else:
-                from_public(open_table(self.public, self.format), self.target, source.names).write(self.out)
+            self.out.write_text(text, encoding="utf-8")
         except OSError as error:
             raise InputError(
                 f"the file {self.out} cannot be written ({error.strerror}); name another --out."
             ) from error
-        if self.public is None:
-            print(f"written to {self.out}: fill in every null, then l2p apply --schema {self.out} --data {self.data}")
-        else:
-            print(f"written to {self.out}, from {self.public}: read it through, for all of it is public")
+        print(f"written to {self.out}: {said}")
         return 0

@@ -40,9 +40,9 @@ class Schema:
         for name, column in self.columns.items():
             if not isinstance(column, Column):
                 raise InputError(f"column {name!r} must be a Number, Category or Ignore; declare it as one of these.")
-            if not name.strip() or name != name.strip():
+            if not name.strip():
                 raise InputError(
-                    f"the column name {name!r} starts or ends in white space, which readers drop; do so too."
+                    "a column has no name, so no table can have it; write the one that stands in the table."
                 )
         object.__setattr__(self, "columns", dict(self.columns))
         if self.target.column in self.columns:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from l2p.data.reading import RawSource
 from l2p.errors import InputError
 from l2p.schema.cells import numbers
 from l2p.schema.columns import Category, Column, Ignore, Missing, Number, Value
-from l2p.schema.file import FORMAT, as_text
+from l2p.schema.file import FORMAT
 from l2p.schema.schema import MISSING_WORDS, Schema
 from l2p.schema.target import Target
 
@@ -60,11 +59,6 @@ def template(source: RawSource, target: str) -> dict[str, Any]:
             name: dict(holds.get(source.types.get(name, ""), {"type": None})) for name in source.names if name != target
         },
     }
-
-
-def write_template(content: dict[str, Any], path: Path) -> None:
-    """Write it, for a person to fill."""
-    path.write_text(as_text(content), encoding="utf-8")
 
 
 def from_public(source: RawSource, target: str, names: Sequence[str] | None = None) -> Schema:

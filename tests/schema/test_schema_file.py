@@ -124,7 +124,7 @@ BAD = [
     ("columns/stay/missing", {"indicator": True}, "missing cells of an ordered category have no fill"),
     ("columns/back", {"type": "ignore"}, "column 'back' is both the target and a column to learn from"),
     ("columns/person", {"type": "number", "bounds": [0, 9]}, "column 'person' is both the unit and a column"),
-    ("columns/ age", {"type": "number", "bounds": [0, 9]}, "starts or ends in white space"),
+    ("columns/ ", {"type": "number", "bounds": [0, 9]}, "a column has no name"),
     ("columns/ward=a", {"type": "number", "bounds": [0, 9]}, "would both give a feature named 'ward=a'"),
     ("target", LEAVE_OUT, "'target' is a required property"),
     ("target/column", LEAVE_OUT, "'column' is a required property"),

@@ -35,7 +35,7 @@ class InMemory(RawSource):
     @withheld("reading columns")
     def of(cls, columns: Mapping[str, Any]) -> "InMemory":
         """Columns by name, of one length."""
-        names = distinct([str(name).strip() for name in columns], "the table")
+        names = distinct([str(name) for name in columns], "the table")
         columns = dict(zip(names, columns.values(), strict=True))
         if any(getattr(column, "ndim", 1) != 1 for column in columns.values()):
             raise InputError("a column of the table has more than one axis, so it is no column; give arrays [n].")
@@ -48,7 +48,7 @@ class InMemory(RawSource):
     def of_frame(cls, frame: Any) -> "InMemory":
         """A DataFrame; its index is no column."""
         names = list(frame.columns)
-        distinct([str(name).strip() for name in names], "the table")
+        distinct([str(name) for name in names], "the table")
         return cls.of({str(name): frame[name] for name in names})
 
     @classmethod

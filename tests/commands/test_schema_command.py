@@ -1,0 +1,258 @@
+"""`l2p schema` and `l2p apply --schema`: from a raw table to a model."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+import l2p
+from l2p import saved
+from l2p.cli import main
+from l2p.errors import InputError
+from l2p.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, Unit, read_rows
+from tests.canaries import COUNT, NUMBER, WORD, N, leaks, observed
+
+HEADER = "age;ward;name;back"
+BUDGET = l2p.Budget(2.0, 1e-6)
+
+
+def lines(count, seed, dotted=False):
+    """Ages, wards of which one is rare and some are missing, names that are all different, and words for labels."""
+    rng = np.random.default_rng(seed)
+    for place, (age, ward) in enumerate(
+        zip(rng.integers(0, 100, count), rng.choice(["a", "b", "?"], count), strict=True)
+    ):
+        back = "yes" if age + 40 * (ward == "a") > 70 else "no"
+        yield f"{age if age % 9 else '?'}; {ward}; person {seed} {place}; {back}{'.' if dotted else ''}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ward")
+    (folder / "private.csv").write_text("\n".join([HEADER, *lines(1500, 0)]))
+    (folder / "public.csv.gz").write_bytes(gzip.compress("\n".join([HEADER, *lines(300, 1)]).encode()))
+    (folder / "test.csv").write_text("\n".join([HEADER, *lines(500, 2, dotted=True)]))
+    return folder
+
+
+def made(folder, *options, out="schema.json", data="private.csv"):
+    return observed(
+        lambda: main(["schema", str(folder / data), "--target", "back", "--out", str(folder / out), *options])
+    )
+
+
+def words(folder, declared, data="private.csv", **changes):
+    options = {
+        "--protector": "noisygd",
+        "--data": str(folder / data),
+        "--schema": str(folder / declared),
+        "--epsilon": "2",
+        "--delta": "1e-6",
+    } | {"--" + name: value for name, value in changes.items()}
+    return ["apply", *(word for pair in options.items() for word in pair if pair[1] is not None)]
+
+
+def test_a_public_sample_completes_a_schema_that_apply_runs_unedited(folder, tmp_path):
+    code, text = made(folder, "--from", str(folder / "public.csv.gz"), out="public.json")
+    assert code == 0, text
+    assert "2 columns to learn from, 1 ignored" in text
+    schema = Schema.read(folder / "public.json")
+    assert isinstance(schema.columns["name"], Ignore)
+    assert schema.columns["ward"] == Category(("a", "b"), missing=Missing(indicator=True))
+    assert schema.columns["age"].missing.indicator
+    assert schema.target == Target("back", ("no", "yes"), aliases={"no.": "no", "yes.": "yes"})
+    args = words(folder, "public.json", out=str(tmp_path / "run"), test=str(folder / "test.csv"))
+    code, text = observed(lambda: main(args))
+    assert code == 0, text
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["test_accuracy"] > 0.8  # words with a dot
+    assert Schema.read(tmp_path / "run" / "schema.json") == schema
+    assert saved.load(tmp_path / "run").columns == Encoding(schema).names
+    card = " ".join((tmp_path / "run" / "card.txt").read_text().split())
+    assert "The schema, public by declaration" in card
+    assert "the classes of 'back' and their aliases" in card
+
+
+def test_a_template_of_text_has_names_alone_and_is_refused_by_what_it_lacks(folder, tmp_path):
+    assert made(folder, out="template.json")[0] == 0
+    content = json.loads((folder / "template.json").read_text())
+    assert content["columns"] == {name: {"type": None} for name in ("age", "ward", "name")}
+    assert content["target"] == {"column": "back", "classes": None, "bounds": None}
+    code, text = observed(lambda: main(words(folder, "template.json", out=str(tmp_path / "run"))))
+    assert code == 2
+    assert "column 'age', 'ward', 'name', 'back' is not declared yet (null)" in text
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_template_of_typed_tables_has_names_and_types_and_no_values(tmp_path):
+    (tmp_path / "a.arff").write_text(
+        "@relation r\n@attribute age real\n@attribute ward {a,b}\n@attribute back {no,yes}\n@data\n"
+    )
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"age": [1.5], "ward": ["a"], "back": ["no"]}), tmp_path / "b.parquet")
+    for data in ("a.arff", "b.parquet"):
+        assert made(tmp_path, out=f"{data}.json", data=data)[0] == 0
+        content = json.loads((tmp_path / f"{data}.json").read_text())
+        assert content["columns"] == {
+            "age": {"type": "number", "bounds": None},
+            "ward": {"type": "category", "values": None},
+        }
+        assert content["target"] == {"column": "back", "classes": None}
+        assert '"a"' not in (tmp_path / f"{data}.json").read_text()
+
+
+def test_a_schema_is_never_overwritten(folder):
+    (folder / "mine.json").write_text("mine")
+    code, text = made(folder, out="mine.json")
+    assert code == 2
+    assert "is there already" in text
+    assert (folder / "mine.json").read_text() == "mine"
+
+
+WARD = Schema(
+    {"age": Number(0, 100, Missing(50)), "ward": Category(("a", "b")), "name": Ignore()}, Target("back", ("no", "yes"))
+)
+
+
+def test_python_takes_a_path_a_frame_and_an_array_and_trains_alike(folder):
+    schema = Schema(WARD.columns | {"ward": Category(("a", "b"), missing=Missing(indicator=True))}, WARD.target)
+    import jax
+
+    def trained(data):
+        return l2p.private_train(data, "noisygd", BUDGET, key=jax.random.key(0), schema=schema)
+
+    cells = [[cell.strip() for cell in line.split(";")] for line in lines(1500, 0)]
+    first = trained(folder / "private.csv")
+    columns = dict(zip(HEADER.split(";"), zip(*cells, strict=True), strict=True))
+    for data in ([str(folder / "private.csv")], np.array(cells), columns):
+        np.testing.assert_array_equal(trained(data).params, first.params)
+    assert first.schema == schema
+    pd = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
+    np.testing.assert_array_equal(trained(pd.DataFrame(columns)).params, first.params)
+    pl = pytest.importorskip("polars", reason="polars is not installed: pip install polars")
+    np.testing.assert_array_equal(trained(pl.DataFrame(columns)).params, first.params)
+
+
+def changed(**changes):
+    fields = {"columns": WARD.columns, "target": WARD.target} | changes
+    return Schema(**fields)
+
+
+REFUSED = [
+    (changed(columns={"age": Number.private()}), "logistic", "bounds of column 'age' are private"),
+    (changed(unit=Unit("name", 2), columns={"age": Number(0, 9)}), "logistic", "the unit 'name'"),
+    (changed(target=Target("back", ("no", "yes"), weights=(1, 2))), "logistic", "class weights"),
+    (changed(target=Target("back", ("no", "yes", "maybe"))), "logistic", "choose --model softmax"),
+    (changed(target=Target("back", bounds=(0, 1))), "logistic", "choose --model square or quadratic"),
+    (changed(target=Target("Back", ("no", "yes"))), "logistic", "has no column 'Back'; did you mean 'back'?"),
+    (
+        changed(columns={"age": Number(0, 100, Missing(50)), "name": Ignore()}),
+        "logistic",
+        "columns that the schema does not declare: 'ward'",
+    ),
+    (WARD, "logistic", "column 'ward' has cells that are missing"),
+    (
+        changed(columns=WARD.columns | {"ward": Ignore()}, target=Target("back", ("yes", "perhaps"))),
+        "logistic",
+        "labels other than 'yes', 'perhaps'",
+    ),
+    (
+        changed(columns=WARD.columns | {"ward": Ignore(), "name": Number(0, 1)}),
+        "logistic",
+        "column 'name' has cells that are missing, infinite or no numbers",
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "model", "said"), REFUSED, ids=range(len(REFUSED)))
+def test_what_does_not_fit_the_schema_is_refused_before_anything_is_spent(folder, tmp_path, schema, model, said):
+    schema.write(tmp_path / "schema.json")
+    args = words(folder, tmp_path / "schema.json", out=str(tmp_path / "run"), model=model)
+    code, text = observed(lambda: main(args))
+    assert code == 2
+    assert said in text
+    assert "person 0" not in text
+    assert text.strip().count("\n") == 0
+    with pytest.raises(InputError):
+        l2p.private_train(folder / "private.csv", "noisygd", BUDGET, schema=schema, model=model)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"schema": "schema.json", "target": "back"}, "leave out one of the two"),
+        ({"schema": None}, "write a schema with l2p schema"),
+        ({"columns": "a,b"}, "--no-header"),
+        ({"separator": "ab"}, "must be one character"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(folder, tmp_path, options, said):
+    WARD.write(folder / "ward.json")
+    code, text = observed(lambda: main(words(folder, "ward.json", out=str(tmp_path / "run"), **options)))
+    assert code == 2
+    assert said in text
+
+
+def test_a_table_without_a_header_is_named_by_an_option(folder, tmp_path):
+    (tmp_path / "bare.data").write_text("\n".join(lines(300, 3)))
+    schema = changed(columns=WARD.columns | {"ward": Category(("a", "b"), missing=Missing(indicator=True))})
+    schema.write(tmp_path / "schema.json")
+    args = words(tmp_path, "schema.json", data="bare.data", out=str(tmp_path / "run"), columns="age,ward,name,back")
+    assert main([*args, "--no-header"]) == 0
+
+
+def test_rows_are_null_where_the_schema_says_so_and_refused_otherwise():
+    data = {"age": [1, None, "x"], "ward": ["a", "a", "a"], "name": "abc", "back": ["no", "yes", "yes"]}
+    data["name"] = list(data["name"])
+    assert read_rows(data, Encoding(WARD), "null").mask.tolist() == [1, 1, 0]
+    with pytest.raises(InputError, match="column 'age'"):
+        read_rows(data, Encoding(WARD))
+
+
+CANARIES = {
+    "a word for a number": f"{WORD}; a; n; yes",
+    "a number out of bounds": f"{NUMBER}; a; n; yes",
+    "a word for a label": f"{NUMBER}; a; n; {WORD}",
+    "a value in no category": f"7; {WORD}; n; yes",
+    "a row too long": f"7; a; n; yes; {WORD}",
+    "an open quote": f'7; a; "{WORD}; yes',
+}
+
+
+@pytest.mark.parametrize("name", CANARIES)
+@pytest.mark.parametrize("on_invalid", ["refuse", "null"])
+def test_nothing_of_a_cell_is_told(tmp_path, name, on_invalid):
+    rows = [CANARIES[name], *(line for line, _ in zip(lines(COUNT - 1, 0), range(COUNT - 1), strict=True))]
+    (tmp_path / "private.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    changed(columns=WARD.columns | {"ward": Category(("a", "b"), missing=Missing(indicator=True))}).write(
+        tmp_path / "s.json"
+    )
+    args = words(tmp_path, "s.json", out=str(tmp_path / "run"), adjacency="add_remove", rows=str(N))
+    code, text = observed(lambda: main([*args, "--on-invalid", on_invalid]), tmp_path / "run")
+    assert code in (0, 2), text
+    assert (code == 2) == (name in ("a row too long", "an open quote") or (on_invalid == "refuse" and "word" in name))
+    assert leaks(text) == []
+    assert WORD not in text
+
+
+def test_a_table_given_for_a_schema_is_not_quoted(folder, tmp_path):
+    for text in (
+        f"{NUMBER}\n",
+        f'{{"{WORD}": 1, "{WORD}": 2}}',
+        f"[{NUMBER}, {{]",
+        f"{HEADER}\n{WORD}",
+        f'{{"{WORD}": NaN}}',
+    ):
+        (tmp_path / "schema.json").write_text(text)
+        code, told = observed(lambda: main(words(folder, tmp_path / "schema.json", out=str(tmp_path / "run"))))
+        assert code == 2
+        assert leaks(told) == []
+
+
+def test_a_headerless_table_is_not_quoted_by_l2p_schema(tmp_path):
+    (tmp_path / "private.csv").write_text(f"{WORD};yes;no\n" * COUNT)
+    (tmp_path / "public.csv").write_text(f"{HEADER}\n61;a;n;yes\n7;b;m;no\n")
+    for options in ([], ["--from", str(tmp_path / "public.csv")]):
+        code, text = made(tmp_path, *options)
+        assert code == 2
+        assert leaks(text) == []
