@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 from l2p.checkpoints.method_name import MethodName
 from l2p.commands.table_options import TableOptions
-from l2p.errors import InputError, withheld
+from l2p.errors import InputError
 from l2p.privacy.accountants import run_names
 
 if TYPE_CHECKING:
     from l2p.commands.declared import Declared
     from l2p.result import Result
-    from l2p.task import Rows
 
     Accountant = str
 else:
@@ -75,8 +74,10 @@ class Apply(TableOptions):
 
         from l2p import api, private_run
         from l2p.compare import private_choice
+        from l2p.models import find_model
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
+        from l2p.scores import metrics
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         declared = self._declared()
@@ -110,7 +111,8 @@ class Apply(TableOptions):
         )
         out = _save(declared, result, self.out)
         if test is not None:
-            scores = _score(result, test, declared.kind)
+            found = metrics(result.params, find_model(result.model), test, declared.kind, declared.target_bounds)
+            scores = found | {"outside_guarantee": True}
             (out / "metrics.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
         print(declared.described(result).card.to_text())
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
@@ -159,20 +161,3 @@ def _save(declared: "Declared", result: "Result", folder: Path) -> Path:
         declared.save(result, rescue)
         return rescue
     return folder
-
-
-@withheld("scoring the rows of --test")
-def _score(result: "Result", rows: "Rows", kind: str) -> dict[str, object]:
-    """Accuracy or squared error, and unregularised mean loss, on rows without a guarantee; null rows do not count."""
-    import jax
-    import jax.numpy as jnp
-
-    from l2p.models import find_model
-    from l2p.simulate import mean_loss, score
-
-    model, rows = find_model(result.model), jax.tree.map(jnp.asarray, rows)
-    return {
-        "test_mse" if kind == "regression" else "test_accuracy": float(score(result.params, model, rows, kind)),
-        "test_loss": float(mean_loss(result.params, model, rows)),
-        "outside_guarantee": True,
-    }

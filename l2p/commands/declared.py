@@ -40,6 +40,11 @@ class BySchema:
         Encoding(schema)  # refuses bounds that are not known
         return cls(schema, *model_for(schema, model), format)
 
+    @property
+    def target_bounds(self) -> Interval:
+        """Of a number to predict, in its own units; [0, 1] for classes."""
+        return self.schema.target.bounds or (0.0, 1.0)
+
     def rows(self, data: Sequence[Path], on_invalid: OnInvalid, test: bool = False) -> Rows:
         """The rows of a table; one to score on may have further columns."""
         return read_rows(list(data), Encoding(self.schema), on_invalid, self.format, exact=not test)
@@ -76,6 +81,11 @@ class ByBounds:
         kind = found.kind(classes)
         check_classes(classes, cast(Kind, kind))
         return cls(target, pairs, classes, str(found), kind, format)
+
+    @property
+    def target_bounds(self) -> Interval:
+        """Of a number to predict, in its own units; [0, 1] for classes."""
+        return self.bounds[self.target] if self.kind == "regression" else (0.0, 1.0)
 
     def rows(self, data: Sequence[Path], on_invalid: OnInvalid, test: bool = False) -> Rows:
         """The rows of a table; one to score on may have further columns."""

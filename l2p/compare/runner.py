@@ -27,6 +27,7 @@ from l2p.privacy.accountants import run_names
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import versions
 from l2p.privacy.events import Adjacency
+from l2p.scores import area_under_curve
 from l2p.simulate import Outcome, mean_loss, score, simulate, split, splits_digest, train_size
 from l2p.task import Rows
 
@@ -289,9 +290,12 @@ def _run(
         for i, seed in enumerate(seeds):
             task = split(rows, seed)
             scores = _scores(outcome.params[i], model, task.private, task.test, kind)
+            ranked = scores.pop("class_scores", None)
+            areas = [None] * len(group) if ranked is None else _areas(ranked, cast(Rows, task.test))
             for k, budget in enumerate(group):
                 j = k if method.is_private else 0
                 metrics = {name: float(values[j]) for name, values in scores.items()} | seconds
+                metrics["test_auc"] = areas[j]
                 done.append(_scored(config, method, budget, seed, metrics, ready[budget], outcome, (i, j)))
         begun = time.perf_counter()
     return done
@@ -345,15 +349,24 @@ def _certified(ready: Ready, outcome: Outcome | private_choice.Chosen, place: tu
     return ready.filter.certify(outcome.answered(*place), ready.protector.adaptive_noise)
 
 
+def _areas(scores: jax.Array, test: Rows) -> list[float | None]:
+    """The areas under the curve of class scores f32[k, n, K] of several runs; None where the test has one class."""
+    counted = np.asarray(test.mask) > 0
+    return [area_under_curve(one, np.asarray(test.y)[counted]) for one in np.asarray(scores)[:, counted]]
+
+
 @partial(jax.jit, static_argnames=("model", "kind"))
 def _scores(params: jax.Array, model: Model, train: Rows, test: Rows, kind: str) -> dict[str, jax.Array]:
-    """Those of `results.METRICS` that a target of this kind has, each f32[k], of params f32[k, p]."""
+    """Those of `results.METRICS` that a target of this kind has, each f32[k], of params f32[k, p]; for classes, their
+    scores f32[k, n, K] on the test rows in place of `test_auc`."""
 
     def one(params: jax.Array) -> dict[str, jax.Array]:
-        return {
-            "test_mse" if kind == "regression" else "test_accuracy": score(params, model, test, kind),
+        is_number = kind == "regression"
+        found = {
+            "test_mse" if is_number else "test_accuracy": score(params, model, test, kind),
             "train_loss": mean_loss(params, model, train),
             "test_loss": mean_loss(params, model, test),
         }
+        return found if is_number else found | {"class_scores": model.class_scores(params, test.x)}
 
     return jax.vmap(one)(params)
