@@ -68,6 +68,7 @@ def private_train(
         the reservation that stays there.
 
     >>> import jax.numpy as jnp
+    >>> from l2p.task import Rows
     >>> rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
     >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
     True

@@ -271,7 +271,7 @@ BAD_INPUTS = {
     "unknown accountant": ({"--accountant": "magic"}, "--accountant"),
     "unknown adjacency": ({"--adjacency": "friends"}, "--adjacency"),
     "missing table": ({"--data": MISSING + ".csv"}, "there is no file"),
-    "table of another kind": ({"--data": __file__}, "is not a .csv or .parquet file"),
+    "table of another kind": ({"--data": __file__}, "is of no kind that can be read"),
     "missing bounds file": ({"--bounds": MISSING + ".json"}, "cannot be read (No such file"),
     "missing checkpoint": ({"--protector": MISSING + ".safetensors"}, "cannot be read"),
     "missing test table": ({"--test": MISSING + ".csv"}, "there is no file"),

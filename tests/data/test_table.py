@@ -48,8 +48,8 @@ def test_a_malformed_csv_file_is_refused(csv_file, text, reason):
 @pytest.mark.parametrize("gap", ["2", ""])
 def test_a_text_cell_names_the_column_only_and_that_only_in_what_is_a_header(csv_file, gap):
     path = csv_file(f"age,dose,status\n1,2,3\n4,{gap},{SECRET}\n7,8,9\n")
-    complaint = f"of {path} holds something that is not a number: encode it as numbers first, or declare the table in a "
-    complaint += "schema (l2p schema)"
+    complaint = f"of {path} holds something that is not a number: encode it as numbers first, "
+    complaint += "or declare the table in a schema (l2p schema)"
     assert refusal(read_table, path) == f"column 3 {complaint}"
     assert refusal(read_table, path, {"age"}) == f"column 3 {complaint}"
     assert refusal(read_table, path, {"age", "dose"}) == f"column 'status' {complaint}"

@@ -34,6 +34,7 @@ def rows_of(seed: int) -> Rows:
 
 
 PUBLIC, ROWS = np.asarray(rows_of(1).x), rows_of(2)
+WITHIN = ROWS.replace(x=jnp.clip(ROWS.x, 0, 1))  # as training takes them
 
 
 def geometry(power: float, ridge: float = 1e-6, directions: int = K) -> PublicGeometry:
@@ -124,20 +125,22 @@ def test_meta_gradients_reach_power_and_ridge():
 
 @pytest.mark.parametrize("model", ["softmax:3", "mlp"])
 def test_models_with_many_lines_of_weights_run_in_directions_too(model):
-    rows = ROWS.replace(y=jnp.asarray(np.arange(N) % 3, jnp.float32)) if model == "softmax:3" else ROWS
+    rows = WITHIN.replace(y=jnp.asarray(np.arange(N) % 3, jnp.float32)) if model == "softmax:3" else WITHIN
     result = private_train(rows, stepping(geometry=geometry(0.5)), BUDGET, model=model, key=jax.random.key(0))
     assert np.isfinite(result.params).all()
 
 
 def test_a_stream_is_read_along_the_same_directions():
-    stream = ArraySource(jax.tree.map(np.asarray, ROWS), 512)
+    stream = ArraySource(jax.tree.map(np.asarray, WITHIN), 512)
     protector = stepping(geometry=geometry(0.5))
-    whole, streamed = (private_train(data, protector, BUDGET, key=jax.random.key(1)).params for data in (ROWS, stream))
+    whole, streamed = (
+        private_train(data, protector, BUDGET, key=jax.random.key(1)).params for data in (WITHIN, stream)
+    )
     np.testing.assert_allclose(whole, streamed, rtol=1e-3, atol=1e-4)
 
 
 def test_a_release_draws_noise_for_the_directions_alone():
-    result = private_train(ROWS, stepping(geometry=geometry(0.5)), BUDGET)
+    result = private_train(WITHIN, stepping(geometry=geometry(0.5)), BUDGET)
     assert result.params.shape == (D + 1,)
     assert np.isfinite(result.params).all()
 
@@ -145,7 +148,7 @@ def test_a_release_draws_noise_for_the_directions_alone():
 def test_rows_of_other_features_are_refused_before_anything_is_spent(tmp_path):
     limit = Budget(3.0, 1e-5)
     book = Book.create(tmp_path / "ward.book", "ward", limit, "gdp", limit_of("gdp", limit))
-    narrow = ROWS.replace(x=ROWS.x[:, :-1])
+    narrow = WITHIN.replace(x=WITHIN.x[:, :-1])
     with pytest.raises(InputError, match="principal directions of 12 features in their order, and these have 11"):
         private_train(narrow, stepping(geometry=geometry(0.5)), BUDGET, ledger=book)
     assert not book.entries()
