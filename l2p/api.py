@@ -1,5 +1,6 @@
 """Private training in one call: check everything, run, certify, and say what is guaranteed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -7,6 +8,7 @@ import jax
 
 from l2p.checkpoints import lookup
 from l2p.checkpoints.lookup import Resolved
+from l2p.declaring import declared, is_pair
 from l2p.errors import InputError
 from l2p.models import MODELS, find_model
 from l2p.privacy.book import Book
@@ -18,6 +20,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.rows import check_supported
+from l2p.task import Task
 
 
 def private_train(
@@ -33,14 +36,19 @@ def private_train(
     ledger: Book | str | Path | None = None,
     kind: str | None = None,
     schema: Schema | str | Path | None = None,
+    bounds: Any = None,
+    classes: Sequence[Any] | None = None,
+    target_bounds: Any = None,
+    public: Any = None,
     on_invalid: Literal["refuse", "null"] = "refuse",
 ) -> Result:
     """Train on private rows within `budget`.
 
     Args:
       data: with a `schema`, the raw table: a path or several, a DataFrame, an Arrow table, an array, or columns by
-        name (`l2p.data.reading.open_table`). Without one, rows in [0, 1], a source that streams them, or a task whose
-        public rows the protector may read freely.
+        name (`l2p.data.reading.open_table`); or features and target apart, (X, y). Without one, (X, y) of numbers with
+        `bounds`, rows in [0, 1], a source that streams them, or a task whose public rows the protector may read
+        freely.
       protector: a protector, alone or with what is known of it, or what `l2p apply --protector` takes: a method, a
         checkpoint's name or its file.
       budget: what may be spent, and on which adjacency.
@@ -57,6 +65,10 @@ def private_train(
       kind: what the target is, for a model that learns several; public by declaration. "binary" makes `square` a
         classifier of labels 0 and 1; default the model's own, which for `square` is a number. A schema says it.
       schema: the declaration of the raw table, or its file (docs/tables.md).
+      bounds: of the features of (X, y) without a schema, from public knowledge: one pair [low, high] for all, two
+        arrays of lows and highs, or {column: [low, high]}.
+      classes, target_bounds: with `bounds`, the labels, or [low, high] of a number to predict.
+      public: public rows, which the protector may read freely: a table with its target, or (X, y), as `data`.
       on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
 
     Raises:
@@ -73,12 +85,23 @@ def private_train(
     >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
     True
     """
-    if schema is not None:
-        schema = schema if isinstance(schema, Schema) else Schema.read(schema)
+    if schema is not None or bounds is not None or is_pair(data):
+        data, schema = declared(data, schema, bounds, classes, target_bounds)
         model, kind = model_for(schema, model, kind)
         check(protector, budget, model, accountant)
         check_supported(schema)
-        data = read_rows(data, Encoding(schema), on_invalid)
+        encoding = Encoding(schema)
+        known = None if public is None else read_rows(declared(public, schema)[0], encoding, on_invalid)
+        data = Task(private=read_rows(data, encoding, on_invalid), public=known)
+    elif given := [
+        name
+        for name, value in (("classes", classes), ("target_bounds", target_bounds), ("public", public))
+        if value is not None
+    ]:
+        raise InputError(
+            f"{given[0]} is about a raw table, but the rows came encoded; pass (X, y) with bounds, or a schema, or "
+            f"leave {given[0]} out (l2p.Task takes public rows that are encoded)."
+        )
     planned = plan_run(
         data,
         protector,

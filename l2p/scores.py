@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from l2p.data.bounds import Interval
@@ -39,7 +40,7 @@ def metrics(params: jax.Array, model: Model, rows: Rows, kind: str, bounds: Inte
     [('accuracy', 0.667), ('majority', 0.667), ('auc', 0.75), ('log_loss', 0.794), ('brier', 0.268)]
     """
     counted = np.asarray(rows.mask) > 0
-    x, y = np.asarray(rows.x)[counted], np.asarray(rows.y)[counted]
+    x, y = jnp.asarray(np.asarray(rows.x)[counted]), np.asarray(rows.y)[counted]
     loss = float(mean_loss(params, model, rows))
     if kind == "regression":
         found = _of_numbers(np.asarray(model.predict(params, x), np.float64), y.astype(np.float64), bounds)

@@ -291,11 +291,11 @@ def _run(
             task = split(rows, seed)
             scores = _scores(outcome.params[i], model, task.private, task.test, kind)
             ranked = scores.pop("class_scores", None)
-            areas = [None] * len(group) if ranked is None else _areas(ranked, cast(Rows, task.test))
+            areas: list[float | None] = [None] * len(group) if ranked is None else _areas(ranked, cast(Rows, task.test))
             for k, budget in enumerate(group):
                 j = k if method.is_private else 0
                 metrics = {name: float(values[j]) for name, values in scores.items()} | seconds
-                metrics["test_auc"] = areas[j]
+                metrics |= {"test_auc": areas[j]}
                 done.append(_scored(config, method, budget, seed, metrics, ready[budget], outcome, (i, j)))
         begun = time.perf_counter()
     return done
