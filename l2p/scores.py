@@ -48,14 +48,15 @@ def metrics(params: jax.Array, model: Model, rows: Rows, kind: str, bounds: Inte
         found = _of_classes(np.asarray(model.classify(params, x)), np.asarray(model.class_scores(params, x)), y)
         # The loss of a model with probabilities is their log loss, without the clipping that libraries need.
         likely = model.gives_probabilities
-        found |= {"log_loss": loss if likely else None, "brier": found["brier"] if likely else None}
+        brier = found.pop("brier")
+        found |= {"log_loss": loss if likely else None, "brier": brier if likely else None}
     return {name: None if score is None or math.isnan(score) else score for name, score in found.items()} | {
         "test_loss": loss
     }
 
 
 def _of_classes(predicted: np.ndarray, scores: np.ndarray, y: np.ndarray) -> dict[str, float | None]:
-    """Scores of classes f[n] and class scores f[n, K] for labels f[n]; log_loss and brier as if of probabilities."""
+    """Scores of classes f[n] and class scores f[n, K] for labels f[n]; brier as if of probabilities."""
     _, counts = np.unique(y, return_counts=True)
     squares = np.square(scores.astype(np.float64) - (y[:, None] == np.arange(scores.shape[1]))).sum(1).mean()
     return {

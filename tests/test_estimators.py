@@ -190,7 +190,7 @@ def test_a_frame_with_a_schema_trains_as_the_whole_table_does():
     assert numbers.feature_names_in_.tolist() == ["age"]
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         numbers.predict(data[["age"]].to_numpy())
-    with pytest.raises(InputError, match="cells that are missing|infinite or no numbers"):
+    with pytest.raises(InputError, match=r"cells that are missing|infinite or no numbers"):
         PrivateClassifier(schema=WARD).fit(data.assign(sex=None), y)
     gone = data.assign(sex=None)
     with pytest.raises(InputError, match="knows no empty prediction"):
