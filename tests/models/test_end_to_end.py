@@ -212,6 +212,7 @@ def test_many_classes_are_compared_by_accuracy(tmp_path):
     (row,) = compare(config)
     assert (row["model"], row["test_mse"]) == ("softmax:10", None)
     assert row["test_accuracy"] > 0.6
+    assert row["test_auc"] > 0.9  # each class against the rest
     assert results.is_scored(row)
     assert compare(config) == [row]  # read back
     assert (num_classes("digits"), num_classes("mnist:3,5"), num_classes("california")) == (10, 2, None)
@@ -231,7 +232,7 @@ def test_numbers_are_compared_by_squared_error(ward, tmp_path, capsys):
         seeds=2,
     )
     rows = compare(config)
-    assert all(row["test_accuracy"] is None and results.is_scored(row) for row in rows)
+    assert all(row["test_accuracy"] is row["test_auc"] is None and results.is_scored(row) for row in rows)
     private, best = (np.mean([row["test_mse"] for row in rows if row["method"] == name]) for name in config.methods)
     assert best < private < 0.5 * (100**2 / 12 + 400 / 3) / 200**2
     assert best == pytest.approx((3 / 200) ** 2, rel=0.25)  # the noise on prices
