@@ -28,6 +28,7 @@ _MODULES = {
     "Setup": "l2p.oracle",
     "Task": "l2p.task",
     "load": "l2p.api",
+    "load_model": "l2p.prediction.saved",
     "private_train": "l2p.api",
 }
 __all__ = [*_MODULES, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,5 +1,6 @@
 """Private training in one call: check everything, run, certify, and say what is guaranteed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.queries.bins import SCALE
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
+from l2p.schema.declaring import declared, is_pair
 from l2p.schema.rows import check_supported
 from l2p.schema.unbounded import Unbounded
 from l2p.task import Task
@@ -40,6 +42,10 @@ def private_train(
     ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
     schema: Schema | str | Path | None = None,
+    bounds: Any = None,
+    classes: Sequence[Any] | None = None,
+    target_bounds: Any = None,
+    public: Any = None,
     on_invalid: Literal["refuse", "null"] = "refuse",
     format: Format | None = None,
     bounds_share: float | None = None,
@@ -48,8 +54,9 @@ def private_train(
 
     Args:
       data: with a `schema`, the raw table: a path or several, a DataFrame, an Arrow table, an array, or columns by
-        name (`l2p.data.reading.open_table`). Without one, rows in [0, 1], a source that streams them, or a task whose
-        public rows the protector may read freely.
+        name (`l2p.data.reading.open_table`); or features and target apart, (X, y). Without one, (X, y) of numbers with
+        `bounds`, rows in [0, 1], a source that streams them, or a task whose public rows the protector may read
+        freely.
       protector: a protector, a `NamedProtector`, or a name as `l2p apply --protector` takes it: a method, a checkpoint
         or its file; None for the model's default (`l2p.checkpoints.defaults`).
       budget: what may be spent, and on which adjacency; there is no default for it.
@@ -66,6 +73,10 @@ def private_train(
       kind: what the target is, for a model that learns several; public by declaration. "binary" makes `square` a
         classifier of labels 0 and 1; default the model's own, which for `square` is a number. A schema says it.
       schema: the declaration of the raw table, or its file (docs/tables.md).
+      bounds: of the features of (X, y) without a schema, from public knowledge: one pair [low, high] for all, two
+        arrays of lows and highs, or {column: [low, high]}.
+      classes, target_bounds: with `bounds`, the labels, or [low, high] of a number to predict.
+      public: public rows, which the protector may read freely: a table with its target, or (X, y), as `data`.
       on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
       format: how text files are laid out.
       bounds_share: the share of the budget, in the accountant's own unit, that buys the bounds of all columns which the
@@ -90,21 +101,28 @@ def private_train(
         raise InputError(
             "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
         )
-    declared = None if schema is None else schema if isinstance(schema, Schema) else Schema.read(schema)
-    if declared is not None:
-        model, kind = model_for(declared, model, kind)
+    found: Schema | None = None
+    if schema is not None or bounds is not None or is_pair(data):
+        data, found = declared(data, schema, bounds, classes, target_bounds)
+        model, kind = model_for(found, model, kind)
+    else:
+        _refuse_for_encoded(
+            classes=classes, target_bounds=target_bounds, public=public, format=format, bounds_share=bounds_share
+        )
     protector = default_protector(model, kind) if protector is None else protector
     table, unit, share = None, None, 0.0
-    if declared is not None:
-        unit, share = declared.unit, share_of(declared, bounds_share)
+    if found is not None:
+        unit, share = found.unit, share_of(found, bounds_share)
         named = check(protector, budget, model, accountant, unit=unit)
-        check_supported(declared)
+        check_supported(found)
         if share:
             check_shared(named)
-            table = Unbounded.read(data, declared, on_invalid, format)
+            table = _unbounded(data, found, public, on_invalid, format)
             data = table.rows
         else:
-            data = read_rows(data, Encoding(declared), on_invalid, format, unit=unit)
+            encoding = Encoding(found)
+            known = None if public is None else read_rows(declared(public, found)[0], encoding, on_invalid, format)
+            data = Task(private=read_rows(data, encoding, on_invalid, format, unit=unit), public=known)
     planned = plan_run(
         data,
         protector,
@@ -125,7 +143,7 @@ def private_train(
     def run(reservation: Reservation | None) -> Result:
         if table is None or purchase is None:
             result = execute(planned, key, reservation)
-            return result if declared is None else result.with_schema(declared)
+            return result if found is None else result.with_schema(found)
         bounds, bought = purchase.buy(table.binned(SCALE))
         known, rows = table.bounded(bounds)
         result = execute(planned._replace(task=Task(rows)), key, reservation, bought)
@@ -136,6 +154,24 @@ def private_train(
     ledger = open_ledger(ledger, planned.num_rows, key)
     with held(ledger) as id:
         return run(_reserve(ledger, planned, id, share > 0))
+
+
+def _refuse_for_encoded(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"{name} is about a raw table, but the rows came encoded; pass (X, y) with bounds, or a schema, or "
+                f"leave {name} out (l2p.Task takes public rows that are encoded)."
+            )
+
+
+def _unbounded(data: Any, schema: Schema, public: Any, on_invalid: Literal["refuse", "null"], format: Format | None):
+    if public is not None:
+        raise InputError(
+            "public rows are encoded as the private ones, but the schema leaves bounds to be bought with the budget; "
+            "take these bounds from the public rows, or leave public out."
+        )
+    return Unbounded.read(data, schema, on_invalid, format)
 
 
 def share_of(schema: Schema, bounds_share: float | None) -> float:

@@ -25,6 +25,7 @@ from l2p.commands.leaderboard import Leaderboard
 from l2p.commands.ledger import LedgerCommand
 from l2p.commands.meta_train import MetaTrain
 from l2p.commands.plan import Plan
+from l2p.commands.predict import Predict
 from l2p.commands.protectors import Protectors
 from l2p.commands.schema import MakeSchema
 from l2p.commands.usage import sentence
@@ -74,6 +75,7 @@ _INTERRUPTED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 COMMANDS: dict[str, Callable[..., Any]] = {
     "schema": MakeSchema,
     "apply": Apply,
+    "predict": Predict,
     "protectors": Protectors,
     "plan": Plan,
     "account": Account,

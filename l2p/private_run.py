@@ -199,7 +199,7 @@ def execute(
         composition=composition,
         warnings=[*warnings, *unsettled],
     )
-    return Result(released, trace, card, stop_reason, steps, str(what))
+    return Result(released, trace, card, stop_reason, steps, str(what), kind=setup.kind)
 
 
 def _labels(model: Model, kind: str) -> tuple[float, ...] | None:

@@ -11,14 +11,18 @@ import jax
 import numpy as np
 from safetensors.numpy import save_file
 
+from l2p.data.reading import Format
 from l2p.errors import InputError
 from l2p.models import find_model
+from l2p.prediction.predictor import Predictor
+from l2p.prediction.saved import digest
 from l2p.privacy import sampling
 from l2p.privacy.card import Card
 from l2p.privacy.events import Answered
 from l2p.run import TraceRow
-from l2p.schema import Encoding, Schema
+from l2p.schema import Encoding, Number, Schema, Target
 from l2p.schema.rows import public_facts
+from l2p.task import Rows
 
 TRACE_COLUMNS = (
     "step",
@@ -45,6 +49,7 @@ class Result:
       steps: steps that were granted in full.
       model: name of the model, as `l2p.models.find_model` takes it.
       schema: the declaration of the table that rows were encoded by; None for rows that came encoded.
+      kind: what the target is, as in `Model.kinds`; None for the model's own.
     """
 
     params: jax.Array
@@ -54,6 +59,57 @@ class Result:
     steps: int
     model: str
     schema: Schema | None = None
+    kind: str | None = None
+
+    @property
+    def predictor(self) -> Predictor:
+        """The model, with the schema that it was trained with."""
+        return Predictor(find_model(self.model), self.params, self.schema or self._of_encoded_rows())
+
+    def predict(self, data: Any, format: Format | None = None) -> np.ndarray:
+        """What is predicted for each row of a table [n], in the target's own words or units; see `Predictor.predict`.
+
+        Without a schema the model knows no table: `data` is then an array [n, d] of features in [0, 1], or rows, and
+        predictions are numbers of classes, or values in [0, 1].
+
+        Raises:
+          InputError: the table cannot be read, or lacks a column that the model learned from.
+        """
+        return self.predictor.predict(self._readable(data), format)
+
+    def predict_proba(self, data: Any, format: Format | None = None) -> np.ndarray:
+        """The probability of each class in each row of a table, f64[n, K]; see `predict`.
+
+        Raises:
+          InputError: the model gives no probabilities, or as for `predict`.
+        """
+        return self.predictor.predict_proba(self._readable(data), format)
+
+    def _readable(self, data: Any) -> Any:
+        if self.schema is not None:
+            return data
+        x = np.asarray(data.x) if isinstance(data, Rows) else data
+        num_features = find_model(self.model).num_features(len(self.params))
+        if not isinstance(x, (np.ndarray, jax.Array)) or x.ndim != 2 or x.shape[1] != num_features:
+            raise InputError(
+                f"this model was trained on rows of {num_features} features in [0, 1], without a schema, so it cannot "
+                "read tables; pass an array of such rows, or train with schema=."
+            )
+        x = np.asarray(x)
+        if ((x < 0) | (x > 1)).any():
+            raise InputError(
+                "x holds values outside [0, 1], but this model was trained on features that bounds scale, and would "
+                "predict from what it never saw; scale rows as those to train on, or train with schema=."
+            )
+        return x
+
+    def _of_encoded_rows(self) -> Schema:
+        """What rows without a schema declare: features and numbers in [0, 1], and classes by number."""
+        model = find_model(self.model)
+        columns = {f"x{place}": Number(0, 1) for place in range(model.num_features(len(self.params)))}
+        if model.known_kind(self.kind) == "regression":
+            return Schema(columns, Target("y", bounds=(0.0, 1.0)))
+        return Schema(columns, Target("y", classes=tuple(map(int, model.labels))))
 
     def with_schema(self, schema: Schema, bought: Sequence[str] = ()) -> "Result":
         """The result of rows that `schema` encoded; its card says what of the schema is public.
@@ -78,7 +134,7 @@ class Result:
         The model file holds the arrays of `Model.arrays` for features in the order of `columns`, scaled to [0, 1] by
         `bounds`. A linear classifier has `weights` f32[d] and `bias` f32[1], and predicts the second class where
         weights . x + bias is positive. `classes` None means classes 0 and 1, or a regression, whose target `bounds`
-        must also name. `l2p.saved.load` reads it back. A schema, which is written to `schema.json`, replaces these
+        must also name. `l2p.load_model` reads it back. A schema, which is written to `schema.json`, replaces these
         arguments: the columns are then its encoded features, and the classes 0, 1, 2 and so on in the order of its
         words.
 
@@ -115,6 +171,7 @@ class Result:
             "classes": json.dumps([] if is_number else list(classes or model.labels)),
             "target": json.dumps(target),
         }
+        metadata |= {} if self.schema is None else {"schema_sha256": digest(self.schema)}
         arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays(params).items()}
         save_file(arrays | {"params": params}, folder / "model.safetensors", metadata)
         (folder / "card.json").write_text(self.card.to_json(), encoding="utf-8")

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from l2p.checkpoints.method_name import MethodName
 from l2p.commands.table_options import TableOptions
 from l2p.commands.warn import warn
-from l2p.errors import InputError, withheld
+from l2p.errors import InputError
 from l2p.privacy.accountants import run_names
 
 if TYPE_CHECKING:
     from l2p.commands.declared import Declared
     from l2p.result import Result
-    from l2p.task import Rows
 
     Accountant = str
 else:
@@ -98,6 +97,8 @@ class Apply(TableOptions):
         from l2p.checkpoints.defaults import default_protector
         from l2p.commands.dry_run import print_plan
         from l2p.compare import private_choice
+        from l2p.compare.scores import metrics
+        from l2p.models import find_model
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
@@ -142,7 +143,8 @@ class Apply(TableOptions):
         if self.test is not None and test is not None:
             if result.schema is not None:  # bounds may have been bought
                 test = declared.test_rows((self.test,), self.on_invalid, result)
-            scores = _score(result, test, declared.kind)
+            found = metrics(result.params, find_model(result.model), test, declared.kind, declared.target_bounds)
+            scores = found | {"outside_guarantee": True}
             (out / "metrics.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
         warn(result.card.warnings)
         print(declared.described(result).card.to_text())
@@ -222,20 +224,3 @@ def _save(declared: "Declared", result: "Result", folder: Path) -> Path:
         declared.save(result, rescue)
         return rescue
     return folder
-
-
-@withheld("scoring the rows of --test")
-def _score(result: "Result", rows: "Rows", kind: str) -> dict[str, object]:
-    """Accuracy or squared error, and unregularised mean loss, on rows without a guarantee; null rows do not count."""
-    import jax
-    import jax.numpy as jnp
-
-    from l2p.models import find_model
-    from l2p.simulate import mean_loss, score
-
-    model, rows = find_model(result.model), jax.tree.map(jnp.asarray, rows)
-    return {
-        "test_mse" if kind == "regression" else "test_accuracy": float(score(result.params, model, rows, kind)),
-        "test_loss": float(mean_loss(result.params, model, rows)),
-        "outside_guarantee": True,
-    }

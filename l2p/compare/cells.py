@@ -223,7 +223,8 @@ def _scored_both(one: Kept, other: Kept) -> bool:
 
 def _refuse_difference(here: Path, there: Path, one: Row, other: Row) -> None:
     for column in set(results.COLUMNS) - {"seconds", "note"}:
-        if not _same(one[column], other[column]):
+        unknown = column in results.LATER and None in (one[column], other[column])
+        if not unknown and not _same(one[column], other[column]):
             method, epsilon, seed = results.cell(one)
             raise InputError(
                 f"{here} and {there} differ in {column} of {method} at epsilon {epsilon:g}, seed {seed} "

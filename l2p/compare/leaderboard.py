@@ -103,7 +103,8 @@ def page(folder: Path, out: Path | None = None) -> str:
         "constants per budget meta-tuned like the learned ones; *learned*, a meta-trained protector; *oracle*, "
         "searched on the private rows themselves; *reference*, without privacy.",
     ]
-    if won := _won(found):
+    if by_loss := _won(found, results.LOSS):
+        by_score = _won(found, None)
         parts += [
             "## Learned protectors in every cell",
             "A cell is a data set, a model and a budget; the protector is the comparison's first method and never saw "
@@ -111,10 +112,15 @@ def page(folder: Path, out: Path | None = None) -> str:
             "better: *better* and *worse* are beyond two standard errors, *same* is a protector that ran as its "
             "control (out of range, or networks that say nothing). The best hand-designed method is the one with the "
             "best mean in that very cell, which nobody could have known beforehand.",
-            "\n".join(f"- {line}" for line in wins.totals(won)),
-            "The same cells by test loss, which every run minimises and which tells apart runs that have one accuracy:",
-            "\n".join(f"- {line}" for line in wins.totals(_won(found, results.LOSS))),
-            markdown(*wins.lines(won)),
+            "By test loss, which every run minimises and which tells apart runs that have one accuracy (for "
+            "`logistic`, `softmax` and `mlp` it is the log loss):",
+            "\n".join(f"- {line}" for line in wins.totals(by_loss)),
+            "The same cells by test accuracy, and by squared error where a number is predicted:",
+            "\n".join(f"- {line}" for line in wins.totals(by_score)),
+            "### By test loss",
+            markdown(*wins.lines(by_loss)),
+            "### By test accuracy, or squared error",
+            markdown(*wins.lines(by_score)),
         ]
     for (data, model, delta, adjacency), members in groups.items():
         parts += [f"## {data}, {model}, δ = {delta:g}, {adjacency} neighbours", *_standings(members, adjacency, out)]
@@ -165,7 +171,8 @@ def _standings(members: Sequence[Comparison], adjacency: str, out: Path | None) 
     return [title, markdown(header, lines), *legend, "\n".join(said)]
 
 
-def _won(found: Sequence[Comparison], metric: Metric | None = None) -> list[wins.Win]:
+def _won(found: Sequence[Comparison], metric: Metric | None) -> list[wins.Win]:
+    """All cells by one metric; None for each comparison's own."""
     return [cell for one in found for cell in wins.wins(one.rows, one.inputs["adjacency"], metric)]
 
 

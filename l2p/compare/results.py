@@ -16,16 +16,17 @@ from l2p.errors import InputError
 COLUMNS = (
     *("data", "model", "method", "epsilon", "delta", "adjacency", "accountant", "seed"),
     *("test_accuracy", "test_mse", "train_loss", "test_loss", "steps", "epsilon_certified", "seconds", "note"),
+    "test_auc",
 )
-#: `test_accuracy` is empty for a regression, `test_mse` for anything else.
-METRICS = ("test_accuracy", "test_mse", "train_loss", "test_loss")
+#: `test_accuracy` and `test_auc` are empty for a regression, `test_mse` for anything else.
+METRICS = ("test_accuracy", "test_mse", "train_loss", "test_loss", "test_auc")
 #: The same run compiled for batches of different sizes may have float32 metrics that differ in the last digit; relative
 #: differences up to this count as 0.
 ROUNDING = 1e-6
 _INTEGERS = ("seed", "steps")
 _NUMBERS = ("epsilon", "delta", *METRICS, "epsilon_certified", "seconds")
 #: Columns that older files may lack.
-_LATER = ("test_mse",)
+LATER = ("test_mse", "test_auc")
 
 Row = dict[str, Any]
 Cell = tuple[str, float, int]  # method, epsilon, seed
@@ -50,6 +51,7 @@ class Metric:
 ACCURACY = Metric("test_accuracy", "test accuracy", 1)
 ERROR = Metric("test_mse", "test mean squared error", -1)
 LOSS = Metric("test_loss", "test loss", -1)
+AUC = Metric("test_auc", "test AUC", 1)
 
 
 def metric_of(rows: Iterable[Row]) -> Metric:
@@ -84,7 +86,7 @@ def read(path: Path) -> list[Row]:
 
 def typed(row: Mapping[str, Any]) -> Row:
     """A row from texts, or from the values of a cell's file; `ValueError` if it has other columns."""
-    full = dict.fromkeys(_LATER, "") | dict(row)
+    full = dict.fromkeys(LATER, "") | dict(row)
     if set(full) != set(COLUMNS):
         raise ValueError("other columns")
     kinds = dict.fromkeys(_INTEGERS, int) | dict.fromkeys(_NUMBERS, float)

@@ -21,6 +21,7 @@ from l2p.compare import cells, private_choice, results
 from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
 from l2p.compare.config import CompareConfig
 from l2p.compare.methods import ComparedMethod, PreparedMethod, find_method
+from l2p.compare.scores import area_under_curve
 from l2p.data.own import source_of_file
 from l2p.errors import InputError, withheld
 from l2p.models import Model, find_model, plain_name
@@ -298,9 +299,12 @@ def _run(
         for i, seed in enumerate(seeds):
             task = split(rows, seed)
             scores = _scores(outcome.params[i], model, task.private, task.test, kind)
+            ranked = scores.pop("class_scores", None)
+            areas: list[float | None] = [None] * len(group) if ranked is None else _areas(ranked, cast(Rows, task.test))
             for k, budget in enumerate(group):
                 j = k if method.is_private else 0
                 metrics = {name: float(values[j]) for name, values in scores.items()} | seconds
+                metrics |= {"test_auc": areas[j]}
                 done.append(_scored(config, method, budget, seed, metrics, prepared[budget], outcome, (i, j)))
         begun = time.perf_counter()
     return done
@@ -354,15 +358,24 @@ def _certified(prepared: PreparedMethod, outcome: Outcome | private_choice.Chose
     return prepared.filter.certify(outcome.answered(*place), prepared.protector.adaptive_noise)
 
 
+def _areas(scores: jax.Array, test: Rows) -> list[float | None]:
+    """The areas under the curve of class scores f32[k, n, K] of several runs; None where the test has one class."""
+    counted = np.asarray(test.mask) > 0
+    return [area_under_curve(one, np.asarray(test.y)[counted]) for one in np.asarray(scores)[:, counted]]
+
+
 @partial(jax.jit, static_argnames=("model", "kind"))
 def _scores(params: jax.Array, model: Model, train: Rows, test: Rows, kind: str) -> dict[str, jax.Array]:
-    """Those of `results.METRICS` that a target of this kind has, each f32[k], of params f32[k, p]."""
+    """Those of `results.METRICS` that a target of this kind has, each f32[k], of params f32[k, p]; for classes, their
+    scores f32[k, n, K] on the test rows in place of `test_auc`."""
 
     def one(params: jax.Array) -> dict[str, jax.Array]:
-        return {
-            "test_mse" if kind == "regression" else "test_accuracy": score(params, model, test, kind),
+        is_number = kind == "regression"
+        found = {
+            "test_mse" if is_number else "test_accuracy": score(params, model, test, kind),
             "train_loss": mean_loss(params, model, train),
             "test_loss": mean_loss(params, model, test),
         }
+        return found if is_number else found | {"class_scores": model.class_scores(params, test.x)}
 
     return jax.vmap(one)(params)

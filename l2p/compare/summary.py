@@ -10,8 +10,8 @@ from l2p.compare import results, standings
 from l2p.compare.config import CompareConfig
 from l2p.compare.figures import against_epsilon
 from l2p.compare.wins import headline
+from l2p.models import find_model
 
-_LOSSES = {"train_loss": "Train loss", "test_loss": "Test loss"}
 Cells = Mapping[str, Mapping[float, object]]
 
 
@@ -74,7 +74,10 @@ def _tables(
     label = metric.label.capitalize()
     means = f"{label} (mean ± standard error)"
     tables: dict[str, Cells] = {means: results.by_method(rows, metric.column)}
-    tables |= {f"{title} (mean ± standard error)": results.by_method(rows, name) for name, title in _LOSSES.items()}
+    others = {"train_loss": f"Train {_loss(rows)}", "test_loss": f"Test {_loss(rows)}"}
+    if any(row[results.AUC.column] is not None for row in rows):  # older results have none
+        others[results.AUC.column] = "Test AUC"
+    tables |= {f"{title} (mean ± standard error)": results.by_method(rows, name) for name, title in others.items()}
     printed = [means]
     first, *others = tables[means]
     if others:
@@ -88,6 +91,11 @@ def _tables(
             private, metric
         )
     return tables, printed
+
+
+def _loss(rows: Sequence[results.Row]) -> str:
+    """What the model's loss is called."""
+    return "log loss" if find_model(rows[0]["model"]).gives_probabilities else "loss"
 
 
 def _lines(cells: Cells) -> tuple[list[str], list[list[str]]]:

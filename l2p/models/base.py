@@ -32,6 +32,7 @@ class Model(abc.ABC):
         needs one.
       kinds: the kinds of target it can be trained on: "binary" (0 and 1), "multiclass" (0 to K - 1) or "regression"
         (in [0, 1] by public bounds); the default comes first.
+      gives_probabilities: whether `class_scores` are probabilities.
       convex: whether the loss is convex in the params.
       has_intercept: whether an intercept can absorb a shift of the features. Without one, rows cannot be centred.
       floats_per_row: how many intermediate numbers the loss of a row needs, for planning memory.
@@ -39,6 +40,7 @@ class Model(abc.ABC):
 
     name: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
+    gives_probabilities: ClassVar[bool] = False
     convex: ClassVar[bool] = True
     has_intercept: ClassVar[bool] = True
     floats_per_row: int = 1
@@ -110,6 +112,11 @@ class Model(abc.ABC):
     def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
         """Predicted classes, if the target is a class: params f32[p], x f32[n, d] -> f32[n]."""
         return self.predict(params, x)
+
+    @abc.abstractmethod
+    def class_scores(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        """A score for each of K classes, if the target is a class; the class with the largest is predicted, and rows
+        are ranked by how large it is: params f32[p], x f32[n, d] -> f32[n, K]."""
 
     def init(self, num_features: int) -> jax.Array:
         """The public starting point f32[p]: zeros, unless a model says otherwise."""

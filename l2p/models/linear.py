@@ -86,6 +86,10 @@ class GeneralizedLinear(Model):
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
         return self.classes(self.margin(params, x))
 
+    def class_scores(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        margin = self.margin(params, x)
+        return jnp.stack([-margin, margin], axis=-1)
+
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
         """In two passes over the table: a gradient is residual * (mapped row, intercept column), so its norm is
         known without forming it. Rows whose residual or squared norm is not finite count as zero."""

@@ -20,11 +20,15 @@ class Logistic(GeneralizedLinear):
 
     name: ClassVar[str] = "logistic"
     kinds: ClassVar[tuple[str, ...]] = ("binary",)
+    gives_probabilities: ClassVar[bool] = True
     lipschitz: ClassVar[float] = 1.0
     smoothness: ClassVar[float] = 0.25
 
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return softplus(margin) - y * margin
+
+    def class_scores(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.nn.sigmoid(super().class_scores(params, x))
 
     def residual(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return jax.nn.sigmoid(margin) - y

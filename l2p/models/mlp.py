@@ -37,6 +37,7 @@ class MLP(Model):
     num_units: int = 20
     name: ClassVar[str] = "mlp"
     kinds: ClassVar[tuple[str, ...]] = ("binary",)
+    gives_probabilities: ClassVar[bool] = True
     convex: ClassVar[bool] = False
 
     @property
@@ -105,6 +106,10 @@ class MLP(Model):
 
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
         return (self.margin(params, x) > 0).astype(jnp.float32)
+
+    def class_scores(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        margin = self.margin(params, x)
+        return jax.nn.sigmoid(jnp.stack([-margin, margin], axis=-1))
 
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
         """In two passes over the table, by ghost norms (Goodfellow 2015): a layer's gradient is the outer product of

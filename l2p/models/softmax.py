@@ -32,6 +32,7 @@ class Softmax(Model):
     num_classes: int
     name: ClassVar[str] = "softmax"
     kinds: ClassVar[tuple[str, ...]] = ("multiclass", "binary")
+    gives_probabilities: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return f"{self.name}:{self.num_classes}"
@@ -91,6 +92,9 @@ class Softmax(Model):
 
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
         return jnp.argmax(self.margins(params, x), axis=-1).astype(jnp.float32)
+
+    def class_scores(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(self.margins(params, x), axis=-1)
 
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
         """In two passes over the table: a gradient is the outer product of (mapped row, intercept column) and the

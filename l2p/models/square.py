@@ -51,6 +51,10 @@ class Square(GeneralizedLinear):
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
         return self.margin(params, x)
 
+    def class_scores(self, params: jax.Array, x: jax.Array) -> jax.Array:
+        margin = self.margin(params, x) - 0.5
+        return jnp.stack([-margin, margin], axis=-1)
+
     def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
         return self.classes(self.margin(params, x))
 

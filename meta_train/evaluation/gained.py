@@ -8,8 +8,8 @@ import numpy as np
 
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import control_of
+from l2p.checkpoints.signal import epsilon_for
 from l2p.data.own import is_own
-from l2p.plan import epsilon_for
 from l2p.privacy.budget import Budget
 from l2p.protector import Protector
 from meta_train.config import MetaConfig

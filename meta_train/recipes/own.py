@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import CONTROL
+from l2p.checkpoints.defaults import default_protector
 from l2p.data.preparation import Kind
 from l2p.errors import InputError
 from l2p.models import find_model, plain_name
@@ -16,7 +17,11 @@ from meta_train.tasks.sources import AND
 from meta_train.training.starting_points import BUILDERS
 
 #: The shipped protector to start from, by what its tasks predict.
-STARTS: dict[Kind, str] = {"binary": "universal", "multiclass": "probe", "regression": "regression"}
+STARTS: dict[Kind, str] = {
+    "binary": default_protector("logistic"),
+    "multiclass": default_protector("softmax:3"),
+    "regression": default_protector("square"),
+}
 DEFAULT = STARTS["binary"]
 #: Follows the start's name in that of what is made.
 OWN_NAME = "-own"

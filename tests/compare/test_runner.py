@@ -43,6 +43,7 @@ def test_results_and_summary(config, capsys):
     assert {row["epsilon_certified"] for row in rows if row["method"] == "nonprivate"} == {"inf"}
     for row in rows:
         assert 0.5 < float(row["test_accuracy"]) <= 1
+        assert 0.5 < float(row["test_auc"]) <= 1
         if row["method"] == "noisygd":
             assert float(row["epsilon_certified"]) <= float(row["epsilon"])
     assert "Test accuracy" in capsys.readouterr().out

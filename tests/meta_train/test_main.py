@@ -36,8 +36,8 @@ def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "phrase"),
     [
-        ({}, "with one of --recipe"),
-        ({"recipe": "universal", "like": "universal"}, "with one of --recipe"),
+        ({}, "with one of --data"),
+        ({"recipe": "universal", "like": "universal"}, "with one of --data"),
         ({"like": "universal", "without": "adult"}, "out of a recipe"),
         ({"recipe": "universal", "model": "svm"}, "need --recipe tuned"),
         ({"recipe": "tuned"}, "named with --method"),

@@ -79,13 +79,13 @@ def test_softmax_from_a_table_of_labels_to_predicted_labels(ward, tmp_path, caps
     options = ward("grade", BOUNDS) | {"--model": "softmax", "--classes": "3 5 9"}
     assert apply(options) == 0
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    assert metrics["test_accuracy"] > 0.6  # one class in three
+    assert metrics["accuracy"] > 0.6  # one class in three
     card = l2p.Card.from_json(tmp_path / "out" / "card.json")
     assert (card.model, card.private_release, card.num_features) == ("softmax:3", True, 2)
-    model, test = saved.load(tmp_path / "out"), read_table(tmp_path / "test.csv")
+    model, test = l2p.load_model(tmp_path / "out"), read_table(tmp_path / "test.csv")
     predicted = model.predict(test)
     assert set(predicted) <= {3.0, 5.0, 9.0}
-    assert (predicted == test.values[:, 2]).mean() == pytest.approx(metrics["test_accuracy"], abs=1e-6)
+    assert (predicted == test.values[:, 2]).mean() == pytest.approx(metrics["accuracy"], abs=1e-6)
     arrays = load_file(tmp_path / "out" / "model.safetensors")
     x = test.values[:, :2] / [100, 2] + [0, 0.5]
     by_hand = np.array([3, 5, 9])[(x @ arrays["weights"] + arrays["bias"]).argmax(1)]
@@ -100,15 +100,17 @@ def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
     test = read_table(tmp_path / "test.csv")
     predicted = saved.load(tmp_path / "out" / "model.safetensors").predict(test)
     prices = np.clip(test.values[:, 2], *PRICES)
-    assert np.mean(((predicted - prices) / 200) ** 2) == pytest.approx(metrics["test_mse"], rel=1e-3)
-    assert metrics["test_mse"] < 0.5 * np.var(prices / 200)
-    assert "test_accuracy" not in metrics
+    error = np.mean((predicted - prices) ** 2)
+    assert metrics["rmse"] == pytest.approx(error**0.5, rel=1e-3)  # in the target's own units
+    assert metrics["r2"] == pytest.approx(1 - error / np.var(prices), abs=1e-3)
+    assert metrics["r2"] > 0.5
+    assert set(metrics) == {"rmse", "r2", "test_loss", "outside_guarantee"}
     # An empty cell has no prediction, and the test table needs no target.
     table = Table(("dose", "age"), np.array([[0.5, 40.0], [np.nan, 40.0]]))
     found = saved.load(tmp_path / "out").predict(table)
     assert np.isfinite(found[0])
     assert np.isnan(found[1])
-    with pytest.raises(InputError, match="lacks 'dose'"):
+    with pytest.raises(InputError, match="has no column 'dose'"):
         saved.load(tmp_path / "out").predict(Table(("age",), np.zeros((1, 1))))
 
 
@@ -210,6 +212,7 @@ def test_many_classes_are_compared_by_accuracy(tmp_path):
     (row,) = compare(config)
     assert (row["model"], row["test_mse"]) == ("softmax:10", None)
     assert row["test_accuracy"] > 0.6
+    assert row["test_auc"] > 0.9  # each class against the rest
     assert results.is_scored(row)
     assert compare(config) == [row]  # read back
     assert (num_classes("digits"), num_classes("mnist:3,5"), num_classes("california")) == (10, 2, None)
@@ -229,7 +232,7 @@ def test_numbers_are_compared_by_squared_error(ward, tmp_path, capsys):
         seeds=2,
     )
     rows = compare(config)
-    assert all(row["test_accuracy"] is None and results.is_scored(row) for row in rows)
+    assert all(row["test_accuracy"] is row["test_auc"] is None and results.is_scored(row) for row in rows)
     private, best = (np.mean([row["test_mse"] for row in rows if row["method"] == name]) for name in config.methods)
     assert best < private < 0.5 * (100**2 / 12 + 400 / 3) / 200**2
     assert best == pytest.approx((3 / 200) ** 2, rel=0.25)  # the noise on prices
@@ -241,11 +244,11 @@ def test_numbers_are_compared_by_squared_error(ward, tmp_path, capsys):
 
 
 def test_a_comparison_made_before_there_were_regressions_is_still_read(tmp_path):
-    old = [column for column in results.COLUMNS if column != "test_mse"]
+    old = [column for column in results.COLUMNS if column not in ("test_mse", "test_auc")]
     values = {"data": "x", "model": "logistic", "method": "agd", "accountant": "rdp", "epsilon": 0.1, "seed": 0}
     line = ",".join(str(values.get(column, 0.5 if column.startswith(("test", "train")) else "")) for column in old)
     (tmp_path / "results.csv").write_text(",".join(old) + "\n" + line + "\n")
     (found,) = results.read(tmp_path / "results.csv")
     assert results.cell(found) == ("agd", 0.1, 0)
-    assert found["test_mse"] is None
+    assert found["test_mse"] is found["test_auc"] is None
     assert found["test_accuracy"] == 0.5

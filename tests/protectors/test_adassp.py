@@ -98,7 +98,7 @@ def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
         f"--epsilon 20 --delta 1e-5 --seed 0 --out {tmp_path}/out"
     )
     assert main(["apply", *options.split()]) == 0
-    found = [json.loads((tmp_path / "out" / "metrics.json").read_text())["test_accuracy"]]
+    found = [json.loads((tmp_path / "out" / "metrics.json").read_text())["accuracy"]]
     config = CompareConfig(
         str(data),
         tmp_path / "cmp",

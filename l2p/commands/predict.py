@@ -1,0 +1,115 @@
+"""`l2p predict`: what a trained model says of new rows."""
+
+import csv
+import dataclasses
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from l2p.commands.table_options import TableOptions
+from l2p.errors import InputError, withheld
+
+if TYPE_CHECKING:
+    from l2p.prediction.predictor import Predicted, Predictor
+
+COLUMN = "prediction"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predict(TableOptions):
+    """Predict for new rows with a trained model, in the words or units of its target.
+
+    Writes one line per row, in order. A row that cannot be read has an empty one: a cell is missing where nothing
+    stands in for it, infinite, or no number.
+    """
+
+    model: Path
+    """Folder that `l2p apply` wrote."""
+    data: tuple[Path, ...]
+    """The table to predict for: .csv (or .tsv, .txt, .data), .arff or .parquet; several files are one table. It needs
+    the columns that the model learned from; all others, the target among them, are left aside."""
+    out: Path
+    """File to write: CSV with the column `prediction`. An older one is replaced."""
+    probabilities: bool = False
+    """Whether to write the probability of each class too, in a column that is named by the class."""
+
+    def run(self) -> int:
+        """Check what can be checked, then read, predict and write block by block."""
+        from l2p.compare.results import part_of
+        from l2p.prediction.saved import load_model
+
+        predictor = load_model(self.model)
+        header = [COLUMN, *self._classes(predictor)]
+        self._check_out()
+        source = predictor.opened(list(self.data), self.format)
+        part = part_of(self.out)
+        try:
+            with self._writing(part) as file:
+                text = _of_class if predictor.classes else _of_number
+                unread = _write(file, header, predictor.blocks(source), text)
+            part.replace(self.out)
+        finally:
+            part.unlink(missing_ok=True)
+        if unread:
+            print(
+                "Some rows have no prediction, and an empty line: a cell is missing where nothing was declared to "
+                "stand in for it, infinite, or no number.",
+                file=sys.stderr,
+            )
+        print(f"written to {self.out}")
+        return 0
+
+    def _classes(self, predictor: "Predictor") -> list[str]:
+        """The names of the columns with probabilities."""
+        from l2p.schema.names import text_of
+
+        if not self.probabilities:
+            return []
+        predictor.check_probabilities()
+        names = [text_of(value) for value in predictor.classes]
+        if COLUMN in names:
+            raise InputError(
+                f"a class of the model is called {COLUMN!r}, as the column of predictions is, so two columns would "
+                "have one name; leave out --probabilities."
+            )
+        return names
+
+    def _check_out(self) -> None:
+        if any(self.out.resolve() == path.resolve() for path in self.data):
+            raise InputError(f"{self.out} is the table to read, which predictions would replace; name another --out.")
+        if self.out.is_dir():
+            raise InputError(f"{self.out} is a folder, and predictions go to a file; name one in it.")
+
+    def _writing(self, part: Path) -> TextIO:
+        try:
+            return part.open("w", newline="", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{self.out} cannot be written ({error.strerror}); name another --out.") from error
+
+
+@withheld("writing predictions")
+def _write(file: TextIO, header: Sequence[str], found: Iterator["Predicted"], text: Callable[[Any], str]) -> bool:
+    """Write a line per row, predictions as `text` has them; whether any is empty."""
+    writer, unread = csv.writer(file), False
+    writer.writerow(header)
+    for predicted in found:
+        columns = [list(map(text, predicted.values.tolist()))]
+        unread |= "" in columns[0]
+        if len(header) > 1 and predicted.probabilities is not None:
+            columns += [list(map(_of_number, column)) for column in predicted.probabilities.T.tolist()]
+        writer.writerows(zip(*columns, strict=True))
+    return unread
+
+
+def _of_class(value: Any) -> str:
+    """A class as it was declared; empty for a row that cannot be read."""
+    from l2p.schema.names import text_of
+
+    return "" if value is None else text_of(value)
+
+
+def _of_number(value: float) -> str:
+    """A number to single precision; empty for a row that cannot be read."""
+    return "" if math.isnan(value) else f"{value:.9g}"

@@ -1,0 +1,130 @@
+"""What both estimators share: input as scikit-learn checks it, the budget of a fit, and repeated fits."""
+
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore
+
+from l2p.api import private_train
+from l2p.checkpoints.defaults import default_protector
+from l2p.estimators.said import DEFAULT_BOUNDS, RepeatedFitWarning, undeclared, unquoted
+from l2p.models import plain_name
+from l2p.models.softmax import Softmax
+from l2p.privacy.budget import Budget
+from l2p.privacy.ledger import Ledger
+from l2p.schema import Schema
+
+#: Delta unless another is given; below 1 / N for the rows that it is refused for otherwise.
+DEFAULT_DELTA = 1e-5
+#: The protector that stands for the default one of the model.
+DEFAULT_PROTECTOR = "universal"
+
+
+@dataclasses.dataclass(eq=False)
+class Lineage:
+    """What an estimator and its clones share: how often they were cloned and released something."""
+
+    clones: int = 0
+    releases: int = 0
+
+
+class PrivateEstimator(BaseEstimator):
+    """What both estimators share."""
+
+    #: Set by their constructors.
+    epsilon: float
+    delta: float | None
+    protector: Any
+    model: str | None
+    schema: Schema | str | Path | None
+    bounds: Any
+    public: Any
+    ledger: Ledger | str | Path | None
+    random_state: int | np.random.RandomState | None
+
+    def __sklearn_clone__(self) -> Self:
+        twin = super().__sklearn_clone__()  # pyrefly: ignore[missing-attribute]
+        lineage = self.__dict__.setdefault("_lineage", Lineage())
+        lineage.clones += 1
+        twin._lineage = lineage
+        return twin
+
+    def validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        """Features and target as `private_train` takes them; learns how many features there are and their names."""
+        if self.schema is not None:
+            X, y = validate_data(self, X, y, skip_check_array=True)
+            return X, column_or_1d(y, warn=True)
+        with unquoted():
+            return validate_data(self, X, y)
+
+    def release(self, X: Any, y: np.ndarray, model: str, kind: str, declared: dict[str, Any], said: list[str]) -> None:
+        """Train, and keep the result with its card."""
+        budget = Budget(self.epsilon, DEFAULT_DELTA if self.delta is None else self.delta)
+        bounds = self.bounds
+        if self.schema is None:
+            if bounds is None:
+                bounds = DEFAULT_BOUNDS
+                said.append(undeclared("features", "bounds=(low, high)"))
+            X = named(self, X)
+        protector = self.protector
+        if isinstance(protector, str) and protector == DEFAULT_PROTECTOR:
+            protector = default_protector(model, None if plain_name(model) == Softmax.name else kind)
+        key = None
+        if self.random_state is not None:
+            key = jax.random.key(check_random_state(self.random_state).randint(2**31 - 1))
+        else:
+            self._warn_of_repeats()
+        public = self.public
+        if public is not None and self.schema is None:
+            public = named(self, validate_data(self, public[0], reset=False)), public[1]
+        result = private_train(
+            (X, y),
+            protector,
+            budget,
+            model=model,
+            key=key,
+            ledger=self.ledger,
+            schema=self.schema,
+            bounds=bounds,
+            public=public,
+            **declared,
+        )
+        card = dataclasses.replace(result.card, not_private=[*result.card.not_private, *said])
+        self.result_ = dataclasses.replace(result, card=card)
+        self.card_ = card
+
+    def _warn_of_repeats(self) -> None:
+        lineage = self.__dict__.setdefault("_lineage", Lineage())
+        lineage.releases += 1
+        if max(lineage.releases, lineage.clones) > 1:
+            adds = (
+                "the ledger adds them up and refuses the fit that no longer fits in"
+                if self.ledger is not None
+                else "nothing adds them up; name a ledger, which refuses what no longer fits in"
+            )
+            warnings.warn(
+                f"every fit spends its own budget, those of cross-validation and of searches too, and {adds}.",
+                RepeatedFitWarning,
+                stacklevel=5,
+            )
+
+    def read(self, X: Any) -> Any:
+        """Features to predict for, as the model reads them."""
+        check_is_fitted(self)
+        if self.schema is not None:
+            return X
+        with unquoted():
+            return named(self, validate_data(self, X, reset=False))
+
+
+def named(estimator: BaseEstimator, X: np.ndarray) -> dict[str, np.ndarray]:
+    """Columns by name of an array that scikit-learn has checked."""
+    names = getattr(estimator, "feature_names_in_", None)
+    names = [f"x{place}" for place in range(X.shape[1])] if names is None else names.tolist()
+    return {name: X[:, place] for place, name in enumerate(names)}

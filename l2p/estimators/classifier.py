@@ -1,0 +1,129 @@
+"""The classifier."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from l2p.errors import InputError
+from l2p.estimators.base import DEFAULT_PROTECTOR, PrivateEstimator
+from l2p.estimators.said import present, unread
+from l2p.models.softmax import Softmax
+from l2p.privacy.ledger import Ledger
+from l2p.schema import Schema
+
+
+class PrivateClassifier(ClassifierMixin, PrivateEstimator):
+    """A classifier that is trained within a privacy budget.
+
+    Args:
+      epsilon, delta: the budget of each fit, under zero_out; `delta` None is 1e-5. One of 1 / N or above is refused.
+      protector: how to train: a method, a checkpoint's name or file, or a protector. "universal" stands for the default
+        protector of the model.
+      model: None for `logistic` with two classes and `softmax` with more.
+      schema: the declaration of the table or its file (docs/tables.md): categories, missing cells, bounds, classes.
+        X is then a DataFrame, or an array of its columns in their order.
+      bounds: without a schema, [low, high] of all features, or two arrays of lows and highs, from public knowledge.
+        None takes [-5, 5], with a warning; values beyond are clipped.
+      classes: without a schema, the labels. None takes those that are present, with a `PrivacyLeakWarning`, and the
+        card lists them as not private.
+      public: (X, y) of public rows, which the protector may read freely.
+      ledger: of all runs on this data set, or its file.
+      random_state: None is a release. Anything else makes a simulation, whose noise others can reproduce and subtract;
+        its card says that it is no private release.
+
+    Attributes:
+      card_: what is guaranteed.
+      result_: the `l2p.Result`, with its `save`.
+      classes_: the labels in sorted order, which is that of the columns of `predict_proba`.
+      n_features_in_, feature_names_in_: as in scikit-learn.
+
+    >>> X, y = np.linspace(0, 9, 900)[:, None], np.repeat(["low", "high"], 450)
+    >>> made = PrivateClassifier(8.0, protector="noisygd", bounds=(0, 9), classes=["low", "high"], random_state=0)
+    >>> made.fit(X, y).predict([[1.0], [8.0]]).tolist(), made.card_.private_release
+    (['low', 'high'], False)
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        *,
+        protector: Any = DEFAULT_PROTECTOR,
+        model: str | None = None,
+        schema: Schema | str | Path | None = None,
+        bounds: Any = None,
+        classes: Sequence[Any] | None = None,
+        public: Any = None,
+        ledger: Ledger | str | Path | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.protector = protector
+        self.model = model
+        self.schema = schema
+        self.bounds = bounds
+        self.classes = classes
+        self.public = public
+        self.ledger = ledger
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # pyrefly: ignore[missing-attribute]
+        tags.classifier_tags.poor_score = True  # on a few rows, noise outweighs what they say
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Spend the budget on these rows.
+
+        Raises:
+          InputError: anything does not fit, before budget is spent.
+        """
+        X, y = self.validated(X, y)
+        said: list[str] = []
+        if self.schema is not None:
+            schema = self.schema if isinstance(self.schema, Schema) else Schema.read(self.schema)
+            classes, declared = schema.target.classes, {"classes": self.classes}
+            if classes is None:
+                raise InputError(
+                    f"the schema declares {schema.target.column!r} as a number, which has no classes; use "
+                    "PrivateRegressor."
+                )
+        else:
+            check_classification_targets(y)
+            classes = self.classes
+            if classes is None:
+                classes = present(y)
+                said.append("The classes are the labels that these rows hold, read off them: they are not private.")
+            declared = {"classes": classes}
+        names = np.asarray(classes)
+        kind = "binary" if len(names) == 2 else "multiclass"
+        model = self.model or ("logistic" if kind == "binary" else Softmax.name)
+        self.release(X, y, model, kind, declared, said)
+        self.classes_ = np.sort(names)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The label of each row, [n]."""
+        X = self.read(X)
+        found = self.result_.predict(X)
+        if found.dtype == object and any(label is None for label in found):
+            raise unread()
+        return found.astype(self.classes_.dtype)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of each of `classes_` in each row, f64[n, K].
+
+        Raises:
+          InputError: the model gives none.
+        """
+        X = self.read(X)
+        found = self.result_.predict_proba(X)
+        if np.isnan(found).any():
+            raise unread()
+        declared = list(self.result_.predictor.classes)
+        return found[:, [declared.index(name) for name in self.classes_.tolist()]]

@@ -1,0 +1,79 @@
+"""The regression."""
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from l2p.estimators.base import DEFAULT_PROTECTOR, PrivateEstimator
+from l2p.estimators.said import DEFAULT_BOUNDS, undeclared, unread
+from l2p.privacy.ledger import Ledger
+from l2p.schema import Schema
+
+
+class PrivateRegressor(RegressorMixin, PrivateEstimator):
+    """A regression that is trained within a privacy budget.
+
+    Args:
+      target_bounds: without a schema, [low, high] of the target, from public knowledge; values beyond are clipped. None
+        takes [-5, 5], with a warning.
+      model: None for `square`.
+      epsilon, delta, protector, schema, bounds, public, ledger, random_state: as for `PrivateClassifier`.
+
+    Attributes:
+      card_, result_, n_features_in_, feature_names_in_: as for `PrivateClassifier`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        *,
+        protector: Any = DEFAULT_PROTECTOR,
+        model: str | None = None,
+        schema: Schema | str | Path | None = None,
+        bounds: Any = None,
+        target_bounds: Any = None,
+        public: Any = None,
+        ledger: Ledger | str | Path | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.protector = protector
+        self.model = model
+        self.schema = schema
+        self.bounds = bounds
+        self.target_bounds = target_bounds
+        self.public = public
+        self.ledger = ledger
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # pyrefly: ignore[missing-attribute]
+        tags.regressor_tags.poor_score = True  # on a few rows, noise outweighs what they say
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Spend the budget on these rows.
+
+        Raises:
+          InputError: anything does not fit, before budget is spent.
+        """
+        X, y = self.validated(X, y)
+        said: list[str] = []
+        bounds = self.target_bounds
+        if self.schema is None and bounds is None:
+            bounds = DEFAULT_BOUNDS
+            said.append(undeclared("targets", "target_bounds=(low, high)"))
+        self.release(X, y, self.model or "square", "regression", {"target_bounds": bounds}, said)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The number predicted for each row, f64[n], in the target's own units."""
+        X = self.read(X)
+        found = self.result_.predict(X)
+        if np.isnan(found).any():
+            raise unread()
+        return found

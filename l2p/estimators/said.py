@@ -1,0 +1,79 @@
+"""What estimators warn of and refuse, in sentences."""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+
+from l2p.errors import InputError
+
+#: Where neither bounds nor a schema are given, all numbers count as lying between these, which do not depend on rows.
+#: Numbers that are standardised by public means and deviations mostly do; others are clipped.
+DEFAULT_BOUNDS = (-5.0, 5.0)
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something was read off private rows that the budget does not pay for."""
+
+
+class DefaultBoundsWarning(UserWarning):
+    """Bounds were not declared, so a default pair that knows nothing of the table took their place."""
+
+
+class RepeatedFitWarning(UserWarning):
+    """Several fits of one estimator or of its clones, each of which spends a budget of its own."""
+
+
+@contextlib.contextmanager
+def unquoted() -> Iterator[None]:
+    """NumPy quotes the cell that it cannot convert, and scikit-learn passes that on."""
+    try:
+        yield
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise InputError(
+            "X holds cells that are not numbers, which only a schema says how to read; pass schema=, or encode them "
+            "first."
+        ) from None
+
+
+def present(y: np.ndarray) -> np.ndarray:
+    """The labels that private rows hold."""
+    found = np.unique(y)
+    if len(found) < 2:
+        raise InputError(
+            "the labels are of one class, so there is nothing to tell apart; declare all classes (classes=), or check "
+            "the table."
+        )
+    warnings.warn(
+        "classes are not declared and are read off the labels, which the budget does not pay for: whether some person "
+        "has a rare label may be told; declare them (classes=).",
+        PrivacyLeakWarning,
+        stacklevel=3,
+    )
+    return found
+
+
+def undeclared(what: str, how: str) -> str:
+    """Warn that the default bounds took the place of declared ones, and say it for the card."""
+    low, high = DEFAULT_BOUNDS
+    warnings.warn(
+        f"{what} have no declared bounds, so they count as lying in [{low:g}, {high:g}] and are clipped to it; declare "
+        f"{how} from public knowledge, or a schema.",
+        DefaultBoundsWarning,
+        stacklevel=4,
+    )
+    return (
+        f"No bounds of {what} were declared; [{low:g}, {high:g}], which knows nothing of the table, took their place."
+    )
+
+
+def unread() -> InputError:
+    """The refusal of rows that have no prediction."""
+    return InputError(
+        "X has rows that cannot be read (a cell is missing where the schema lets nothing stand in for it, infinite or "
+        "no number), and scikit-learn knows no empty prediction; correct them, declare what stands in for missing "
+        "cells, or use result_.predict, which leaves such rows empty."
+    )

@@ -1,0 +1,1 @@
+"""Trained models, read back from a run and applied to new tables."""

@@ -1,0 +1,291 @@
+"""scikit-learn estimators: its own checks, and what they add to a private run."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import check_estimator
+
+import l2p
+from l2p import Budget, private_run
+from l2p.errors import InputError
+from l2p.estimators import (
+    DefaultBoundsWarning,
+    PrivacyLeakWarning,
+    PrivateClassifier,
+    PrivateRegressor,
+    RepeatedFitWarning,
+)
+from l2p.privacy.book import Book
+from l2p.privacy.reservation import limit_of
+from l2p.schema import Category, Ignore, Missing, Number, Schema, Target
+from l2p.schema.declaring import declared
+from tests.later import slow_by_cost
+
+N = 600
+SECRET = 61.0625  # a cell of X; no message may quote it
+BOUNDS = {"bounds": (0, 120)}
+
+
+def problem(labels=("no", "yes"), number=False):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 120, (N, 2))
+    X[0, 0] = SECRET
+    score = X[:, 0] / 120 + rng.normal(0, 0.05, N)
+    if number:
+        return X, 100 + 200 * np.clip(score, 0, 1)
+    edges = np.quantile(score, np.linspace(0, 1, len(labels) + 1)[1:-1])
+    return X, np.array(labels)[np.digitize(score, edges)]
+
+
+def classifier(epsilon=20.0, **changes):
+    options = {"protector": "noisygd", "classes": ["no", "yes"], "random_state": 0} | BOUNDS | changes
+    return PrivateClassifier(epsilon, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return classifier().fit(*problem())
+
+
+# With an empty cache each takes 26 CPU seconds, nearly all of it to compile one run for each of 15 shapes of tables.
+@pytest.mark.parametrize(
+    "make", [pytest.param(one, marks=slow_by_cost(26.0)) for one in (PrivateClassifier, PrivateRegressor)]
+)
+def test_the_checks_of_scikit_learn_pass_without_exceptions(make):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = check_estimator(make(protector="noisygd"), on_skip=None)
+    assert len(found) > 45
+    assert {one["status"] for one in found if one["check_name"] != "check_array_api_input"} == {"passed"}
+
+
+QUICK = (
+    "check_no_attributes_set_in_init", "check_parameters_default_constructible", "check_estimators_unfitted",
+    "check_estimators_empty_data_messages", "check_classifiers_one_label", "check_classifiers_regression_target",
+    "check_complex_data", "check_estimator_sparse_array", "check_fit1d", "check_mixin_order",
+    "check_get_params_invariance", "check_set_params", "check_estimator_repr", "check_supervised_y_no_nan",
+    "check_requires_y_none",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_checks_that_hardly_compile_pass(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        getattr(estimator_checks, name)("PrivateClassifier", PrivateClassifier(protector="noisygd"))
+
+
+def test_importing_the_package_does_not_import_the_estimators():
+    code = "import sys, l2p; l2p.__dir__(); print('sklearn' in sys.modules, 'jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_words_come_back_with_probabilities_in_sorted_order(fitted):
+    X, y = problem()
+    assert fitted.score(X, y) > 0.9
+    assert set(fitted.predict(X)) == {"no", "yes"}
+    turned = classifier(classes=["yes", "no"]).fit(X, y)
+    for one in (fitted, turned):
+        assert one.classes_.tolist() == ["no", "yes"]
+        likely = one.predict_proba(X)
+        np.testing.assert_array_equal(one.classes_[likely.argmax(1)], one.predict(X))
+        assert likely[:, 1][y == "yes"].mean() > 0.5
+    assert (fitted.n_features_in_, fitted.card_.num_rows, fitted.card_.delta) == (2, N, 1e-5)
+
+
+def test_a_copy_and_a_pickle_predict_the_same_and_a_clone_is_unfitted(fitted):
+    X, _ = problem()
+    for one in (copy.deepcopy(fitted), pickle.loads(pickle.dumps(fitted))):  # noqa: S301
+        np.testing.assert_array_equal(one.predict_proba(X), fitted.predict_proba(X))
+    with pytest.raises(NotFittedError):
+        clone(fitted).predict(X)
+
+
+def test_what_is_not_declared_is_warned_of_and_stands_on_the_card():
+    X, y = problem()
+    with pytest.warns(PrivacyLeakWarning, match="read off the labels"):
+        made = classifier(classes=None).fit(X, y)
+    assert any("read off them: they are not private" in line for line in made.card_.not_private)
+    with pytest.warns(DefaultBoundsWarning, match=r"\[-5, 5\]"):
+        made = classifier(bounds=None).fit(X / 20 - 3, y)
+    assert any("No bounds of features were declared" in line for line in made.card_.not_private)
+    declared = classifier().fit(X, y).card_
+    assert not any("read off" in line or "No bounds" in line for line in declared.not_private)
+
+
+def test_three_classes_train_a_softmax_and_numbers_a_regression():
+    X, y = problem(("a", "b", "c"))
+    made = classifier(classes=["a", "b", "c"]).fit(X, y)
+    assert (made.card_.model, made.predict_proba(X).shape) == ("softmax:3", (N, 3))
+    assert made.score(X, y) > 0.6
+    X, y = problem(number=True)
+    number = PrivateRegressor(20.0, protector="noisygd", target_bounds=(100, 300), random_state=0, **BOUNDS).fit(X, y)
+    assert number.score(X, y) > 0.7
+    assert 100 < number.predict(X).mean() < 300
+
+
+def test_a_random_state_is_a_simulation_and_none_a_release(fitted):
+    X, y = problem()
+    assert "NOT A PRIVATE RELEASE" in fitted.card_.to_text()
+    again = classifier().fit(X, y)
+    np.testing.assert_array_equal(again.result_.params, fitted.result_.params)
+    assert classifier(random_state=None).fit(X, y).card_.private_release
+
+
+def test_every_fit_of_a_release_after_the_first_warns_and_a_ledger_stops_them(tmp_path):
+    X, y = problem()
+    first = classifier(random_state=None)
+    first.fit(X, y)
+    with pytest.warns(RepeatedFitWarning, match=r"every fit spends its own budget.*name a ledger"):
+        first.fit(X, y)
+    budget = Budget(2.0, 1e-5)
+    book = Book.create(tmp_path / "ward.book", "ward", budget, "basic", limit_of("basic", budget))
+    # Of three fits at epsilon 0.8 two fit in.
+    validated = classifier(0.8, delta=1e-6, random_state=None, ledger=book.path)
+    with pytest.warns(RepeatedFitWarning, match="the ledger adds them up"), pytest.raises(InputError, match="left"):
+        cross_val_score(validated, X, y, cv=3, error_score="raise")
+    assert [entry.state for entry in book.entries()] == ["settled", "settled"]
+
+
+def test_a_pipeline_of_public_steps_works():
+    X, y = problem()
+    made = make_pipeline(FunctionTransformer(np.sqrt), classifier(bounds=(0, 11))).fit(X, y)
+    assert made.score(X, y) > 0.8
+    assert made.predict_proba(X).shape == (N, 2)
+
+
+WARD = Schema(
+    {"age": Number(0, 120, Missing(60)), "sex": Category(("f", "m")), "id": Ignore()},
+    Target("back", classes=("no", "yes"), aliases={"yes.": "yes"}),
+)
+
+
+def frame(pandas):
+    X, y = problem()
+    return pandas.DataFrame({"age": X[:, 0], "sex": np.where(X[:, 1] > 60, "f", "m"), "id": np.arange(N)}), y
+
+
+def test_a_frame_with_a_schema_trains_as_the_whole_table_does():
+    data, y = frame(pytest.importorskip("pandas"))
+    y = np.where(np.arange(N) == 3, "yes.", y)
+    made = PrivateClassifier(20.0, protector="noisygd", schema=WARD, random_state=0).fit(data, y)
+    assert made.feature_names_in_.tolist() == ["age", "sex", "id"]
+    likely = made.predict_proba(data)
+    np.testing.assert_array_equal(made.predict_proba(data[["sex", "age"]]), likely)
+    np.testing.assert_array_equal(made.predict_proba(data.to_numpy(object)), likely)
+    numbers = classifier().fit(data[["age"]], problem()[1])
+    assert numbers.feature_names_in_.tolist() == ["age"]
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        numbers.predict(data[["age"]].to_numpy())
+    with pytest.raises(InputError, match=r"cells that are missing|infinite or no numbers"):
+        PrivateClassifier(schema=WARD).fit(data.assign(sex=None), y)
+    gone = data.assign(sex=None)
+    with pytest.raises(InputError, match="knows no empty prediction"):
+        made.predict(gone)
+
+
+# ----------------------------------------------------------------------------------------------------- private_train
+def test_a_pair_with_bounds_trains_as_rows_that_are_scaled_by_hand_do():
+    X, y = problem()
+    rows = l2p.Rows((X / 120).astype(np.float32), (y == "yes").astype(np.float32), np.ones(N, np.float32))
+    key = jax.random.key(0)
+    by_hand = l2p.private_train(rows, "noisygd", Budget(20.0, 1e-5), key=key)
+    for bounds in ((0, 120), (np.zeros(2), np.full(2, 120)), {"x0": (0, 120), "x1": (0, 120)}):
+        found = l2p.private_train(
+            (X, y), "noisygd", Budget(20.0, 1e-5), key=key, bounds=bounds, classes=("no", "yes"), public=(X[:9], y[:9])
+        )
+        np.testing.assert_array_equal(found.params, by_hand.params)
+        assert any("9 public rows" in line for line in found.card.not_private)
+    assert set(found.predict(X)) == {"no", "yes"}
+
+
+def test_a_target_never_takes_the_name_of_a_feature():
+    table, schema = declared(({"y": [1.0], "y_": [2.0]}, ["b"]), None, (0, 9), ("a", "b"))
+    assert schema.target.column == "y__"
+    assert list(table) == ["y", "y_", "y__"]
+
+
+X, Y = problem()
+BAD = {
+    "no bounds": (((X, Y), {"classes": ("no", "yes")}), "pass bounds="),
+    "bounds of another width": (((X, Y), {"bounds": (np.zeros(3), np.ones(3))}), "one pair"),
+    "bounds backwards": (((X, Y), {"bounds": (120, 0), "classes": ("no", "yes")}), "low < high"),
+    "bounds of some": (((X, Y), {"bounds": {"x0": (0, 1)}}), "leave 1 of 2 features undeclared"),
+    "bounds in words": (((X, Y), {"bounds": "0-120"}), "one pair"),
+    "no classes": (((X, Y), {"bounds": (0, 120)}), "neither classes nor bounds"),
+    "classes in one word": (((X, Y), {"bounds": (0, 120), "classes": "yes"}), "must be a list"),
+    "one class": (((X, Y), {"bounds": (0, 120), "classes": ["yes"]}), "at least 2"),
+    "other classes": (((X, Y), {"bounds": (0, 120), "classes": ["n", "y"]}), "labels other than"),
+    "a schema and bounds": (((X, Y), {"schema": WARD, "bounds": (0, 120)}), "might contradict"),
+    "the target in X": ((({"age": [1], "sex": ["f"], "back": ["no"]}, ["no"]), {"schema": WARD}), "would copy it"),
+    "fewer labels": (((X, Y[:-1]), {"bounds": (0, 120), "classes": ("no", "yes")}), "differ in how many rows"),
+    "a table alone": (({"x": X[:, 0], "y": Y}, {"bounds": (0, 120)}), "pass features and target apart"),
+    "a wider array": (((np.ones((N, 5)), Y), {"schema": WARD}), "it has another shape"),
+    "too small a table": (((X[:9], Y[:9]), {"bounds": (0, 120), "classes": ("no", "yes"), "delta": 0.2}), "below 1/N"),
+    "classes of rows": ((l2p.Rows(X, X[:, 0], X[:, 0]), {"classes": (0, 1)}), "the rows came encoded"),
+    "another model": (((X, Y), {"bounds": (0, 120), "classes": ("no", "yes"), "model": "quadratic"}), "choose --model"),
+    "missing cells": (((X * np.nan, Y), {"bounds": (0, 120), "classes": ("no", "yes")}), "are missing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_declared_wrong_is_a_sentence_before_anything_is_asked(monkeypatch, name):
+    (data, options), said = BAD[name]
+    monkeypatch.setattr(private_run, "_start", lambda *_: pytest.fail("a query was asked"))
+    options = dict(options)
+    budget = Budget(1.0, options.pop("delta", 1e-5))
+    with pytest.raises(InputError, match=said) as caught:
+        l2p.private_train(data, "noisygd", budget, **options)
+    assert "61.06" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"epsilon": -1.0}, "epsilon is -1"),
+        ({"delta": 0.5}, "not below 1/N"),
+        ({"protector": "nosuch"}, "nosuch"),
+        ({"schema": WARD}, "might contradict"),
+        ({"schema": "nowhere.json", "bounds": None, "classes": None}, "nowhere.json"),
+        ({"ledger": "nowhere.book"}, "simulation"),
+        ({"ledger": "nowhere.book", "random_state": None}, "nowhere.book"),
+        ({"classes": ["no", "maybe"]}, "labels other than"),
+    ],
+)
+def test_an_estimator_refuses_in_a_sentence_before_anything_is_asked(monkeypatch, changes, said):
+    monkeypatch.setattr(private_run, "_start", lambda *_: pytest.fail("a query was asked"))
+    with pytest.raises(InputError, match=said) as caught:
+        classifier(**changes).fit(X, Y)
+    assert "61.06" not in str(caught.value)
+
+
+def test_a_cell_that_is_no_number_is_not_quoted(fitted):
+    words = X.astype(object)
+    words[3, 1] = "Smith"
+    for do in (lambda: classifier().fit(words, Y), lambda: fitted.predict(words)):
+        with pytest.raises(InputError, match="only a schema says how to read") as caught:
+            do()
+        assert "Smith" not in str(caught.value)
+
+
+def test_models_without_probabilities_refuse_them():
+    made = classifier(model="svm").fit(X, Y)
+    assert made.score(X, Y) > 0.9
+    with pytest.raises(InputError, match="without probabilities"):
+        made.predict_proba(X)
+    with pytest.raises(InputError, match="use PrivateRegressor"):
+        classifier(schema=Schema({"a": Number(0, 1)}, Target("b", bounds=(0, 1)))).fit(X, Y)
