@@ -401,6 +401,7 @@ def test_a_regression_is_judged_by_its_error(config):
     row = dict.fromkeys(results.COLUMNS) | {
         "adjacency": "zero_out",
         "accountant": "gdp",
+        "model": "square",
         "note": "",
         "train_loss": 0.1,
         "test_loss": 0.1,
