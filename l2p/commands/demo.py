@@ -36,9 +36,10 @@ _NEXT = """Now on your table:
   l2p schema table.csv --target column --out table.json
   l2p apply --data table.csv --schema table.json \\
             --epsilon 1 --delta 1e-6 --out run1 --dry-run
+  l2p predict --model run1 --data new.csv --out predictions.csv
 The first says what a budget buys. The second writes a template, in which you
 declare types and bounds from public knowledge. The third checks all that is
-public; without --dry-run, it trains."""
+public; without --dry-run, it trains a model, which the last one applies."""
 
 
 def main(out: Path | None = None) -> None:
