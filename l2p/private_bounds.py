@@ -162,7 +162,7 @@ def choose(counts: Sequence[float] | np.ndarray, noise_std: float, num_rows: int
     >>> counts = np.zeros(bins.COUNT)
     >>> counts[bins.places(np.array([3.0, 17.0, 64.0]))] = 40, 100, 60
     >>> choose(counts, 1.0, 200), choose(counts, 15.0, 200)
-    ((2.0, 64.0), (16.0, 32.0))
+    ((2.0, 64.0), (16.0, 64.0))
     """
     counts = np.asarray(counts, np.float64)
     least, taken = TAIL * num_rows, np.zeros(len(counts), bool)

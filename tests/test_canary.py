@@ -245,7 +245,7 @@ def test_what_other_libraries_say_while_rows_are_at_hand_is_withheld(kind, monke
     places = {
         "l2p.data.reading.delimited._sniffed": lambda: main(words(left, table)),
         "l2p.data.preparation.scale": lambda: main(words(left, table)),
-        "l2p.simulate.score": lambda: main(words(left, table, test=table)),
+        "l2p.compare.scores._of_classes": lambda: main(words(left, table, test=table)),
         "l2p.compare.runner.compare": lambda: main(compare(left, table)),
     }
     for place, act in places.items():
@@ -260,8 +260,8 @@ def test_what_other_libraries_say_while_rows_are_at_hand_is_withheld(kind, monke
 
 def test_the_search_finds_what_a_run_prints_and_writes(monkeypatch, given, left):
     table, score = given(GOOD), {"num_rows": COUNT}
-    monkeypatch.setattr("l2p.commands.apply._score", lambda *_: score)
+    monkeypatch.setattr("l2p.compare.scores.metrics", lambda *_: score)
     assert leaks(observed(lambda: main(words(left, table, test=table)), left)[1]) == ["the count"]
-    monkeypatch.setattr("l2p.commands.apply._score", lambda *_: print(f"{NUMBER:,}") or {})
+    monkeypatch.setattr("l2p.compare.scores.metrics", lambda *_: print(f"{NUMBER:,}") or {})
     args = words(left, table, test=table, out=str(left / "again"))
     assert leaks(observed(lambda: main(args))[1]) == ["the number"]

@@ -22,6 +22,7 @@ from l2p import api, private_run
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.defaults import default_protector
 from l2p.cli import COMMANDS, main
+from l2p.data.reading import Format
 from l2p.errors import InputError
 from l2p.models import NAMES
 from l2p.privacy import Adjacency
@@ -605,7 +606,7 @@ def test_plan_prints_what_a_budget_buys(capsys):
 
 def stand_in(monkeypatch, name, recorded):
     module = types.ModuleType(name)
-    module.main = lambda *args: recorded.extend(args)
+    module.main = lambda *args, **options: recorded.extend([*args, *(value for value in options.values() if value)])
     monkeypatch.setitem(sys.modules, name, module)
 
 
@@ -627,12 +628,12 @@ def test_compare_splits_methods_at_commas(monkeypatch, tmp_path):
         (
             "meta_train.__main__",
             ["meta-train", "--config", "c", "--out", "o", "--resume"],
-            [Path("o"), *(None,) * 6, Path("c")],
+            [Path("o"), Path("c"), True, Format()],
         ),
         (
             "meta_train.__main__",
             ["meta-train", "--recipe", "universal", "--without", "adult", "--out", "o"],
-            [Path("o"), "universal", "adult", *(None,) * 5],
+            [Path("o"), "universal", "adult", Format()],
         ),
     ],
 )

@@ -27,7 +27,7 @@ from l2p.estimators import (
     PrivateRegressor,
     RepeatedFitWarning,
 )
-from l2p.privacy.book import Book
+from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import limit_of
 from l2p.schema import Category, Ignore, Missing, Number, Schema, Target
 from l2p.schema.declaring import declared
@@ -152,12 +152,12 @@ def test_every_fit_of_a_release_after_the_first_warns_and_a_ledger_stops_them(tm
     with pytest.warns(RepeatedFitWarning, match=r"every fit spends its own budget.*name a ledger"):
         first.fit(X, y)
     budget = Budget(2.0, 1e-5)
-    book = Book.create(tmp_path / "ward.book", "ward", budget, "basic", limit_of("basic", budget))
+    kept = Ledger.create(tmp_path / "ward.ledger", "ward", budget, "basic", limit_of("basic", budget))
     # Of three fits at epsilon 0.8 two fit in.
-    validated = classifier(0.8, delta=1e-6, random_state=None, ledger=book.path)
+    validated = classifier(0.8, delta=1e-6, random_state=None, ledger=kept.path)
     with pytest.warns(RepeatedFitWarning, match="the ledger adds them up"), pytest.raises(InputError, match="left"):
         cross_val_score(validated, X, y, cv=3, error_score="raise")
-    assert [entry.state for entry in book.entries()] == ["settled", "settled"]
+    assert [entry.state for entry in kept.entries()] == ["settled", "settled"]
 
 
 def test_a_pipeline_of_public_steps_works():
@@ -261,8 +261,8 @@ def test_what_is_declared_wrong_is_a_sentence_before_anything_is_asked(monkeypat
         ({"protector": "nosuch"}, "nosuch"),
         ({"schema": WARD}, "might contradict"),
         ({"schema": "nowhere.json", "bounds": None, "classes": None}, "nowhere.json"),
-        ({"ledger": "nowhere.book"}, "simulation"),
-        ({"ledger": "nowhere.book", "random_state": None}, "nowhere.book"),
+        ({"ledger": "nowhere.ledger"}, "simulation"),
+        ({"ledger": "nowhere.ledger", "random_state": None}, "nowhere.ledger"),
         ({"classes": ["no", "maybe"]}, "labels other than"),
     ],
 )

@@ -292,5 +292,5 @@ def test_a_released_run_with_private_bounds_and_units_is_one_guarantee(tmp_path)
     first, *_, last = (run / "trace.csv").read_text().splitlines()[1:]
     assert first.startswith("0,bin_counts,gaussian,")
     assert math.isclose(float(last.split(",")[-1]), spent / filter.limit, rel_tol=1e-4)
-    assert json.loads((run / "metrics.json").read_text())["test_accuracy"] > 0.7
+    assert json.loads((run / "metrics.json").read_text())["accuracy"] > 0.7
     assert main(["account", "--card", str(run / "card.json"), "--verify"]) == 0

@@ -214,7 +214,7 @@ def test_runs_that_are_interrupted_stay_reserved_and_say_so(recorded, tmp_path, 
     (entry,) = ledger.entries()
     assert (entry.state, entry.counted) == ("reserved", Cost(2.0, 1e-6))
     (note,) = caught.value.__notes__
-    assert f"epsilon 2.0 and delta 1e-06 for this run ({entry.id}) stays" in note
+    assert f"epsilon 2 at delta 1e-06 for this run ({entry.id}) stays" in note
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,8 @@ class BySchema:
         if self.schema.unit is not None or self.schema.private_bounds:
             what = "private bounds" if self.schema.private_bounds else "a unit"
             raise InputError(
-                f"the schema declares {what}, which a choice among several runs (METHOD:private) has no proof for; "
-                "choose the method without :private, or declare all bounds and no unit."
+                f"the schema declares {what}, for which a choice among several runs has no proof; choose the "
+                "method itself, or declare all bounds and no unit."
             )
         return read_rows(list(data), Encoding(self.schema), on_invalid, self.format)
 

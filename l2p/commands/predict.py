@@ -19,10 +19,11 @@ COLUMN = "prediction"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predict(TableOptions):
-    """Predict for new rows with a trained model, in the words or units of its target.
+    """Predict for new rows, in the words or units of the target.
 
-    Writes one line per row, in order. A row that cannot be read has an empty one: a cell is missing where nothing
-    stands in for it, infinite, or no number.
+    Writes one line per row, in order.
+    A row that cannot be read has an empty one: a cell is infinite or no number,
+    or missing where nothing stands in for it.
     """
 
     model: Path

@@ -18,13 +18,14 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from l2p import private_train, saved
+from l2p import private_train
 from l2p.checkpoints import checkpoint, lookup
 from l2p.checkpoints.structure import encode
 from l2p.cli import main
 from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.oracle import Setup
+from l2p.prediction import saved
 from l2p.privacy import Budget, Poisson
 from l2p.privacy.sampling import Sampler
 from l2p.protectors import CLASSES, HAND_DESIGNED, NormQuery, Optax, PrivateMeta, PublicGeometry

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import api, saved
+from l2p import api
 from l2p.checkpoints.defaults import default_protector
 from l2p.cli import main
 from l2p.errors import InputError
+from l2p.prediction import saved
 from l2p.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, Unit, read_rows
 from tests.canaries import COUNT, NUMBER, WORD, N, leaks, observed
 

@@ -22,7 +22,7 @@ def test_malformed_bounds_are_refused(tmp_path, pair):
 
 def test_bounds_are_a_json_object(tmp_path):
     path = tmp_path / "bounds.json"
-    assert "cannot be read" in refusal(read_bounds, path)
+    assert "there is no file" in refusal(read_bounds, path)
     for text in ("", "{", "[[0, 1]]", "3"):
         path.write_text(text)
         assert "JSON" in refusal(read_bounds, path)

@@ -10,7 +10,6 @@ import pytest
 from safetensors.numpy import load_file
 
 import l2p
-from l2p import saved
 from l2p.cli import main
 from l2p.compare import results
 from l2p.compare.config import CompareConfig
@@ -19,6 +18,7 @@ from l2p.compare.summary import report
 from l2p.data import Table, num_classes, prepare, read_table
 from l2p.errors import InputError
 from l2p.models import find_model
+from l2p.prediction import saved
 
 N = 600
 BOUNDS = {"age": (0, 100), "dose": (-1, 1)}

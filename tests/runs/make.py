@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 import l2p
-from l2p import saved
 from l2p.data import Table
+from l2p.prediction import saved
 
 BOUNDS = {"age": (0.0, 120.0), "dose": (-1.0, 1.0), "price": (100.0, 300.0)}
 #: By folder: the model, the declared classes, and the target's name.
