@@ -31,7 +31,6 @@ from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import limit_of
 from l2p.schema import Category, Ignore, Missing, Number, Schema, Target
 from l2p.schema.declaring import declared
-from tests.later import slow_by_cost
 
 N = 600
 SECRET = 61.0625  # a cell of X; no message may quote it
@@ -60,9 +59,7 @@ def fitted():
 
 
 # With an empty cache each takes 26 CPU seconds, nearly all of it to compile one run for each of 15 shapes of tables.
-@pytest.mark.parametrize(
-    "make", [pytest.param(one, marks=slow_by_cost(26.0)) for one in (PrivateClassifier, PrivateRegressor)]
-)
+@pytest.mark.parametrize("make", [PrivateClassifier, PrivateRegressor])
 def test_the_checks_of_scikit_learn_pass_without_exceptions(make):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -21,9 +21,7 @@ COLUMN = "prediction"
 class Predict(TableOptions):
     """Predict for new rows, in the words or units of the target.
 
-    Writes one line per row, in order.
-    A row that cannot be read has an empty one: a cell is infinite or no number,
-    or missing where nothing stands in for it.
+    Writes one line per row, in order; a row that cannot be read has an empty one.
     """
 
     model: Path

@@ -132,7 +132,7 @@ def test_what_a_model_cannot_learn_costs_one_sentence_and_nothing_else(ward, tmp
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
-    assert not any((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_private_training_takes_its_classes_from_the_models_name_only():

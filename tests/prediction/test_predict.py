@@ -18,7 +18,7 @@ from l2p.data.reading import delimited, memory
 from l2p.errors import InputError
 from l2p.models import find_model
 from l2p.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, read_rows
-from tests.runs.make import RUNS, TABLE
+from tests.prediction.runs.make import RUNS, TABLE
 
 OLD = Path(__file__).parent / "runs" / "0.1.0"
 WORDS = ("goes home", "stays")

@@ -1,6 +1,6 @@
 """Run folders as one version of l2p leaves them, for tests that later versions still predict with them.
 
-    PYTHONPATH=. python tests/runs/make.py tests/runs/VERSION
+    PYTHONPATH=. python tests/prediction/runs/make.py tests/prediction/runs/VERSION
 
 0.1.0 is by commit 23abaf5. `expected.json` holds what that version itself predicted for `TABLE`.
 """
