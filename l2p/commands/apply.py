@@ -95,6 +95,7 @@ class Apply(TableOptions):
 
         from l2p import api, private_run
         from l2p.checkpoints.defaults import default_protector
+        from l2p.checkpoints.set_up import check_shared
         from l2p.commands.dry_run import print_plan
         from l2p.compare import private_choice
         from l2p.compare.scores import metrics
@@ -109,14 +110,21 @@ class Apply(TableOptions):
         if protector.private:
             check, train = private_choice.released, private_choice.release
             private_choice.check_kind(declared.kind)
-        named = check(str(protector), budget, declared.model, self.accountant, self.rows if self.dry_run else None)
+        unit = {} if protector.private else {"unit": declared.unit}
+        rows = self.rows if self.dry_run else None
+        named = check(str(protector), budget, declared.model, self.accountant, rows, **unit)
+        share = declared.share(self.bounds_share)
+        if protector.private:
+            declared.check_plain()
+        elif share:
+            check_shared(named)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(
                 f"seed is {self.seed}, but a JAX key is made from 32 bits; choose a seed from 0 to 2^32 - 1."
             )
         key = None if self.seed is None else jax.random.key(self.seed)
         if self.dry_run:
-            warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private))
+            warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private, share))
             return 0
 
         data, options = self._to_train(declared, protector.private)
@@ -158,11 +166,6 @@ class Apply(TableOptions):
         if isinstance(declared, BySchema) and not private_choice:
             options = {"schema": declared.schema, "format": declared.format, "on_invalid": self.on_invalid}
             return list(self.data), options | {"bounds_share": self.bounds_share}
-        if self.bounds_share is not None:
-            raise InputError(
-                '--bounds-share pays for columns that a schema declares with "bounds": "private", and there are none '
-                "here; leave it out."
-            )
         return declared.rows(self.data, self.on_invalid), {}
 
     def _declared(self) -> "Declared":

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
 
-from l2p.api import model_for
+from l2p.api import model_for, share_of
 from l2p.data import prepare, read_bounds, read_table
 from l2p.data.bounds import Interval
 from l2p.data.preparation import Kind, check_classes
@@ -15,6 +15,7 @@ from l2p.models import find_model
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.rows import check_supported
+from l2p.schema.target import Unit
 from l2p.task import Rows
 
 OnInvalid = Literal["refuse", "null"]
@@ -51,22 +52,31 @@ class BySchema:
         return self.schema.target.classes
 
     @property
+    def unit(self) -> Unit | None:
+        """Whose rows are protected together; None for single rows."""
+        return self.schema.unit
+
+    @property
     def num_features(self) -> int:
         """d, encoded."""
         return len(Encoding(self._known()).names)
 
-    def rows(self, data: Sequence[Path], on_invalid: OnInvalid) -> Rows:
-        """The rows of a table to learn from, by a method that takes no schema itself.
+    def share(self, bounds_share: float | None) -> float:
+        """The share of the budget that buys bounds; `InputError` if it is no share, or buys nothing."""
+        return share_of(self.schema, bounds_share)
 
-        Raises:
-          InputError: the schema asks for more than such methods do.
-        """
+    def check_plain(self) -> None:
+        """Refuse a schema that asks for more than a choice among several runs does."""
         if self.schema.unit is not None or self.schema.private_bounds:
             what = "private bounds" if self.schema.private_bounds else "a unit"
             raise InputError(
                 f"the schema declares {what}, for which a choice among several runs has no proof; choose the "
                 "method itself, or declare all bounds and no unit."
             )
+
+    def rows(self, data: Sequence[Path], on_invalid: OnInvalid) -> Rows:
+        """The rows of a table to learn from, by a choice among several runs."""
+        self.check_plain()
         return read_rows(list(data), Encoding(self.schema), on_invalid, self.format)
 
     def test_rows(self, data: Sequence[Path], on_invalid: OnInvalid, result: Result | None = None) -> Rows:
@@ -117,6 +127,22 @@ class ByBounds:
     def target_bounds(self) -> Interval:
         """Of a number to predict, in its own units; [0, 1] for classes."""
         return self.bounds[self.target] if self.kind == "regression" else (0.0, 1.0)
+
+    @property
+    def unit(self) -> None:
+        """Bounds alone say nothing of units, so single rows are protected."""
+
+    def share(self, bounds_share: float | None) -> float:
+        """Nothing: all bounds are declared; `InputError` if a share is asked for."""
+        if bounds_share is not None:
+            raise InputError(
+                '--bounds-share pays for columns that a schema declares with "bounds": "private", and there are none '
+                "here; leave it out."
+            )
+        return 0.0
+
+    def check_plain(self) -> None:
+        """Bounds alone ask for nothing that a choice among several runs does not do."""
 
     @property
     def num_features(self) -> int:

@@ -21,6 +21,7 @@ def print_plan(
     num_rows: int | None,
     ledger: Path | None,
     chooses: bool,
+    share: float = 0.0,
 ) -> list[str]:
     """Print what a run would be and spend; returns its warnings. Neither the table nor the ledger is changed.
 
@@ -29,6 +30,7 @@ def print_plan(
       declared: what bounds or a schema say of the table.
       num_rows: N, if it was declared; without it nothing is said of delta and of the protector's range.
       chooses: whether it is METHOD:private, several runs for one budget.
+      share: of the budget, that buys bounds.
 
     Raises:
       InputError: what the run itself would raise before it reads a row.
@@ -40,8 +42,12 @@ def print_plan(
             from l2p.checkpoints.set_up import set_up
             from l2p.models import find_model
 
+            unit, model = declared.unit, find_model(declared.model)
             named, _, _, more = set_up(
-                named, budget, find_model(declared.model), declared.num_features, num_rows, kind=declared.kind
+                *(named, budget, model, declared.num_features, num_rows),
+                kind=declared.kind,
+                rows_per_unit=None if unit is None else unit.max_rows,
+                share=share,
             )
             warnings += more
     steps = f"in at most {named.protector.num_steps} steps" + (" of each of several runs" if chooses else "")
@@ -50,18 +56,19 @@ def print_plan(
     _say("protector", f"{named.name}{instead}, for {declared.model}, accountant {named.accountant}")
     _say("spends", f"epsilon {budget.epsilon:g} at delta {budget.delta:g} ({budget.adjacency}) at most, {steps}")
     if ledger is not None:
-        _say("ledger", _ledger(ledger, named, budget, chooses))
+        _say("ledger", _ledger(ledger, named, budget, chooses, None if declared.unit is None else declared.unit.column))
     rows = f"{num_rows:,} rows" if num_rows is not None else "rows unknown: pass --rows to check delta and the range"
     _say("checked", f"options, {declared.num_features} features, {rows}; the table itself is checked by the run")
     return warnings
 
 
-def _ledger(path: Path, named: "NamedProtector", budget: "Budget", chooses: bool) -> str:
+def _ledger(path: Path, named: "NamedProtector", budget: "Budget", chooses: bool, unit: str | None) -> str:
     """What would be left; `InputError` if the run does not fit."""
     from l2p.privacy.ledger import Cost, Ledger, total
     from l2p.privacy.reservation import cost_of, not_enough
 
     ledger = Ledger.open(path)
+    ledger.check_unit(unit)
     left = ledger.left()
     if chooses:
         from l2p.compare.private_choice import cost_in

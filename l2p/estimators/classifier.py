@@ -94,9 +94,9 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
                     "PrivateRegressor."
                 )
         else:
-            check_classification_targets(y)
             classes = self.classes
             if classes is None:
+                check_classification_targets(y)  # its words depend on the labels
                 classes = present(y)
                 said.append("The classes are the labels that these rows hold, read off them: they are not private.")
             declared = {"classes": classes}

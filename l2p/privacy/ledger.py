@@ -155,7 +155,7 @@ class Ledger:
         reservation, now = reservation or new_id(), _now()
         with ledger_file.change(self.path) as connection:
             _, rows = ledger_file.read(connection, self.path)
-            self._check_unit(unit, rows)
+            self._check_unit(unit, map(_entry, rows))
             if max(total([cost, *(_entry(row).counted for row in rows)], self.limit)) > 0:
                 raise NotEnough(
                     f"{self.name} has {self.in_epsilon(self.left(), up=False)} left and this run asks for "
@@ -167,8 +167,12 @@ class Ledger:
             ledger_file.append(connection, _row(entry))
         return reservation
 
-    def _check_unit(self, unit: str | None, rows: Iterable[Row]) -> None:
-        counting = [entry for entry in map(_entry, rows) if entry.state != "released"]
+    def check_unit(self, unit: str | None) -> None:
+        """Refuse a run that protects all rows of one `unit` (None: single rows) where other runs protect others."""
+        self._check_unit(unit, self.entries())
+
+    def _check_unit(self, unit: str | None, entries: Iterable[Entry]) -> None:
+        counting = [entry for entry in entries if entry.state != "released"]
         others = {_unit_of(entry.what) for entry in counting} - {unit}
         if others:
             other = next(iter(others))

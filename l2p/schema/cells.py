@@ -5,6 +5,7 @@ None. A text, a number and a boolean that mean the same are taken for the same: 
 """
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 
 from l2p.schema.columns import Value, kind_of
 
+#: A whole number as texts have it, with or without a point; 007 is a word.
+_WHOLE = re.compile(r"(0|-?[1-9]\d*)(?:\.0+)?")
 #: The code of a value that is not declared, and of a missing cell.
 OTHER, MISSING = -1, -2
 
@@ -63,6 +66,8 @@ def codes(
     [1, 0, -2, -1, -2]
     >>> codes(np.array([1.0, 3.0, np.nan]), ("1", "2")).tolist(), codes(np.array(["1.0"]), (1,)).tolist()
     ([0, -1, -2], [0])
+    >>> [codes(np.array(one), ("0.0", "1")).tolist() for one in ([0, 1], [0.0, 1.0], [-0.0, 0.0], ["0", "1.0"])]
+    [[0, 1], [0, 1], [0, 0], [0, 1]]
     """
     place = _Places(values, missing_words, aliases or {})
     if cells.dtype.kind in "biuf":
@@ -110,15 +115,24 @@ class _Places(dict[str, int]):
 
 
 def _spellings(cell: object) -> Iterator[str]:
-    """How files write a cell: a whole number with or without its .0, a boolean with or without its capital."""
+    """How files write a cell: a whole number with or without its .0, a boolean with or without its capital.
+
+    Those of a cell do not depend on its type, which other cells of its column may have decided: a column of whole
+    numbers becomes one of floats where one is missing, and one of texts where one is no number.
+    """
     if isinstance(cell, str):
-        yield cell.strip()
+        text = cell.strip()
+        yield text
     elif isinstance(cell, bool):
         yield from (str(cell), str(cell).lower())
-        yield str(int(cell))
+        text = str(int(cell))
     elif isinstance(cell, int):
-        yield str(cell)
+        text = str(cell)
     elif math.isfinite(number := _float(cell)):
-        if number == int(number):
-            yield str(int(number))
-        yield repr(number)
+        text = str(int(number)) if number == int(number) else repr(number)
+    else:
+        return
+    if whole := _WHOLE.fullmatch(text):
+        yield from (whole[1], f"{whole[1]}.0")
+    elif not isinstance(cell, str):
+        yield text

@@ -120,7 +120,7 @@ def test_a_label_that_is_not_declared_makes_a_null_row_or_is_refused():
 def test_cells_that_mean_a_declared_value_are_that_value():
     same = np.array([1, 1.0, "1", " 1.0", True, "x", None, "?"], object)
     assert codes(same, (0, 1), {"?"}).tolist() == [1, 1, 1, 1, 1, OTHER, MISSING, MISSING]
-    assert codes(same, ("0", "1"), {"?"}).tolist() == [1, 1, 1, OTHER, 1, OTHER, MISSING, MISSING]
+    assert codes(same, ("0", "1"), {"?"}).tolist() == [1, 1, 1, 1, 1, OTHER, MISSING, MISSING]
     truths = np.array([True, "True", "TRUE", 1, "1", np.True_, "yes"], object)
     assert codes(truths, (False, True)).tolist() == [1, 1, 1, 1, 1, 1, OTHER]
     assert codes(np.array([False, True]), ("False", "True")).tolist() == [0, 1]

@@ -26,7 +26,8 @@ class Format:
     """How a text file is laid out, as far as its first line does not tell.
 
     Attributes:
-      separator: one character; None takes the one that the first line has most of.
+      separator: one character; None takes the one that the header has most of, or a comma where there is no header,
+        because the first line is then a private row.
       header: whether the first line names the columns.
       columns: names to use where it does not.
     """
@@ -70,12 +71,14 @@ class Delimited(RawSource):
         said = f"the table {path}"
         with refused_as(f"{said} cannot be read as text in UTF-8; export it as CSV"), opened(path) as text:
             line = text.readline()  # alone, so that a stray quote cannot pull private rows into a name
-        separator = format.separator or _sniffed(line, format.columns)
+        separator = format.separator or (_sniffed(line) if format.header else ",")
         first = _cells(line, separator)
         if not format.header:
             names = format.columns or tuple(f"column_{place}" for place in range(1, len(first) + 1))
             if first and len(first) != len(names):
-                raise InputError(f"{said} has another number of columns than are named; compare them with --columns.")
+                raise InputError(
+                    f"{said} has another number of columns than are named; compare --columns and --separator."
+                )
             return cls(path, format, separator, distinct(names, said))
         names = distinct(first, said)
         if any(map(_is_number, names)):
@@ -128,12 +131,8 @@ def _cells(line: str, separator: str) -> list[str]:
         return []
 
 
-def _sniffed(line: str, columns: Sequence[str] | None) -> str:
-    """The separator of a line: the one that gives as many cells as there are names, or that it has most of."""
-    if columns is not None:
-        for separator in _WORDS:
-            if len(_cells(line, separator)) == len(columns):
-                return separator
+def _sniffed(line: str) -> str:
+    """The separator that a header has most of."""
     bare = re.sub(r'"[^"]*"', "", line)
     return max([",", ";", "\t", "|"], key=bare.count)
 

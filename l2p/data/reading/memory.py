@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from l2p.data.header import called, listed
-from l2p.data.reading.source import BLOCK, Block, RawSource, distinct
+from l2p.data.reading.source import BLOCK, Block, RawSource, distinct, objects
 from l2p.errors import InputError, withheld
 
 _KINDS = (str, numbers.Real, decimal.Decimal, np.generic, type(None))
@@ -23,7 +23,7 @@ class InMemory(RawSource):
     """Columns in memory.
 
     Attributes:
-      columns: by name, each what `numpy.asarray` takes, or has `to_numpy`.
+      columns: by name, each a list or an array of cells, or what has `to_numpy`.
     """
 
     names: tuple[str, ...]
@@ -73,7 +73,12 @@ class InMemory(RawSource):
 
     def _cells(self, name: str, wanted: Sequence[str]) -> np.ndarray:
         column = self.columns[name]
-        cells = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+        if hasattr(column, "to_numpy"):
+            cells = column.to_numpy()
+        elif hasattr(column, "dtype"):
+            cells = np.asarray(column)
+        else:  # NumPy would give all cells of a list one type, so that one text turned the others into texts
+            cells = objects(list(column))
         if cells.dtype.kind in "US":
             cells = cells.astype(str).astype(object)
         if cells.dtype.kind == "O":

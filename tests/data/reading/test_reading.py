@@ -115,7 +115,7 @@ def test_files_one_after_the_other_are_one_table(tmp_path):
 def test_a_table_without_a_header_takes_the_names_it_is_given(tmp_path, separator):
     path = tmp_path / "bare.csv"
     path.write_bytes(written(separator, header=False))
-    same_cells(read(path, Format(header=False, columns=tuple(NAMES))))
+    same_cells(read(path, Format(separator, header=False, columns=tuple(NAMES))))
     assert list(read(path, Format(header=False, separator=separator))) == ["column_1", "column_2", "column_3"]
 
 
