@@ -5,8 +5,9 @@ a new one always runs. To measure again, whatever else the machine is doing:
 
     rm -rf /tmp/cold; JAX_COMPILATION_CACHE_DIR=/tmp/cold pytest -m "slow or not slow" --record-costs
 
-What runs at once: every case of at most MAX_SECONDS, the cheapest case of each test if it costs at most
-MAX_SECONDS_OF_A_TEST, and what representatives.toml names, because it catches what none of these would.
+Tests that share a fixture cost what each costs alone, with the fixture. What runs at once: every case of at most
+MAX_SECONDS, the cheapest case of each test if it costs at most MAX_SECONDS_OF_A_TEST, and what representatives.toml
+names, because it catches what none of these would.
 """
 
 import json
