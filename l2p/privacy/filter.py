@@ -152,6 +152,14 @@ class Filter:
         # Staying within the cap proves budget.epsilon by itself, so what rounding adds beyond it is dropped.
         return min(self.epsilon(total), self.budget.epsilon)
 
+    def mu(self, answered: Sequence[Answered], adaptive: bool) -> float | None:
+        """The mu of Gaussian DP that a finished run may claim, as `certify` its epsilon; None where none is proved.
+
+        >>> round(Filter("gdp", Budget(0.1, 1e-8)).mu([Answered(1, "gaussian", 100.0)], adaptive=False), 9)
+        0.01
+        """
+        return self.accountant.gaussian_mu(self.limit if adaptive else self.spent(answered))
+
 
 def price_list_for_mu(name: str, mu: jax.Array) -> PriceList:
     """A full-batch price list for simulated budgets, whose cap is one Gaussian query at noise multiplier 1 / mu.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from l2p.errors import InputError
-from l2p.privacy import MECHANISMS, Adjacency, Budget, sampling
+from l2p.privacy import MECHANISMS, Adjacency, Budget, Filter, convert, sampling
 from l2p.privacy.accountants import run_names
 from l2p.privacy.card import SEED_POLICY, Card, plots, schema
 from l2p.privacy.card.events import decode_events, encode_events
@@ -140,7 +140,7 @@ def test_the_schema_is_one_and_describes_every_field():
     published = schema()
     Draft202012Validator.check_schema(published)
     names = {field.name for field in dataclasses.fields(Card)}
-    assert names == set(published["properties"]) == set(published["required"])
+    assert names == set(published["properties"]) == {*published["required"], "mu"}  # which version 1 lacks
     assert all(field["description"] for field in published["properties"].values())
     assert "http" not in json.dumps(published).replace(published["$schema"], "")
 
@@ -537,3 +537,26 @@ def test_a_figure_leaves_out_what_has_no_place_on_it(bad):
 @pytest.mark.parametrize("multiplier", [5e-324, 1.0, 1.7e308])
 def test_the_figure_of_noise_takes_every_noise(multiplier):
     assert "nan" not in plots.noise([SimpleNamespace(step=1, query="q", noise_multiplier=multiplier, spent=0.0)])
+
+
+# Gaussian DP
+
+
+def test_mu_is_what_the_filter_proves_and_no_less():
+    limit = Filter("gdp", Budget(1.0, 1e-6))
+    answers = [Answered(step, "gaussian", 40.0) for step in range(1, 51)]
+    assert limit.mu(answers, adaptive=False) == pytest.approx(math.sqrt(50) / 40, rel=1e-12)
+    assert limit.mu(answers, adaptive=True) == pytest.approx(convert.gdp_mu(1.0, 1e-6), rel=1e-12)
+    for adaptive in (True, False):
+        proved = limit.certify(answers, adaptive)
+        assert convert.gdp_epsilon(limit.mu(answers, adaptive), 1e-6) == pytest.approx(proved, rel=1e-9)
+    assert Filter("rdp", Budget(1.0, 1e-6)).mu(answers, adaptive=False) is None
+
+
+@pytest.mark.parametrize(
+    ("accountant", "mu", "said"), [("gdp", 0.001, "below what epsilon"), ("rdp", 0.1, "proves no Gaussian")]
+)
+def test_a_mu_that_is_not_proved_is_refused(tmp_path, accountant, mu, said):
+    made = card(accountant=accountant, order=None if accountant == "gdp" else FIELDS["order"], mu=mu)
+    with pytest.raises(InputError, match=said):
+        Card.from_json(save(tmp_path, made.to_json()))

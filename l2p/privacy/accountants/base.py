@@ -185,6 +185,10 @@ class RunAccountant(Accountant):
         del budget
         return None
 
+    def gaussian_mu(self, spent: float) -> float | None:
+        """The mu of Gaussian DP that what was spent proves, rounded up; None where an accountant proves none."""
+        return None
+
     def epsilon_of_rho(self, rho: float, delta: float) -> float:
         """Epsilon at delta of what a rho-zCDP run may spend, in exact arithmetic; only where `per_rho` is known."""
         raise NotImplementedError(f"{self.name} holds no run to a rho")

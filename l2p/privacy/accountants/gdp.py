@@ -43,6 +43,9 @@ class GaussianDP(RunAccountant):
     def mu(self, budget: Budget) -> float:
         return convert.gdp_mu(budget.epsilon, budget.delta)
 
+    def gaussian_mu(self, spent: float) -> float:
+        return math.nextafter(math.sqrt(spent), math.inf)
+
     def epsilon_of_rho(self, rho: float, delta: float) -> float:
         return convert.gdp_epsilon(math.sqrt(2 * rho), delta)
 

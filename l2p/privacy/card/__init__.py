@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from l2p.errors import InputError
 from l2p.json_fields import strict, violation
-from l2p.privacy import sampling
+from l2p.privacy import convert, sampling
 from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import html, text
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: The most queries that a card may list: the most steps of a run, with a few queries each.
 MAX_QUERIES = 2**22
+#: How far epsilon and mu of one card may differ, for rounding.
+_MU_TOLERANCE = 1e-9
 #: `Card.seed_policy` by whether the run is a private release.
 SEED_POLICY = {True: "no seed: operating system", False: "fixed seed: research only"}
 
@@ -38,6 +40,7 @@ class Card:
       card_version: of this format.
       epsilon, delta, adjacency: the target of the run.
       epsilon_certified: the epsilon at `delta` that was certified after the run, at most `epsilon`.
+      mu: of the Gaussian DP that was certified, which holds at every delta at once; None unless the accountant is gdp.
       unit: {name, max_rows, how}: what one neighbour differs in, a row or all rows with one value in a column `name`;
         how many of them count at most, and which. In version 1 it is a text.
       num_rows, num_features: N and the number of columns, public by declaration.
@@ -68,6 +71,7 @@ class Card:
     epsilon: float
     delta: float
     epsilon_certified: float
+    mu: float | None = None
     adjacency: str
     unit: dict[str, Any]
     num_rows: int
@@ -200,6 +204,11 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
             "delta",
             f"{card.delta!r} is not below 1/N for N = {card.num_rows}, as if rows might be published at random",
         )
+    if card.mu is not None:
+        if card.accountant != "gdp":
+            yield "mu", f"{card.accountant} proves no Gaussian differential privacy"
+        elif convert.gdp_epsilon(card.mu, card.delta) < card.epsilon_certified * (1 - _MU_TOLERANCE):
+            yield "mu", f"{card.mu!r} is below what epsilon {card.epsilon_certified!r} at this delta comes to"
     if card.steps > card.max_steps:
         yield "steps", f"{card.steps} steps exceed the {card.max_steps} that the run was allowed"
     if not is_row(card.unit):

@@ -18,7 +18,14 @@ _FLOATS = {True: "float64 noise, added to sums that lie on a public grid", False
 
 
 def card_of_run(
-    budget: Budget, filter: Filter, answers: Sequence[Answered], *, certified: float, releases: bool, **facts: Any
+    budget: Budget,
+    filter: Filter,
+    answers: Sequence[Answered],
+    *,
+    certified: float,
+    releases: bool,
+    adaptive_noise: bool,
+    **facts: Any,
 ) -> Card:
     """The card of a run.
 
@@ -28,13 +35,16 @@ def card_of_run(
       answers: every granted query, in order.
       certified: epsilon at the budget's delta, certified after the run.
       releases: whether its noise came from the operating system.
+      adaptive_noise: whether noise or stopping depended on earlier answers.
       facts: the other fields of `Card`, except those that follow from these.
     """
     return Card(
         epsilon=budget.epsilon,
         delta=budget.delta,
         epsilon_certified=certified,
+        mu=filter.mu(answers, adaptive_noise),
         adjacency=budget.adjacency.value,
+        adaptive_noise=adaptive_noise,
         private_release=releases,
         # An envelope is composed without an order; that of its cap only divides the schedule into shares.
         order=filter.order if math.isfinite(filter.order) and not isinstance(filter, EnvelopeFilter) else None,

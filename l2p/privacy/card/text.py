@@ -74,8 +74,9 @@ def _several_rows(unit: dict[str, Any]) -> str:
 def facts(card: "Card") -> dict[str, str]:
     """What the guarantee rests on, by label."""
     order = "" if card.order is None else f" at order {card.order:g}"
+    mu = "" if card.mu is None else f"; mu = {card.mu:.4g} of Gaussian DP, at every delta at once"
     return {
-        "Certified": f"epsilon {card.epsilon_certified:g} of {card.epsilon:g}, by {card.accountant}{order}",
+        "Certified": f"epsilon {card.epsilon_certified:g} of {card.epsilon:g}, by {card.accountant}{order}{mu}",
         "Theorem": card.theorem,
         "Composition": _composition(card.composition),
         "Noise": "depended on earlier answers" if card.adaptive_noise else "fixed in advance",
