@@ -245,7 +245,7 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
 def test_a_signal_outside_the_trained_range_is_a_warning(tmp_path):
     path = tmp_path / "mine.safetensors"
     checkpoint.save(BUILDERS["control"](jax.random.key(0)), path, {"sources": [], "range": {"log_signal": [7.9, 8.7]}})
-    assert "log_signal" in l2p.private_train(table(), str(path), BUDGET).card.warnings[0]
+    assert "is below the protector's range" in l2p.private_train(table(), str(path), BUDGET).card.warnings[0]
     many = l2p.private_train(table(), str(path), Budget(2.0, 1e-12), num_rows=10**4, key=jax.random.key(0))
     assert many.card.warnings == []
     assert many.card.num_rows == 10**4
