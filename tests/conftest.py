@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,9 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 # Tests spend most of their time compiling, which is faster with fewer LLVM passes and without splitting modules. `l2p
 # demo` in .ci/run and the benchmarks compile as users do.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_parallel_codegen_split_count=1")
+
+# A shell ignores SIGINT for what it runs in the background, and Python then leaves it so: tests of Ctrl-C need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # pytest plugins may have imported jax before this file, so set the options in its config too.
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])

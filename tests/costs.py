@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 COSTS = json.loads((HERE / "costs.json").read_text(encoding="utf-8"))
 REPRESENTATIVES = tomllib.loads((HERE / "representatives.toml").read_text(encoding="utf-8"))
 #: CPU seconds. Costs below the least are not written down.
-MAX_SECONDS, MAX_SECONDS_OF_A_TEST, MIN_SECONDS = 0.4, 1.0, 0.3
+MAX_SECONDS, MAX_SECONDS_OF_A_TEST, MIN_SECONDS = 0.3, 0.7, 0.2
 #: Under which a worker reports what a test cost to the process that writes costs.json.
 PROPERTY = "cpu_seconds"
 
