@@ -194,6 +194,7 @@ def _card(card: Card, budget: Budget, epsilon: float, statement: str) -> Card:
         epsilon=budget.epsilon,
         delta=budget.delta,
         epsilon_certified=min(epsilon, budget.epsilon),
+        mu=None,  # that of one run says nothing of a choice among several
         theorem=f"{statement} What holds a run to its share: {card.theorem}",
         not_private=[
             *card.not_private,

@@ -231,7 +231,7 @@ def test_a_table_without_a_header_is_named_by_an_option(folder, tmp_path):
     schema = changed(columns=WARD.columns | {"ward": Category(("a", "b"), missing=Missing(indicator=True))})
     schema.write(tmp_path / "schema.json")
     args = words(tmp_path, "schema.json", data="bare.data", out=str(tmp_path / "run"), columns="age,ward,name,back")
-    assert main([*args, "--no-header"]) == 0
+    assert main([*args, "--no-header", "--separator", ";"]) == 0
 
 
 def test_rows_are_null_where_the_schema_says_so_and_refused_otherwise():
