@@ -1,6 +1,8 @@
 """What ten minutes of meta-training on three public tables gain on a fourth one.
 
-    python benchmarks/own_tables.py --folder ../shared/data/tables --out runs/own_tables
+    python benchmarks/own_tables.py --folder FOLDER --out runs/own_tables
+
+FOLDER holds the tables as ARFF, as OpenML publishes them.
 
 Schemas are made from the tables themselves, as `l2p schema --from` does. `universal`, fine-tuned on three tables, is
 then run on the fourth beside `universal` as it ships and its constants, `control-universal`: the same splits and noise

@@ -1,6 +1,8 @@
 """What buying bounds costs: test scores with private bounds beside those with declared ones, on five real tables.
 
-    python benchmarks/private_bounds.py ../shared/data/tables [--seeds 5] [--epsilon .1 1] [--out FILE.csv]
+    python benchmarks/private_bounds.py FOLDER [--seeds 5] [--epsilon .1 1] [--out FILE.csv]
+
+FOLDER holds the tables as OpenML publishes them, under the names in `TABLES`.
 
 Declared bounds are those that `l2p schema --from` reads off the whole table, so they are as good as anybody could
 declare them; the private ones are bought with the default share of the same budget, for every number at once. Runs are

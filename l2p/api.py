@@ -165,7 +165,9 @@ def _refuse_for_encoded(**given: Any) -> None:
             )
 
 
-def _unbounded(data: Any, schema: Schema, public: Any, on_invalid: Literal["refuse", "null"], format: Format | None):
+def _unbounded(
+    data: Any, schema: Schema, public: Any, on_invalid: Literal["refuse", "null"], format: Format | None
+) -> Unbounded:
     if public is not None:
         raise InputError(
             "public rows are encoded as the private ones, but the schema leaves bounds to be bought with the budget; "

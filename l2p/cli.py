@@ -34,7 +34,7 @@ from l2p.errors import InputError, NoResult, RowsError
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-    """See what the learned protector gains on packaged data, in about a minute."""
+    """See what the learned protector gains on packaged data, in less than a minute."""
 
     out: Path | None = None
     """Folder for figure, results and a released model with its card; default l2p-demo."""

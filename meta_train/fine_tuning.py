@@ -61,7 +61,7 @@ def fine_tune(
     For instance::
 
         path = meta_train.fine_tune(["a.csv", "b.csv"], ["a.json", "b.json"], out="mine", minutes=10)
-        l2p.private_train(rows, budget, protector=str(path))
+        l2p.private_train(rows, str(path), budget)
     """
     watch = Watch(minutes, foretells=True, say=say)
     if len(data) != len(schema):

@@ -159,11 +159,11 @@ class Apply(TableOptions):
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
 
-    def _to_train(self, declared: "Declared", private_choice: bool) -> "tuple[Any, dict[str, Any]]":
-        """What training takes: a raw table with its schema where it can, else rows."""
+    def _to_train(self, declared: "Declared", chooses: bool) -> "tuple[Any, dict[str, Any]]":
+        """What training takes: a raw table with its schema, or rows where it `chooses` among several runs."""
         from l2p.commands.declared import BySchema
 
-        if isinstance(declared, BySchema) and not private_choice:
+        if isinstance(declared, BySchema) and not chooses:
             options = {"schema": declared.schema, "format": declared.format, "on_invalid": self.on_invalid}
             return list(self.data), options | {"bounds_share": self.bounds_share}
         return declared.rows(self.data, self.on_invalid), {}

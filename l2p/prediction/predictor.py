@@ -71,7 +71,9 @@ class Predictor:
         Raises:
           InputError: the table cannot be read, or lacks a column that the model learned from.
         """
-        return _joined([predicted.values for predicted in self.blocks(data, format)], self._of_rows(0).values)
+        return _joined(
+            [predicted.values for predicted in self.blocks(data, format)], Encoding(self.schema).decode(np.zeros(0))
+        )
 
     def predict_proba(self, data: Any, format: Format | None = None) -> np.ndarray:
         """The probability of each class in each row of a table, [n, K]: `Predicted.probabilities`.
@@ -81,7 +83,7 @@ class Predictor:
         """
         self.check_probabilities()
         found = [predicted.probabilities for predicted in self.blocks(data, format)]
-        return _joined(found, self._of_rows(0).probabilities)
+        return _joined(found, np.zeros((0, len(self.classes))))
 
     def check_probabilities(self) -> None:
         """Refuse a model that gives no probabilities."""
@@ -136,14 +138,9 @@ class Predictor:
         x = np.pad(x, ((0, CHUNK - count), (0, 0)))
         return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], _run(self.params, x, self.model, bool(self.classes)))
 
-    def _of_rows(self, count: int) -> Predicted:
-        """Predictions for rows that hold nothing: what an empty table gives, with its types."""
-        encoding = Encoding(self.schema)
-        probabilities = np.zeros((count, len(self.classes))) if self.classes else None
-        return Predicted(encoding.decode(np.zeros(count)), probabilities)
 
-
-def _joined(parts: list, empty: Any) -> np.ndarray:
+def _joined(parts: list, empty: np.ndarray) -> np.ndarray:
+    """All blocks, or what a table without rows gives."""
     with withheld("predicting"):
         return np.concatenate(parts) if parts else empty
 

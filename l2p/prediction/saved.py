@@ -72,10 +72,6 @@ def load_model(path: str | Path) -> Predictor:
     return Predictor(model, params, _beside(path, about["schema_sha256"], parts["columns"]))
 
 
-#: Its name in version 0.1.0.
-load = load_model
-
-
 def digest(schema: Schema) -> str:
     """SHA-256 of what a schema declares, by which a model knows the one it was trained with."""
     return hashlib.sha256(json.dumps(to_json(schema), sort_keys=True).encode()).hexdigest()

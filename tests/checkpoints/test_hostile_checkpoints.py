@@ -625,10 +625,10 @@ def saved_model(path, **changes):
 @pytest.mark.parametrize("case", MODELS)
 def test_a_trained_model_that_contradicts_itself_is_refused_in_a_sentence(tmp_path, case):
     with pytest.raises(InputError, match="is not a model that l2p saved") as caught:
-        saved.load(saved_model(tmp_path / "model.safetensors", **MODELS[case]))
+        saved.load_model(saved_model(tmp_path / "model.safetensors", **MODELS[case]))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500 + len(str(tmp_path))
 
 
 def test_a_trained_model_that_does_not_is_read(tmp_path):
-    assert saved.load(saved_model(tmp_path / "model.safetensors")).classes == (0, 1)
+    assert saved.load_model(saved_model(tmp_path / "model.safetensors")).classes == (0, 1)

@@ -70,7 +70,7 @@ def test_a_public_sample_completes_a_schema_that_apply_runs_unedited(folder, tmp
     assert code == 0, text
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["accuracy"] > 0.8  # words with a dot
     assert Schema.read(tmp_path / "run" / "schema.json") == schema
-    assert saved.load(tmp_path / "run").schema == schema
+    assert saved.load_model(tmp_path / "run").schema == schema
     card = " ".join((tmp_path / "run" / "card.txt").read_text().split())
     assert "The schema, public by declaration" in card
     assert "the classes of 'back' and their aliases" in card

@@ -98,7 +98,7 @@ def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
     assert apply(options) == 0
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     test = read_table(tmp_path / "test.csv")
-    predicted = saved.load(tmp_path / "out" / "model.safetensors").predict(test)
+    predicted = saved.load_model(tmp_path / "out" / "model.safetensors").predict(test)
     prices = np.clip(test.values[:, 2], *PRICES)
     error = np.mean((predicted - prices) ** 2)
     assert metrics["rmse"] == pytest.approx(error**0.5, rel=1e-3)  # in the target's own units
@@ -107,11 +107,11 @@ def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
     assert set(metrics) == {"rmse", "r2", "test_loss", "outside_guarantee"}
     # An empty cell has no prediction, and the test table needs no target.
     table = Table(("dose", "age"), np.array([[0.5, 40.0], [np.nan, 40.0]]))
-    found = saved.load(tmp_path / "out").predict(table)
+    found = saved.load_model(tmp_path / "out").predict(table)
     assert np.isfinite(found[0])
     assert np.isnan(found[1])
     with pytest.raises(InputError, match="has no column 'dose'"):
-        saved.load(tmp_path / "out").predict(Table(("age",), np.zeros((1, 1))))
+        saved.load_model(tmp_path / "out").predict(Table(("age",), np.zeros((1, 1))))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_every_saved_model_comes_back_as_it_was(tmp_path, model):
             result.save(tmp_path, ["age", "dose"], BOUNDS, None, "y")
     classes = None if "regression" in what.kinds else (7.0, 8.0)
     result.save(tmp_path, ["age", "dose"], BOUNDS | {"y": (0.0, 10.0)}, classes, "y")
-    again = saved.load(tmp_path)
+    again = saved.load_model(tmp_path)
     np.testing.assert_array_equal(again.params, start)
     table = Table(("age", "dose"), np.random.default_rng(0).uniform(-1, 1, (20, 2)) * [100, 1])
     x = jnp.asarray(np.clip(table.values / [100, 2] + [0, 0.5], 0, 1), jnp.float32)
@@ -174,10 +174,10 @@ def test_every_saved_model_comes_back_as_it_was(tmp_path, model):
 
 def test_a_file_that_is_no_saved_model_is_refused(tmp_path):
     with pytest.raises(InputError, match="not a model that l2p saved"):
-        saved.load(tmp_path)
+        saved.load_model(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"rubbish")
     with pytest.raises(InputError, match="not a model that l2p saved"):
-        saved.load(tmp_path)
+        saved.load_model(tmp_path)
 
 
 # --------------------------------------------------------------------------------------------------------- preparation

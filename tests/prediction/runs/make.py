@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python tests/prediction/runs/make.py tests/prediction/runs/VERSION
 
-0.1.0 is by commit 23abaf5. `expected.json` holds what that version itself predicted for `TABLE`.
+0.1.0 is by commit 23abaf5, where `l2p.load_model` was `l2p.saved.load`. `expected.json` holds what that version itself
+predicted for `TABLE`.
 """
 
 import json
@@ -14,7 +15,6 @@ import numpy as np
 
 import l2p
 from l2p.data import Table
-from l2p.prediction import saved
 
 BOUNDS = {"age": (0.0, 120.0), "dose": (-1.0, 1.0), "price": (100.0, 300.0)}
 #: By folder: the model, the declared classes, and the target's name.
@@ -40,6 +40,6 @@ if __name__ == "__main__":
     for name, (model, classes, target) in RUNS.items():
         result = l2p.private_train(rows(model), "noisygd", l2p.Budget(8.0, 1e-5), model=model, key=jax.random.key(0))
         result.save(out / name, ["age", "dose"], BOUNDS, classes, target)
-        predicted = saved.load(out / name).predict(table)
+        predicted = l2p.load_model(out / name).predict(table)
         expected[name] = [None if np.isnan(value) else value for value in predicted.tolist()]
     (out / "expected.json").write_text(json.dumps(expected) + "\n", encoding="utf-8")
