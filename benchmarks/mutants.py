@@ -92,8 +92,10 @@ def verdict(path: str, source: str, places: list[str]) -> tuple[str | None, str 
         copy = Path(folder, "l2p-mutant")
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "runs", "__pycache__"))
         (copy / path).write_text(source)
+        # The tests of the file itself come first, since they are the likeliest to notice.
+        own = [str(found.relative_to(ROOT)) for found in sorted(ROOT.glob(f"tests/**/test_{Path(path).stem}.py"))]
         for kind in ("fast", "slow"):
-            if killer := first_failure(copy, kind, places):
+            if killer := first_failure(copy, kind, [*own, *places]):
                 return kind, killer
     return None, None
 

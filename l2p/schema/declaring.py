@@ -67,16 +67,14 @@ def is_pair(data: Any) -> bool:
 
 @withheld("joining features and targets")
 def joined(pair: tuple[Any, Any], schema: Schema) -> dict[str, Any]:
-    """Columns by name of a pair (X, y), whose target is called as the schema calls it."""
+    """Columns by name of a pair (X, y), whose target is called as the schema calls it.
+
+    A whole table may come as X: its column of that name is not a feature, and y stands in its place.
+    """
     x, y = pair
     target = schema.target.column
     names = [name for name in schema.names if name != target]
     source = open_table(x, names=names)
-    if target in source.names:
-        raise InputError(
-            f"X has a column {target!r}, which is the target, so a model would copy it; leave it out of X, or pass the "
-            "whole table alone."
-        )
     if isinstance(source, InMemory):
         return dict(source.columns) | {target: y}
     blocks = list(source.blocks(source.names))

@@ -209,6 +209,14 @@ def test_a_pair_with_bounds_trains_as_rows_that_are_scaled_by_hand_do():
     assert set(found.predict(X)) == {"no", "yes"}
 
 
+def test_a_whole_table_may_come_as_features_and_the_target_beside_it_is_what_counts():
+    # As README does: `.fit(patients, patients["readmitted"])`. A schema says which columns are features.
+    features = {"age": [1], "sex": ["f"]}
+    whole, schema = declared((features | {"back": ["maybe"]}, ["no"]), WARD)
+    assert whole == declared((features, ["no"]), WARD)[0] == features | {"back": ["no"]}
+    assert schema.target.column == "back"
+
+
 def test_a_target_never_takes_the_name_of_a_feature():
     table, schema = declared(({"y": [1.0], "y_": [2.0]}, ["b"]), None, (0, 9), ("a", "b"))
     assert schema.target.column == "y__"
@@ -227,7 +235,6 @@ BAD = {
     "one class": (((X, Y), {"bounds": (0, 120), "classes": ["yes"]}), "at least 2"),
     "other classes": (((X, Y), {"bounds": (0, 120), "classes": ["n", "y"]}), "labels other than"),
     "a schema and bounds": (((X, Y), {"schema": WARD, "bounds": (0, 120)}), "might contradict"),
-    "the target in X": ((({"age": [1], "sex": ["f"], "back": ["no"]}, ["no"]), {"schema": WARD}), "would copy it"),
     "fewer labels": (((X, Y[:-1]), {"bounds": (0, 120), "classes": ("no", "yes")}), "differ in how many rows"),
     "a table alone": (({"x": X[:, 0], "y": Y}, {"bounds": (0, 120)}), "pass features and target apart"),
     "a wider array": (((np.ones((N, 5)), Y), {"schema": WARD}), "it has another shape"),
