@@ -4,9 +4,10 @@
     python benchmarks/mutants.py --out docs/mutants.jsonl
 
 Cosmic Ray makes the mutants (an operator, a number or a condition changed); a fixed seed draws some of each file. Each
-is planted in a copy of the checkout and run against the fast tests of its part of the code, and if those pass against
-the slow ones. Both stop at the first failure. A line of the output is one mutant: its file, its changed line, what
-killed it ("fast", "slow" or nothing) and the first test that failed. Mutants in the output already are not run again.
+is planted in a copy of the checkout and run against the fast tests of its part of the code; those that pass are then
+run against the slow ones. Both stop at the first failure. A line of the output is one verdict: the mutant's file, its
+changed line, what killed it ("fast", "slow" or nothing), the first test that failed, and the sets that it was run
+against. A mutant's last line counts, and a set that it was run against is not run again.
 """
 
 import argparse
@@ -86,18 +87,15 @@ def first_failure(copy: Path, kind: str, places: list[str]) -> str | None:
     return failed[0].split(" - ")[0] if failed else f"exit {done.returncode}"
 
 
-def verdict(path: str, source: str, places: list[str]) -> tuple[str | None, str | None]:
-    """What kills a mutant: the set of tests, and its first test that failed."""
+def killer(kind: str, path: str, source: str, places: list[str]) -> str | None:
+    """The first test of a set that notices a mutant; nothing where none does."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "l2p-mutant")
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "runs", "__pycache__"))
         (copy / path).write_text(source)
         # The tests of the file itself come first, since they are the likeliest to notice.
         own = [str(found.relative_to(ROOT)) for found in sorted(ROOT.glob(f"tests/**/test_{Path(path).stem}.py"))]
-        for kind in ("fast", "slow"):
-            if killer := first_failure(copy, kind, [*own, *places]):
-                return kind, killer
-    return None, None
+        return first_failure(copy, kind, [*own, *places])
 
 
 def main() -> None:
@@ -111,23 +109,28 @@ def main() -> None:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(), "l2p-mutants-jax-cache")))
     out = arguments.out
     known = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-    done = {(one["file"], one["change"]) for one in known}
+    verdicts = {(one["file"], one["change"]): one for one in known}
     jobs = [
         (path, change, source, places)
         for pattern, places in PLACES.items()
         for path in sorted(ROOT.glob(pattern))
         for change, source in mutants(path)
     ]
-    for path, change, source, places in jobs[part - 1 :: parts]:
-        file = str(path.relative_to(ROOT))
-        if arguments.list or (file, change) in done:
-            print(f"{file}: {change}")
-            continue
-        kind, killer = verdict(file, source, places)
-        with out.open("a") as lines:
-            lines.write(json.dumps({"file": file, "change": change, "killed_by": kind, "test": killer}) + "\n")
-        print(f"{file}: {change}: {kind}, {killer}", flush=True)
-    score = [json.loads(line)["killed_by"] for line in out.read_text().splitlines()] if out.exists() else []
+    if arguments.list:
+        print("\n".join(f"{path.relative_to(ROOT)}: {change}" for path, change, *_ in jobs))
+    for kind in () if arguments.list else ("fast", "slow"):
+        for path, change, source, places in jobs[part - 1 :: parts]:
+            file = str(path.relative_to(ROOT))
+            before = verdicts.get((file, change), {"killed_by": None, "run": []})
+            if before["killed_by"] or kind in before["run"]:
+                continue
+            test = killer(kind, file, source, places)
+            verdict = {"file": file, "change": change, "killed_by": kind if test else None, "test": test}
+            verdicts[file, change] = verdict | {"run": [*before["run"], kind]}
+            with out.open("a") as lines:
+                lines.write(json.dumps(verdicts[file, change]) + "\n")
+            print(f"{file}: {change}: {kind}, {test}", flush=True)
+    score = [verdict["killed_by"] for verdict in verdicts.values()]
     whole = len(score) - score.count(None)
     print(f"{len(score)} mutants; the whole set kills {whole}, the fast one {score.count('fast')}")
 
