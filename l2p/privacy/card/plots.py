@@ -62,8 +62,10 @@ def noise(trace: Sequence[Granted]) -> str:
         parts.append(f'<path class="line c{colour}" d="M{"L".join(places)}"/><path class="dot c{colour}" d="{dots}"/>')
         parts.append(f'<text class="key c{colour}" x="{offset:.0f}" y="18">{escape(name)}</text>')
         offset += 8 * len(name) + 24
-    heights = {name: sorted(value for _, value in points) for name, points in series.items()}
-    ranges = "; ".join(f"{name}: {values[0]:.4g} to {values[-1]:.4g}" for name, values in heights.items())
+    heights = {
+        name: [f"{end([value for _, value in points]):.4g}" for end in (min, max)] for name, points in series.items()
+    }
+    ranges = "; ".join(f"{name}: {' to '.join(dict.fromkeys(ends))}" for name, ends in heights.items())
     return _figure("noise", "Noise multiplier by step (log scale)", f"{ranges}.", across + parts)
 
 
