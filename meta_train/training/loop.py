@@ -14,6 +14,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from l2p.checkpoints import checkpoint
+from l2p.data.own import is_own
 from l2p.errors import InputError
 from l2p.models import plain_name
 from l2p.privacy.accountants import find
@@ -29,6 +30,10 @@ from meta_train.training.gradient_against_search import ship_better, trials
 from meta_train.training.progress import draw
 from meta_train.training.starting_points import starting_point
 from meta_train.training.watch import Watch
+
+#: A protector that is fine-tuned on a user's tables serves tables of up to so many times their columns, or that
+#: fraction of them, as far as its start does.
+REACH = 2
 
 #: Seconds between saved states.
 SAVED = 30.0
@@ -188,6 +193,18 @@ def _unleave(tree: Any, leaves: dict[str, jax.Array]) -> Any:
     return jax.tree.unflatten(jax.tree.structure(tree), [leaves[name] for name in sorted(leaves)])
 
 
+def _made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Checkpoint | None) -> list[int]:
+    """Numbers of columns that a protector is made for: those it was trained on.
+
+    One that is fine-tuned on a user's tables was first trained on many more, and reaches beyond theirs within those.
+    """
+    low, high = min(counts), max(counts)
+    start = None if warm is None else warm.card["range"].get("num_features")
+    if start is None or not any(map(is_own, parts_of(config.source))):
+        return [low, high]
+    return [min(low, max(start[0], low // REACH)), max(high, min(start[1], high * REACH))]
+
+
 def _ship(
     config: MetaConfig, out: Path, protector: Protector, report: dict[str, Any], seconds: float, counts: tuple[int, ...]
 ) -> Path:
@@ -204,7 +221,7 @@ def _ship(
         "accountant": config.accountant if find(config.accountant).binds else None,
         "range": {
             "log_signal": list(config.log_signal),
-            "num_features": [min(counts), max(counts)],
+            "num_features": _made_for(config, counts, warm),
             **{
                 name: [min(listed), max(listed)]
                 for name, listed in (("num_classes", config.num_classes), ("sampling_rate", config.sampling_rates))

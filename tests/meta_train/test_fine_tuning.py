@@ -97,6 +97,8 @@ def test_the_card_names_every_table_by_its_content(trained, tables):
     assert set(checkpoint.load(START).card["sources"]) < set(card["sources"])
     assert card["warm_start_arrays_sha256"] == checkpoint.load(START).arrays_sha256
     assert card["config"]["log_signal"] == card["range"]["log_signal"] == [0.7, 8.7]
+    # Tasks have 3 columns: tables of twice as many will do, but not of half, since the start serves 8 to 104.
+    assert card["range"]["num_features"] == [3, 6]
     assert card["held_out"]["gains"]["by_source"].keys() == set(card["config"]["source"].split("+"))
 
 
