@@ -24,7 +24,6 @@ from l2p.queries.bins import SCALE
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.declaring import declared, is_pair
-from l2p.schema.rows import check_supported
 from l2p.schema.unbounded import Unbounded
 from l2p.task import Task
 
@@ -45,6 +44,7 @@ def private_train(
     bounds: Any = None,
     classes: Sequence[Any] | None = None,
     target_bounds: Any = None,
+    class_weights: Any = None,
     public: Any = None,
     on_invalid: Literal["refuse", "null"] = "refuse",
     format: Format | None = None,
@@ -76,6 +76,8 @@ def private_train(
       bounds: of the features of (X, y) without a schema, from public knowledge: one pair [low, high] for all, two
         arrays of lows and highs, or {column: [low, high]}.
       classes, target_bounds: with `bounds`, the labels, or [low, high] of a number to predict.
+      class_weights: with `classes`, how much a row of each counts in what is learned, from public knowledge: {class:
+        number}, or numbers in the order of `classes`. A schema says it itself.
       public: public rows, which the protector may read freely: a table with its target, or (X, y), as `data`.
       on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
       format: how text files are laid out.
@@ -103,18 +105,22 @@ def private_train(
         )
     found: Schema | None = None
     if schema is not None or bounds is not None or is_pair(data):
-        data, found = declared(data, schema, bounds, classes, target_bounds)
+        data, found = declared(data, schema, bounds, classes, target_bounds, class_weights)
         model, kind = model_for(found, model, kind)
     else:
         _refuse_for_encoded(
-            classes=classes, target_bounds=target_bounds, public=public, format=format, bounds_share=bounds_share
+            classes=classes,
+            target_bounds=target_bounds,
+            class_weights=class_weights,
+            public=public,
+            format=format,
+            bounds_share=bounds_share,
         )
     protector = default_protector(model, kind) if protector is None else protector
-    table, unit, share = None, None, 0.0
+    table, unit, share, weights = None, None, 0.0, None
     if found is not None:
-        unit, share = found.unit, share_of(found, bounds_share)
-        named = check(protector, budget, model, accountant, unit=unit)
-        check_supported(found)
+        unit, share, weights = found.unit, share_of(found, bounds_share), found.target.weights
+        named = check(protector, budget, model, accountant, unit=unit, weights=weights)
         if share:
             check_shared(named)
             table = _unbounded(data, found, public, on_invalid, format)
@@ -135,6 +141,7 @@ def private_train(
         kind=kind,
         unit=unit,
         share=share,
+        weights=weights,
     )
     purchase = None
     if table is not None:

@@ -66,7 +66,7 @@ class Block:
       steps: f32[n, k], whole numbers of at most `line_bits(k)` bits.
       squares: f64[n], the sum of their squares.
       y: f32[n], targets.
-      counted: f32[n], 1 for a row, 0 for a null row.
+      counted: f32[n], 1 for a row, or less by the weight of its class; 0 for a null row.
     """
 
     steps: jax.Array
@@ -189,7 +189,16 @@ class Lines:
 
     def _counted(self, numbers: Whole) -> jax.Array:
         counted = self.block.counted.astype(jnp.float64)
-        return numbers.steps * jnp.expand_dims(counted, tuple(range(1, numbers.steps.ndim)))
+        return weighed(numbers.steps, jnp.expand_dims(counted, tuple(range(1, numbers.steps.ndim))))
+
+
+def weighed(steps: jax.Array, counted: jax.Array) -> jax.Array:
+    """Whole numbers f64[...] times what their row counts f64[...], in [0, 1], as whole numbers of the same unit.
+
+    None grows: |steps| counted is at most the whole number |steps|, so what it is rounded to is, too. Hence no part of
+    a row is longer than before. Rows that count in full keep theirs exactly.
+    """
+    return jnp.rint(steps * counted)
 
 
 def _finite(values: jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
-from l2p import struct
+from l2p import class_weights, struct
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import Block, ExactSum, Lines, mapped, picked, raw_lines
@@ -42,6 +42,7 @@ class Setup:
       cap: f32[], what a run may spend: the accountant's budget, or infinity when meta-training measures what a
         scheduler would spend.
       rows_per_unit: the most rows of one unit that count, where units are protected; None for rows (static).
+      class_weights: f32[K], what a row of each class counts, at most 1 (`l2p.class_weights`); None for all in full.
     """
 
     model: Model = struct.field(pytree_node=False)
@@ -51,6 +52,7 @@ class Setup:
     num_rows: jax.Array
     cap: jax.Array
     rows_per_unit: int | None = struct.field(pytree_node=False, default=None)
+    class_weights: jax.Array | None = None
 
     @classmethod
     def create(
@@ -194,7 +196,8 @@ class Oracle:
         """Price, charge, aggregate, release: the noised answer in float32, or zeros if the budget does not cover it.
 
         Raises:
-          InputError: at trace time, for a query whose proof is about single rows, where units are protected.
+          InputError: at trace time, for a query whose proof is about single rows, where units are protected, and for
+            a solve where classes have weights.
           TypeError: at trace time, for a mechanism that the protector does not declare, or a non-additive query of
             one that declares itself additive.
           RuntimeError: at trace time, inside `vmap`, `grad`, `cond`, `scan` or `jit` within a step. There a query
@@ -219,6 +222,8 @@ class Oracle:
                 "for single rows; choose a method that asks for sums alone (noisygd, auto_clip or control), or leave "
                 "the unit out to have rows protected."
             )
+        if self.setup.class_weights is not None:
+            class_weights.check_weighed(query.name, query.additive)
         if self._sums_only and not query.additive:
             # Checked here and not when rows are read: their number may be private, and a refusal then would reveal it.
             raise TypeError(
@@ -295,10 +300,10 @@ class Oracle:
 
     def _aggregate(self, query: Query, granted: jax.Array) -> jax.Array:
         if isinstance(self._rows, Rows):
-            return query.add(query.empty(), self._gather(self._rows))
+            return query.add(query.empty(), self._weighed(query, self._gather(self._rows)))
         aggregate = query.empty()
         for block in self._stream(query, granted):
-            aggregate = _add(query, aggregate, block)
+            aggregate = _add(query, aggregate, self._weighed(query, block))
         return aggregate
 
     def _exact_aggregate(self, query: Query, granted: jax.Array) -> ExactSum:
@@ -310,10 +315,20 @@ class Oracle:
             if self.sampled:
                 batch = self._draw(self._rows.y.shape[0])
                 lines = picked(lines, batch.indices, batch.mask)
-            return add_lines(query, lines, total)
+            return add_lines(query, lines, total, self._weights(query))
         for block in self._stream(query, granted):
-            total = _add_rows(query, block, self._view, total)
+            total = _add_rows(query, block, self._view, total, self._weights(query))
         return total
+
+    def _weights(self, query: Query) -> jax.Array | None:
+        return self.setup.class_weights if query.weighed else None
+
+    def _weighed(self, query: Query, rows: Rows) -> Rows:
+        """The rows of a simulation, each counting as much as its class."""
+        weights = self._weights(query)
+        if weights is None:
+            return rows
+        return dataclasses.replace(rows, mask=rows.mask * class_weights.of_rows(weights, rows.y))
 
     def _stream(self, query: Query, granted: jax.Array) -> Iterator[Rows]:
         """One pass over the source, or none for a refused query."""
@@ -355,24 +370,29 @@ def _add(query: Query, aggregate: jax.Array, rows: Rows) -> jax.Array:
     return query.add(aggregate, rows)
 
 
-def exact_sum(query: Query, rows: Rows, view: FeatureMap | None = None) -> ExactSum:
+def exact_sum(query: Query, rows: Rows, view: FeatureMap | None = None, weights: jax.Array | None = None) -> ExactSum:
     """The aggregate [k] of rows read through a view, as a release forms it; call under `jax.enable_x64(True)`."""
-    return add_rows(query, rows, view, ExactSum.empty(query.empty().shape[0]))
+    return add_rows(query, rows, view, ExactSum.empty(query.empty().shape[0]), weights)
 
 
-def add_rows(query: Query, rows: Rows, view: FeatureMap | None, total: ExactSum) -> ExactSum:
+def add_rows(
+    query: Query, rows: Rows, view: FeatureMap | None, total: ExactSum, weights: jax.Array | None = None
+) -> ExactSum:
     """The aggregate with rows added."""
     lines = raw_lines(rows.x, rows.y, rows.mask)
-    return add_lines(query, lines if view is None else mapped(lines, view), total)
+    return add_lines(query, lines if view is None else mapped(lines, view), total, weights)
 
 
 _add_rows = jax.jit(add_rows)
 
 
-def add_lines(query: Query, lines: Lines, total: ExactSum) -> ExactSum:
-    """The aggregate with stacked blocks of rows added, one after the other."""
+def add_lines(query: Query, lines: Lines, total: ExactSum, weights: jax.Array | None = None) -> ExactSum:
+    """The aggregate with stacked blocks of rows added, one after the other; each counts as much as its class, by
+    weights f32[K], or in full."""
 
     def add(total: ExactSum, block: Block) -> tuple[ExactSum, None]:
+        if weights is not None:
+            block = block.replace(counted=block.counted * class_weights.of_rows(weights, block.y))  # type: ignore[attr-defined]
         return total.plus(query.exact(lines.replace(block=block))), None  # type: ignore[attr-defined]
 
     return jax.lax.scan(add, total, lines.block)[0]

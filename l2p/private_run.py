@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import intake
+from l2p import class_weights, intake
 from l2p.checkpoints import lookup
 from l2p.checkpoints.lookup import NamedProtector
 from l2p.checkpoints.set_up import set_up
@@ -80,16 +80,17 @@ def plan_run(
     kind: str | None = None,
     unit: Unit | None = None,
     share: float = 0.0,
+    weights: Sequence[float] | None = None,
 ) -> PlannedRun:
     """What `private_train` would run with these arguments; `InputError` if an argument does not fit.
 
     Where a `unit` is protected, only its first rows may be other than null (`read_rows(unit=)`). A `share` of the
-    budget is left to what is bought before the run.
+    budget is left to what is bought before the run. `weights` are those of the classes, in order, public.
     """
     task = data if isinstance(data, Task) else Task(private=data)
     lines, num_features = intake.shape_of(task.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
-    named = check(protector, budget, model, accountant, num_rows, unit)
+    named = check(protector, budget, model, accountant, num_rows, unit, weights)
     budget.check_rows(num_rows)
     what = find_model(model)
     kind = what.known_kind(kind)
@@ -106,6 +107,8 @@ def plan_run(
     named, filter, setup, warnings = set_up(
         named, budget, what, num_features, num_rows, task.public, kind, unit.max_rows if unit else None, share
     )
+    if weights is not None:
+        setup = dataclasses.replace(setup, class_weights=class_weights.shares(weights))
     filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices depend on it
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
     # It traces N rows, so that an error in a protector shows shapes that are public.
@@ -125,6 +128,7 @@ def check(
     accountant: str | None = None,
     num_rows: int | None = None,
     unit: Unit | None = None,
+    weights: Sequence[float] | None = None,
 ) -> NamedProtector:
     """Refuse whatever can be refused before a row is read: the protector, its model, its accountant and their prices.
 
@@ -141,6 +145,8 @@ def check(
     named.filter(budget)
     if unit is not None:
         _check_protects(unit, named)
+    if weights is not None:
+        class_weights.check_weighed(f"protector {named.name!r}", named.protector.additive)
     return named
 
 

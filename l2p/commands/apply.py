@@ -110,9 +110,9 @@ class Apply(TableOptions):
         if protector.private:
             check, train = private_choice.released, private_choice.release
             private_choice.check_kind(declared.kind)
-        unit = {} if protector.private else {"unit": declared.unit}
+        facts: dict[str, Any] = {} if protector.private else {"unit": declared.unit, "weights": declared.weights}
         rows = self.rows if self.dry_run else None
-        named = check(str(protector), budget, declared.model, self.accountant, rows, **unit)
+        named = check(str(protector), budget, declared.model, self.accountant, rows, **facts)
         share = declared.share(self.bounds_share)
         if protector.private:
             declared.check_plain()

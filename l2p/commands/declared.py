@@ -14,7 +14,7 @@ from l2p.errors import InputError
 from l2p.models import find_model
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
-from l2p.schema.rows import check_supported
+from l2p.schema.rows import weights_in_words
 from l2p.schema.target import Unit
 from l2p.task import Rows
 
@@ -38,7 +38,6 @@ class BySchema:
     @classmethod
     def of(cls, path: Path, model: str, format: Format) -> "BySchema":
         schema = Schema.read(path)
-        check_supported(schema)
         return cls(schema, *model_for(schema, model), format)
 
     @property
@@ -57,6 +56,16 @@ class BySchema:
         return self.schema.unit
 
     @property
+    def weights(self) -> Sequence[float] | None:
+        """Of the classes, in order; None for all alike."""
+        return self.schema.target.weights
+
+    @property
+    def weights_in_words(self) -> str | None:
+        """The weight of each class."""
+        return None if self.weights is None else weights_in_words(self.schema.target)
+
+    @property
     def num_features(self) -> int:
         """d, encoded."""
         return len(Encoding(self._known()).names)
@@ -72,6 +81,12 @@ class BySchema:
             raise InputError(
                 f"the schema declares {what}, for which a choice among several runs has no proof; choose the "
                 "method itself, or declare all bounds and no unit."
+            )
+        if self.weights is not None:
+            raise InputError(
+                "the schema declares class weights, but a choice among several runs scores them by the share of rows "
+                "whose label is predicted, in which all count alike; choose the method itself, or leave the weights "
+                "out."
             )
 
     def rows(self, data: Sequence[Path], on_invalid: OnInvalid) -> Rows:
@@ -131,6 +146,14 @@ class ByBounds:
     @property
     def unit(self) -> None:
         """Bounds alone say nothing of units, so single rows are protected."""
+
+    @property
+    def weights(self) -> None:
+        """Bounds alone say nothing of weights, so all classes count alike."""
+
+    @property
+    def weights_in_words(self) -> None:
+        """There are none."""
 
     def share(self, bounds_share: float | None) -> float:
         """Nothing: all bounds are declared; `InputError` if a share is asked for."""

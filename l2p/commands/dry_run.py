@@ -57,6 +57,8 @@ def print_plan(
     _say("spends", f"epsilon {budget.epsilon:g} at delta {budget.delta:g} ({budget.adjacency}) at most, {steps}")
     if ledger is not None:
         _say("ledger", _ledger(ledger, named, budget, chooses, None if declared.unit is None else declared.unit.column))
+    if declared.weights_in_words is not None:
+        _say("weights", f"{declared.weights_in_words}; divided by the largest, they change no price")
     rows = f"{num_rows:,} rows" if num_rows is not None else "rows unknown: pass --rows to check delta and the range"
     _say("checked", f"options, {declared.num_features} features, {rows}; the table itself is checked by the run")
     return warnings

@@ -1,6 +1,6 @@
 """The classifier."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +30,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         None takes [-5, 5], with a warning; values beyond are clipped.
       classes: without a schema, the labels. None takes those that are present, with a `PrivacyLeakWarning`, and the
         card lists them as not private.
+      class_weights: with `classes`, how much a row of each counts in what is learned, {label: number}, from public
+        knowledge; None counts all alike. A schema says it itself.
       public: (X, y) of public rows, which the protector may read freely.
       ledger: of all runs on this data set, or its file.
       random_state: None is a release. Anything else makes a simulation, whose noise others can reproduce and subtract;
@@ -57,6 +59,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         schema: Schema | str | Path | None = None,
         bounds: Any = None,
         classes: Sequence[Any] | None = None,
+        class_weights: Mapping[Any, float] | None = None,
         public: Any = None,
         ledger: Ledger | str | Path | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -68,6 +71,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         self.schema = schema
         self.bounds = bounds
         self.classes = classes
+        self.class_weights = class_weights
         self.public = public
         self.ledger = ledger
         self.random_state = random_state
@@ -87,7 +91,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         said: list[str] = []
         if self.schema is not None:
             schema = self.schema if isinstance(self.schema, Schema) else Schema.read(self.schema)
-            classes, declared = schema.target.classes, {"classes": self.classes}
+            classes = schema.target.classes
+            declared = {"classes": self.classes, "class_weights": self.class_weights}
             if classes is None:
                 raise InputError(
                     f"the schema declares {schema.target.column!r} as a number, which has no classes; use "
@@ -96,10 +101,15 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         else:
             classes = self.classes
             if classes is None:
+                if self.class_weights is not None:
+                    raise InputError(
+                        "class weights are given for classes that are not declared, and would have to be matched with "
+                        "the labels that these rows hold; declare classes= too."
+                    )
                 check_classification_targets(y)  # its words depend on the labels
                 classes = present(y)
                 said.append("The classes are the labels that these rows hold, read off them: they are not private.")
-            declared = {"classes": classes}
+            declared = {"classes": classes, "class_weights": self.class_weights}
         names = np.asarray(classes)
         kind = "binary" if len(names) == 2 else "multiclass"
         model = self.model or ("logistic" if kind == "binary" else Softmax.name)

@@ -10,7 +10,7 @@ import numpy as np
 
 from l2p.errors import InputError
 from l2p.features import FeatureMap
-from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, row_by_row
+from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, row_by_row, weighed
 from l2p.task import Rows, in_blocks
 
 #: Value of the constant column that carries the intercept. At 1/2 it adds
@@ -174,7 +174,7 @@ class Model(abc.ABC):
             gradient = self.gradients(params, x[None, :], y[None]).astype(jnp.float64)
             norm = jnp.sqrt(jnp.square(gradient).sum(-1))
             part = coefficients(gradient, norm, factor(norm), jnp.full(1, bound, jnp.float64), unit)
-            return total + counted * part.steps[0], None
+            return total + weighed(part.steps[0], counted), None
 
         block = lines.block
         rows = lines.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients, value_of
+from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients, value_of, weighed
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import Noise
 from l2p.task import Rows
@@ -33,10 +33,13 @@ class Query(abc.ABC):
       additive: whether aggregates of two blocks of rows may be summed.
       is_plain_sum: whether what is noised is the sum itself, with Gaussian noise, so that k rows move it by at most k
         times as far as one; the only queries that protect units of several rows (`l2p.privacy.units`).
+      weighed: whether a row counts as much as its class where classes have weights (`l2p.class_weights`): in what a
+        loss is made of, not in what describes rows.
     """
 
     additive: ClassVar[bool] = True
     is_plain_sum: ClassVar[bool] = False
+    weighed: ClassVar[bool] = True
 
     name: ClassVar[str]
     mechanism: ClassVar[str]
@@ -75,7 +78,8 @@ class Query(abc.ABC):
 
     def exact(self, lines: Lines) -> Whole:
         """The sum [k] over a block in a release; call it with float64 enabled. A row's contribution depends only on
-        that row and on public facts, and is at most (1 + `MARGIN`) `bound` long.
+        that row and on public facts, and is at most (1 + `MARGIN`) `bound` long. A row that counts less than in full,
+        by the weight of its class, contributes as much less (`Lines.sum`, `weighted_sum`, `weighed`).
 
         This default forms contributions one row at a time; queries in this package do it block by block.
         """
@@ -88,7 +92,7 @@ class Query(abc.ABC):
             limited = self.limit(self.contributions(one).astype(jnp.float64))
             norm = jnp.sqrt(jnp.square(limited).sum(-1))
             part = coefficients(limited, norm, jnp.ones_like(norm), bound[None], unit)
-            return total + counted * part.steps[0], None
+            return total + weighed(part.steps[0], counted), None
 
         block = lines.block
         rows = lines.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)

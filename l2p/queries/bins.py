@@ -39,6 +39,7 @@ class BinCounts(Query):
     name: ClassVar[str] = "bin_counts"
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
+    weighed: ClassVar[bool] = False
 
     @property
     def bound(self) -> jax.Array:

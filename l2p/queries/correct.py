@@ -28,6 +28,7 @@ class CorrectCount(Query):
     name: ClassVar[str] = "correct_count"
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
+    weighed: ClassVar[bool] = False
 
     @property
     def bound(self) -> jax.Array:

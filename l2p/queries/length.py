@@ -29,6 +29,7 @@ class LengthSum(Query):
     name: ClassVar[str] = "row_length"
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
+    weighed: ClassVar[bool] = False
 
     @property
     def bound(self) -> jax.Array:

@@ -28,6 +28,7 @@ class FeatureSum(Query):
     name: ClassVar[str] = "feature_mean"
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
+    weighed: ClassVar[bool] = False
 
     @property
     def bound(self) -> jax.Array:

@@ -9,7 +9,18 @@ import numpy as np
 
 from l2p import struct
 from l2p.features import FeatureMap
-from l2p.fixed_point import COEFFICIENT_BITS, MARGIN, ExactSum, Lines, Whole, coefficients, joined, numbers, value_of
+from l2p.fixed_point import (
+    COEFFICIENT_BITS,
+    MARGIN,
+    ExactSum,
+    Lines,
+    Whole,
+    coefficients,
+    joined,
+    numbers,
+    value_of,
+    weighed,
+)
 from l2p.models import INTERCEPT_COLUMN
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import Noise
@@ -51,7 +62,9 @@ def exact_moment(lines: Lines, norm_bound: jax.Array, constant: float = 0.0) -> 
     unit = norm_bound * 2.0**-COEFFICIENT_BITS
     longest = norm_bound * (1.0 + MARGIN / 3.0) - 0.5 * size**0.5 * unit
     factor = jnp.minimum(1.0, jnp.minimum(norm_bound, longest) / jnp.maximum(lines.lengths(constant), 1e-150))
-    short = numbers(values * factor[:, None], unit).steps * lines.block.counted.astype(jnp.float64)[:, None]
+    # The root of what a row counts, for it enters twice.
+    counted = jnp.sqrt(lines.block.counted.astype(jnp.float64))[:, None]
+    short = weighed(numbers(values * factor[:, None], unit).steps, counted)
     row, column = np.triu_indices(size)
     weight = jnp.asarray(np.where(row == column, 1.0, math.sqrt(2.0)))
     return Whole((short.T @ short)[row, column], jnp.square(unit) * weight)
@@ -115,6 +128,7 @@ class Covariance(Query):
     name: ClassVar[str] = "covariance"
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
+    weighed: ClassVar[bool] = False
 
     @property
     def bound(self) -> jax.Array:

@@ -10,6 +10,7 @@ from l2p.data.bounds import interval
 from l2p.data.reading import InMemory, RawSource, open_table
 from l2p.errors import InputError, withheld
 from l2p.schema import Number, Schema, Target
+from l2p.schema.columns import same
 
 #: What the target of a table without a schema is called.
 TARGET = "y"
@@ -21,6 +22,7 @@ def declared(
     bounds: Any = None,
     classes: Sequence[Any] | None = None,
     target_bounds: Any = None,
+    class_weights: Any = None,
 ) -> tuple[Any, Schema]:
     """A raw table that `l2p.schema.read_rows` takes, and its schema.
 
@@ -32,6 +34,7 @@ def declared(
         {column: [low, high]}.
       classes: the labels, if the target is a class.
       target_bounds: [low, high], if it is a number.
+      class_weights: how much a row of each class counts, public: {class: number}, or numbers in the order of `classes`.
 
     Raises:
       InputError: too much or too little is declared, or something that no table can hold.
@@ -41,7 +44,12 @@ def declared(
     (['x0', 'y'], {'x0': Number(low=0.0, high=120.0, missing=None)}, ('no', 'yes'))
     """
     if schema is not None:
-        given = {"bounds": bounds, "classes": classes, "target_bounds": target_bounds}
+        given = {
+            "bounds": bounds,
+            "classes": classes,
+            "target_bounds": target_bounds,
+            "class_weights": class_weights,
+        }
         if twice := [name for name, value in given.items() if value is not None]:
             raise InputError(
                 f"a schema declares bounds and classes, and {twice[0]} might contradict it; leave out one of the two."
@@ -55,7 +63,8 @@ def declared(
         )
     source = _opened(data[0])
     columns = {name: Number(*pair) for name, pair in _pairs(bounds, source.names).items()}
-    target = Target(_free(TARGET, source.names), _values(classes), _pair(target_bounds))
+    labels = _values(classes)
+    target = Target(_free(TARGET, source.names), labels, _pair(target_bounds), weights=_weights(class_weights, labels))
     schema = Schema(columns, target)
     return joined(data, schema), schema
 
@@ -97,6 +106,37 @@ def _values(classes: Sequence[Any] | None) -> tuple[Any, ...] | None:
     if not _is_list(classes):
         raise InputError("classes must be a list of at least two labels, to tell apart; pass classes=[label, label].")
     return tuple(value.item() if isinstance(value, np.generic) else value for value in classes)
+
+
+def _weights(weights: Any, classes: Sequence[Any] | None) -> Any:
+    """Declared weights in the order of the classes, for `Target` to check."""
+    if isinstance(weights, str):
+        raise InputError(
+            f"class weights are {weights!r}, but how frequent classes are is private and would have to be read off the "
+            "labels; give {class: weight} from public knowledge."
+        )
+    if isinstance(weights, Mapping):
+        names = _values(list(weights)) or ()
+        if classes is not None:
+            _check_named(names, classes)
+            found = dict(zip(names, weights.values(), strict=True))
+            weights = [next(found[name] for name in names if same(name, known)) for known in classes]
+        else:
+            weights = list(weights.values())
+    return _values(weights) if weights is not None and _is_list(weights) else weights
+
+
+def _check_named(names: Sequence[Any], classes: Sequence[Any]) -> None:
+    """Refuse {class: weight} that does not name every class once."""
+    for name in names:
+        if not any(same(name, known) for known in classes):
+            raise InputError(
+                f"class weights name {name!r}, which is none of the classes, so it would weigh nothing; name one of "
+                "them."
+            )
+    for known in classes:
+        if sum(same(name, known) for name in names) != 1:
+            raise InputError(f"class {known!r} has no weight, or several; name every class once, by {{class: weight}}.")
 
 
 def _is_list(values: Any) -> bool:

@@ -10,7 +10,7 @@ from l2p.data.reading import Format, RawSource, open_table
 from l2p.errors import InputError, withheld
 from l2p.schema.encoding import Block, Encoding
 from l2p.schema.schema import Schema
-from l2p.schema.target import Unit
+from l2p.schema.target import Target, Unit
 from l2p.schema.units import FirstRows
 
 if TYPE_CHECKING:
@@ -108,14 +108,6 @@ def opened(data: Any, schema: Schema, format: Format | None = None, exact: bool 
     return source
 
 
-def check_supported(schema: Schema) -> None:
-    """Refuse what a schema may declare and training does not do yet."""
-    if schema.target.weights is not None:
-        raise InputError(
-            "the schema declares class weights, which no protector uses yet, so they would be ignored; leave them out."
-        )
-
-
 def public_facts(schema: Schema, bought: Sequence[str] = ()) -> list[str]:
     """What of a schema a card lists as not private, in sentences; bounds of the columns `bought` are."""
     columns, target = schema.columns.values(), schema.target
@@ -126,7 +118,23 @@ def public_facts(schema: Schema, bought: Sequence[str] = ()) -> list[str]:
     parts.append("the words for missing cells")
     what = f"the bounds of {target.column!r}" if target.classes is None else f"the classes of {target.column!r}"
     parts.append(f"{what} and their aliases" if target.aliases else what)
-    return [
+    said = [
         f"The schema, public by declaration and kept with the model: {', '.join(parts)}.",
         'Cells that are none of a category\'s values counted as "other", without a look at how many there are.',
     ]
+    if target.weights is not None:
+        said.append(
+            f"Class weights, public by declaration: {weights_in_words(target)}. A row counted that much over the "
+            "largest in what was learned, and in full in N, in what describes rows and in scores."
+        )
+    return said
+
+
+def weights_in_words(target: Target) -> str:
+    """The weight of each class.
+
+    >>> weights_in_words(Target("back", ("no", "yes"), weights=(1, 2.5)))
+    '1 for class no, 2.5 for class yes'
+    """
+    named = zip(target.classes or (), target.weights or (), strict=True)
+    return ", ".join(f"{weight:g} for class {name}" for name, weight in named)

@@ -8,6 +8,9 @@ from l2p.data.preparation import Kind
 from l2p.errors import InputError
 from l2p.schema.columns import Value, checked_bounds, distinct, same
 
+#: Sums are of whole numbers of 20 bits, of which a class of the least weight keeps 6.
+MAX_RATIO = 10_000
+
 
 @dataclasses.dataclass(frozen=True)
 class Target:
@@ -18,7 +21,8 @@ class Target:
       classes: the labels that become 0, 1, 2 and so on: all texts, all numbers or all booleans.
       bounds: [low, high] of a number to predict, in its own units.
       aliases: other words for a class, such as {">50K.": ">50K"}.
-      weights: how much a row of each class counts, public; None for all alike.
+      weights: how much a row of each class counts, public, in the order of `classes`; None for all alike. Only their
+        ratios matter (`l2p.class_weights`).
 
     >>> Target("income", classes=("<=50K", ">50K"), aliases={">50K.": ">50K"}).kind, Target("price", bounds=(0, 9)).kind
     ('binary', 'regression')
@@ -63,13 +67,18 @@ class Target:
     def _checked_weights(self) -> tuple[float, ...] | None:
         if self.weights is None:
             return None
-        count = len(self.classes or ())
-        is_list = isinstance(self.weights, Sequence) and not isinstance(self.weights, str)
-        if not (is_list and len(self.weights) == count and all(is_finite(w) and w > 0 for w in self.weights)):
+        given, count = self.weights, len(self.classes or ())
+        is_list = isinstance(given, Sequence) and not isinstance(given, str)
+        if not (is_list and len(given) == count and all(is_finite(w) and w > 0 for w in given)):
             raise InputError(
                 f"weights must be {count} numbers above 0, one per class in their order; write [1, 3], say."
             )
-        return tuple(map(float, self.weights))
+        if max(given) > MAX_RATIO * min(given):
+            raise InputError(
+                f"the largest weight is more than {MAX_RATIO:,} times the least, so rows of the other class "
+                "would be rounded to nothing; write weights closer to each other, or drop that class."
+            )
+        return tuple(map(float, given))
 
     @property
     def kind(self) -> Kind:

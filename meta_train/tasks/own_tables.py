@@ -80,7 +80,7 @@ def read(data: Any, schema: Schema | str | Path, name: str = "table", format: Fo
 
     Raises:
       InputError: the table or the schema cannot be read, or do not fit; bounds are private; classes have weights, which
-        no training uses; or rows, or those of a class, are too few.
+        meta-training does not use; or rows, or those of a class, are too few.
 
     >>> from l2p.schema import Number, Target
     >>> ward = Schema({"age": Number(0, 100)}, Target("back", classes=(0, 1)))
@@ -93,8 +93,8 @@ def read(data: Any, schema: Schema | str | Path, name: str = "table", format: Fo
     called = name_of(data) if is_file else name
     if schema.target.weights is not None:
         raise InputError(
-            f"the schema of {called} declares class weights, which no training uses, so they would be ignored; leave "
-            "them out."
+            f"the schema of {called} declares class weights, which meta-training does not use, so they would be "
+            "ignored; leave them out."
         )
     found = read_rows(data, Encoding(schema), "null", format)
     x, y, mask = (np.asarray(leaf) for leaf in (found.x, found.y, found.mask))

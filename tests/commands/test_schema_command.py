@@ -143,7 +143,6 @@ def changed(**changes):
 
 REFUSED = [
     (changed(unit=Unit("person", 2)), "logistic", "has no column 'person'"),
-    (changed(target=Target("back", ("no", "yes"), weights=(1, 2))), "logistic", "class weights"),
     (changed(target=Target("back", ("no", "yes", "maybe"))), "logistic", "choose --model softmax"),
     (changed(target=Target("back", bounds=(0, 1))), "logistic", "choose --model square or quadratic"),
     (changed(target=Target("Back", ("no", "yes"))), "logistic", "has no column 'Back'; did you mean 'back'?"),
