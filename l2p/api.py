@@ -20,13 +20,14 @@ from l2p.private_bounds import SHARE, Purchase, check_share
 from l2p.private_run import PlannedRun, check, execute, plan_run
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
+from l2p.public_data import refuse_same
 from l2p.queries.bins import SCALE
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.declaring import declared, is_pair
 from l2p.schema.rows import check_supported
 from l2p.schema.unbounded import Unbounded
-from l2p.task import Task
+from l2p.task import Rows, Task
 
 
 def private_train(
@@ -76,7 +77,8 @@ def private_train(
       bounds: of the features of (X, y) without a schema, from public knowledge: one pair [low, high] for all, two
         arrays of lows and highs, or {column: [low, high]}.
       classes, target_bounds: with `bounds`, the labels, or [low, high] of a number to predict.
-      public: public rows, which the protector may read freely: a table with its target, or (X, y), as `data`.
+      public: public rows, which the protector may read freely: a table with its target, or (X, y), as `data`, with the
+        same columns. A private row that equals one of them counts as null, and nothing says so.
       on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
       format: how text files are laid out.
       bounds_share: the share of the budget, in the accountant's own unit, that buys the bounds of all columns which the
@@ -110,10 +112,11 @@ def private_train(
             classes=classes, target_bounds=target_bounds, public=public, format=format, bounds_share=bounds_share
         )
     protector = default_protector(model, kind) if protector is None else protector
+    refuse_same(data, public)
     table, unit, share = None, None, 0.0
     if found is not None:
         unit, share = found.unit, share_of(found, bounds_share)
-        named = check(protector, budget, model, accountant, unit=unit)
+        named = check(protector, budget, model, accountant, unit=unit, has_public=public is not None)
         check_supported(found)
         if share:
             check_shared(named)
@@ -121,7 +124,7 @@ def private_train(
             data = table.rows
         else:
             encoding = Encoding(found)
-            known = None if public is None else read_rows(declared(public, found)[0], encoding, on_invalid, format)
+            known = None if public is None else known_rows(public, found, encoding, format)
             data = Task(private=read_rows(data, encoding, on_invalid, format, unit=unit), public=known)
     planned = plan_run(
         data,
@@ -163,6 +166,14 @@ def _refuse_for_encoded(**given: Any) -> None:
                 f"{name} is about a raw table, but the rows came encoded; pass (X, y) with bounds, or a schema, or "
                 f"leave {name} out (l2p.Task takes public rows that are encoded)."
             )
+
+
+def known_rows(public: Any, schema: Schema, encoding: Encoding, format: Format | None) -> Rows:
+    """Public rows, encoded; `InputError` for invalid ones, whatever private ones do, since they can be corrected."""
+    try:
+        return read_rows(declared(public, schema)[0], encoding, "refuse", format)
+    except InputError as error:
+        raise InputError(f"of the public rows: {error}") from None
 
 
 def _unbounded(

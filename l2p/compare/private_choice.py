@@ -83,8 +83,8 @@ class SelectionPlan:
         shares = _shares(budget)
         targets = base_budget(shares[0], accountant, budget), base_budget(shares[1], SCORE_ACCOUNTANT, budget)
         protector.sampler.check(budget.adjacency, num_rows)
-        for candidate in candidates:
-            check(candidate, targets[0], str(model), accountant, num_rows)
+        for candidate in candidates:  # a comparison's split has public rows where a candidate needs some
+            check(candidate, targets[0], str(model), accountant, num_rows, has_public=candidate.needs_public)
         training = NamedProtector("", protector, accountant).filter(targets[0])
         scoring = check(Score(), targets[1], str(model), SCORE_ACCOUNTANT, num_rows).filter(targets[1])
         training_setup, scoring_setup = (
@@ -194,7 +194,7 @@ def release(
         check_kind(kind)
     lines, _ = intake.shape_of(data.private if isinstance(data, Task) else data)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
-    base = released(name, budget, model, accountant, num_rows)
+    base = released(name, budget, model, accountant, num_rows, isinstance(data, Task) and data.public is not None)
     candidates = [dataclasses.replace(base, protector=protector) for protector in _candidates(base.protector)]
     options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}
     result = private_tuning(data, candidates, budget, repetitions=LAW, score_share=SCORE_SHARE, **options).result
@@ -212,7 +212,12 @@ def check_kind(kind: str) -> None:
 
 
 def released(
-    name: str, budget: Budget, model: str, accountant: str | None = None, num_rows: int | None = None
+    name: str,
+    budget: Budget,
+    model: str,
+    accountant: str | None = None,
+    num_rows: int | None = None,
+    has_public: bool = False,
 ) -> NamedProtector:
     """The protector that a release of METHOD:private runs several times; `InputError` if no theorem covers that."""
     if accountant is not None:
@@ -221,7 +226,7 @@ def released(
             "needs; leave it out."
         )
     base = base_run(MethodName.parse(name).without(PRIVATE), budget, model, num_rows=num_rows)
-    check(base, base_budget(_shares(budget)[0], base.accountant, budget), model)
+    check(base, base_budget(_shares(budget)[0], base.accountant, budget), model, has_public=has_public)
     check(Score(), base_budget(_shares(budget)[1], "gdp", budget), model, "gdp")
     # A control instead of its networks would be the same for all candidates.
     return dataclasses.replace(base, name=name, control=None)
