@@ -203,7 +203,7 @@ def execute(
         steps=steps,
         max_steps=named.protector.num_steps,
         stop_reason=stop_reason,
-        not_private=not_private(budget, named.sources, known and known["num_rows"]),
+        not_private=not_private(budget, named.sources, None if known is None else known["num_rows"]),
         public=known,
         protector={
             "name": named.name,

@@ -47,8 +47,13 @@ class Protector(abc.ABC):
         del model
 
     def check_public(self, public: Rows, model: Model) -> None:
-        """Refuse public rows that it cannot use, for example if they lack a class (`l2p.public_data.check_every_class`);
-        `InputError`, before a private row is read. They are NumPy arrays in memory, checked to fit the model."""
+        """Refuse public rows that it cannot use, which lack a class for example
+        (`l2p.public_data.check_every_class`); `InputError`, before a private row is read.
+
+        Args:
+          public: NumPy arrays, checked to fit the model.
+          model: the model.
+        """
         del public, model
 
     @abc.abstractmethod

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from l2p import intake
@@ -38,7 +39,7 @@ def checked(public: Rows, num_features: int, labels: tuple[float, ...] | None) -
     if said := intake.complaint(public):
         raise InputError(f"the public rows do not fit: {said}")
     with np.errstate(over="ignore"):
-        rows = Rows(*(np.asarray(part).astype(np.float32) for part in (public.x, public.y, public.mask)))
+        rows = jax.tree.map(lambda part: np.asarray(part).astype(np.float32), public)
     if rows.x.shape[1] != num_features:
         raise InputError(
             f"the public rows have {rows.x.shape[1]} features and the private ones {num_features}, so they are not of "
@@ -118,7 +119,7 @@ def on_card(public: Rows | None) -> dict[str, Any] | None:
     """
     if public is None:
         return None
-    table = _table(public)[np.asarray(public.mask) > 0]
+    table = _table(np.asarray(public.x), np.asarray(public.y))[np.asarray(public.mask) > 0]
     return {"num_rows": len(table), "sha256": hashlib.sha256(table.astype("<f4").tobytes()).hexdigest()}
 
 
@@ -131,14 +132,12 @@ class Known:
     @classmethod
     def of(cls, public: Rows) -> "Known":
         counted = np.asarray(public.mask) > 0
-        return cls(frozenset(line for lines in _lines(public) for line in lines[0][counted[lines[1]]].tolist()))
+        return cls(frozenset(line for line, counts in zip(_lines(public), counted, strict=True) if counts))
 
     def nulled(self, rows: Rows) -> Rows:
         """The rows with those that equal a public one turned into null rows; NumPy arrays of the same shapes."""
-        found = [line in self.lines for lines, _ in _lines(rows) for line in lines.tolist()]
-        kept = ~np.asarray(found, bool)
-        x, y, mask = (np.asarray(part) for part in (rows.x, rows.y, rows.mask))
-        return Rows(np.where(kept[:, None], x, 0), np.where(kept, y, 0), np.where(kept, mask, 0))
+        kept = np.array([line not in self.lines for line in _lines(rows)], bool)
+        return jax.tree.map(lambda leaf: np.where(kept if leaf.ndim == 1 else kept[:, None], leaf, 0), rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,16 +167,16 @@ def apart(rows: Rows | RowSource, public: Rows | None) -> Rows | RowSource:
     return known.nulled(rows) if isinstance(rows, Rows) else Apart(rows, known)
 
 
-def _lines(rows: Rows) -> Iterator[tuple[np.ndarray, slice]]:
-    """Blocks of rows as their bytes V[n], and where they are in the table."""
-    for start in range(0, len(np.asarray(rows.y)), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        table = _table(Rows(*(np.asarray(leaf)[part] for leaf in (rows.x, rows.y, rows.mask))))
-        yield table.view(np.dtype((np.void, table.strides[0])))[:, 0], part
+def _lines(rows: Rows) -> Iterator[bytes]:
+    """Every row's features and target as bytes."""
+    x, y = np.asarray(rows.x), np.asarray(rows.y)
+    for start in range(0, len(y), _BLOCK):
+        table = _table(x[start : start + _BLOCK], y[start : start + _BLOCK])
+        yield from map(bytes, table.view(np.uint8))
 
 
-def _table(rows: Rows) -> np.ndarray:
+def _table(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Features and target f32[n, d + 1] as a run reads them; -0 is 0."""
     with np.errstate(over="ignore", invalid="ignore"):
-        parts = np.asarray(rows.x), np.asarray(rows.y)[:, None]
-        return np.ascontiguousarray(np.concatenate([part.astype(np.float32) for part in parts], axis=1) + np.float32(0))
+        parts = [part.astype(np.float32) for part in (x, y[:, None])]
+        return np.ascontiguousarray(np.concatenate(parts, axis=1) + np.float32(0))

@@ -14,7 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-import numpy as np
+import jax.numpy as jnp
 
 from l2p.checkpoints.lookup import NamedProtector, drawing, recognise
 from l2p.checkpoints.method_name import MethodName
@@ -212,8 +212,8 @@ def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[s
     if public is not None:
         # Noise may follow from public rows, of which a card holds the digest alone.
         found.remarks.append(
-            f"{name} reads public rows, which the card names by their digest (sha256 {card.public['sha256']}) and does "
-            "not hold, so its noise was not rehearsed."
+            f"{name} reads public rows, which the card names by their digest and does not hold, so its noise was not "
+            "rehearsed."
         )
         if card.envelope is not None:
             return
@@ -252,7 +252,7 @@ def _public_shapes(card: Card) -> Rows:
     """Rows of the number that the card says, without values: enough to find which queries are asked."""
     assert card.public is not None  # or the card was found out before
     lines = card.public["num_rows"]
-    return Rows(*(np.zeros(shape, np.float32) for shape in ((lines, card.num_features), lines, lines)))
+    return Rows(jnp.zeros((lines, card.num_features)), jnp.zeros(lines), jnp.zeros(lines))
 
 
 def _alike(events: Sequence[Answered], others: Sequence[Answered], tolerance: float) -> bool:

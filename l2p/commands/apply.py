@@ -114,7 +114,8 @@ class Apply(TableOptions):
         if protector.private:
             check, train = private_choice.released, private_choice.release
             private_choice.check_kind(declared.kind)
-        facts = {"has_public": self.public is not None} | ({} if protector.private else {"unit": declared.unit})
+        facts: dict[str, Any] = {"has_public": self.public is not None}
+        facts |= {} if protector.private else {"unit": declared.unit}
         rows = self.rows if self.dry_run else None
         refuse_same(list(self.data), self.public and list(self.public))
         named = check(str(protector), budget, declared.model, self.accountant, rows, **facts)

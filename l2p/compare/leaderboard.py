@@ -205,6 +205,7 @@ def command(one: Comparison) -> str:
         "adjacency": [inputs["adjacency"]],
         "accountant": [inputs["accountant"]] if inputs["accountant"] else [],
         "aux": [inputs["aux"]] if inputs["aux"] else [],
+        **{name.replace("_", "-"): [f"{inputs[name]:g}"] for name in cells.PUBLIC_FACTS[:-1] if inputs.get(name)},
         "out": [f"runs/{one.folder.name}"],
     }
     words = (f"--{name} {shlex.join(values)}" for name, values in options.items() if values)
