@@ -103,6 +103,7 @@ def private_train(
         raise InputError(
             "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
         )
+    refuse_same(data, public)
     found: Schema | None = None
     if schema is not None or bounds is not None or is_pair(data):
         data, found = declared(data, schema, bounds, classes, target_bounds)
@@ -112,7 +113,6 @@ def private_train(
             classes=classes, target_bounds=target_bounds, public=public, format=format, bounds_share=bounds_share
         )
     protector = default_protector(model, kind) if protector is None else protector
-    refuse_same(data, public)
     table, unit, share = None, None, 0.0
     if found is not None:
         unit, share = found.unit, share_of(found, bounds_share)
