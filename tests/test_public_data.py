@@ -1,4 +1,4 @@
-"""Public rows of a run: what is refused, what the card says, and that nothing tells whether a private row equals one."""
+"""Public rows: what is refused, what a card says, and that nothing tells whether a private row equals one."""
 
 import dataclasses
 import itertools

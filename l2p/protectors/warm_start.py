@@ -25,8 +25,8 @@ from l2p.task import Rows
 NUM_DIRECTIONS, POWER = 96, 0.5
 #: The ridge for the variances along them, relative to the largest one.
 RIDGE = 0.05
-#: Variances below this, of features in [0, 1], are rounding errors.
-LEAST_VARIANCE = 1e-9
+#: Variances below this share of the largest are rounding errors in float32.
+LEAST_VARIANCE = 1e-5
 
 
 @struct.dataclass
@@ -135,12 +135,16 @@ def public_directions(public: Rows) -> PublicGeometry:
     number = max(1, min(NUM_DIRECTIONS, num_features, num_rows - 1))
     weight = public.mask / jnp.maximum(public.mask.sum(), 1.0)
     center = weight @ public.x
-    shifted = public.x - center
+    shifted = public.x - center[None, :]
     variances, directions = jnp.linalg.eigh((weight[:, None] * shifted).T @ shifted)  # smallest first
+    variances, directions = variances[::-1][:number], directions[:, ::-1][:, :number]
+    least = LEAST_VARIANCE * variances[0]
+    # Their number is fixed before rows are known. One along which no row varies becomes zero, which nothing is read
+    # along and no param released.
     return PublicGeometry(
         center,
-        directions[:, ::-1][:, :number],
-        jnp.maximum(variances[::-1][:number], LEAST_VARIANCE),
+        jnp.where(variances > least, directions, 0.0),
+        jnp.maximum(variances, least),
         jnp.log(jnp.array([POWER])),
         jnp.log(jnp.array([RIDGE])),
     )
