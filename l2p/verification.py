@@ -201,7 +201,7 @@ def _settings(card: Card, named: NamedProtector) -> list[str]:
 def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[str]:
     """Differences between its queries and the protector's; of their noise, too, if that is the same on every table."""
     model, name = find_model(card.model), named.name
-    lines = getattr(named.protector.sampler, "num_rows", 1)
+    lines = max(getattr(named.protector.sampler, "num_rows", 1), 0 if card.public is None else card.public["num_rows"])
     if max(lines * card.num_features, model.num_params(card.num_features)) > MAX_NUMBERS:
         found.remarks.append("Its table is too large to rehearse the run on this machine.")
         return
@@ -218,10 +218,7 @@ def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[s
         if card.envelope is not None:
             return
     ran, filter, setup, _ = set_up(
-        *(named, card.budget, model, card.num_features, card.num_rows),
-        public=public,
-        rows_per_unit=rows_per_unit,
-        share=share,
+        named, card.budget, model, card.num_features, card.num_rows, rows_per_unit=rows_per_unit, share=share
     )
     if ran.name != name:
         yield f"has a budget and size at which {ran.name} runs instead of {name}"
