@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import struct
+from l2p.checkpoints.method_name import PROJECTED
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Model
@@ -89,7 +90,7 @@ class WarmStart(Protector):
         if self.projected and not np.ptp(np.asarray(public.x)[np.asarray(public.mask) > 0], axis=0).any():
             raise InputError(
                 "the public rows are all alike, so there are no directions in which they vary; give other rows, or "
-                "leave out :projected."
+                f"leave out {PROJECTED}."
             )
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:
@@ -118,7 +119,7 @@ def check_directions(protector: Protector, name: str) -> None:
     if not isinstance(protector, Stepwise):
         raise InputError(
             f"{name} asks for more than one gradient per step, so it cannot be run in other directions; "
-            "leave out :projected, or choose noisygd, dpsgd or auto_clip."
+            f"leave out {PROJECTED}, or choose noisygd, dpsgd or auto_clip."
         )
 
 
