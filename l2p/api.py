@@ -20,12 +20,13 @@ from l2p.private_bounds import SHARE, Purchase, check_share
 from l2p.private_run import PlannedRun, check, execute, plan_run
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
+from l2p.public_data import refuse_same
 from l2p.queries.bins import SCALE
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.declaring import declared, is_pair
 from l2p.schema.unbounded import Unbounded
-from l2p.task import Task
+from l2p.task import Rows, Task
 
 
 def private_train(
@@ -78,7 +79,8 @@ def private_train(
       classes, target_bounds: with `bounds`, the labels, or [low, high] of a number to predict.
       class_weights: with `classes`, how much a row of each counts in what is learned, from public knowledge: {class:
         number}, or numbers in the order of `classes`. A schema says it itself.
-      public: public rows, which the protector may read freely: a table with its target, or (X, y), as `data`.
+      public: public rows, which the protector may read freely: a table with its target, or (X, y), as `data`, with the
+        same columns. A private row that equals one of them counts as null, and nothing says so.
       on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
       format: how text files are laid out.
       bounds_share: the share of the budget, in the accountant's own unit, that buys the bounds of all columns which the
@@ -103,6 +105,7 @@ def private_train(
         raise InputError(
             "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
         )
+    refuse_same(data, public)
     found: Schema | None = None
     if schema is not None or bounds is not None or is_pair(data):
         data, found = declared(data, schema, bounds, classes, target_bounds, class_weights)
@@ -120,14 +123,15 @@ def private_train(
     table, unit, share, weights = None, None, 0.0, None
     if found is not None:
         unit, share, weights = found.unit, share_of(found, bounds_share), found.target.weights
-        named = check(protector, budget, model, accountant, unit=unit, weights=weights)
+        has_public = public is not None
+        named = check(protector, budget, model, accountant, unit=unit, weights=weights, has_public=has_public)
         if share:
             check_shared(named)
             table = _unbounded(data, found, public, on_invalid, format)
             data = table.rows
         else:
             encoding = Encoding(found)
-            known = None if public is None else read_rows(declared(public, found)[0], encoding, on_invalid, format)
+            known = None if public is None else known_rows(public, found, encoding, format)
             data = Task(private=read_rows(data, encoding, on_invalid, format, unit=unit), public=known)
     planned = plan_run(
         data,
@@ -170,6 +174,14 @@ def _refuse_for_encoded(**given: Any) -> None:
                 f"{name} is about a raw table, but the rows came encoded; pass (X, y) with bounds, or a schema, or "
                 f"leave {name} out (l2p.Task takes public rows that are encoded)."
             )
+
+
+def known_rows(public: Any, schema: Schema, encoding: Encoding, format: Format | None) -> Rows:
+    """Public rows, encoded; `InputError` for invalid ones, whatever private ones do, since they can be corrected."""
+    try:
+        return read_rows(declared(public, schema)[0], encoding, "refuse", format)
+    except InputError as error:
+        raise InputError(f"of the public rows: {error}") from None
 
 
 def _unbounded(

@@ -35,7 +35,7 @@ class Checked(RowSource):
         with withheld("reading a block of rows"):
             for block in self.source.blocks():
                 # An InputError would claim that nothing was spent.
-                if said := _complaint(block) or _out_of_place(block, self.labels):
+                if said := complaint(block) or out_of_place(block, self.labels):
                     raise RowsError(f"a block of the source does not fit: {said}")
                 yield block
 
@@ -54,12 +54,13 @@ def shape_of(rows: Rows | RowSource) -> tuple[int, int]:
     whole = rows.rows if isinstance(rows, ArraySource) else rows
     if isinstance(whole, RowSource):
         return whole.num_rows, whole.num_features
-    if said := _complaint(whole):
+    if said := complaint(whole):
         raise InputError(f"the rows do not fit: {said}")
     return whole.x.shape[0], whole.x.shape[1]
 
 
-def _complaint(rows: Rows) -> str | None:
+def complaint(rows: Rows) -> str | None:
+    """Why x, y and mask do not fit together, in a sentence; None if they do."""
     parts = {"x": rows.x, "y": rows.y, "mask": rows.mask}
     for name, part in parts.items():
         if not hasattr(part, "shape"):
@@ -84,12 +85,13 @@ def check_scaled(rows: Rows | RowSource, labels: tuple[float, ...] | None) -> No
     whole = rows.rows if isinstance(rows, ArraySource) else rows
     if isinstance(whole, Rows):  # a stream is looked at as it comes
         with withheld("checking rows"):
-            said = _out_of_place(whole, labels)
+            said = out_of_place(whole, labels)
         if said:
             raise InputError(f"the rows cannot be learned from as they are: {said}")
 
 
-def _out_of_place(rows: Rows, labels: tuple[float, ...] | None) -> str | None:
+def out_of_place(rows: Rows, labels: tuple[float, ...] | None) -> str | None:
+    """Which values no model learns from, in a sentence; None if there are none."""
     with np.errstate(over="ignore"):
         x, y, mask = (np.asarray(part).astype(np.float32, copy=False) for part in (rows.x, rows.y, rows.mask))
     counted = np.isfinite(x).all(axis=1) & np.isfinite(y) & (mask > 0)

@@ -99,7 +99,9 @@ def _fits(value: Any, kind: Any) -> bool:
 
 def _typed(value: Any, kind: Any) -> Any:
     if isinstance(value, list):
-        return tuple(value)
+        inner = [kind, *typing.get_args(kind)]
+        is_path = any(Path in typing.get_args(one) for one in inner if typing.get_origin(one) is tuple)
+        return tuple(Path(item) if is_path else item for item in value)
     return Path(value) if isinstance(value, str) and Path in (kind, *typing.get_args(kind)) else value
 
 
@@ -109,5 +111,5 @@ def _said(kind: Any) -> str:
         return " or ".join(_said(one) for one in arguments)
     if typing.get_origin(kind) is tuple:
         number = "" if arguments[-1] is ... else f"{len(arguments)} "
-        return f"a list of {number}{'texts' if arguments[0] is str else 'numbers'}"
+        return f"a list of {number}{'texts' if arguments[0] in (str, Path) else 'numbers'}"
     return {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}.get(kind, "a text")

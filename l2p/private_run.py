@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import class_weights, intake
+from l2p import class_weights, intake, public_data
 from l2p.checkpoints import lookup
 from l2p.checkpoints.lookup import NamedProtector
 from l2p.checkpoints.set_up import set_up
@@ -88,12 +88,17 @@ def plan_run(
     budget is left to what is bought before the run. `weights` are those of the classes, in order, public.
     """
     task = data if isinstance(data, Task) else Task(private=data)
+    public_data.refuse_same(task.private, task.public)
     lines, num_features = intake.shape_of(task.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
-    named = check(protector, budget, model, accountant, num_rows, unit, weights)
+    named = check(protector, budget, model, accountant, num_rows, unit, weights, task.public is not None)
     budget.check_rows(num_rows)
     what = find_model(model)
     kind = what.known_kind(kind)
+    if task.public is not None:
+        known = public_data.checked(task.public, num_features, _labels(what, kind))
+        named.protector.check_public(known, what)
+        task = dataclasses.replace(task, public=known)
     if not named.protector.additive:
         intake.check_whole(named.name, task.private, num_rows)
     params = _starting_point(what, num_features, params)
@@ -129,8 +134,10 @@ def check(
     num_rows: int | None = None,
     unit: Unit | None = None,
     weights: Sequence[float] | None = None,
+    has_public: bool = False,
 ) -> NamedProtector:
-    """Refuse whatever can be refused before a row is read: the protector, its model, its accountant and their prices.
+    """Refuse whatever can be refused before a row is read: the protector, its model, its accountant and their prices,
+    and one that needs public rows where none are given.
 
     Raises:
       InputError: one of them does not fit.
@@ -143,6 +150,12 @@ def check(
     else:
         named = lookup.describe(protector, type(protector).__name__, model, accountant)
     named.filter(budget)
+    if named.protector.needs_public and not has_public:
+        raise InputError(
+            f"protector {named.name!r} learns from public rows too, and none are given; name a file of rows that "
+            "anybody may see, with the same columns (--public FILE, or public= in Python), or choose a method that "
+            "needs none, such as universal or noisygd."
+        )
     if unit is not None:
         _check_protects(unit, named)
     if weights is not None:
@@ -179,6 +192,7 @@ def execute(
             "there is no result, and what it spent stays spent; report this, or choose other settings."
         )
     steps, stop_reason = int(run.step), "max_steps" if run.alive else "budget"
+    known = public_data.on_card(task.public)
     card = card_of_run(
         budget,
         filter,
@@ -195,7 +209,8 @@ def execute(
         steps=steps,
         max_steps=named.protector.num_steps,
         stop_reason=stop_reason,
-        not_private=not_private(budget, named.sources, None if task.public is None else len(task.public.y)),
+        not_private=not_private(budget, named.sources, None if known is None else known["num_rows"]),
+        public=known,
         protector={
             "name": named.name,
             "sha256": named.sha256,
@@ -236,16 +251,18 @@ def _train(
     # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
     # float64; `start` and `advance` keep everything else in float32.
     with guard, np.errstate(over="ignore"), jax.enable_x64(releases):
-        rows = single(task.private) if isinstance(task.private, Rows) else intake.Checked(task.private, labels)
-        public = single(task.public)
+        private = task.private if isinstance(task.private, Rows) else intake.Checked(task.private, labels)
+        rows = public_data.apart(private, task.public)
+        rows = single(rows) if isinstance(rows, Rows) else rows
+        known = single(task.public)
         begin = _start if isinstance(rows, Rows) else start
-        run, first = begin(protector, params, rows, setup, noise(0), public)
+        run, first = begin(protector, params, rows, setup, noise(0), known)
         chunks = []
         for done in range(0, protector.num_steps, CHUNK):
             if not run.alive:
                 break
             num_steps = min(CHUNK, protector.num_steps - done)
-            run, records = _go_on(protector, run, rows, setup, noise(num_steps), num_steps, public)
+            run, records = _go_on(protector, run, rows, setup, noise(num_steps), num_steps, known)
             chunks.append(records)
     return run, trace_rows(first, chunks)
 

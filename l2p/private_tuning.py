@@ -122,7 +122,8 @@ def private_tuning(
     >>> tuned.candidate in (0, 1), round(tuned.base_rho, 4)
     (True, 0.0102)
     """
-    lines, num_features = intake.shape_of(data.private if isinstance(data, Task) else data)
+    data = data if isinstance(data, Task) else Task(data)
+    lines, num_features = intake.shape_of(data.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
     budget.check_rows(num_rows)
     law = NegativeBinomial.with_mean(10.0) if repetitions is None else repetitions
@@ -132,7 +133,8 @@ def private_tuning(
             "by; pass at least one candidate and a share strictly between 0 and 1."
         )
     rho = base_rho(law, budget.epsilon, budget.delta)
-    runs = [_base_run(candidate, budget, rho * (1 - score_share), model, num_rows) for candidate in candidates]
+    asked = {"model": model, "num_rows": num_rows, "has_public": data.public is not None}
+    runs = [_base_run(candidate, budget, rho * (1 - score_share), **asked) for candidate in candidates]
     scoring = Score(), SCORE_ACCOUNTANT, base_budget(rho * score_share, SCORE_ACCOUNTANT, budget)
     learned = find_model(model)
     common = {"model": model, "num_rows": num_rows, "kind": learned.kind(learned.labels)}
@@ -209,9 +211,9 @@ def _card(card: Card, budget: Budget, epsilon: float, statement: str) -> Card:
     )
 
 
-def _base_run(candidate: Candidate, budget: Budget, rho: float, model: str, num_rows: int | None) -> BaseRun:
+def _base_run(candidate: Candidate, budget: Budget, rho: float, **asked: Any) -> BaseRun:
     """A candidate with the accountant and the target that limit it to `rho`-zCDP; `InputError` if no accountant can."""
-    named = check(candidate, base_budget(rho, SCORE_ACCOUNTANT, budget), model, None, num_rows)
+    named = check(candidate, base_budget(rho, SCORE_ACCOUNTANT, budget), **asked)
     accountant = base_accountant(named.name, named.protector)
     return candidate, accountant, base_budget(rho, accountant, budget)
 

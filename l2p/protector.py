@@ -9,6 +9,7 @@ from l2p.features import FeatureMap
 from l2p.models import Model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
+from l2p.task import Rows
 
 State = Any
 
@@ -29,6 +30,7 @@ class Protector(abc.ABC):
         its filter at the cap, never by what it has spent so far. Set it to False only if noise and stopping time are
         the same on every table.
       fixed: names of array fields that are never tuned; parts of one may have it too (`l2p.protectors.tunable`).
+      needs_public: whether it works with public rows only; a run without them is refused before anything is read.
     """
 
     num_steps: int
@@ -38,10 +40,21 @@ class Protector(abc.ABC):
     sampler: Sampler = FullBatch()
     adaptive_noise: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ()
+    needs_public: ClassVar[bool] = False
 
     def check(self, model: Model) -> None:
         """Refuse a model, or settings, that its proof does not cover; `InputError`, before a row is read."""
         del model
+
+    def check_public(self, public: Rows, model: Model) -> None:
+        """Refuse public rows that it cannot use, which lack a class for example
+        (`l2p.public_data.check_every_class`); `InputError`, before a private row is read.
+
+        Args:
+          public: NumPy arrays, checked to fit the model.
+          model: the model.
+        """
+        del public, model
 
     @abc.abstractmethod
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:

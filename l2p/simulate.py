@@ -29,6 +29,8 @@ MEMORY = 2**28
 FLOATS_PER_ROW = 64
 
 Observe = Callable[[jax.Array, Model, Rows], Any]
+#: A seed's task from the rows of a whole table; all seeds' tasks have the same shapes.
+Divide = Callable[[Rows, int], Task]
 
 
 @struct.dataclass
@@ -126,6 +128,7 @@ def simulate(
     observe: Observe | None = None,
     start: np.ndarray | None = None,
     keys: jax.Array | None = None,
+    divide: Divide | None = None,
 ) -> Outcome:
     """Run one method at every budget and seed.
 
@@ -139,6 +142,7 @@ def simulate(
       start: params f32[p] that every run starts from, or f32[S, E, p] with one start each, known without the private
         rows or paid for; None for the model's own.
       keys: of noise [S, E], one for each run; None for `noise_key`, which a seed's budgets share.
+      divide: what of the table is private and what public; None for `split`.
 
     Raises:
       InputError: the accountant cannot price a query of this method.
@@ -149,7 +153,9 @@ def simulate(
     params = jnp.broadcast_to(params, (len(seeds), len(setups), params.shape[-1]))
     keys = jnp.stack([noise_key(seed) for seed in seeds]) if keys is None else keys
     groups = [
-        _simulate_group(protector, setup, params[part], rows, seeds[part], keys[part], observe)
+        _simulate_group(
+            protector, setup, params[part], _stacked(divide or split, rows, seeds[part]), keys[part], observe
+        )
         for part in (slice(i, i + size) for i in range(0, len(seeds), size))
     ]
     return jax.tree.map(lambda *parts: np.concatenate(parts), *groups)
@@ -166,17 +172,15 @@ def _simulate_group(
     protectors: Protector,
     setups: Setup,
     params: jax.Array,
-    rows: Rows,
-    seeds: Sequence[int],
+    rows: tuple[Rows, Rows | None],
     keys: jax.Array,
     observe: Observe | None,
 ) -> Outcome:
-    private = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(split(rows, seed).private for seed in seeds))
-    runs, first = _start(protectors, setups, params, private, keys)
+    runs, first = _start(protectors, setups, params, rows, keys)
     chunks = []
     for done in range(0, max(protectors.num_steps, 1), CHUNK):
         length = min(CHUNK, protectors.num_steps - done)
-        runs, records, seen = _advance(protectors, setups, runs, private, keys, length, observe)
+        runs, records, seen = _advance(protectors, setups, runs, rows, keys, length, observe)
         chunks.append(jax.device_get((records, seen)))
         if not runs.alive.any():
             break
@@ -184,6 +188,12 @@ def _simulate_group(
     later, seen = _pad(records, protectors.num_steps), _pad(seen, protectors.num_steps, mode="edge")
     params, steps, first = jax.device_get((_finish(protectors, setups, runs), runs.step, first))
     return Outcome(params, steps, first, later, seen)
+
+
+def _stacked(divide: Divide, rows: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows | None]:
+    """Private and public rows of several seeds, leaves [S, ...]."""
+    tasks = [divide(rows, seed) for seed in seeds]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *((task.private, task.public) for task in tasks))
 
 
 def _pad(tree: Any, num_steps: int, **mode: Any) -> Any:
@@ -195,15 +205,21 @@ def _pad(tree: Any, num_steps: int, **mode: Any) -> Any:
 
 
 def _over_runs(function: Callable, keys: jax.Array) -> Callable:
-    """`function(protector, setup, run, rows, key)` over seeds, and within each over budgets; keys are [S] or [S, E]."""
+    """`function(protector, setup, run, (private, public), key)` over seeds, and within each over budgets; keys are [S]
+    or [S, E]."""
     budgets = jax.vmap(function, (0, 0, 0, None, 0 if keys.ndim == 2 else None))
     return jax.vmap(budgets, (None, None, 0, 0, 0))
 
 
 @jax.jit
-def _start(protectors: Protector, setups: Setup, params: jax.Array, rows: Rows, keys: jax.Array) -> tuple[Run, Records]:
-    def one(protector: Protector, setup: Setup, params: jax.Array, rows: Rows, key: jax.Array) -> tuple[Run, Records]:
-        return start(protector, params, rows, setup, Simulation(key))
+def _start(
+    protectors: Protector, setups: Setup, params: jax.Array, rows: tuple[Rows, Rows | None], keys: jax.Array
+) -> tuple[Run, Records]:
+    def one(
+        protector: Protector, setup: Setup, params: jax.Array, rows: tuple[Rows, Rows | None], key: jax.Array
+    ) -> tuple[Run, Records]:
+        private, public = rows
+        return start(protector, params, private, setup, Simulation(key), public)
 
     return _over_runs(one, keys)(protectors, setups, params, rows, keys)
 
@@ -213,14 +229,17 @@ def _advance(
     protectors: Protector,
     setups: Setup,
     runs: Run,
-    rows: Rows,
+    rows: tuple[Rows, Rows | None],
     keys: jax.Array,
     num_steps: int,
     observe: Observe | None,
 ) -> tuple[Run, Records, Any]:
-    def one(protector: Protector, setup: Setup, run: Run, rows: Rows, key: jax.Array) -> tuple[Run, Records, Any]:
-        watch = None if observe is None else lambda params: observe(params, setup.model, rows)
-        return advance(protector, run, rows, setup, Simulation(key), num_steps, observe=watch)
+    def one(
+        protector: Protector, setup: Setup, run: Run, rows: tuple[Rows, Rows | None], key: jax.Array
+    ) -> tuple[Run, Records, Any]:
+        private, public = rows
+        watch = None if observe is None else lambda params: observe(params, setup.model, private)
+        return advance(protector, run, private, setup, Simulation(key), num_steps, public, watch)
 
     return _over_runs(one, keys)(protectors, setups, runs, rows, keys)
 

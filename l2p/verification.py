@@ -14,6 +14,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+import jax.numpy as jnp
+
 from l2p.checkpoints.lookup import NamedProtector, drawing, recognise
 from l2p.checkpoints.method_name import MethodName
 from l2p.checkpoints.set_up import asked, kinds_asked, set_up
@@ -30,6 +32,7 @@ from l2p.privacy.filter import Filter
 from l2p.queries.bins import BinCounts
 from l2p.result import answered
 from l2p.run import TraceRow
+from l2p.task import Rows
 
 #: Relative difference allowed between a noise multiplier and that of a rehearsal: machines differ in the last bits, and
 #: an envelope is searched to a few parts in a thousand.
@@ -159,6 +162,8 @@ def _check_protector(card: Card, found: Findings) -> None:
 def _misfits(card: Card, named: NamedProtector) -> list[str]:
     """Fields that no version of this protector would write."""
     protector, sampler, found = named.protector, sampling.from_json(card.sampler), []
+    if protector.needs_public and card.public is None:
+        found.append(f"names no public rows, without which {named.name} does not run")
     if type(sampler) is not type(protector.sampler):
         found.append(f"says that {sampler} chose its rows, where {named.name} has {protector.sampler}")
     if protector.adaptive_noise and not card.adaptive_noise:
@@ -196,20 +201,29 @@ def _settings(card: Card, named: NamedProtector) -> list[str]:
 def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[str]:
     """Differences between its queries and the protector's; of their noise, too, if that is the same on every table."""
     model, name = find_model(card.model), named.name
-    lines = getattr(named.protector.sampler, "num_rows", 1)
+    lines = max(getattr(named.protector.sampler, "num_rows", 1), 0 if card.public is None else card.public["num_rows"])
     if max(lines * card.num_features, model.num_params(card.num_features)) > MAX_NUMBERS:
         found.remarks.append("Its table is too large to rehearse the run on this machine.")
         return
     before = card.answered()[: 1 if bought_bounds(card) else 0]
     share = card.filter().spent(before) / card.filter().limit if before else 0.0
     rows_per_unit = None if is_row(card.unit) else card.unit["max_rows"]
+    public = _public_shapes(card) if named.protector.needs_public else None
+    if public is not None:
+        # Noise may follow from public rows, of which a card holds the digest alone.
+        found.remarks.append(
+            f"{name} reads public rows, which the card names by their digest and does not hold, so its noise was not "
+            "rehearsed."
+        )
+        if card.envelope is not None:
+            return
     ran, filter, setup, _ = set_up(
         named, card.budget, model, card.num_features, card.num_rows, rows_per_unit=rows_per_unit, share=share
     )
     if ran.name != name:
         yield f"has a budget and size at which {ran.name} runs instead of {name}"
         return
-    at_start, per_step = kinds_asked(ran.protector, setup, card.num_features)
+    at_start, per_step = kinds_asked(ran.protector, setup, card.num_features, public)
     at_start = (*(query.mechanism for query in before), *at_start)
     steps = _by_step(card.answered())
     begun = steps.get(0, ())
@@ -218,7 +232,7 @@ def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[s
     ):
         yield f"was granted other queries than {name} asks"
         return
-    if ran.protector.adaptive_noise:
+    if ran.protector.adaptive_noise or public is not None:
         return
     if isinstance(filter, EnvelopeFilter):
         found.rehearsed = _alike(decode_events(card.envelope or []), filter.envelope, ENVELOPE_TOLERANCE)
@@ -229,6 +243,13 @@ def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[s
             yield f"bounds a row's contribution differently than {name} does for {card.num_rows} rows"
     if not found.rehearsed:
         yield f"holds other noise than {name} adds at this budget and size, on any table"
+
+
+def _public_shapes(card: Card) -> Rows:
+    """Rows of the number that the card says, without values: enough to find which queries are asked."""
+    assert card.public is not None  # or the card was found out before
+    lines = card.public["num_rows"]
+    return Rows(jnp.zeros((lines, card.num_features)), jnp.zeros(lines), jnp.zeros(lines))
 
 
 def _alike(events: Sequence[Answered], others: Sequence[Answered], tolerance: float) -> bool:

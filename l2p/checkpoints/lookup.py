@@ -19,7 +19,7 @@ from l2p.checkpoints.checkpoint import (
 )
 from l2p.checkpoints.control import Control, control_of
 from l2p.checkpoints.defaults import what_to_use
-from l2p.checkpoints.method_name import MethodName, is_file, is_object
+from l2p.checkpoints.method_name import PRETRAINED, PROJECTED, MethodName, is_file, is_object
 from l2p.checkpoints.overlaps import overlaps
 from l2p.checkpoints.own import import_protector
 from l2p.checkpoints.ranges import range_of
@@ -32,6 +32,7 @@ from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import Problem
 from l2p.protectors.tunable import with_tuned
+from l2p.protectors.warm_start import WarmStart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,7 @@ def resolve(
     Args:
       name: a hand-designed method, a checkpoint's name or file, or METHOD:tuned; `minibatch@0.02` for the checkpoint
         `minibatch` with another Poisson sampling rate, if it was made for several; `mypackage:MyProtector` for a
-        protector to import.
+        protector to import; any of them with :pretrained or :projected, which take public rows.
       budget: for which hand-designed methods set themselves up.
       model: name of the model.
       accountant: overrides the protector's own.
@@ -98,7 +99,7 @@ def resolve(
       num_rows: N, for hand-designed methods that set up batches; None to check names and options only.
 
     Raises:
-      InputError: unknown name or model, a variant (only comparisons know those), no checkpoint tuned on such a set, a
+      InputError: unknown name or model, a variant that only comparisons know, no checkpoint tuned on such a set, a
         protector that does not fit, or a sampling rate for a checkpoint that was made for one rate only.
 
     >>> resolve("agd", Budget(0.1, 1e-8), "logistic").accountant
@@ -107,7 +108,7 @@ def resolve(
     asked = MethodName.parse(name)
     name = str(asked)
     if asked.variants:
-        raise unknown_name(name)
+        return _varied(resolve(asked.protector, budget, model, accountant, aux, avoid, num_rows), asked)
     if (rate := asked.sampling_rate) is not None:
         found = resolve(asked.without_rate(), budget, model, accountant, aux, avoid, num_rows)
         return _at_rate(found, name, rate)
@@ -140,6 +141,10 @@ def recognise(
     Raises:
       InputError: the name belongs to another file, or the protector does not fit the model or budget.
     """
+    varied = MethodName.parse(name)
+    if varied.variants:
+        found = recognise(str(varied.protector), sha256, budget, model, accountant, num_rows)
+        return None if found is None else _varied(found, varied)
     if sha256 is None:
         return resolve(name, budget, model, accountant, num_rows=num_rows) if name in HAND_DESIGNED else None
     file = next((one for one in names() if digest(one) == sha256), None)
@@ -176,6 +181,15 @@ def _loaded(
     return dataclasses.replace(found, sha256=loaded.sha256, range=range_of(card), control=control_of(card))
 
 
+def _varied(found: NamedProtector, asked: MethodName) -> NamedProtector:
+    """A protector started from public rows, or reading rows along their directions."""
+    name = str(asked)
+    if asked.oracle or asked.private:
+        raise unknown_name(name)
+    protector = WarmStart.of(found.protector, str(asked.protector), asked.pretrained, asked.projected)
+    return dataclasses.replace(found, name=name, protector=protector)
+
+
 def _at_rate(found: NamedProtector, name: str, sampling_rate: float) -> NamedProtector:
     """A protector with another sampling rate than it ships with."""
     if "sampling_rate" not in (found.range or {}):
@@ -203,6 +217,7 @@ def stand_in(named: NamedProtector) -> NamedProtector | None:
     """The control that runs where a protector shows no gain over it; None without one."""
     if named.control is None:
         return None
+    varied = named.protector if isinstance(named.protector, WarmStart) else None
     loaded = load(named.control.name)
     control = NamedProtector(
         named.control.name,
@@ -213,7 +228,12 @@ def stand_in(named: NamedProtector) -> NamedProtector | None:
         range_of(loaded.card),
         control_of(loaded.card),
     )
-    return drawing(named.protector.sampler, control)
+    control = drawing(named.protector.sampler, control)
+    if varied is None:
+        return control
+    # The control, too, starts from public rows.
+    name = "".join([control.name, *(word for word in (PRETRAINED, PROJECTED) if getattr(varied, word[1:]))])
+    return _varied(control, MethodName.parse(name))
 
 
 def describe(

@@ -108,6 +108,11 @@ class MethodName:
         """The name of what runs, without the variants."""
         return self._keeping(lambda suffix: suffix not in VARIANTS)
 
+    def with_start(self, name: "MethodName") -> "MethodName":
+        """The same with what public rows give `name`: :pretrained, :projected or both."""
+        given = (suffix for suffix in name.suffixes if suffix in (PRETRAINED, PROJECTED))
+        return MethodName(self.base, (*self.suffixes, *given))
+
     def without(self, variant: str) -> "MethodName":
         """The same without one of `VARIANTS`."""
         return self._keeping(lambda suffix: suffix != variant)

@@ -125,9 +125,11 @@ def asked(protector: Protector, setup: Setup, num_features: int, public: Rows | 
     return trace_rows(first, [later])
 
 
-def kinds_asked(protector: Protector, setup: Setup, num_features: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def kinds_asked(
+    protector: Protector, setup: Setup, num_features: int, public: Rows | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Mechanisms of the queries of `init`, and of those of every step, in order; found without running it."""
-    trace = partial(_asked, shape=shape_of(setup, num_features), public=None)
+    trace = partial(_asked, shape=shape_of(setup, num_features), public=public)
     params = jax.eval_shape(partial(setup.model.init, num_features))
     first, later = jax.eval_shape(trace, protector, params, setup=setup)
     return tuple(record.mechanism for record in first), tuple(record.mechanism for record in later)

@@ -46,6 +46,9 @@ class Apply(TableOptions):
     For the target too if it is a number (model square or quadratic)."""
     bounds_share: float | None = None
     """Share of the budget that buys the bounds which --schema declares as "private", all together; default 0.05."""
+    public: tuple[Path, ...] | None = None
+    """Rows that anybody may see, for methods that learn from them too: a table (or several files of one) with the same
+    columns as --data. They cost no budget; the card lists their number and SHA-256."""
     epsilon: float
     """Privacy budget."""
     delta: float
@@ -102,6 +105,7 @@ class Apply(TableOptions):
         from l2p.models import find_model
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
+        from l2p.public_data import refuse_same
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         declared = self._declared()
@@ -110,8 +114,10 @@ class Apply(TableOptions):
         if protector.private:
             check, train = private_choice.released, private_choice.release
             private_choice.check_kind(declared.kind)
-        facts: dict[str, Any] = {} if protector.private else {"unit": declared.unit, "weights": declared.weights}
+        facts: dict[str, Any] = {"has_public": self.public is not None}
+        facts |= {} if protector.private else {"unit": declared.unit, "weights": declared.weights}
         rows = self.rows if self.dry_run else None
+        refuse_same(list(self.data), self.public and list(self.public))
         named = check(str(protector), budget, declared.model, self.accountant, rows, **facts)
         share = declared.share(self.bounds_share)
         if protector.private:
@@ -123,8 +129,9 @@ class Apply(TableOptions):
                 f"seed is {self.seed}, but a JAX key is made from 32 bits; choose a seed from 0 to 2^32 - 1."
             )
         key = None if self.seed is None else jax.random.key(self.seed)
+        known = None if self.public is None else declared.public_rows(self.public)
         if self.dry_run:
-            warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private, share))
+            warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private, share, known))
             return 0
 
         data, options = self._to_train(declared, protector.private)
@@ -162,11 +169,14 @@ class Apply(TableOptions):
     def _to_train(self, declared: "Declared", chooses: bool) -> "tuple[Any, dict[str, Any]]":
         """What training takes: a raw table with its schema, or rows where it `chooses` among several runs."""
         from l2p.commands.declared import BySchema
+        from l2p.task import Task
 
         if isinstance(declared, BySchema) and not chooses:
             options = {"schema": declared.schema, "format": declared.format, "on_invalid": self.on_invalid}
-            return list(self.data), options | {"bounds_share": self.bounds_share}
-        return declared.rows(self.data, self.on_invalid), {}
+            options |= {"bounds_share": self.bounds_share, "public": self.public and list(self.public)}
+            return list(self.data), options
+        rows = declared.rows(self.data, self.on_invalid)
+        return Task(rows, public=None if self.public is None else declared.public_rows(self.public)), {}
 
     def _declared(self) -> "Declared":
         """What the options say of the table."""

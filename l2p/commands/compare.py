@@ -49,7 +49,8 @@ def with_config(args: Sequence[str]) -> list[str]:
     if path is None:
         return list(args)
     given = {word.split("=")[0] for word in args if word.startswith("--")}
-    fields = {f"--{name}": value for name, value in read_fields(Path(path)).items() if value is not None}
+    found = read_fields(Path(path)).items()
+    fields = {f"--{name.replace('_', '-')}": value for name, value in found if value is not None}
     words = [word for option, value in fields.items() if option not in given for word in (option, *_words(value))]
     return [args[0], *words, *args[1:]]
 

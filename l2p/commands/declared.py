@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
 
-from l2p.api import model_for, share_of
+from l2p.api import known_rows, model_for, share_of
 from l2p.data import prepare, read_bounds, read_table
 from l2p.data.bounds import Interval
 from l2p.data.preparation import Kind, check_classes
@@ -94,6 +94,15 @@ class BySchema:
         self.check_plain()
         return read_rows(list(data), Encoding(self.schema), on_invalid, self.format)
 
+    def public_rows(self, files: Sequence[Path]) -> Rows:
+        """Public rows, of the same columns; an invalid one is refused, since it can be corrected."""
+        if self.schema.private_bounds:
+            raise InputError(
+                "public rows are encoded as the private ones, but the schema leaves bounds to be bought with the "
+                "budget; take these bounds from the public rows, or leave out --public."
+            )
+        return known_rows(list(files), self.schema, Encoding(self.schema), self.format)
+
     def test_rows(self, data: Sequence[Path], on_invalid: OnInvalid, result: Result | None = None) -> Rows:
         """The rows of a table to score on, which may have further columns; before there is a result, to be checked."""
         known = None if result is None else result.schema
@@ -175,6 +184,14 @@ class ByBounds:
     def rows(self, data: Sequence[Path], on_invalid: OnInvalid) -> Rows:
         """The rows of a table to learn from."""
         return self._prepared(data, on_invalid, test=False)
+
+    def public_rows(self, files: Sequence[Path]) -> Rows:
+        """Public rows, of the same columns in any order."""
+        table = read_table(list(files), {self.target, *self.bounds}, self.format)
+        own = [column for column in table.columns if column != self.target]
+        rows = prepare(table, self.target, self.bounds, self.classes, "refuse", None, cast(Kind, self.kind))
+        order = [own.index(column) for column in self.features or own]
+        return dataclasses.replace(rows, x=rows.x[:, order])
 
     def test_rows(self, data: Sequence[Path], on_invalid: OnInvalid, result: Result | None = None) -> Rows:
         """The rows of a table to score on, which may have further columns."""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from l2p.checkpoints.lookup import NamedProtector
     from l2p.commands.declared import Declared
     from l2p.privacy.budget import Budget
+    from l2p.task import Rows
 
 _WIDTH, _LABEL = 80, 11
 
@@ -22,6 +23,7 @@ def print_plan(
     ledger: Path | None,
     chooses: bool,
     share: float = 0.0,
+    public: "Rows | None" = None,
 ) -> list[str]:
     """Print what a run would be and spend; returns its warnings. Neither the table nor the ledger is changed.
 
@@ -31,20 +33,27 @@ def print_plan(
       num_rows: N, if it was declared; without it nothing is said of delta and of the protector's range.
       chooses: whether it is METHOD:private, several runs for one budget.
       share: of the budget, that buys bounds.
+      public: the public rows; these are read.
 
     Raises:
       InputError: what the run itself would raise before it reads a row.
     """
-    warnings, asked = budget.warnings(), named
+    from l2p.models import find_model
+    from l2p.public_data import checked
+
+    warnings, asked, model = budget.warnings(), named, find_model(declared.model)
+    if public is not None:
+        public = checked(public, declared.num_features, None if declared.kind == "regression" else model.labels)
+        named.protector.check_public(public, model)
     if num_rows is not None:
         budget.check_rows(num_rows)
         if not chooses:
             from l2p.checkpoints.set_up import set_up
-            from l2p.models import find_model
 
-            unit, model = declared.unit, find_model(declared.model)
+            unit = declared.unit
             named, _, _, more = set_up(
                 *(named, budget, model, declared.num_features, num_rows),
+                public=public,
                 kind=declared.kind,
                 rows_per_unit=None if unit is None else unit.max_rows,
                 share=share,
@@ -55,6 +64,8 @@ def print_plan(
     print("Dry run: no cell of the table was read, and nothing was spent.")
     _say("protector", f"{named.name}{instead}, for {declared.model}, accountant {named.accountant}")
     _say("spends", f"epsilon {budget.epsilon:g} at delta {budget.delta:g} ({budget.adjacency}) at most, {steps}")
+    if public is not None:
+        _say("public", f"{int((public.mask > 0).sum()):,} public rows, which were read and fit")
     if ledger is not None:
         _say("ledger", _ledger(ledger, named, budget, chooses, None if declared.unit is None else declared.unit.column))
     if declared.weights_in_words is not None:

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.checkpoints.method_name import PROJECTED
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
@@ -16,16 +15,9 @@ from l2p.privacy.filter import Filter, default_accountant
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.geometry import PublicGeometry
-from l2p.protectors.stepwise import Stepwise
+from l2p.protectors.warm_start import NUM_DIRECTIONS, POWER, RIDGE, check_directions
 from l2p.run import run
 from l2p.task import Rows
-
-#: Number of principal directions in which METHOD:projected reads rows, and the power by which it whitens them. The
-#: number is the best of 16, 32, 64 and 96 for `noisygd` and `auto_clip` on MNIST's 7 against 9 with the directions of 4
-#: and 6; powers of 0, .5 and 1 are within a point of each other there.
-NUM_DIRECTIONS, POWER = 96, 0.5
-#: The ridge for the variances along them, relative to the largest one.
-RIDGE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +37,7 @@ class Auxiliary:
         step."""
         if isinstance(self.geometry, str):
             raise InputError(self.geometry)
-        if not isinstance(protector, Stepwise):
-            raise InputError(
-                f"{name} asks for more than one gradient per step, so it cannot be run in other directions; "
-                f"leave out {PROJECTED}, or choose noisygd, dpsgd or auto_clip."
-            )
+        check_directions(protector, name)
         return dataclasses.replace(cast(Any, protector), geometry=self.geometry)
 
 

@@ -21,6 +21,8 @@ from l2p.errors import InputError
 
 #: The facts that all cells of a comparison share: its settings and its data.
 FACTS = ("data", "model", "delta", "adjacency", "accountant", "aux", "table_sha256", "splits_sha256", "l2p")
+#: The facts of those with public rows, which all others lack.
+PUBLIC_FACTS = ("public_share", "public_per_class", "public_shift", "public_sha256")
 #: Allowed difference between two runs of one cell: sums in single precision depend on what is computed in the same
 #: batch.
 TOLERANCE = 1e-3
@@ -32,7 +34,7 @@ class Kept:
 
     Attributes:
       row: of results.csv.
-      facts: by name, `FACTS`.
+      facts: by name, `FACTS`, and `PUBLIC_FACTS` where rows are public.
       protector: SHA-256 of the checkpoint's file; None without one.
     """
 
@@ -111,8 +113,8 @@ def read_inputs(folder: Path) -> Row:
 
 
 def _refuse_others(where: Path, facts: Row, found: Row) -> None:
-    if changed := [name for name in FACTS if found.get(name) != facts[name]]:
-        said = ", ".join(f"{name} ({found.get(name)!r}, not {facts[name]!r})" for name in changed)
+    if changed := [name for name in (*FACTS, *PUBLIC_FACTS) if found.get(name) != facts.get(name)]:
+        said = ", ".join(f"{name} ({found.get(name)!r}, not {facts.get(name)!r})" for name in changed)
         raise InputError(
             f"{where} holds a comparison that differs in {said}, and one table must not mix the two; choose another "
             "folder."
@@ -141,7 +143,7 @@ def read(folder: Path) -> dict[Cell, Kept]:
         found = [_read(path) for path in sorted((folder / "cells").glob("*/*/seed-*.json"))]
     elif table.is_file():
         rows, inputs = results.read(table), read_inputs(folder)
-        facts = {name: inputs[name] for name in FACTS}
+        facts = {name: inputs[name] for name in (*FACTS, *PUBLIC_FACTS) if name in inputs}
         found = [Kept(row, facts, inputs["protectors"].get(row["method"])) for row in rows]
     else:
         found = []
@@ -157,7 +159,8 @@ def _read(path: Path) -> Kept:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         kept = Kept(results.typed(found["row"]), found["facts"], found["protector_sha256"])
-        if path_of(path.parents[3], results.cell(kept.row)) != path or set(kept.facts) != set(FACTS):
+        fits = set(kept.facts) in (set(FACTS), {*FACTS, *PUBLIC_FACTS})
+        if path_of(path.parents[3], results.cell(kept.row)) != path or not fits:
             raise ValueError("another cell's place")
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         raise InputError(

@@ -28,7 +28,16 @@ class CompareConfig:
       adjacency: which tables are neighbours; a method in its paper's form keeps that of its proof, and is marked.
       accountant: for every method except such forms; default the one a checkpoint was trained with, else the tightest
         that applies.
-      aux: the auxiliary public set of methods that end in `:tuned`, `:pretrained` or `:projected`.
+      aux: the auxiliary public set of methods that end in `:tuned`, `:pretrained` or `:projected`; the latter two take
+        the public part of the split where there is one.
+      public: for a file, another one with rows that are public, for the methods that read such rows; all others get
+        them among their private ones. Without it, where a method needs public rows, a part of every split's
+        training rows is public.
+      public_share: the share that is; default a thousandth for two classes and for numbers, and at least one row of
+        each class.
+      public_per_class: in its place, the number of public rows of each class; default 2 for `softmax`.
+      public_shift: how many standard deviations public rows are drawn away from private ones, along a random direction
+        of the features.
 
     >>> CompareConfig("digits:odd", out=Path("cmp"), methods=("census", "agd")).seeds
     10
@@ -47,6 +56,16 @@ class CompareConfig:
     adjacency: str = "zero_out"
     accountant: str | None = None
     aux: str | None = None
+    public: tuple[Path, ...] | None = None
+    public_share: float | None = None
+    public_per_class: int | None = None
+    public_shift: float = 0.0
+
+    @property
+    def asks_for_public(self) -> bool:
+        """Whether an option says that there are public rows."""
+        given = self.public, self.public_share, self.public_per_class
+        return any(option is not None for option in given) or self.public_shift != 0
 
 
 def parse_shard(text: str) -> tuple[int, int]:

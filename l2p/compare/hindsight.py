@@ -14,7 +14,7 @@ from l2p.models import Model
 from l2p.oracle import Setup
 from l2p.protector import Protector
 from l2p.protectors.tunable import around
-from l2p.simulate import mean_loss, simulate, split
+from l2p.simulate import Divide, mean_loss, simulate, split
 from l2p.task import Rows
 
 #: Standard deviations of the search rounds: the first is around the method's own settings, later ones around the best
@@ -26,21 +26,21 @@ CANDIDATES = 12
 SEEDS = tuple(1_000_000 + seed for seed in range(3))
 
 
-def search(protector: Protector, setup: Setup, rows: Rows, start: np.ndarray) -> Protector:
+def search(protector: Protector, setup: Setup, rows: Rows, start: np.ndarray, divide: Divide = split) -> Protector:
     """`protector` with the fields of the lowest mean train loss over `SEEDS` at the budget of `setup`."""
     for number, spread in enumerate(SPREADS):
         keys = jax.random.split(jax.random.key(number), CANDIDATES - 1)
         candidates = [protector, *(around(protector, spread, key) for key in keys)]
-        scores = _scores(candidates, setup, rows, start)
+        scores = _scores(candidates, setup, rows, start, divide)
         protector = candidates[int(np.argmin(scores))]
     return protector
 
 
-def _scores(candidates: list[Protector], setup: Setup, rows: Rows, start: np.ndarray) -> np.ndarray:
+def _scores(candidates: list[Protector], setup: Setup, rows: Rows, start: np.ndarray, divide: Divide) -> np.ndarray:
     """Mean train loss f64[k] of every candidate; infinite for one that diverged."""
-    outcome = simulate(candidates, [setup] * len(candidates), rows, SEEDS, start=start)
+    outcome = simulate(candidates, [setup] * len(candidates), rows, SEEDS, start=start, divide=divide)
     losses = [
-        _losses(params, setup.model, split(rows, seed).private)
+        _losses(params, setup.model, divide(rows, seed).private)
         for seed, params in zip(SEEDS, outcome.params, strict=True)
     ]
     mean = np.array(losses, np.float64).mean(0)

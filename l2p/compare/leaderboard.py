@@ -17,6 +17,10 @@ from l2p.errors import InputError
 ROUNDING = 1e-9
 
 
+#: The options of a public part; the last fact is a digest.
+_PUBLIC = cells.PUBLIC_FACTS[:-1]
+
+
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """A folder's results.csv and inputs.json."""
@@ -27,8 +31,14 @@ class Comparison:
 
     @property
     def group(self) -> tuple[str, str, float, str]:
-        """Results are compared within one data set, model, delta and adjacency."""
-        return self.inputs["data"], self.inputs["model"], self.inputs["delta"], self.inputs["adjacency"]
+        """Results are compared within one data set with its public part, model, delta and adjacency."""
+        part = [f"{name.replace('_', ' ')} {self.inputs[name]:g}" for name in _PUBLIC if self.inputs.get(name)]
+        return (
+            ", ".join([self.inputs["data"], *part]),
+            self.inputs["model"],
+            self.inputs["delta"],
+            self.inputs["adjacency"],
+        )
 
 
 def read_comparison(folder: Path) -> Comparison:
@@ -205,6 +215,7 @@ def command(one: Comparison) -> str:
         "adjacency": [inputs["adjacency"]],
         "accountant": [inputs["accountant"]] if inputs["accountant"] else [],
         "aux": [inputs["aux"]] if inputs["aux"] else [],
+        **{name.replace("_", "-"): [f"{inputs[name]:g}"] for name in _PUBLIC if inputs.get(name)},
         "out": [f"runs/{one.folder.name}"],
     }
     words = (f"--{name} {shlex.join(values)}" for name, values in options.items() if values)

@@ -13,6 +13,7 @@ from l2p.checkpoints.ranges import range_warnings
 from l2p.checkpoints.set_up import set_up
 from l2p.compare import hindsight, private_choice
 from l2p.compare.auxiliary import Auxiliary, unlimited
+from l2p.compare.public_part import WHOLE, Division
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
@@ -20,7 +21,6 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
-from l2p.simulate import train_size
 from l2p.task import Rows
 
 
@@ -57,6 +57,7 @@ class ComparedMethod:
       in_hindsight: whether its settings are searched on the private rows themselves.
       by_choice: whether they are chosen there and charged; `protectors` are set up for one of the runs.
       control: control used where a checkpoint's networks show no gain, if there is one.
+      division: which rows are private, and which public.
     """
 
     name: str
@@ -68,6 +69,7 @@ class ComparedMethod:
     in_hindsight: bool = False
     by_choice: bool = False
     control: Control | None = None
+    division: Division = WHOLE
 
     @property
     def is_private(self) -> bool:
@@ -86,6 +88,13 @@ class ComparedMethod:
             )
         return params if self.start is None else self.start
 
+    def check_public(self, protector: Protector, model: Model, rows: Rows, seeds: Sequence[int]) -> None:
+        """Refuse public rows of a seed that the protector cannot use; `InputError`."""
+        for seed in seeds:
+            public = self.division(rows, seed).public
+            if public is not None:
+                protector.check_public(public, model)
+
     def prepare(self, budget: Budget, model: Model, rows: Rows, kind: str | None = None) -> PreparedMethod:
         """The method set up for `budget` on splits of `rows` with a target of `kind`; `InputError` if that fails or no
         theorem covers it."""
@@ -94,12 +103,12 @@ class ComparedMethod:
             raise InputError(protector)
         start = self.starting_point(model, rows.x.shape[1])
         if not self.is_private:
-            return PreparedMethod(protector, unlimited(model, budget, train_size(rows), kind))
+            return PreparedMethod(protector, unlimited(model, budget, self.division.num_private(rows), kind))
         if self.by_choice:
             return self._chosen(protector, budget, model, rows)
         found = self._bounded(protector, budget, model, rows, kind)
         if self.in_hindsight:
-            protector = hindsight.search(found.protector, found.setup, rows, start)
+            protector = hindsight.search(found.protector, found.setup, rows, start, self.division)
             found = dataclasses.replace(self, control=None)._bounded(protector, budget, model, rows, kind)
         return found
 
@@ -107,12 +116,15 @@ class ComparedMethod:
         self, protector: Protector, budget: Budget, model: Model, rows: Rows, kind: str | None
     ) -> PreparedMethod:
         asked = NamedProtector(self.name, protector, self.accountant, range=self.range, control=self.control)
-        num_features, num_rows = rows.x.shape[1], train_size(rows)
-        named, filter, setup, warnings = set_up(asked, budget, model, num_features, num_rows, kind=kind)
+        num_features, num_rows = rows.x.shape[1], self.division.num_private(rows)
+        # Where noise is fixed beforehand, it is planned for the public rows of the first seed.
+        public = self.division(rows, 0).public if protector.needs_public else None
+        named, filter, setup, warnings = set_up(asked, budget, model, num_features, num_rows, public, kind)
         return PreparedMethod(named.protector, setup, filter, " ".join(warnings))
 
     def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> PreparedMethod:
-        plan = private_choice.SelectionPlan.make(protector, self.accountant, budget, model, train_size(rows))
+        num_rows = self.division.num_private(rows)
+        plan = private_choice.SelectionPlan.make(protector, self.accountant, budget, model, num_rows)
         setup, _ = plan.setups
         note = " ".join([plan.note, *range_warnings(self.range, setup, rows.x.shape[1], budget)])
         return PreparedMethod(protector, setup, plan.training, note, plan)
@@ -127,6 +139,7 @@ def find_method(
     aux: str | None = None,
     avoid: Sequence[str] = (),
     auxiliary: Auxiliary | None = None,
+    division: Division | None = None,
 ) -> ComparedMethod:
     """A method by name and variants. Where a hand-designed one cannot run at a budget, the reason takes the protector's
     place.
@@ -140,12 +153,13 @@ def find_method(
       aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected only these use it.
       avoid: data sets that a checkpoint must not be made from.
       auxiliary: what METHOD:pretrained and METHOD:projected take from that set; None for nothing.
+      division: which rows are public; where some are, METHOD:pretrained and METHOD:projected take these instead.
 
     Raises:
       InputError: unknown name, a checkpoint that does not fit, variants of a method that is not private, or two that
         exclude each other.
     """
-    name = MethodName.parse(name)
+    name, division = MethodName.parse(name), division or WHOLE
     base, variants = name.protector, name.variants
     if name.oracle and name.private:
         raise InputError(
@@ -159,12 +173,16 @@ def find_method(
         mine = [paper.budget(budget) for budget in budgets]
         accountant = paper.accountant or accountant
     takes = name.pretrained or name.projected
+    from_split = takes and division.part is not None
+    runs = base.with_start(name) if from_split else base
+    if from_split:
+        auxiliary, takes = None, False
     asked = {"accountant": accountant, "aux": None if takes else aux, "avoid": avoid}
     auxiliary = auxiliary or Auxiliary()
     found: dict[Budget, NamedProtector | str] = {}
     for budget in mine:
         try:
-            found[budget] = resolve(base, budget, model, num_rows=num_rows, **asked)
+            found[budget] = resolve(runs, budget, model, num_rows=num_rows, **asked)
         except InputError as error:
             if hand_designed is None:
                 raise
@@ -179,9 +197,9 @@ def find_method(
         )
     if name.private:
         del asked["accountant"]
-        found = {budget: _base_run(base, budget, model, num_rows, one, asked) for budget, one in found.items()}
+        found = {budget: _base_run(runs, budget, model, num_rows, one, asked) for budget, one in found.items()}
         chosen = next((one.accountant for one in found.values() if isinstance(one, NamedProtector)), chosen)
-    if name.projected:
+    if name.projected and not from_split:
         if paper is None:
             raise InputError(
                 f"{base} is learned, so the directions in which it reads rows are fixed; leave out {PROJECTED}."
@@ -197,7 +215,16 @@ def find_method(
         name.oracle,
         name.private,
         None if some is None else some.control,
+        division,
     )
+
+
+def reads_public(name: MethodName, budget: Budget, model: str) -> bool:
+    """Whether a method does not run without public rows."""
+    try:
+        return resolve(MethodName(name.base), budget, model).protector.needs_public
+    except InputError:  # `find_method` says why
+        return False
 
 
 def _base_run(

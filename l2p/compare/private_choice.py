@@ -40,7 +40,7 @@ from l2p.private_tuning import (
 from l2p.protector import Protector
 from l2p.protectors.tunable import around
 from l2p.result import Result
-from l2p.simulate import simulate
+from l2p.simulate import Divide, simulate, split
 from l2p.task import Rows, RowSource, Task
 
 #: Distribution of the number of runs, K.
@@ -83,8 +83,8 @@ class SelectionPlan:
         shares = _shares(budget)
         targets = base_budget(shares[0], accountant, budget), base_budget(shares[1], SCORE_ACCOUNTANT, budget)
         protector.sampler.check(budget.adjacency, num_rows)
-        for candidate in candidates:
-            check(candidate, targets[0], str(model), accountant, num_rows)
+        for candidate in candidates:  # a comparison's split has public rows where a candidate needs some
+            check(candidate, targets[0], str(model), accountant, num_rows, has_public=candidate.needs_public)
         training = NamedProtector("", protector, accountant).filter(targets[0])
         scoring = check(Score(), targets[1], str(model), SCORE_ACCOUNTANT, num_rows).filter(targets[1])
         training_setup, scoring_setup = (
@@ -194,7 +194,7 @@ def release(
         check_kind(kind)
     lines, _ = intake.shape_of(data.private if isinstance(data, Task) else data)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
-    base = released(name, budget, model, accountant, num_rows)
+    base = released(name, budget, model, accountant, num_rows, isinstance(data, Task) and data.public is not None)
     candidates = [dataclasses.replace(base, protector=protector) for protector in _candidates(base.protector)]
     options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}
     result = private_tuning(data, candidates, budget, repetitions=LAW, score_share=SCORE_SHARE, **options).result
@@ -212,7 +212,12 @@ def check_kind(kind: str) -> None:
 
 
 def released(
-    name: str, budget: Budget, model: str, accountant: str | None = None, num_rows: int | None = None
+    name: str,
+    budget: Budget,
+    model: str,
+    accountant: str | None = None,
+    num_rows: int | None = None,
+    has_public: bool = False,
 ) -> NamedProtector:
     """The protector that a release of METHOD:private runs several times; `InputError` if no theorem covers that."""
     if accountant is not None:
@@ -221,7 +226,7 @@ def released(
             "needs; leave it out."
         )
     base = base_run(MethodName.parse(name).without(PRIVATE), budget, model, num_rows=num_rows)
-    check(base, base_budget(_shares(budget)[0], base.accountant, budget), model)
+    check(base, base_budget(_shares(budget)[0], base.accountant, budget), model, has_public=has_public)
     check(Score(), base_budget(_shares(budget)[1], "gdp", budget), model, "gdp")
     # A control instead of its networks would be the same for all candidates.
     return dataclasses.replace(base, name=name, control=None)
@@ -251,13 +256,16 @@ def draws(seed: int, budget: Budget, num_candidates: int) -> list[tuple[int, jax
     return [(choose(num_candidates), *keys(index)) for index in range(LAW.draw(uniform))]
 
 
-def choose(plans: Sequence[SelectionPlan], rows: Rows, seeds: Sequence[int], start: np.ndarray) -> Chosen:
+def choose(
+    plans: Sequence[SelectionPlan], rows: Rows, seeds: Sequence[int], start: np.ndarray, divide: Divide = split
+) -> Chosen:
     """Draw, run and score. Every run starts from `start` f32[p], and each seed has its own split of `rows`.
 
     Args:
       plans: one per budget, of the same structure.
+      divide: makes a seed's split.
     """
-    cells = [_of_seed(plans, rows, seed, start) for seed in seeds]
+    cells = [_of_seed(plans, rows, seed, start, divide) for seed in seeds]
     nothing = _Run(start, 0, -math.inf, ([], []))
     best = [[max(runs, key=lambda run: run.score, default=nothing) for runs in line] for line in cells]
     return Chosen(
@@ -267,23 +275,36 @@ def choose(plans: Sequence[SelectionPlan], rows: Rows, seeds: Sequence[int], sta
     )
 
 
-def _of_seed(plans: Sequence[SelectionPlan], rows: Rows, seed: int, start: np.ndarray) -> list[list[_Run]]:
+def _of_seed(
+    plans: Sequence[SelectionPlan], rows: Rows, seed: int, start: np.ndarray, divide: Divide
+) -> list[list[_Run]]:
     """The runs of each budget."""
     drawn = [draws(seed, plan.budget, len(plan.candidates)) for plan in plans]
     planned = [(plan, *draw) for plan, some in zip(plans, drawn, strict=True) for draw in some]
-    runs = [run for i in range(0, len(planned), BLOCK) for run in _block(planned[i : i + BLOCK], rows, seed, start)]
+    blocks = [planned[i : i + BLOCK] for i in range(0, len(planned), BLOCK)]
+    runs = [run for block in blocks for run in _block(block, rows, seed, start, divide)]
     ends = np.cumsum([len(some) for some in drawn])
     return [runs[end - len(some) : end] for end, some in zip(ends, drawn, strict=True)]
 
 
 def _block(
-    planned: list[tuple[SelectionPlan, int, jax.Array, jax.Array]], rows: Rows, seed: int, start: np.ndarray
+    planned: list[tuple[SelectionPlan, int, jax.Array, jax.Array]],
+    rows: Rows,
+    seed: int,
+    start: np.ndarray,
+    divide: Divide,
 ) -> list[_Run]:
     """At most `BLOCK` runs of (plan, candidate, key, the score's key), side by side."""
     plans, candidates, keys, score_keys = zip(*(planned * BLOCK)[:BLOCK], strict=True)
     protectors = [plan.candidates[candidate] for plan, candidate in zip(plans, candidates, strict=True)]
     trained = simulate(
-        protectors, [one.setups[0] for one in plans], rows, [seed], start=start, keys=jnp.stack(keys)[None]
+        protectors,
+        [one.setups[0] for one in plans],
+        rows,
+        [seed],
+        start=start,
+        keys=jnp.stack(keys)[None],
+        divide=divide,
     )
     scored = simulate(
         [Score()] * BLOCK,
@@ -292,6 +313,7 @@ def _block(
         [seed],
         start=trained.params,
         keys=jnp.stack(score_keys)[None],
+        divide=divide,
     )
     return [
         _Run(

@@ -20,15 +20,18 @@ from l2p.checkpoints.overlaps import overlaps
 from l2p.compare import cells, private_choice, results
 from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
 from l2p.compare.config import CompareConfig
-from l2p.compare.methods import ComparedMethod, PreparedMethod, find_method
+from l2p.compare.methods import ComparedMethod, PreparedMethod, find_method, reads_public
+from l2p.compare.public_part import Division, PublicPart
 from l2p.compare.scores import area_under_curve
 from l2p.data.own import source_of_file
+from l2p.data.reading import open_table
 from l2p.errors import InputError, withheld
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import run_names
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import versions
 from l2p.privacy.events import Adjacency
+from l2p.public_data import checked, refuse_same
 from l2p.simulate import Outcome, mean_loss, score, simulate, split, splits_digest, train_size
 from l2p.task import Rows
 
@@ -118,10 +121,10 @@ def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.
     found = cells.merge(folders, config.out)
     facts = next(iter(found.values())).facts
     for name, value in _asked(config).items():
-        if facts[name] != value:
+        if facts.get(name) != value:
             raise InputError(
-                f"these cells are of a comparison with {name} {facts[name]!r}, not {value!r}; ask for theirs, or name "
-                "other folders."
+                f"these cells are of a comparison with {name} {facts.get(name)!r}, not {value!r}; ask for theirs, or "
+                "name other folders."
             )
     return cells.finish(config, found)
 
@@ -142,16 +145,22 @@ def _resume(
 
 
 def _asked(config: CompareConfig) -> results.Row:
-    """The part of `cells.FACTS` that the config states."""
+    """The part of `cells.FACTS` and `cells.PUBLIC_FACTS` that the config states."""
     asked = {name: getattr(config, name) for name in ("data", "delta", "adjacency", "accountant", "aux")}
-    return {"model": str(_model(config)), **asked}
+    part = _public_part(config)
+    public = dict.fromkeys(cells.PUBLIC_FACTS[:-1]) if part is None else part.asked()
+    return {"model": str(_model(config)), **asked, **public}
 
 
 def _facts(config: CompareConfig, rows: Rows) -> results.Row:
-    """`cells.FACTS`: everything that determines a comparison's numbers, except the methods."""
+    """`cells.FACTS`, and `cells.PUBLIC_FACTS` where rows are public: everything that determines a comparison's numbers,
+    except the methods."""
     table = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in (rows.x, rows.y, rows.mask)))
     digests = {"table_sha256": table.hexdigest(), "splits_sha256": splits_digest(len(rows.y))}
-    return {**_asked(config), **digests, "l2p": versions()["l2p"]}
+    asked, part = _asked(config), _public_part(config)
+    if part is None:
+        return {name: asked[name] for name in asked if name in cells.FACTS} | digests | {"l2p": versions()["l2p"]}
+    return {**asked, **part.facts(rows), **digests, "l2p": versions()["l2p"]}
 
 
 def _check(config: CompareConfig) -> None:
@@ -171,12 +180,7 @@ def _check(config: CompareConfig) -> None:
 def load_rows(config: CompareConfig) -> Rows:
     """The whole table."""
     if _is_file(config):
-        if config.target is None or config.bounds is None:
-            raise InputError(f"{config.data} is a file, so its target column and the file of its bounds must be named.")
-        bounds = data.read_bounds(config.bounds)
-        kind = cast(data.Kind, _model(config).kind(config.classes))
-        table = data.read_table(config.data, {config.target, *bounds})
-        return data.prepare(table, config.target, bounds, config.classes, kind=kind)
+        return _rows_of_file(config, [config.data])[0]
     dataset, kinds = data.load(config.data), _model(config).kinds
     if dataset.kind not in kinds:
         raise InputError(
@@ -184,6 +188,43 @@ def load_rows(config: CompareConfig) -> Rows:
             f"{dataset.kind}; choose another model or data set."
         )
     return Rows(jnp.asarray(dataset.x), jnp.asarray(dataset.y), jnp.ones(len(dataset.y)))
+
+
+def _rows_of_file(config: CompareConfig, files: Sequence[str | Path]) -> tuple[Rows, list[str]]:
+    """The rows of a file, and its features."""
+    if config.target is None or config.bounds is None:
+        raise InputError(f"{files[0]} is a file, so its target column and the file of its bounds must be named.")
+    bounds = data.read_bounds(config.bounds)
+    kind = cast(data.Kind, _model(config).kind(config.classes))
+    table = data.read_table(list(files), {config.target, *bounds})
+    rows = data.prepare(table, config.target, bounds, config.classes, kind=kind)
+    return rows, [column for column in table.columns if column != config.target]
+
+
+def _public_file(config: CompareConfig) -> Rows | None:
+    """The rows of the file that a comparison on a file names as public, its features in the order of the other's."""
+    if not config.public:
+        return None
+    if not _is_file(config):
+        raise InputError(
+            f"--public names rows beside those of a file, but {config.data} is a public set, of which a part is drawn; "
+            "choose its size by --public-share or --public-per-class."
+        )
+    refuse_same(config.data, list(config.public))
+    rows, own = _rows_of_file(config, config.public)
+    order = [own.index(name) for name in open_table(config.data).names if name != config.target and name in own]
+    rows = dataclasses.replace(rows, x=rows.x[:, order])
+    return checked(rows, len(order), None if _kind(config) == "regression" else _model(config).labels)
+
+
+def _public_part(config: CompareConfig) -> PublicPart | None:
+    """The public rows of a comparison in which a method needs some or an option asks for them; None in others."""
+    model = _model(config)
+    budget = Budget(config.epsilon[0], config.delta, cast(Adjacency, config.adjacency))
+    needed = any(reads_public(MethodName.parse(name), budget, str(model)) for name in config.methods)
+    if not (needed or config.asks_for_public):
+        return None
+    return PublicPart.of(config, model, _kind(config), _public_file(config))
 
 
 def _is_file(config: CompareConfig) -> bool:
@@ -219,11 +260,17 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
     names = [MethodName.parse(name) for name in config.methods]
     if any(name.private for name in names):
         private_choice.check_kind(_kind(config))
-    model, num_rows = str(_model(config)), train_size(rows)
+    model, part = str(_model(config)), _public_part(config)
     asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (_identity(config),)}
-    variants = frozenset().union(*(name.variants for name in names))
-    auxiliary = _auxiliary(config, variants & {PRETRAINED, PROJECTED})
-    return [find_method(name, budgets, model, num_rows, **asked, auxiliary=auxiliary) for name in names]
+    variants = frozenset().union(*(name.variants for name in names)) & {PRETRAINED, PROJECTED}
+    auxiliary = _auxiliary(config, variants) if part is None else None
+    methods = []
+    for name in names:
+        reads = part is not None and bool(name.pretrained or name.projected or reads_public(name, budgets[0], model))
+        division = Division(part, reads)
+        more = {"auxiliary": auxiliary, "division": division}
+        methods.append(find_method(name, budgets, model, division.num_private(rows), **asked, **more))
+    return methods
 
 
 def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | None:
@@ -232,7 +279,8 @@ def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | N
         return None
     if config.aux is None:
         raise InputError(
-            f"METHOD{min(variants)} takes something from a public set, but no auxiliary set is named; name it in --aux."
+            f"METHOD{min(variants)} takes something from a public set, but no auxiliary set is named; name it in "
+            "--aux, or have a part of the training rows public (--public-share)."
         )
     if overlaps(config.aux, (_identity(config),)):
         raise InputError(
@@ -265,7 +313,8 @@ def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray]
             prepared = method.prepare(budget, model, rows, _kind(config))
             start = method.starting_point(model, rows.x.shape[1])
             seeds = range(config.seeds)
-            outcome = simulate([prepared.protector], [prepared.setup], rows, seeds, observe=mean_loss, start=start)
+            asked = {"observe": mean_loss, "start": start, "divide": method.division}
+            outcome = simulate([prepared.protector], [prepared.setup], rows, seeds, **asked)
             losses[method.name] = outcome.seen[:, 0]
             shares[method.name] = outcome.cost_per_step()[:, 0] / float(prepared.setup.cap)
     return losses, shares
@@ -288,10 +337,12 @@ def _run(
         start = method.starting_point(model, rows.x.shape[1])
         plans = [one.selection for one in run if one.selection is not None]
         try:
+            method.check_public(run[0].protector, model, rows, seeds)
             if plans:
-                outcome = private_choice.choose(plans, rows, seeds, start)
+                outcome = private_choice.choose(plans, rows, seeds, start, method.division)
             else:
-                outcome = simulate([one.protector for one in run], [one.setup for one in run], rows, seeds, start=start)
+                asked = {"start": start, "divide": method.division}
+                outcome = simulate([one.protector for one in run], [one.setup for one in run], rows, seeds, **asked)
         except InputError as error:
             done += [_row(config, method, budget, seed, {}, str(error)) for budget in group for seed in seeds]
             continue

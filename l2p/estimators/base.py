@@ -13,12 +13,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: 
 
 from l2p.api import private_train
 from l2p.checkpoints.defaults import default_protector
+from l2p.errors import InputError
 from l2p.estimators.said import DEFAULT_BOUNDS, RepeatedFitWarning, undeclared, unquoted
 from l2p.models import plain_name
 from l2p.models.softmax import Softmax
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
+from l2p.public_data import refuse_same
 from l2p.schema import Schema
+from l2p.schema.declaring import is_pair
 
 #: Delta unless another is given; below 1 / N for the rows that it is refused for otherwise.
 DEFAULT_DELTA = 1e-5
@@ -57,6 +60,7 @@ class PrivateEstimator(BaseEstimator):
 
     def validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         """Features and target as `private_train` takes them; learns how many features there are and their names."""
+        refuse_same((X, y), self.public)  # here, because scikit-learn may copy X
         if self.schema is not None:
             X, y = validate_data(self, X, y, skip_check_array=True)
             return X, column_or_1d(y, warn=True)
@@ -82,6 +86,10 @@ class PrivateEstimator(BaseEstimator):
             self._warn_of_repeats()
         public = self.public
         if public is not None and self.schema is None:
+            if not is_pair(public):
+                raise InputError(
+                    "public rows without a schema are features and target apart, as fit takes them; pass public=(X, y)."
+                )
             public = named(self, validate_data(self, public[0], reset=False)), public[1]
         result = private_train(
             (X, y),

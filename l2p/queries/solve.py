@@ -26,8 +26,9 @@ LBFGS_ITERATIONS = 500
 HINGE_WIDTHS = (0.1, 0.01, 0.001)
 
 
-def minimise(model: Model, start: jax.Array, rows: Rows) -> jax.Array:
+def minimise(model: Model, start: jax.Array, rows: Rows, ridge: jax.Array | None = None) -> jax.Array:
     """Minimiser f32[p] of the mean loss plus ridge/2 ||params||^2; of a model that is not convex, a local one.
+    The ridge f32[] is by default as small as the search bears.
 
     Newton's method if the curvature never vanishes, else L-BFGS. The hinge's kink is rounded off, first over a large
     width and finally over one that moves the mean loss by at most a quarter of it. Under `jax.vmap` problems are solved
@@ -35,21 +36,23 @@ def minimise(model: Model, start: jax.Array, rows: Rows) -> jax.Array:
     """
 
     @jax.custom_batching.sequential_vmap
-    def solve(start: jax.Array, rows: Rows) -> jax.Array:
+    def solve(start: jax.Array, rows: Rows, ridge: jax.Array) -> jax.Array:
         if isinstance(model, GeneralizedLinear) and not model.flat:
             weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
-            ridge = jnp.asarray(RIDGE, start.dtype)
             objective = Objective(model, model.lines(rows.x), rows.y, weight, ridge, jnp.zeros_like(start))
             return minimize(objective, start, jnp.asarray(TOLERANCE, start.dtype))[0]
         smooth = [HuberSVM(width) for width in HINGE_WIDTHS] if isinstance(model, Hinge) else [model]
         for stand_in in smooth:
-            start = lbfgs(stand_in, start, rows, LBFGS_ITERATIONS, RIDGE if model.convex else WEIGHT_DECAY)
+            start = lbfgs(stand_in, start, rows, LBFGS_ITERATIONS, ridge)
         return start
 
-    return solve(start, rows)
+    least = RIDGE if model.convex else WEIGHT_DECAY
+    return solve(start, rows, jnp.asarray(least if ridge is None else ridge, start.dtype))
 
 
-def lbfgs(model: Model, params: jax.Array, rows: Rows, num_iterations: int, ridge: float = RIDGE) -> jax.Array:
+def lbfgs(
+    model: Model, params: jax.Array, rows: Rows, num_iterations: int, ridge: jax.typing.ArrayLike = RIDGE
+) -> jax.Array:
     """Minimiser f32[p] of the mean loss plus ridge/2 ||params||^2, from `params` by L-BFGS with a zoom line search.
 
     It ends when the gradient vanishes, or after `num_iterations`.

@@ -87,7 +87,7 @@ def test_a_name_that_cannot_be_read_costs_one_sentence(name, said):
     assert all(suffix in sentence for suffix in (TUNED, *VARIANTS))
 
 
-@pytest.mark.parametrize("name", ["agd:private", "agd:tuned:oracle", "noisygd:projected"])
+@pytest.mark.parametrize("name", ["agd:private", "agd:tuned:oracle", "noisygd:projected:oracle"])
 def test_a_protector_is_not_what_a_variant_of_it_is(name):
     with pytest.raises(InputError, match=f"protector '{name}' is unknown"):
         resolve(name, Budget(1.0, 1e-6), "logistic")

@@ -65,14 +65,16 @@ def test_a_configuration_gives_options_and_those_beside_it_win(asked, tiny, tmp_
 def test_every_option_can_be_written_in_a_file(asked, tmp_path):
     everything = CompareConfig(
         *("table.csv", tmp_path / "out", "label", Path("bounds.json"), (-1.0, 1.0), "logistic", ("a", "b:tuned")),
-        *((0.1, 1e-05), 1e-6, 3, "replace_one", "gdp", "adult"),
+        *((0.1, 1e-05), 1e-6, 3, "replace_one", "gdp", "adult", (Path("b.csv"), Path("c.csv")), 0.01, 3, 1.5),
     )
     plain = {name: str(x) if isinstance(x, Path) else x for name, x in dataclasses.asdict(everything).items()}
+    plain["public"] = list(map(str, everything.public))
     path = tmp_path / "everything.json"
     path.write_text(json.dumps(plain))
     assert read_config(path) == everything
     assert main(["compare", "--config", str(path)]) == 0
-    assert asked == [(everything, None, None)]
+    assert main(["compare", "--config", str(path), "--public-share", "0.5"]) == 0  # those on the command line win
+    assert asked == [(everything, None, None), (dataclasses.replace(everything, public_share=0.5), None, None)]
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.json")), ids=lambda path: path.stem)

@@ -202,7 +202,13 @@ def test_a_pair_with_bounds_trains_as_rows_that_are_scaled_by_hand_do():
     by_hand = l2p.private_train(rows, "noisygd", Budget(20.0, 1e-5), key=key)
     for bounds in ((0, 120), (np.zeros(2), np.full(2, 120)), {"x0": (0, 120), "x1": (0, 120)}):
         found = l2p.private_train(
-            (X, y), "noisygd", Budget(20.0, 1e-5), key=key, bounds=bounds, classes=("no", "yes"), public=(X[:9], y[:9])
+            (X, y),
+            "noisygd",
+            Budget(20.0, 1e-5),
+            key=key,
+            bounds=bounds,
+            classes=("no", "yes"),
+            public=(X[:9] * 0.99, y[:9]),
         )
         np.testing.assert_array_equal(found.params, by_hand.params)
         assert any("9 public rows" in line for line in found.card.not_private)

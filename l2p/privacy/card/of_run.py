@@ -84,5 +84,8 @@ def not_private(budget: Budget, sources: Sequence[str] | None, num_public: int |
     if sources:
         sentences.append(f"The protector was made from public data ({', '.join(sources)}), read without limit.")
     if num_public is not None:
-        sentences.append(f"The task's {num_public} public rows, which the protector read freely.")
+        sentences.append(
+            f"The {num_public} public rows, which the protector read freely. A row of the table that equals one of "
+            "them, features and target, counted as a null row; whether there are any is not stated."
+        )
     return sentences

@@ -93,6 +93,7 @@ def provenance(card: "Card") -> dict[str, str]:
     """What the run was made with, by label."""
     return {
         "Protector": _protector(card.protector),
+        **({} if card.public is None else {"Public rows": "{num_rows}, sha256 {sha256}".format(**card.public)}),
         "Made with": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
         "Created": f"{card.created}, card version {card.card_version}",
     }

@@ -1,0 +1,182 @@
+"""Public rows beside private ones: what is refused, how a card names them, and why no row counts as both.
+
+A private row that equals a public one counts as a null row. That is said nowhere: a count of such rows, or an error,
+would tell whether somebody's row is in the private table. What becomes of a row depends on that row and on the public
+ones alone, so tables that differ in one row still differ in one.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from l2p import intake
+from l2p.data.own import content_sha256
+from l2p.errors import InputError
+from l2p.models import Model
+from l2p.task import Rows, RowSource, Task
+
+#: Rows compared at a time, to bound memory.
+_BLOCK = 2**14
+
+
+def checked(public: Rows, num_features: int, labels: tuple[float, ...] | None) -> Rows:
+    """The public rows as NumPy f32 arrays; `labels` None is for targets in [0, 1].
+
+    Raises:
+      InputError: they are not what private rows are learned from: other shapes, no row, a number that is not finite,
+        or values out of place.
+    """
+    if not isinstance(public, Rows):
+        raise InputError(
+            f"public rows came as {type(public).__name__}, which does not say what are features and what are labels; "
+            "pass l2p.Rows(x, y, mask), or the raw table with its schema."
+        )
+    if said := intake.complaint(public):
+        raise InputError(f"the public rows do not fit: {said}")
+    with np.errstate(over="ignore"):
+        rows = jax.tree.map(lambda part: np.asarray(part).astype(np.float32), public)
+    if rows.x.shape[1] != num_features:
+        raise InputError(
+            f"the public rows have {rows.x.shape[1]} features and the private ones {num_features}, so they are not of "
+            "one kind; give both the same columns."
+        )
+    if not np.isin(rows.mask, (0.0, 1.0)).all() or not (rows.mask > 0).any():
+        raise InputError(
+            "there is no public row to read, or the mask of the public rows holds values other than 0 and 1; give at "
+            "least one row, with mask 1, or leave the public rows out."
+        )
+    counted = rows.mask > 0
+    if not (np.isfinite(rows.x[counted]).all() and np.isfinite(rows.y[counted]).all()):
+        raise InputError(
+            "the public rows hold numbers that are not finite, which would spoil whatever is computed from them; "
+            "leave these rows out or correct them: they are public."
+        )
+    if said := intake.out_of_place(rows, labels):
+        raise InputError(f"the public rows cannot be read as they are: {said}")
+    return rows
+
+
+def check_every_class(public: Rows, model: Model, name: str) -> None:
+    """Refuse public rows that lack a class, for protector `name`, which needs one row of each; a helper for
+    `Protector.check_public`."""
+    present = np.asarray(public.y)[np.asarray(public.mask) > 0]
+    if missing := [label for label in model.labels if label not in present]:
+        raise InputError(
+            f"no public row has class {missing[0]:g} (counted from 0 in their declared order), and {name} needs at "
+            "least one row of each class; add some, or choose a method that does not."
+        )
+
+
+def refuse_same(data: Any, public: Any) -> None:
+    """Refuse public rows that are the private table itself: the same object, or a file of the same path or bytes.
+
+    Raises:
+      InputError: they are.
+    """
+    if public is None:
+        return
+    for one in _parts(data):
+        if any(_is_same(one, other) for other in _parts(public)):
+            raise InputError(
+                "the public rows are the private table itself, which would then be read without any noise; give "
+                "rows that anybody may see, or leave the public rows out."
+            )
+
+
+def _parts(table: Any) -> list[Any]:
+    """The files of a table, or the object that holds its features."""
+    if isinstance(table, Task):
+        return _parts(table.private)
+    if isinstance(table, Rows):
+        return [table, table.x]
+    if isinstance(table, (list, tuple)) and table and all(isinstance(part, (str, Path)) for part in table):
+        return list(map(Path, table))
+    if isinstance(table, tuple) and len(table) == 2:
+        return [table[0]]
+    return [Path(table) if isinstance(table, str) else table]
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if not isinstance(one, Path) or not isinstance(other, Path):
+        return one is other
+    if not (one.is_file() and other.is_file()):  # whoever reads it says so
+        return False
+    return one.samefile(other) or content_sha256(one) == content_sha256(other)
+
+
+def on_card(public: Rows | None) -> dict[str, Any] | None:
+    """What a card says of the public rows: how many there are, and the SHA-256 of the bytes of their features and
+    target, encoded, as little-endian float32 [n, d + 1].
+
+    >>> from l2p.task import Rows
+    >>> on_card(Rows(np.zeros((2, 3)), np.ones(2), np.ones(2)))["num_rows"]
+    2
+    """
+    if public is None:
+        return None
+    table = _table(np.asarray(public.x), np.asarray(public.y))[np.asarray(public.mask) > 0]
+    return {"num_rows": len(table), "sha256": hashlib.sha256(table.astype("<f4").tobytes()).hexdigest()}
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Known:
+    """Public rows to know again."""
+
+    lines: frozenset[bytes]
+
+    @classmethod
+    def of(cls, public: Rows) -> "Known":
+        counted = np.asarray(public.mask) > 0
+        return cls(frozenset(line for line, counts in zip(_lines(public), counted, strict=True) if counts))
+
+    def nulled(self, rows: Rows) -> Rows:
+        """The rows with those that equal a public one turned into null rows; NumPy arrays of the same shapes."""
+        kept = np.array([line not in self.lines for line in _lines(rows)], bool)
+        return jax.tree.map(lambda leaf: np.where(kept if leaf.ndim == 1 else kept[:, None], leaf, 0), rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Apart(RowSource):
+    """A source whose rows that equal a public one come as null rows."""
+
+    source: RowSource
+    known: Known
+
+    @property
+    def num_rows(self) -> int:  # type: ignore[override]
+        return self.source.num_rows
+
+    @property
+    def num_features(self) -> int:  # type: ignore[override]
+        return self.source.num_features
+
+    def blocks(self) -> Iterator[Rows]:
+        return map(self.known.nulled, self.source.blocks())
+
+
+def apart(rows: Rows | RowSource, public: Rows | None) -> Rows | RowSource:
+    """Private rows with those that equal a public one as null rows, whatever holds them."""
+    if public is None:
+        return rows
+    known = Known.of(public)
+    return known.nulled(rows) if isinstance(rows, Rows) else Apart(rows, known)
+
+
+def _lines(rows: Rows) -> Iterator[bytes]:
+    """Every row's features and target as bytes."""
+    x, y = np.asarray(rows.x), np.asarray(rows.y)
+    for start in range(0, len(y), _BLOCK):
+        table = _table(x[start : start + _BLOCK], y[start : start + _BLOCK])
+        yield from map(bytes, table.view(np.uint8))
+
+
+def _table(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Features and target f32[n, d + 1] as a run reads them; -0 is 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        parts = [part.astype(np.float32) for part in (x, y[:, None])]
+        return np.ascontiguousarray(np.concatenate(parts, axis=1) + np.float32(0))
