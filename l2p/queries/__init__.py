@@ -9,7 +9,9 @@ from l2p.queries.length import LengthSum
 from l2p.queries.loss import ClippedLoss
 from l2p.queries.mean import FeatureSum
 from l2p.queries.moments import Covariance, CrossMoment, LeastEigenvalue, SecondMoment
+from l2p.queries.noisy_passes import NoisyPasses, SampledPasses
 from l2p.queries.normalized import NormalizedGradient
+from l2p.queries.pass_descent import PassDescent
 from l2p.queries.perturbed import ApproximateMinimum, PerturbedMinimum
 from l2p.queries.selection import NoisyLineSearch, NoisyMinimum
 from l2p.queries.solve import Minimizer
@@ -30,8 +32,11 @@ __all__ = [
     "Minimizer",
     "NoisyLineSearch",
     "NoisyMinimum",
+    "NoisyPasses",
     "NormalizedGradient",
+    "PassDescent",
     "PerturbedMinimum",
     "Query",
+    "SampledPasses",
     "SecondMoment",
 ]
