@@ -36,7 +36,8 @@ class PassProtector(Protector):
 
     Attributes:
       num_rows: N, for which steps and batches are planned.
-      num_passes, batch_size, rule, step_size, power, ridge, radius, averaged, order: see `l2p.privacy.passes.Passes`.
+      num_passes, batch_size, rule, step_size, power, ridge, radius, averaged, order: see `l2p.privacy.passes.Passes`;
+        no radius is None.
       noise: "gaussian", or "gamma" for pure differential privacy.
       norm_bound: that rows, with their intercept column, are shrunk to.
       class_loss: loss of each class against the rest, for models with several classes.
@@ -50,7 +51,7 @@ class PassProtector(Protector):
     step_size: float = struct.field(pytree_node=False, default=0.0)
     power: float = struct.field(pytree_node=False, default=0.5)
     ridge: float = struct.field(pytree_node=False, default=0.0)
-    radius: float = struct.field(pytree_node=False, default=math.inf)
+    radius: float | None = struct.field(pytree_node=False, default=None)
     averaged: float = struct.field(pytree_node=False, default=0.0)
     order: str = struct.field(pytree_node=False, default="fresh")
     noise: Literal["gaussian", "gamma"] = struct.field(pytree_node=False, default="gaussian")
@@ -89,7 +90,7 @@ class PassProtector(Protector):
             self.step_size,
             self.power,
             self.ridge,
-            self.radius,
+            math.inf if self.radius is None else self.radius,
             self.averaged,
             self.order,
         )

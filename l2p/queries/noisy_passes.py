@@ -18,7 +18,7 @@ from l2p.privacy.noise import GRID_STEPS, Noise
 from l2p.privacy.passes import Passes
 from l2p.privacy.strong_sampling import noise_ratio
 from l2p.queries.base import Query, within
-from l2p.queries.pass_descent import check_adjacency
+from l2p.queries.pass_descent import check_adjacency, check_classes
 from l2p.queries.rows_in_order import Matrix, all_passes, gradient_sum, lines_of, orders, projected
 from l2p.task import Rows
 
@@ -71,6 +71,7 @@ class NoisyPasses(Query):
         return longest(self.loss, self.norm_bound, self.plan, self.start)
 
     def event(self) -> Event:
+        check_classes(self.num_classes, self.start)
         if self.mechanism not in ("gaussian", "gamma") or self.plan.order == "with_replacement":
             raise InputError(
                 f"steps with {self.mechanism} noise on rows in order {self.plan.order!r} have no price; choose "
@@ -135,6 +136,7 @@ class SampledPasses(Query):
         return jnp.asarray(self.plan.num_rows, jnp.float32)
 
     def event(self) -> Event:
+        check_classes(self.num_classes, self.start)
         if self.in_ball and self.plan.radius == math.inf:
             raise InputError("steps for a ball need its radius; give a finite one, or take the plan's own steps.")
         return Event(self.mechanism, jnp.asarray(self.noise_multiplier), log_delta=self.log_delta)

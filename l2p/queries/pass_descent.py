@@ -111,6 +111,7 @@ class PassDescent(Query):
         return jnp.asarray(self.plan.num_rows, jnp.float32)
 
     def event(self) -> Event:
+        check_classes(self.num_classes, self.start)
         if self.mechanism not in MECHANISMS or (self.plan.order == "with_replacement") != (self.tail > 0):
             raise InputError(
                 f"a result with {self.mechanism} noise and tail {self.tail!r} has no price for rows in order "
@@ -181,6 +182,16 @@ class PassDescent(Query):
         log_delta = jnp.asarray(self.log_delta, jnp.float32)
         left = jnp.log1p(-self.tail * jnp.exp(-log_delta) * (1.0 + _ROUNDING)) - _ROUNDING
         return objective.gaussian_ratio(epsilon, log_delta + left)
+
+
+def check_classes(num_classes: int, start: jax.Array) -> None:
+    """Refuse a number of problems K that does not divide params f[p K]."""
+    whole = isinstance(num_classes, int) and not isinstance(num_classes, bool) and num_classes >= 1
+    if not whole or start.shape[0] % num_classes:
+        raise InputError(
+            f"{num_classes!r} problems do not share {start.shape[0]} parameters, so their sensitivity is not known; "
+            "give a whole number from 1 that divides them."
+        )
 
 
 def check_adjacency(adjacency: Adjacency) -> None:
