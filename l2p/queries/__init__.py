@@ -4,6 +4,7 @@ from l2p.queries.base import Query
 from l2p.queries.bins import BinCounts
 from l2p.queries.correct import CorrectCount
 from l2p.queries.descent import Descent
+from l2p.queries.fewest_errors import FewestErrors
 from l2p.queries.gradient import ClippedGradient, GradientNorm
 from l2p.queries.length import LengthSum
 from l2p.queries.loss import ClippedLoss
@@ -26,6 +27,7 @@ __all__ = [
     "CrossMoment",
     "Descent",
     "FeatureSum",
+    "FewestErrors",
     "GradientNorm",
     "LeastEigenvalue",
     "LengthSum",

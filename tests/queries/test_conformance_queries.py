@@ -38,6 +38,7 @@ from l2p.queries import (
     CrossMoment,
     Descent,
     FeatureSum,
+    FewestErrors,
     GradientNorm,
     LeastEigenvalue,
     LengthSum,
@@ -927,6 +928,7 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
     (minimum("gumbel", LINE), {
         "clip_norm": POSITIVE, "candidates": POINTS, "mechanism": KIND, "model": Harmless(),
     }),
+    (FewestErrors(MODEL, f32(LINE), f32(NOISE)), {"candidates": POINTS, "mechanism": KIND, "model": Harmless()}),
     (line_search("gumbel"), {
         "clip_norm": POSITIVE, "params": POINT, "direction": POINT, "mechanism": KIND, "model": Harmless(),
         "sizes": Harmless(tuple(f32([bad, 0.0, 0.2, 0.4]) for bad in NOTHING)),
