@@ -46,6 +46,7 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
+from l2p.protectors.bolt_on import PassProtector
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import _least_change
 from l2p.protectors.networks import init_mlp
@@ -327,7 +328,12 @@ def completed(name, case):
 CASES = {name: completed(name, case) for name, case in CASES.items()}
 
 #: Properties that a case cannot have, by property and case, and why.
-EXCEPTIONS: dict[tuple[str, str], str] = {}
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    (trait, name): "all its settings are constants, so there is nothing to differentiate"
+    for trait in ("gradients", "differences")
+    for name in CASES
+    if isinstance(CASES[name].protector, PassProtector)
+}
 
 
 def every_case(trait):
