@@ -118,7 +118,7 @@ def settings_of(problem: Problem, strongly: bool, pure: bool, passes: int, batch
         "batch_size": batch,
         "noise": "gamma" if pure else "gaussian",
         "class_loss": problem.loss,
-        "projected_features": PROJECTED if problem.tasks[0].private.x.shape[1] > 2 * PROJECTED else 0,  # pyrefly: ignore
+        "projected_features": PROJECTED if problem.tasks[0].private.x.shape[1] > 2 * PROJECTED else None,  # pyrefly: ignore
     }
 
 

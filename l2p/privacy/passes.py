@@ -22,7 +22,9 @@ from l2p.errors import InputError
 
 RULES = ("constant", "decreasing", "square_root", "strongly_convex", "inverse_root")
 ORDERS = ("fresh", "same", "with_replacement")
-# Rounding to the nearest, over some 10^7 steps.
+#: The most steps, whose numbers are kept one by one, and the most rows that all passes together read.
+MAX_STEPS, MAX_READ = 2**24, 2**31
+# Rounding to the nearest, over as many steps.
 _UP = 1 + 1e-8
 
 
@@ -72,6 +74,12 @@ class Passes:
                 f"{self} is no course of gradient descent that a proof covers; sizes are whole numbers from 1, a batch "
                 "is no larger than the table, smoothness and radius are above 0, ridge, step size and power are finite "
                 "and not negative, and the averaged share lies in [0, 1]."
+            )
+        if self.num_steps > MAX_STEPS or self.num_passes * self.num_rows > MAX_READ:
+            raise InputError(
+                f"{self.num_passes} passes over {self.num_rows} rows in batches of {self.batch_size} take more than "
+                f"{MAX_STEPS} steps or read more than {MAX_READ} rows, which no computer here would finish; choose "
+                "larger batches or fewer passes."
             )
         if self.rule not in RULES or self.order not in ORDERS:
             raise InputError(

@@ -1,7 +1,7 @@
 """Bolt-on private SGD (Wu, Li, Kumar, Chaudhuri, Jha & Naughton, SIGMOD 2017): noise once, after passes without any."""
 
 import math
-from typing import Literal
+from typing import Annotated, Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from l2p.oracle import Oracle, Setup
 from l2p.privacy.accountants.basic import WholePriceList
 from l2p.privacy.passes import Passes
 from l2p.protector import Protector
-from l2p.protectors.fields import Count
+from l2p.protectors.fields import Between, Count
 from l2p.protectors.hand_designed import Problem
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import SLACK
@@ -23,6 +23,8 @@ from l2p.queries.pass_descent import PassDescent, check_adjacency
 
 #: A placeholder for a table's size while only names and options are checked.
 ANY_ROWS = 10_000
+#: Rows of a table or a batch, whose lines are counted in 32 bits.
+RowCount = Annotated[int, Between(2**31 - 1)]
 #: Share of delta for the chance that rows drawn with replacement repeat more often than the noise covers.
 TAIL_SHARE = 2.0**-10
 
@@ -41,27 +43,40 @@ class PassProtector(Protector):
       noise: "gaussian", or "gamma" for pure differential privacy.
       norm_bound: that rows, with their intercept column, are shrunk to.
       class_loss: loss of each class against the rest, for models with several classes.
-      projected_features: dimension of a fixed random projection of the features; 0 leaves them.
+      projected_features: dimension of a fixed random projection of the features; None leaves them.
     """
 
-    num_rows: int = struct.field(pytree_node=False)
+    num_rows: RowCount = struct.field(pytree_node=False)
     num_passes: Count = struct.field(pytree_node=False, default=10)
-    batch_size: int = struct.field(pytree_node=False, default=50)
-    rule: str = struct.field(pytree_node=False, default="constant")
+    batch_size: RowCount = struct.field(pytree_node=False, default=50)
+    rule: Literal["constant", "decreasing", "square_root", "strongly_convex", "inverse_root"] = struct.field(
+        pytree_node=False, default="constant"
+    )
     step_size: float = struct.field(pytree_node=False, default=0.0)
     power: float = struct.field(pytree_node=False, default=0.5)
     ridge: float = struct.field(pytree_node=False, default=0.0)
     radius: float | None = struct.field(pytree_node=False, default=None)
     averaged: float = struct.field(pytree_node=False, default=0.0)
-    order: str = struct.field(pytree_node=False, default="fresh")
+    order: Literal["fresh", "same", "with_replacement"] = struct.field(pytree_node=False, default="fresh")
     noise: Literal["gaussian", "gamma"] = struct.field(pytree_node=False, default="gaussian")
     norm_bound: float = struct.field(pytree_node=False, default=1.0)
     class_loss: Literal["logistic", "svm"] = struct.field(pytree_node=False, default="logistic")
-    projected_features: int = struct.field(pytree_node=False, default=0)
+    projected_features: Count | None = struct.field(pytree_node=False, default=None)
     num_steps: Count = struct.field(pytree_node=False, default=1)
     models = ("logistic", "svm", "softmax")
     adaptive_noise = False
     additive = False
+
+    @classmethod
+    def of(cls, problem: Problem, **settings: Any) -> Self:
+        """For these public facts, with batches of 50.
+
+        Raises:
+          InputError: the adjacency has no proof.
+        """
+        check_adjacency(problem.budget.adjacency)
+        rows = problem.num_rows or ANY_ROWS
+        return cls(rows, batch_size=min(50, rows), **settings)
 
     def misfit(self) -> str | None:
         """Why its settings describe no run; None if they do."""
@@ -173,22 +188,17 @@ def random_projection(num_features: int, dimension: int) -> FeatureMap:
     """
     if not 0 < dimension < num_features:
         raise InputError(
-            f"{num_features} features cannot be projected to {dimension}; choose fewer than there are, or 0 to leave "
-            "them as they are."
+            f"{num_features} features cannot be projected to {dimension}; choose fewer than there are, or None to "
+            "leave them as they are."
         )
     forward = jax.random.normal(jax.random.key(0), (num_features, dimension)) / math.sqrt(dimension)
     backward = jnp.linalg.solve(forward.T @ forward, forward.T)
     return FeatureMap(jnp.zeros(num_features), jnp.ones(()), Basis(forward, backward))
 
 
-def rows_and_noise(problem: Problem) -> tuple[int, Literal["gaussian", "gamma"]]:
-    """N, and the noise that the requested accountant asks for: `basic` prices pure differential privacy.
-
-    Raises:
-      InputError: the adjacency has no proof.
-    """
-    check_adjacency(problem.budget.adjacency)
-    return problem.num_rows or ANY_ROWS, "gamma" if problem.accountant == "basic" else "gaussian"
+def noise_for(accountant: str | None) -> Literal["gaussian", "gamma"]:
+    """The noise that a requested accountant asks for: `basic` prices pure differential privacy."""
+    return "gamma" if accountant == "basic" else "gaussian"
 
 
 @hand_designed(form="rival")
@@ -198,8 +208,7 @@ def bolt_on(problem: Problem) -> BoltOn:
     Algorithm 1 of Wu et al. (2017): batches of 50, constant steps of 1 / sqrt(N). Exact Gaussian noise, or, with
     accountant `basic`, pure differential privacy.
     """
-    rows, noise = rows_and_noise(problem)
-    return BoltOn(rows, batch_size=min(50, rows), noise=noise)
+    return BoltOn.of(problem, noise=noise_for(problem.accountant))
 
 
 @hand_designed(form="rival")
@@ -209,5 +218,5 @@ def bolt_on_sc(problem: Problem) -> BoltOn:
     Algorithm 2 of Wu et al. (2017): ridge 0.001, steps of min(1 / beta, 1 / (ridge t)), iterates within 1 / ridge of 0.
     Batches and noise as `bolt_on`.
     """
-    rows, noise = rows_and_noise(problem)
-    return BoltOn(rows, batch_size=min(50, rows), rule="strongly_convex", ridge=1e-3, radius=1e3, noise=noise)
+    noise = noise_for(problem.accountant)
+    return BoltOn.of(problem, rule="strongly_convex", ridge=1e-3, radius=1e3, noise=noise)

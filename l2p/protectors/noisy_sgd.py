@@ -8,7 +8,7 @@ from l2p.features import FeatureMap
 from l2p.oracle import Oracle
 from l2p.privacy.accountants.basic import WholePriceList
 from l2p.privacy.events import Adjacency
-from l2p.protectors.bolt_on import PassProtector, num_problems, rows_and_noise
+from l2p.protectors.bolt_on import PassProtector, noise_for, num_problems
 from l2p.protectors.hand_designed import Problem
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import SLACK
@@ -67,8 +67,7 @@ def scs13(problem: Problem) -> NoisySGD:
     Song, Chaudhuri & Sarwate (2013): permuted batches of 50, steps of 1 / sqrt(t), each pass paid for by itself. Exact
     Gaussian noise, or, with accountant `basic`, pure differential privacy, a tenth of epsilon for each pass.
     """
-    rows, noise = rows_and_noise(problem)
-    return NoisySGD(rows, batch_size=min(50, rows), rule="inverse_root", step_size=1.0, noise=noise)
+    return NoisySGD.of(problem, rule="inverse_root", step_size=1.0, noise=noise_for(problem.accountant))
 
 
 @hand_designed("basic", Adjacency.REPLACE_ONE, "paper")
@@ -78,8 +77,7 @@ def bst14(problem: Problem) -> SampledSGD:
     Bassily, Smith & Thakurta (2014), as Algorithm 4 of Wu et al. (2017), with sound constants: 10 passes' worth of
     random batches of 50, steps of 2 R / (G sqrt(t)) in a ball of radius R = 10.
     """
-    rows, _ = rows_and_noise(problem)
-    return SampledSGD(rows, batch_size=min(50, rows), rule="inverse_root", step_size=1.0, radius=10.0)
+    return SampledSGD.of(problem, rule="inverse_root", step_size=1.0, radius=10.0)
 
 
 @hand_designed("basic", Adjacency.REPLACE_ONE, "paper")
@@ -88,5 +86,4 @@ def bst14_sc(problem: Problem) -> SampledSGD:
 
     As `bst14`, with Algorithm 5's steps: ridge 0.001, min(1 / beta, 1 / (ridge t)), iterates within 1 / ridge of 0.
     """
-    rows, _ = rows_and_noise(problem)
-    return SampledSGD(rows, batch_size=min(50, rows), rule="strongly_convex", ridge=1e-3, radius=1e3)
+    return SampledSGD.of(problem, rule="strongly_convex", ridge=1e-3, radius=1e3)

@@ -215,7 +215,7 @@ BAD = [
     {"num_passes": True}, {"smoothness": 0.0}, {"smoothness": math.inf}, {"smoothness": math.nan}, {"ridge": -0.1},
     {"ridge": math.nan}, {"step_size": -0.1}, {"step_size": math.inf}, {"radius": 0.0}, {"radius": math.nan},
     {"averaged": 1.5}, {"averaged": math.nan}, {"power": -1.0}, {"rule": "adam"}, {"order": "sorted"},
-    {"rule": "strongly_convex", "ridge": 0.0},
+    {"rule": "strongly_convex", "ridge": 0.0}, {"num_rows": 10**30}, {"num_passes": 2**24},
 ]  # fmt: skip
 
 
