@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from l2p import fixed_point, struct
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle, Record, Setup
-from l2p.privacy.noise import BatchDraw, Draw, HostNoise, KeyNoise, Noise, PlannedNoise
+from l2p.privacy.noise import AnyDraw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
 from l2p.privacy.spending import Spending
 from l2p.protector import Protector, State
@@ -55,8 +55,8 @@ class Release:
 
     init: list[jax.Array]
     steps: list[jax.Array]
-    init_plan: tuple[Draw | BatchDraw, ...] = struct.field(pytree_node=False)
-    steps_plan: tuple[Draw | BatchDraw, ...] = struct.field(pytree_node=False)
+    init_plan: tuple[AnyDraw, ...] = struct.field(pytree_node=False)
+    steps_plan: tuple[AnyDraw, ...] = struct.field(pytree_node=False)
 
     def init_noise(self) -> Noise:
         return HostNoise([bits[0] for bits in self.init], self.init_plan)
@@ -239,7 +239,7 @@ def run(
     return protector.finish(ended.params, ended.state, setup), ended, (first, later), seen
 
 
-Draws = tuple[Draw | BatchDraw, ...]
+Draws = tuple[AnyDraw, ...]
 
 
 def plan_noise(

@@ -39,7 +39,8 @@ MECHANISMS: dict[str, str] = {
     "gumbel": "report-noisy-min, Gumbel noise, an exponential mechanism, scale over sensitivity: bounded range, "
     "epsilon = 1 / m",
     "sinh_normal": "tail * arsinh(Gaussian / tail), standard deviation of the Gaussian over sensitivity: truncated CDP",
-    "objective": "an objective perturbation as a whole: 1 / epsilon, at the budget's delta; it takes the whole budget",
+    "objective": "an objective perturbation, or another solve whose proof has a delta of its own, as a whole: "
+    "1 / epsilon, at the budget's delta; it takes the whole budget",
     "none": "an answer without noise: its price is infinite, so only an unlimited budget grants it",
 }
 

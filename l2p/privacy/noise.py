@@ -66,6 +66,17 @@ class Noise(abc.ABC):
     def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
         """The rows, out of `num_rows` lines, that a query at `step` i32[] (from 0) reads."""
 
+    def subsets(self, num_rows: int, count: int, size: int) -> jax.Array:
+        """i32[count, size]: independent draws of `size` lines without replacement, in random order where that is all
+        of them; what a non-additive query reads its rows in."""
+        raise TypeError(f"{type(self).__name__} draws no rows within a query.")
+
+    def directions(self, count: int, size: int) -> jax.Array:
+        """Standard noise f[count, size] of the `gamma` mechanism: uniform directions, each of Gamma(size) length."""
+        normal = self.standard("gaussian", (count, size))
+        lengths = self.standard("exponential", (count, size)).sum(1)
+        return normal * (lengths / jnp.sqrt(jnp.square(normal).sum(1)))[:, None]
+
 
 class KeyNoise(Noise):
     """Simulated noise from one JAX key; successive calls fold in a counter.
@@ -105,6 +116,27 @@ class KeyNoise(Noise):
         indices = jnp.nonzero(member, size=capacity, fill_value=0)[0].astype(jnp.int32)
         return Batch(indices, (jnp.arange(capacity) < member.sum()).astype(jnp.float32))
 
+    def subsets(self, num_rows: int, count: int, size: int) -> jax.Array:
+        return _simulated_subsets(self._next_key(), num_rows, count, size)
+
+
+def _simulated_subsets(key: jax.Array, num_rows: int, count: int, size: int) -> jax.Array:
+    """As `Noise.subsets`, by the first `size` swaps of a shuffle, which may start from any order."""
+    if size == num_rows:
+        return jax.vmap(lambda one: jax.random.permutation(one, num_rows))(jax.random.split(key, count))
+    first = jnp.arange(size)
+    others = jax.random.randint(key, (count, size), first, num_rows)
+
+    def draw(order: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def swap(place: int, order: jax.Array) -> jax.Array:
+            other = others[place]
+            return order.at[place].set(order[other]).at[other].set(order[place])
+
+        order = jax.lax.fori_loop(0, size, swap, order)
+        return order, order[:size]
+
+    return others if size == 1 else jax.lax.scan(draw, jnp.arange(num_rows), others)[1]
+
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
@@ -122,11 +154,23 @@ class BatchDraw:
     num_rows: int
 
 
+@dataclasses.dataclass(frozen=True)
+class SubsetDraw:
+    """What one call of `Noise.subsets` needs."""
+
+    num_rows: int
+    count: int
+    size: int
+
+
+AnyDraw = Draw | BatchDraw | SubsetDraw
+
+
 class PlannedNoise(Noise):
     """Returns zeros and records what would be drawn; used under `jax.eval_shape`."""
 
     def __init__(self):
-        self.draws: list[Draw | BatchDraw] = []
+        self.draws: list[AnyDraw] = []
 
     def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
         self.draws.append(Draw(distribution, math.prod(shape)))
@@ -137,16 +181,21 @@ class PlannedNoise(Noise):
         capacity = sampler.capacity(num_rows)
         return Batch(jnp.zeros(capacity, jnp.int32), jnp.zeros(capacity, jnp.float32))
 
+    def subsets(self, num_rows: int, count: int, size: int) -> jax.Array:
+        self.draws.append(SubsetDraw(num_rows, count, size))
+        return jnp.zeros((count, size), jnp.int32)
+
 
 class HostNoise(Noise):
     """Noise drawn on the host before the step, in the order of the calls.
 
-    Noise comes as float64 bit patterns u32[size, 2], a batch as lines i32[capacity] of the table, -1 for none. Use it
-    inside `jax.enable_x64(True)`. The Gaussian sums of `add` are rounded to multiples of `grid`, or of a coarser grid
-    if the noise is wider than the bound, because the last bits of float64 noise form patterns of the sampler's own.
+    Noise comes as float64 bit patterns u32[size, 2], a batch as lines i32[capacity] of the table, -1 for none, subsets
+    as lines i32[count, size]. Use it inside `jax.enable_x64(True)`. The Gaussian sums of `add` are rounded to multiples
+    of `grid`, or of a coarser grid if the noise is wider than the bound, because the last bits of float64 noise form
+    patterns of the sampler's own.
     """
 
-    def __init__(self, drawn: list[jax.Array], plan: Sequence[Draw | BatchDraw]):
+    def __init__(self, drawn: list[jax.Array], plan: Sequence[AnyDraw]):
         self._draws = zip(drawn, plan, strict=True)
         self.grid: jax.Array | float = 0.0
 
@@ -188,6 +237,12 @@ class HostNoise(Noise):
             raise RuntimeError(f"{draw} was planned, but the step asked for a batch of {num_rows} rows by {sampler}.")
         return Batch(jnp.maximum(lines, 0), (lines >= 0).astype(jnp.float32))
 
+    def subsets(self, num_rows: int, count: int, size: int) -> jax.Array:
+        lines, draw = next(self._draws)
+        if draw != SubsetDraw(num_rows, count, size):
+            raise RuntimeError(f"{draw} was planned, but the step asked for {count} subsets of {size} of {num_rows}.")
+        return lines
+
 
 class Entropy:
     """Float64 standard noise and random batches for one release, in the order of its steps.
@@ -216,8 +271,9 @@ class Entropy:
             "difference of two answers would have none; make a new Entropy() where the copy was to be used."
         )
 
-    def draw(self, plan: Sequence[Draw | BatchDraw], num_steps: int) -> list[np.ndarray]:
-        """For each draw, bit patterns u32[num_steps, size, 2] or lines of the table i32[num_steps, capacity].
+    def draw(self, plan: Sequence[AnyDraw], num_steps: int) -> list[np.ndarray]:
+        """For each draw, bit patterns u32[num_steps, size, 2], or lines of the table i32[num_steps, capacity] or
+        i32[num_steps, count, size].
 
         Raises:
           RuntimeError: called in a process forked from the one that made this object.
@@ -228,9 +284,25 @@ class Entropy:
                 "and the difference of two answers would have none; make a new Entropy() after the fork, in each "
                 "process."
             )
-        return [
-            self._noise(draw, num_steps) if isinstance(draw, Draw) else self._batches(draw, num_steps) for draw in plan
+        return [self._drawn(draw, num_steps) for draw in plan]
+
+    def _drawn(self, draw: AnyDraw, num_steps: int) -> np.ndarray:
+        if isinstance(draw, Draw):
+            return self._noise(draw, num_steps)
+        if isinstance(draw, BatchDraw):
+            return self._batches(draw, num_steps)
+        drawn = [self._subsets(draw) for _ in range(num_steps)]
+        return np.array(drawn, np.int32).reshape(num_steps, draw.count, draw.size)
+
+    def _subsets(self, draw: SubsetDraw) -> np.ndarray:
+        if draw.size == 1:
+            return self._generator.integers(draw.num_rows, size=(draw.count, 1), dtype=np.int32)
+        # `choice` leaves a whole table in order unless it is told to shuffle.
+        whole = draw.size == draw.num_rows
+        drawn = [
+            self._generator.choice(draw.num_rows, draw.size, replace=False, shuffle=whole) for _ in range(draw.count)
         ]
+        return np.array(drawn, np.int32)
 
     def _noise(self, draw: Draw, num_steps: int) -> np.ndarray:
         samplers = {

@@ -11,12 +11,14 @@ from l2p.protectors.adassp import AdaSSP, adassp
 from l2p.protectors.agd import AGD, agd, agd_gumbel
 from l2p.protectors.amp import ApproximateMinima, amp
 from l2p.protectors.auto_clip import AutoClip, auto_clip
+from l2p.protectors.bolt_on import BoltOn, bolt_on, bolt_on_sc
 from l2p.protectors.eigenbasis import Eigenbasis
 from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import HyFree, hyfree
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
+from l2p.protectors.noisy_sgd import NoisySGD, SampledSGD, bst14, bst14_sc, scs13
 from l2p.protectors.nonprivate import nonprivate
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.objpert import ObjectivePerturbation, objpert, objpert_paper

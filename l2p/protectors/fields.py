@@ -131,7 +131,14 @@ def misfit(value: Any, kind: Any, sizes: Sizes) -> str | None:
 
 #: The arrays of a file are checked as NumPy arrays, before they go to a device.
 ARRAYS = (jax.Array, np.ndarray)
-_ARTICLES = {int: "a whole number", bool: "true or false", str: "a text", jax.Array: "an array", dict: "a network"}
+_ARTICLES = {
+    int: "a whole number",
+    float: "a number with a decimal point",
+    bool: "true or false",
+    str: "a text",
+    jax.Array: "an array",
+    dict: "a network",
+}
 
 
 def _named(value: Any) -> str:

@@ -4,12 +4,15 @@ from l2p.queries.base import Query
 from l2p.queries.bins import BinCounts
 from l2p.queries.correct import CorrectCount
 from l2p.queries.descent import Descent
+from l2p.queries.fewest_errors import FewestErrors
 from l2p.queries.gradient import ClippedGradient, GradientNorm
 from l2p.queries.length import LengthSum
 from l2p.queries.loss import ClippedLoss
 from l2p.queries.mean import FeatureSum
 from l2p.queries.moments import Covariance, CrossMoment, LeastEigenvalue, SecondMoment
+from l2p.queries.noisy_passes import NoisyPasses, SampledPasses
 from l2p.queries.normalized import NormalizedGradient
+from l2p.queries.pass_descent import PassDescent
 from l2p.queries.perturbed import ApproximateMinimum, PerturbedMinimum
 from l2p.queries.selection import NoisyLineSearch, NoisyMinimum
 from l2p.queries.solve import Minimizer
@@ -24,14 +27,18 @@ __all__ = [
     "CrossMoment",
     "Descent",
     "FeatureSum",
+    "FewestErrors",
     "GradientNorm",
     "LeastEigenvalue",
     "LengthSum",
     "Minimizer",
     "NoisyLineSearch",
     "NoisyMinimum",
+    "NoisyPasses",
     "NormalizedGradient",
+    "PassDescent",
     "PerturbedMinimum",
     "Query",
+    "SampledPasses",
     "SecondMoment",
 ]

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import struct
+import types
 import typing
 from typing import Annotated, Any, Literal
 
@@ -29,7 +30,7 @@ from l2p.prediction import saved
 from l2p.privacy import Budget, Poisson
 from l2p.privacy.sampling import Sampler
 from l2p.protectors import CLASSES, HAND_DESIGNED, NormQuery, Optax, PrivateMeta, PublicGeometry
-from l2p.protectors.fields import MAX_LOG, MAX_STEPS, Coefficients, kinds
+from l2p.protectors.fields import MAX_LOG, Coefficients, kinds
 from l2p.protectors.hand_designed import logit_constant
 from l2p.protectors.projectors import OPTIMIZERS
 from l2p.result import answered
@@ -97,7 +98,7 @@ SAMPLERS = [
     {"name": "fixed-size", "batch_size": -2, "num_rows": 9}, {"name": "permutation epochs", "batch_size": 3},
     {"name": "full batch", "loophole": 1},
 ]  # fmt: skip
-NUMBERS = [-3, 0, 2.5, True, "7", None, [1], 10**30, 10**4000, MAX_STEPS + 1]
+NUMBERS = [-3, 0, 2.5, True, "7", None, [1], 10**30, 10**4000]
 #: Values that no field for a part or an array may hold instead.
 NODES = ["exec", 3, [], {}, {"class": "Pickle", "fields": {}, "static": {}}, {"array": "f32[3]"}, {"tuple": []}]
 NODES += [{"class": ["Optax"], "fields": {}, "static": {}}, {"class": "Optax", "fields": {}, "static": {}}]
@@ -105,9 +106,14 @@ NODES += [{"class": ["Optax"], "fields": {}, "static": {}}, {"class": "Optax", "
 
 def static_values(kind):
     """Values that a static field of this type must not hold."""
-    plain = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):  # with None, which it may hold
+        inner = next(one for one in typing.get_args(kind) if one is not types.NoneType)
+        return [value for value in static_values(inner) if value is not None]
+    plain, *rules = typing.get_args(kind) if typing.get_origin(kind) is Annotated else (kind,)
     if plain is int:
-        return NUMBERS
+        return [*NUMBERS, *(rule.most + 1 for rule in rules)]
+    if plain is float:
+        return [3, True, "7", None, [1]]
     if plain is Sampler:
         return SAMPLERS
     if plain is bool:

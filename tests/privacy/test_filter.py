@@ -252,7 +252,7 @@ PRICES_OF = {
     "pld": ("gaussian", *PURE),
     "moments": ("gaussian", *PURE),
     "strong_composition": ("gaussian", *PURE),
-    "basic": ("objective",),
+    "basic": ("objective", *PURE),
 }
 
 

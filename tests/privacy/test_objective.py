@@ -197,8 +197,21 @@ def test_the_least_noise_is_granted_and_less_or_another_delta_is_not(epsilon):
     assert both(least, log_delta - 1)[0] < math.inf
 
 
-def test_it_is_priced_by_no_other_accountant_nor_library_and_prices_nothing_else():
+@pytest.mark.parametrize("mechanism", ["gamma", "laplace", "gumbel", "exponential"])
+def test_a_pure_query_is_granted_at_one_over_epsilon_and_no_less_whatever_the_delta(mechanism):
+    filter = Filter("basic", BUDGET)
+    accountant = filter.price_list()
+    least = float(accountant.noise_multiplier(0.1, mechanism))
+    assert 1 / BUDGET.epsilon <= least <= 1 / BUDGET.epsilon * (1 + 1e-6)
+    assert float(accountant.price(Event(mechanism, f32(least)))) < filter.limit
+    assert float(accountant.price(Event(mechanism, f32(least * (1 - 1e-6))))) == math.inf
+    assert filter.certify([Answered(1, mechanism, least)], adaptive=False) == BUDGET.epsilon
+    assert filter.spent([Answered(1, mechanism, least)] * 2) > filter.limit
+
+
+def test_it_is_priced_by_no_other_accountant_nor_library_and_prices_no_sums():
     assert default_accountant(["objective"]) == "basic"
+    assert default_accountant(["gamma"]) == "rdp"  # `basic` has to be asked for: it leaves room for no other query
     trace = [Answered(1, "objective", 2.0)]
     for name in ("gdp", "zcdp", "rdp", "ctcdp"):
         with pytest.raises(InputError, match=r"cannot price mechanism 'objective'.*basic"):

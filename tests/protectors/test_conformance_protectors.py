@@ -28,6 +28,7 @@ from l2p.protectors import (
     AdaSSP,
     ApproximateMinima,
     AutoClip,
+    BoltOn,
     Centering,
     Decaying,
     Eigenbasis,
@@ -45,6 +46,7 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
+from l2p.protectors.bolt_on import PassProtector
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import _least_change
 from l2p.protectors.networks import init_mlp
@@ -291,6 +293,17 @@ CASES = {
     ),
     "outpert": Case(OutputPerturbation.create(0.8, 0.01, 1.5, num_iterations=6), each=("descent",), exhausts=True),
     "outpert_paper": Case(each=("descent",), adjacency=Adjacency.REPLACE_ONE, exhausts=True),
+    "bolt_on": Case(each=("pass_descent",), exhausts=True),
+    "bolt_on_sc": Case(each=("pass_descent",), exhausts=True),
+    "bolt_on, rows drawn with replacement": Case(
+        BoltOn(N, batch_size=5, order="with_replacement", tail=1e-9),
+        each=("pass_descent",),
+        accountant="basic",
+        exhausts=True,
+    ),
+    "scs13": Case(each=("noisy_passes",), exhausts=True),
+    "bst14": Case(each=("sampled_passes",), accountant="basic", adjacency=Adjacency.REPLACE_ONE, exhausts=True),
+    "bst14_sc": Case(each=("sampled_passes",), accountant="basic", adjacency=Adjacency.REPLACE_ONE, exhausts=True),
 }
 #: Hand-designed methods without a row, and why.
 NO_ROW = {"nonprivate": "it asks for answers without noise, which no budget here pays for; its own test is below"}
@@ -315,7 +328,12 @@ def completed(name, case):
 CASES = {name: completed(name, case) for name, case in CASES.items()}
 
 #: Properties that a case cannot have, by property and case, and why.
-EXCEPTIONS: dict[tuple[str, str], str] = {}
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    (trait, name): "all its settings are constants, so there is nothing to differentiate"
+    for trait in ("gradients", "differences")
+    for name in CASES
+    if isinstance(CASES[name].protector, PassProtector)
+}
 
 
 def every_case(trait):

@@ -24,6 +24,7 @@ from l2p.oracle import Oracle, Setup, exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Spending, convert
 from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise, Noise
+from l2p.privacy.passes import Passes
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.agd import NUM_CANDIDATES
 from l2p.protectors.private_meta import MetaDescent
@@ -37,15 +38,19 @@ from l2p.queries import (
     CrossMoment,
     Descent,
     FeatureSum,
+    FewestErrors,
     GradientNorm,
     LeastEigenvalue,
     LengthSum,
     Minimizer,
     NoisyLineSearch,
     NoisyMinimum,
+    NoisyPasses,
     NormalizedGradient,
+    PassDescent,
     PerturbedMinimum,
     Query,
+    SampledPasses,
     SecondMoment,
 )
 from l2p.queries.selection import Selection
@@ -891,6 +896,15 @@ perturbed = PerturbedMinimum(
     MODEL, f32(PARAMS), f32(CLIP), f32(0.1), f32(N), f32(0.4), BASIC.log_delta, BASIC.least * (1 + 1e-6)
 )
 approximate = ApproximateMinimum(perturbed, f32(0.1), f32(1e-3), perturbed.noise_multiplier)
+drawn = PassDescent(
+    MODEL, Passes(N, 0.25, order="with_replacement"), f32(PARAMS), perturbed.noise_multiplier, BASIC.log_delta,
+    mechanism="objective", tail=1e-9,
+)  # fmt: skip
+noisy = NoisyPasses(MODEL, Passes(N, 0.25, rule="inverse_root"), f32(PARAMS), f32(NOISE))
+sampled = SampledPasses(MODEL, Passes(N, 0.25), f32(PARAMS), BASIC.log_delta, perturbed.noise_multiplier, in_ball=False)
+PROBLEMS = Raises((-1, 0, 2.5, 3), InputError)
+#: A plan is checked when it is made; see privacy/test_passes.py.
+PLAN = Harmless()
 
 #: Every field of every query, except `noise_multiplier`.
 RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
@@ -914,6 +928,7 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
     (minimum("gumbel", LINE), {
         "clip_norm": POSITIVE, "candidates": POINTS, "mechanism": KIND, "model": Harmless(),
     }),
+    (FewestErrors(MODEL, f32(LINE), f32(NOISE)), {"candidates": POINTS, "mechanism": KIND, "model": Harmless()}),
     (line_search("gumbel"), {
         "clip_norm": POSITIVE, "params": POINT, "direction": POINT, "mechanism": KIND, "model": Harmless(),
         "sizes": Harmless(tuple(f32([bad, 0.0, 0.2, 0.4]) for bad in NOTHING)),
@@ -929,6 +944,19 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
     (approximate, {
         "minimum": Refused((perturbed.replace(share=f32(1.5)), perturbed.replace(ridge=f32(-1.0)))),
         "output_share": SHARE, "tolerance": NOT_NEGATIVE,
+    }),
+    (drawn, {
+        "loss": SMOOTH, "plan": PLAN, "start": PUBLIC_POINT, "log_delta": Refused((0.0, 0.1, -20.5, *NOTHING)),
+        "num_classes": PROBLEMS, "norm_bound": Refused((0, -1)), "mechanism": Raises(("laplace",), InputError),
+        "tail": Raises((0,), InputError), "snapshots": Raises((True,), InputError),
+    }),
+    (noisy, {
+        "loss": SMOOTH, "plan": PLAN, "start": PUBLIC_POINT, "num_classes": PROBLEMS, "norm_bound": Refused((0, -1)),
+        "mechanism": Raises(("laplace", "objective"), InputError),
+    }),
+    (sampled, {
+        "loss": SMOOTH, "plan": PLAN, "start": PUBLIC_POINT, "log_delta": Refused((0.0, 0.1, *NOTHING)),
+        "num_classes": PROBLEMS, "norm_bound": Refused((0, -1)), "in_ball": Raises((True,), InputError),
     }),
     (MetaDescent(HAND_DESIGNED["noisygd"](BUDGET), None, f32(CLIP), f32(0.1), f32(NOISE), 2, 3), {
         # Simulated runs clip gradients after any feature map.

@@ -1,4 +1,4 @@
-"""One objective perturbation, (epsilon, delta)-private as a whole: it takes the whole budget, and nothing is
+"""One query that is private as a whole, with epsilon alone or with delta: it takes the whole budget, and nothing is
 composed."""
 
 import math
@@ -18,12 +18,13 @@ from l2p.privacy.sampling import FullBatch
 
 # The query's share of the budget: nearly all, so that despite rounding there is room for one, but not for two.
 _WHOLE = 1 - 2.0**-19
-_COEFFICIENTS = {"objective": 1.0}
+# Each is (1 / m, delta)-private: `objective` at the delta that it was calibrated for, the others at delta = 0.
+_COEFFICIENTS = dict.fromkeys(("objective", "gamma", "laplace", "exponential", "gumbel"), 1.0)
 
 
 @struct.dataclass
 class WholePriceList(PriceList):
-    """Prices of one objective perturbation, which is all or nothing.
+    """Prices of one query that is private as a whole, which is all or nothing.
 
     Attributes:
       least: f32[], 1 / epsilon of the budget, rounded up: the least noise multiplier that is granted.
@@ -67,13 +68,14 @@ class Basic(RunAccountant):
     row = None
     unit = "epsilon"
     theorem = (
-        "Objective perturbation: a single query that is (epsilon, delta)-private as a whole and takes the whole "
-        "budget, so that nothing is composed (Kifer, Smith & Thakurta 2012; for generalized linear models, Redberg, "
-        "Koskela & Wang 2023)."
+        "A single query that is private as a whole and takes the whole budget, so that nothing is composed: pure where "
+        "its noise is gamma, laplace, exponential or gumbel (McSherry & Talwar 2007; Wu et al. 2017), and "
+        "(epsilon, delta) for objective perturbation (Kifer, Smith & Thakurta 2012; for generalized linear models, "
+        "Redberg, Koskela & Wang 2023) and for solves whose proof has a delta of its own."
     )
     samplers = (FullBatch,)
     coefficients = _COEFFICIENTS
-    counts = "epsilon, of one `objective` query that takes all of it"
+    counts = "epsilon, of one query that takes all of it"
     budgeting = "epsilon itself, at delta"
     on_adaptive = "nothing is left to depend"
     default = True
@@ -119,8 +121,8 @@ class Basic(RunAccountant):
 
     def epsilon_of(self, trace: FixedTrace) -> float:
         raise InputError(
-            "an objective perturbation is (epsilon, delta)-private at the delta that it was calibrated for, which a "
-            "trace does not tell; its epsilon is that of the budget on its card."
+            "a query that is private as a whole may hold only at the delta that it was calibrated for, which a trace "
+            "does not tell; its epsilon is that of the budget on its card."
         )
 
 

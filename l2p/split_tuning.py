@@ -1,0 +1,223 @@
+"""Tuning by disjoint parts of the rows (Chaudhuri, Monteleoni & Sarwate 2011; Algorithm 3 of Wu et al. 2017), and on
+public rows.
+
+`l2p.private_tuning` trains on all rows each time and pays for the choice out of one budget. Here each candidate gets
+rows of its own, so that each may spend the whole budget: better for few candidates and many rows.
+"""
+
+import dataclasses
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p import intake, struct
+from l2p.api import open_ledger, private_train
+from l2p.errors import InputError
+from l2p.models import find_model
+from l2p.oracle import Oracle, Setup
+from l2p.privacy.accountants import find
+from l2p.privacy.budget import Budget
+from l2p.privacy.card import Card
+from l2p.privacy.events import Adjacency
+from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger
+from l2p.privacy.reservation import count, held
+from l2p.private_run import plan_run
+from l2p.private_tuning import Candidate, Score
+from l2p.protector import Protector
+from l2p.queries.fewest_errors import FewestErrors
+from l2p.result import Result
+from l2p.task import Rows
+
+
+@struct.dataclass
+class Choice(Protector):
+    """Spends its whole budget on which of some finished models makes the fewest errors, and releases that model.
+
+    Attributes:
+      candidates: f32[k, p], parameters for raw rows.
+    """
+
+    candidates: jax.Array
+    num_steps: int = struct.field(pytree_node=False, default=0)
+    mechanisms = ("gumbel",)
+    adaptive_noise = False
+    models: ClassVar[tuple[str, ...]] = Score.models
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
+        setup = oracle.setup
+        noise_multiplier = oracle.noise_multiplier(setup.price_list.budget, "gumbel")
+        index = oracle.ask(FewestErrors(setup.model, self.candidates, noise_multiplier))
+        return self.candidates[index], index
+
+    def step(self, params: jax.Array, state: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
+        return params, state
+
+    def finish(self, params: jax.Array, state: jax.Array, setup: Setup) -> jax.Array:
+        return params
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """The candidate that was chosen; all of it may be published.
+
+    Attributes:
+      params: f32[p], for rows scaled to [0, 1].
+      candidate: which candidate it is.
+      budget: what is guaranteed for the whole tuning.
+      private_release: False if the noise came from a key, which somebody may know.
+      result: its run with its trace, and a card that states the guarantee of the whole tuning.
+    """
+
+    params: jax.Array
+    candidate: int
+    budget: Budget
+    private_release: bool
+    result: Result
+
+
+def split_tuning(
+    data: Rows,
+    candidates: Sequence[Candidate],
+    budget: Budget,
+    *,
+    model: str = "logistic",
+    key: jax.Array | None = None,
+    ledger: Ledger | str | Path | None = None,
+) -> Chosen:
+    """Train each candidate on a part of the rows of its own, and choose one by its errors on the last part.
+
+    A row is in one part. Where it is in a candidate's, that run is (epsilon, delta)-private and the choice is made from
+    what it released; where it is in the last, the choice is an exponential mechanism with epsilon. So the whole is
+    (epsilon, delta)-private, however many candidates there are. Rows are assigned to parts at random, whatever they
+    hold.
+
+    Args:
+      data: all rows, in memory; N lines, null rows included.
+      candidates: what `private_train` takes as a protector.
+      budget: of the whole, and of each run on its part; neighbours of one size, zero_out or replace_one.
+      model, key: as in `private_train`; labels are classes.
+      ledger: as in `private_train`, of a unit in which whole runs count.
+
+    Raises:
+      InputError: a candidate does not fit, parts are too small for delta, or the number of rows is private; before
+        budget is spent.
+
+    >>> rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
+    >>> chosen = split_tuning(rows, ["noisygd", "auto_clip"], Budget(1.0, 1e-5), key=jax.random.key(0))
+    >>> chosen.candidate in (0, 1), chosen.result.card.num_rows
+    (True, 900)
+    """
+    lines, num_features = intake.shape_of(data)
+    if budget.adjacency is Adjacency.ADD_REMOVE:
+        raise InputError(
+            "under add_remove the number of rows is private, but tuning by parts divides it among the candidates; "
+            "choose adjacency zero_out or replace_one, or l2p.private_tuning."
+        )
+    if not isinstance(data, Rows):
+        raise InputError("tuning by parts divides rows in memory, and these stream; load them, or tune on all of them.")
+    if not candidates:
+        raise InputError("there is no candidate to choose; name at least one.")
+    budget.check_rows(lines)
+    parts = _parts(lines, len(candidates) + 1, key)
+    pieces = [jax.tree.map(lambda leaf, part=part: leaf[part], data) for part in parts]
+    what = find_model(model)
+    common = {"model": model, "kind": what.kind(what.labels)}
+    start = jnp.zeros((len(candidates), what.num_params(num_features)))
+    keys = [None] * len(pieces) if key is None else list(jax.random.split(key, len(pieces)))
+    for piece, candidate in zip(pieces, [*candidates, Choice(start)], strict=True):  # before anything is reserved
+        accountant = "basic" if isinstance(candidate, Choice) else None
+        plan_run(piece, candidate, budget, key=key, accountant=accountant, **common)
+
+    def run() -> tuple[int, Result]:
+        found = [
+            private_train(piece, candidate, budget, key=one, **common)
+            for piece, candidate, one in zip(pieces[:-1], candidates, keys[:-1], strict=True)
+        ]
+        choice = Choice(jnp.stack([one.params for one in found]))
+        chosen = private_train(pieces[-1], choice, budget, key=keys[-1], accountant="basic", **common)
+        # Equal params have equal errors, so the first is as good as any.
+        index = next(i for i, one in enumerate(found) if np.array_equal(one.params, chosen.params))
+        return index, found[index]
+
+    composition, unsettled = None, []
+    if ledger is None:
+        index, result = run()
+    else:
+        ledger, cost = open_ledger(ledger, lines, key), Cost(budget.epsilon, budget.delta)
+        _check_ledger(ledger, budget)
+        with held(ledger) as id:
+            before = ledger.spent()
+            ledger.reserve(cost, f"the best of {len(candidates)} candidates on parts, {budget}", id)
+            index, result = run()
+            composition, unsettled = count(ledger, id, cost, cost, before)
+    card = _card(result.card, budget, lines, len(candidates))
+    card = dataclasses.replace(card, composition=composition, warnings=[*card.warnings, *unsettled])
+    result = dataclasses.replace(result, card=card)
+    return Chosen(result.params, index, budget, key is None, result)
+
+
+def tuned_on_public(
+    public: Rows,
+    candidates: Sequence[Candidate],
+    budget: Budget,
+    *,
+    model: str = "logistic",
+    key: jax.Array,
+) -> int:
+    """The candidate that makes the fewest errors on one half of public rows when it is simulated on the other half.
+
+    It costs nothing, and says nothing about private rows that differ from the public ones. Arguments as in
+    `split_tuning`; a simulated run has as much noise relative to its rows as a private one would with so many rows.
+    """
+    lines, _ = intake.shape_of(public)
+    train, test = (jax.tree.map(lambda leaf, part=part: leaf[part], public) for part in _parts(lines, 2, key))
+    errors = []
+    for candidate, one in zip(candidates, jax.random.split(key, len(candidates)), strict=True):
+        found = private_train(train, candidate, budget, model=model, key=one, num_rows=len(train.y))
+        wrong = find_model(model).classify(found.params, jnp.asarray(test.x)) != jnp.asarray(test.y)
+        errors.append(float((wrong * jnp.asarray(test.mask)).sum()))
+    return int(np.argmin(errors))
+
+
+def _parts(num_rows: int, count: int, key: jax.Array | None) -> list[np.ndarray]:
+    """Lines of each of so many parts, drawn at random; sizes differ by at most one."""
+    if count > num_rows:
+        raise InputError(f"{num_rows} rows do not make {count} parts; choose fewer candidates.")
+    seed = secrets.randbits(128) if key is None else np.asarray(jax.random.key_data(key))
+    return np.array_split(np.random.default_rng(seed).permutation(num_rows), count)
+
+
+def _check_ledger(ledger: Ledger, budget: Budget) -> None:
+    if ledger.budget.adjacency is not budget.adjacency:
+        raise InputError(
+            f"the ledger of {ledger.name} counts {ledger.budget.adjacency} neighbours, but this tuning is planned for "
+            f"{budget.adjacency}, and the two do not add up; choose the ledger's adjacency."
+        )
+    if find(ledger.unit).composes:
+        raise InputError(
+            f"the ledger of {ledger.name} adds up {AMOUNTS[ledger.unit]}, which does not bound runs on parts of the "
+            f"rows with a choice among them; keep a ledger with unit {', '.join(WHOLE_RUNS)}."
+        )
+
+
+def _card(card: Card, budget: Budget, num_rows: int, count: int) -> Card:
+    """The card of the chosen run, with the guarantee of the whole tuning."""
+    return dataclasses.replace(
+        card,
+        num_rows=num_rows,
+        epsilon_certified=budget.epsilon,
+        mu=None,  # that of one run says nothing of a choice among several
+        theorem=f"{budget}, by disjoint parts: each of {count} candidates is trained on rows of its own, and chosen by "
+        "an exponential mechanism on its errors on the last part (Chaudhuri, Monteleoni & Sarwate 2011). What holds "
+        f"the run to its share: {card.theorem}",
+        warnings=[
+            *card.warnings,
+            f"Events, steps and noise are those of the run that was chosen, which read one of {count + 1} parts of the "
+            "rows.",
+        ],
+    )
