@@ -9,6 +9,7 @@ from l2p.features import FeatureMap
 from l2p.models import Model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
+from l2p.task import Rows
 
 State = Any
 
@@ -44,6 +45,11 @@ class Protector(abc.ABC):
     def check(self, model: Model) -> None:
         """Refuse a model, or settings, that its proof does not cover; `InputError`, before a row is read."""
         del model
+
+    def check_public(self, setup: Setup, public: Rows) -> None:
+        """Refuse public rows, arrays on the host, that it cannot learn from; `InputError`, before a private row is
+        read."""
+        del setup, public
 
     @abc.abstractmethod
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:

@@ -250,7 +250,13 @@ def plan_noise(
     setup: Setup,
     public: Rows | None = None,
 ) -> tuple[Draws, Draws]:
-    """The draws that `init` and each step will request, found by tracing them on the shapes of rows without values."""
+    """The draws that `init` and each step will request, found by tracing them on the shapes of rows without values.
+
+    Raises:
+      InputError: the protector cannot learn from these public rows.
+    """
+    if public is not None:
+        protector.check_public(setup, public)
     leaves, tree = jax.tree.flatten((protector, params, setup, public))
     shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
     return _planned(tree, shapes, num_rows, num_features)

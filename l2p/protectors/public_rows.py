@@ -7,13 +7,14 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from l2p import struct
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import INTERCEPT_COLUMN, Model, Softmax
 from l2p.models.linear import GeneralizedLinear
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, Setup
 from l2p.task import Rows, null_invalid
 
 #: Of which matrix directions are singular vectors: of the total gradient, as in AdaMix, or of the rows' gradients.
@@ -29,11 +30,16 @@ def public_rows(oracle: Oracle, method: str) -> Rows:
       InputError: at trace time, there are none.
     """
     if oracle.public is None:
-        raise InputError(
-            f"{method} learns from public rows, and there are none; give a file of the same columns with --public, or "
-            "choose a method that needs none."
-        )
+        raise missing(method)
     return null_invalid(oracle.public)
+
+
+def missing(method: str) -> InputError:
+    """That a method, or a part of one, has no public rows to learn from."""
+    return InputError(
+        f"{method} learns from public rows, and there are none; give a table of the same columns (--public), or choose "
+        "a method that needs none."
+    )
 
 
 def has_matrix(model: Model) -> bool:
@@ -120,8 +126,8 @@ class PublicGradients:
         lines = jnp.column_stack([x, jnp.full(x.shape[0], INTERCEPT_COLUMN)])
         return lines, jnp.where(self.rows.mask[:, None] > 0, residuals, 0.0)
 
-    def directions(self, number: int, matrix: Matrix = "total") -> jax.Array:
-        """The first left singular vectors f32[d + 1, number] of the public gradient, zeros beyond its rank.
+    def directions(self, number: int | None, matrix: Matrix = "total") -> jax.Array:
+        """The first left singular vectors f32[d + 1, number] of public gradients, zeros beyond their rank, or all.
 
         "total" takes the matrix of the total gradient, (d + 1) x K, as AdaMix does; "rows" the rows' gradients side by
         side, (d + 1) x nK, whose rank is not limited by the number of classes. They are orthonormal, and derivatives
@@ -130,24 +136,43 @@ class PublicGradients:
         Raises:
           InputError: at trace time, more directions than the matrix can have.
         """
-        lines, residuals = self.factors()
-        check_rank(number, self.model, *lines.shape, residuals.shape[1], matrix)
-        # Side by side, outer products line_j x residual_j have the Gram matrix of the lines times their length.
-        wide = lines.T @ residuals if matrix == "total" else (lines * _length(residuals)[:, None]).T
+        wide = self._matrix(matrix)
+        if number is not None and number > min(wide.shape):
+            raise self._beyond(number, min(wide.shape), matrix)
         vectors, values, _ = jnp.linalg.svd(jax.lax.stop_gradient(wide), full_matrices=False)
         known = values > RANK_TOLERANCE * jnp.maximum(values[0], 1e-30)
         return jnp.where(known, vectors, 0.0)[:, :number]
 
+    def check_rank(self, number: int, matrix: Matrix) -> None:
+        """Refuse more directions than the matrix of these rows, arrays on the host, has; `InputError`."""
+        rank = int(np.linalg.matrix_rank(np.asarray(self._matrix(matrix), np.float64), rtol=RANK_TOLERANCE))
+        if number > rank:
+            raise self._beyond(number, rank, matrix)
 
-def check_rank(number: int, model: Model, num_rows: int, num_lines: int, num_classes: int, matrix: Matrix) -> None:
-    """Refuse more directions than gradients of so many public rows, lines and classes can have; `InputError`."""
-    most = min(num_lines, num_rows, num_classes) if matrix == "total" else min(num_lines, num_rows)
-    if number > most:
+    def _matrix(self, matrix: Matrix) -> jax.Array:
+        lines, residuals = self.factors()
+        # Outer products line_j x residual_j side by side have the left singular vectors of lines times their lengths.
+        return lines.T @ residuals if matrix == "total" else (lines * _length(residuals)[:, None]).T
+
+    def _beyond(self, number: int, rank: int, matrix: Matrix) -> InputError:
+        what = "the sum of public gradients" if matrix == "total" else "public rows' gradients side by side"
+        return InputError(
+            f"a projection to {number} directions was asked for, but {what}, for model {self.model} a matrix, has rank "
+            f"{rank}, and singular vectors beyond that are chosen by rounding errors and not by public rows; ask for "
+            f"at most {rank} directions, or give more public rows."
+        )
+
+
+def check_classes(setup: Setup, public: Rows) -> None:
+    """Refuse public rows, arrays on the host, that lack a class; `InputError`."""
+    if setup.kind == "regression":
+        return
+    present = set(np.asarray(public.y)[np.asarray(public.mask) > 0].tolist())
+    if absent := [label for label in setup.model.labels if label not in present]:
         raise InputError(
-            f"a projection to {number} directions was asked for, but the matrix of the public gradients ({matrix}) has "
-            f"a rank of at most {most} for {model} on {num_rows} public rows of {num_lines - 1} features, and vectors "
-            "beyond its rank would be chosen by a rounding error and not by public rows; ask for at most "
-            f"{most} directions, or give more public rows."
+            f"public rows have no row of {len(absent)} of the {len(setup.model.labels)} declared classes (the first is "
+            f"number {int(absent[0])}), and a model started on them would never predict it; give at least one row of "
+            "each class, or choose a method that needs no public rows."
         )
 
 
