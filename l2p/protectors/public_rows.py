@@ -93,13 +93,7 @@ class PublicGradients:
         return jnp.where(self.rows.mask > 0, norms, 0.0)
 
     def quantile(self, share: jax.Array) -> jax.Array:
-        """The quantile f32[] of the norms of the rows that count, between two of them by linear interpolation.
-
-        >>> from l2p.models import Logistic
-        >>> rows = Rows(jnp.zeros((3, 1)), jnp.zeros(3), jnp.array([1.0, 1.0, 0.0]))
-        >>> round(float(PublicGradients.at(Logistic(), jnp.zeros(2), rows).quantile(0.9)), 3)  # sigmoid(0) / 2, twice
-        0.25
-        """
+        """The quantile f32[] of the norms of the rows that count, between two of them by linear interpolation."""
         ordered = jnp.sort(jnp.where(self.rows.mask > 0, self.norms(), jnp.inf))
         place = share * (self.count - 1.0)
         low = jnp.floor(place).astype(jnp.int32)
