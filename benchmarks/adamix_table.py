@@ -162,15 +162,22 @@ def score(draw: Draw, params: jax.Array) -> Score:
     return Score(error, float(losses.mean()), attack.auc, attack.standard_error)
 
 
-def private_score(draw: Draw, make: Callable[[Problem], Protector], epsilon: float, factor: float, seed: int) -> Score:
-    """One simulated run."""
+def private_score(
+    draw: Draw,
+    make: Callable[[Problem], Protector],
+    epsilon: float,
+    factor: float,
+    seed: int,
+    start: jax.Array | None = None,
+) -> Score:
+    """One simulated run, from `start` or from the model's own."""
     budget = Budget(epsilon, DELTA)
     protector = faster(make(Problem(budget, str(draw.model))), factor)
     rows, public = (draw.private, draw.public) if protector.needs_public else (draw.merged, None)
     num_rows = rows.y.shape[0]
     price_list = Filter("gdp", budget).price_list()
     setup = Setup.create(draw.model, budget.adjacency, price_list, num_rows)
-    start = draw.model.init(rows.x.shape[1])
+    start = draw.model.init(rows.x.shape[1]) if start is None else start
     return score(draw, _run(protector, start, rows, setup, jax.random.key(seed), public)[0])
 
 

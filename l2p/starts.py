@@ -35,13 +35,11 @@ def read_encodings(path: str | Path) -> np.ndarray:
       InputError: there is no such file, or it holds no matrix of numbers.
     """
     path = Path(path)
+    if path.suffix not in (".npy", ".csv"):
+        raise InputError(f"{path} is neither .npy nor .csv, so it is no matrix of encodings; write one of these.")
     try:
-        if path.suffix == ".npy":
-            matrix = np.load(path, allow_pickle=False)
-        elif path.suffix == ".csv":
-            matrix = np.loadtxt(path, delimiter=",", ndmin=2)
-        else:
-            raise InputError(f"{path} is neither .npy nor .csv, so it is no matrix of encodings; write one of these.")
+        is_binary = path.suffix == ".npy"
+        matrix = np.load(path, allow_pickle=False) if is_binary else np.loadtxt(path, delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} cannot be read as a matrix of numbers with one line per class ({type(error).__name__}); write one "
