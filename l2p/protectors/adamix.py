@@ -43,11 +43,12 @@ def descent(rate: float, to_start: bool = False) -> Decay:
 
 
 def mixed(problem: Problem, projector: Projector) -> Stepwise:
-    """NoisyGD from the model of public rows, at a fixed clipping norm and with rows of mean length 1."""
+    """NoisyGD from the model of public rows, at a fixed clipping norm, on rows that are centred and have a mean
+    length of 1."""
     return Stepwise(
         Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0])),
         projector,
-        public_length=PublicLength(jnp.float32(1.0)),
+        public_length=PublicLength(jnp.float32(1.0), centered=True),
         public_start=PublicFit(log_constant(PUBLIC_RATE), log_constant(1e-3)),
         num_steps=steps_for(problem),
     )

@@ -26,22 +26,26 @@ LEAST_CLIP_NORM = 1e-6
 class PublicLength:
     """Scales rows by one number, so that public rows have a root mean square length of `target_norm`.
 
-    AdaMix trains on features of length 1. Rows that have it already stay as they are.
+    AdaMix trains on features of length 1. Rows that have it already stay as they are, unless they are centred.
 
     Attributes:
       target_norm: f32[], the length.
+      centered: whether the mean of public rows is subtracted first (static). Signed features of length 1, such as
+        CLIP's, are far from zero once their bounds -1 and 1 are mapped to 0 and 1.
     """
 
     target_norm: Positive
+    centered: bool = struct.field(pytree_node=False, default=False)
     fixed: ClassVar[tuple[str, ...]] = ("target_norm",)
 
     def __call__(self, num_features: int, oracle: Oracle) -> FeatureMap:
         rows = public_rows(oracle, "a length of rows")
-        counts = rows.mask > 0
-        square = (counts * jnp.square(rows.x).sum(-1)).sum() / jnp.maximum(counts.sum(), 1)
-        # Public rows that are all zeros tell no length.
+        counts = (rows.mask > 0) / jnp.maximum((rows.mask > 0).sum(), 1)
+        center = counts @ rows.x if self.centered else jnp.zeros(num_features, jnp.float32)
+        square = counts @ jnp.square(rows.x - center).sum(-1)
+        # Public rows that are all alike tell no length.
         scale = jnp.where(square > 0, self.target_norm * jax.lax.rsqrt(jnp.where(square > 0, square, 1.0)), 1.0)
-        return FeatureMap(jnp.zeros(num_features, jnp.float32), scale)
+        return FeatureMap(center, scale)
 
 
 @stored

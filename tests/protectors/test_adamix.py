@@ -283,6 +283,11 @@ def test_a_public_length_scales_rows_to_it():
     public = PUBLIC.replace(x=4.0 * PUBLIC.x, mask=PUBLIC.mask.at[0].set(0.0))
     features = PublicLength(jnp.float32(2.0))(D, _Oracle(public))
     assert float(features.scale) == pytest.approx(0.5, rel=1e-5)
+    assert np.all(features.center == 0)
+    centred = PublicLength(jnp.float32(2.0), centered=True)(D, _Oracle(public))
+    kept = np.asarray(public.x)[1:]
+    np.testing.assert_allclose(centred.center, kept.mean(0), atol=1e-6)
+    assert np.square(centred.apply(kept)).sum(1).mean() == pytest.approx(4.0, rel=1e-4)
 
 
 @dataclasses.dataclass
