@@ -7,6 +7,7 @@ that they treat as private: none of these numbers could be released with a run.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from adamix_table import DELTA, SETS, Draw, private_score, public_score, split
+from adamix_table import DELTA, RATES, SETS, TUNING, Draw, private_score, public_score, split
 
 from l2p.audit.mixed import subspace_errors
 from l2p.audit.per_instance import instance_losses
@@ -33,29 +34,35 @@ from l2p.run import run
 from l2p.starts import from_names
 
 Make = Callable[[Problem], Protector]
+Start = Callable[[Draw, int], jax.Array]
 Table = tuple[list[str], list[list[str]]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What is measured: draws of a set, a budget, and the factor on every learning rate."""
+    """What is measured: draws of a set, a budget, and the factors that every variant's learning rate is chosen from."""
 
     source: str
     epsilon: float
     seeds: int
-    factor: float
+    factors: tuple[float, ...]
 
     @property
     def draws(self) -> list[Draw]:
         return [SETS[self.source](seed) for seed in range(self.seeds)]
 
-    def error(self, make: Make, draws: list[Draw] | None = None) -> str:
-        """Mean test error in percent, and its standard error over draws."""
-        scores = [
-            private_score(draw, make, self.epsilon, self.factor, seed).error
-            for seed, draw in enumerate(self.draws if draws is None else draws)
-        ]
-        return _percent(scores)
+    def error(self, make: Make, change: Callable[[Draw], Draw] = lambda draw: draw, start: Start | None = None) -> str:
+        """Mean test error in percent, and its standard error over draws, at the best rate on a draw of its own."""
+
+        def score(seed: int, draw: Draw, factor: float) -> float:
+            params = None if start is None else start(draw, seed)
+            return private_score(draw, make, self.epsilon, factor, seed, params).error
+
+        tuning = change(SETS[self.source](TUNING[0]))
+        factor = (
+            min(self.factors, key=lambda one: score(TUNING[0], tuning, one)) if self.factors[1:] else self.factors[0]
+        )
+        return _percent([score(seed, change(draw), factor) for seed, draw in enumerate(self.draws)])
 
 
 def _percent(errors: list[float]) -> str:
@@ -117,13 +124,13 @@ def starts(config: Config) -> Table:
     knows the class but not the images."""
     lines = []
     for name, shots, names in (("zero", 0, 0), ("names", 0, 1), ("few shots", 1, 0), ("names, then few shots", 1, 1)):
-        errors = []
-        for seed, draw in enumerate(config.draws):
-            make = _without_projection if shots else lambda p: _without_projection(p).replace(public_start=None)  # type: ignore[attr-defined]
-            params = from_names(_encodings(draw, seed), draw.model, scale=10.0) if names else None
-            errors.append(private_score(draw, make, config.epsilon, config.factor, seed, params).error)
-        lines.append([name, _percent(errors)])
+        make = _without_projection if shots else lambda p: _without_projection(p).replace(public_start=None)  # type: ignore[attr-defined]
+        lines.append([name, config.error(make, start=_at_names if names else None)])
     return ["start", "test error, %"], lines
+
+
+def _at_names(draw: Draw, seed: int) -> jax.Array:
+    return from_names(_encodings(draw, seed), draw.model, scale=10.0)
 
 
 def _encodings(draw: Draw, seed: int) -> np.ndarray:
@@ -204,9 +211,9 @@ def shots(config: Config) -> Table:
     """Test error by public rows per class, of public rows alone and of AdaMix without projection beside the others."""
     lines = []
     for count in (1, 2, 4, 8):
-        draws = [_with_public(draw, count) for draw in config.draws]
-        alone = _percent([public_score(draw).error for draw in draws])
-        lines.append([str(count), alone, config.error(_without_projection, draws)])
+        change = functools.partial(_with_public, per_class=count)
+        alone = _percent([public_score(change(draw)).error for draw in config.draws])
+        lines.append([str(count), alone, config.error(_without_projection, change)])
     return ["public rows per class", "only public, %", "mixed, %"], lines
 
 
@@ -224,9 +231,9 @@ def shift(config: Config) -> Table:
     """Test error with public rows of a shifted domain: turned halfway towards another row's features."""
     lines = []
     for share in (0.0, 0.3, 0.6, 0.9):
-        draws = [_shifted(draw, share) for draw in config.draws]
-        alone = _percent([public_score(draw).error for draw in draws])
-        lines.append([f"{share:g}", alone, config.error(_without_projection, draws)])
+        change = functools.partial(_shifted, share=share)
+        alone = _percent([public_score(change(draw)).error for draw in config.draws])
+        lines.append([f"{share:g}", alone, config.error(_without_projection, change)])
     return ["shift", "only public, %", "mixed, %"], lines
 
 
@@ -275,10 +282,10 @@ def main(
     set: str = "synthetic",
     epsilon: float = 3.0,
     seeds: int = 3,
-    factor: float = 1.0,
+    factors: tuple[float, ...] = RATES,
 ) -> None:
-    """Print the tables of the measures named, on draws of one set; `factor` multiplies every private learning rate."""
-    config = Config(set, epsilon, seeds, factor)
+    """Print the tables of the measures named, on draws of one set; with one of `factors` no rate is tuned."""
+    config = Config(set, epsilon, seeds, factors)
     for name in only:
         header, lines = MEASURES[name](config)
         print(f"\n{name}: {(MEASURES[name].__doc__ or '').splitlines()[0]}\n\n{markdown(header, lines)}", flush=True)

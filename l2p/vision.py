@@ -9,6 +9,7 @@ weights are public in every guarantee.
 
 import dataclasses
 import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ def resnet(name: str, weights: Path | None) -> Encoder:
     known = torchvision.models.get_model_weights(name).DEFAULT
     network = torchvision.models.get_model(name, weights=known if weights is None else None)
     if weights is not None:
-        network.load_state_dict(_state(weights))
+        _load(network, weights)
     network.fc = torch.nn.Identity()
     network.eval()
     prepare = known.transforms()
@@ -116,14 +117,19 @@ def resnet(name: str, weights: Path | None) -> Encoder:
     return encode
 
 
-def _state(path: Path) -> dict[str, Any]:
-    """Weights by name; nothing in the file is executed."""
+def _load(network: Any, path: Path) -> None:
+    """Put a file's weights into the network; nothing in the file is executed."""
+    broken = _package("safetensors").SafetensorError
     try:
         if path.suffix == ".safetensors":
-            return _package("safetensors.torch").load_file(path)
-        return _package("torch").load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError) as error:
-        raise InputError(f"{path} holds no weights that can be read ({type(error).__name__}).") from error
+            state = _package("safetensors.torch").load_file(path)
+        else:
+            state = _package("torch").load(path, map_location="cpu", weights_only=True)
+        network.load_state_dict(state)
+    except (OSError, EOFError, RuntimeError, TypeError, pickle.UnpicklingError, broken) as error:
+        raise InputError(
+            f"{path} holds no weights that fit this network ({type(error).__name__}); name the file of its state_dict."
+        ) from error
 
 
 def clip_images(model: str) -> Encoder:

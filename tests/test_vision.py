@@ -118,9 +118,10 @@ def test_a_resnet_gives_its_last_layer_from_weights_in_a_file(images, tmp_path, 
 def test_backbones_that_are_unknown_and_weights_that_are_not_weights_are_refused(tmp_path):
     with pytest.raises(InputError, match="no residual network"):
         vision.encoder_of("vgg16")
-    (tmp_path / "weights.pt").write_bytes(b"nothing")
-    with pytest.raises(InputError, match="no weights that can be read"):
-        vision.encoder_of("resnet18", tmp_path / "weights.pt")
+    for name in ("weights.pt", "weights.safetensors"):
+        (tmp_path / name).write_bytes(b"nothing")
+        with pytest.raises(InputError, match="no weights that fit"):
+            vision.encoder_of("resnet18", tmp_path / name)
     with pytest.raises(InputError, match="no CLIP model"):
         vision.encoder_of(f"clip:{tmp_path}")
 

@@ -74,8 +74,9 @@ def table(seed):
 
 
 ROWS = table(0)
-#: What methods that need public rows read; others run without any.
+#: What methods that need public rows read, of length 1 for those that need that, too; others run without any.
 PUBLIC = jax.tree.map(lambda leaf: leaf[:12], table(7))
+PUBLIC = PUBLIC.replace(x=PUBLIC.x / jnp.linalg.norm(PUBLIC.x, axis=1, keepdims=True))
 #: The same features with labels that are independent of them.
 OTHER_ROWS = ROWS.replace(y=jax.random.permutation(jax.random.key(5), ROWS.y))
 
@@ -957,6 +958,7 @@ def meta(name):
 
 _CHOICE = "it only shapes the noise of a choice of step size, which is discrete: tuning it needs a search"
 _MOST = "every rate here changes by the most that is allowed, however well its probe is known; not so in batches"
+_PUBLIC_CLIP = "the clipping norm is a quantile of public gradients, and this one is not used"
 _NO_RIDGE = "there is no ridge, and the logarithm of nothing does not move"
 #: Leaves without a derivative, and why.
 SILENT = {
@@ -965,6 +967,8 @@ SILENT = {
     "hyfree": {".log_loss_clip": _MOST, ".log_loss_ratio": _MOST},
     "objpert": {".logit_share": "its ridge gives convexity for nothing, and none need be bought; in `amp` some is"},
     "objpert_paper": {".log_ridge": _NO_RIDGE, ".logit_share": "as published the share is a half, whatever it says"},
+    "adamix": {".scheduler.scheduler.log_clip_norm": _PUBLIC_CLIP},
+    "public_moments": {".scheduler.scheduler.log_clip_norm": _PUBLIC_CLIP},
     "amp": {".minimum.log_ridge": "more convexity is bought than it gives; in `objpert` it gives more"},
     "outpert_paper": {".log_ridge": _NO_RIDGE},
     "shares, norm query, batches": {
