@@ -1,6 +1,7 @@
 """Parts of a protector that learn from public rows: a start, a length of rows, a clipping norm, and what is done to a
 noised gradient. Each wraps any other scheduler or projector, so that a learned one may be combined with them."""
 
+import abc
 from typing import ClassVar, cast
 
 import jax
@@ -117,9 +118,9 @@ class Wrapper(Projector):
     def __call__(self, state, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup):
         return self.projector(state, self.changed(seen, progress, setup), params, progress, setup)
 
+    @abc.abstractmethod
     def changed(self, seen: Observation, progress: jax.Array, setup: Setup) -> Observation:
         """What the other projector sees."""
-        raise NotImplementedError
 
 
 @stored

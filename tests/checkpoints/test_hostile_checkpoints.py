@@ -51,6 +51,8 @@ def examples():
     first = {type(one): name for name, one in reversed(made.items()) if type(one) in CLASSES.values()}
     return {name: made[name] for name in first.values()} | {
         "noisygd": made["noisygd"].replace(geometry=PublicGeometry.of(ROWS, 2)),
+        "adamix": made["adamix"],
+        "pda_dpmd": made["pda_dpmd"],
         "outpert": made["outpert"].replace(noise_multiplier=jnp.float32(3.0)),
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,
@@ -105,6 +107,8 @@ NODES += [{"class": ["Optax"], "fields": {}, "static": {}}, {"class": "Optax", "
 
 def static_values(kind):
     """Values that a static field of this type must not hold."""
+    if type(None) in typing.get_args(kind):
+        return [value for value in static_values(typing.get_args(kind)[0]) if value is not None]
     plain = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
     if plain is int:
         return NUMBERS
