@@ -145,7 +145,7 @@ def sigma(config: Config) -> Table:
 
     def at(noise: float) -> Make:
         def make(problem: Problem) -> Protector:
-            steps = steps_for(problem, noise)
+            steps = steps_for(problem.budget, noise)
             slower = PublicSum(descent(PRIVATE_RATE * (SIGMA / noise) ** 2))
             return _without_projection(problem).replace(num_steps=steps, projector=slower)  # type: ignore[attr-defined]
 
@@ -153,7 +153,7 @@ def sigma(config: Config) -> Table:
 
     lines = []
     for noise in (5.0, 10.0, 20.0, 40.0):
-        steps = steps_for(Problem(Budget(config.epsilon, DELTA)), noise)
+        steps = steps_for(Budget(config.epsilon, DELTA), noise)
         lines.append([f"{noise:g}", str(steps), config.error(at(noise))])
     return ["sigma", "T", "test error, %"], lines
 

@@ -112,7 +112,7 @@ SETS: dict[str, Callable[[int], Draw]] = {
 
 def warm_start(problem: Problem) -> Stepwise:
     """NoisyGD from the model of public rows, which have no further part in it."""
-    return mixed(problem, descent(PRIVATE_RATE))
+    return mixed(problem.budget, descent(PRIVATE_RATE))
 
 
 #: Methods by the name in the table; `merged` ones treat public rows as private.

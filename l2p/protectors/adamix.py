@@ -7,6 +7,7 @@ means, so a learning rate here is the paper's times the number of rows.
 import jax.numpy as jnp
 
 from l2p.privacy import planning
+from l2p.privacy.budget import Budget
 from l2p.privacy.sampling import FullBatch
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.projectors import Optax, Projector
@@ -23,17 +24,16 @@ MOST_STEPS = 2000
 PRIVATE_RATE, PUBLIC_RATE = 3.0, 3.0
 
 
-def steps_for(problem: Problem, noise_multiplier: float = SIGMA) -> int:
+def steps_for(budget: Budget, noise_multiplier: float = SIGMA) -> int:
     """T, the most steps with this noise that (epsilon, delta) pays for under exact Gaussian DP, from 1 to `MOST_STEPS`.
 
     T = mu^2 sigma^2, since the paper's T^2 / (2 sigma^2) is a misprint of T / (2 sigma^2). A run of T steps divides its
     whole budget among them, so that the noise of a step is the least multiplier for T steps, just below sigma.
 
-    >>> from l2p.privacy import Budget
-    >>> steps_for(Problem(Budget(3.0, 1e-5)))
+    >>> steps_for(Budget(3.0, 1e-5))
     206
     """
-    steps = planning.num_steps(problem.budget, FullBatch(), noise_multiplier, "gdp")
+    steps = planning.num_steps(budget, FullBatch(), noise_multiplier, "gdp")
     return min(max(steps, 1), MOST_STEPS)
 
 
@@ -42,7 +42,7 @@ def descent(rate: float, to_start: bool = False) -> Decay:
     return Decay(Optax("sgd", {"learning_rate": log_constant(rate)}), log_constant(0.01), to_start)
 
 
-def mixed(problem: Problem, projector: Projector) -> Stepwise:
+def mixed(budget: Budget, projector: Projector) -> Stepwise:
     """NoisyGD from the model of public rows, at a fixed clipping norm, on rows that are centred and have a mean
     length of 1."""
     return Stepwise(
@@ -50,7 +50,7 @@ def mixed(problem: Problem, projector: Projector) -> Stepwise:
         projector,
         public_length=PublicLength(jnp.float32(1.0), centered=True),
         public_start=PublicFit(log_constant(PUBLIC_RATE), log_constant(1e-3)),
-        num_steps=steps_for(problem),
+        num_steps=steps_for(budget),
     )
 
 
@@ -62,7 +62,7 @@ def adamix(problem: Problem) -> Stepwise:
     lambda = 0.01. It projects onto the span of the public rows' gradients, because their total, whose directions the
     paper takes, has no more of them than there are classes.
     """
-    ngd_like = mixed(problem, PublicSubspace(PublicSum(descent(PRIVATE_RATE)), matrix="rows"))
+    ngd_like = mixed(problem.budget, PublicSubspace(PublicSum(descent(PRIVATE_RATE)), matrix="rows"))
     return ngd_like.replace(scheduler=PublicClip(ngd_like.scheduler, logit_constant(0.9)))  # type: ignore[attr-defined]
 
 
@@ -71,7 +71,7 @@ def ngd(problem: Problem) -> Stepwise:
     """AdaMix without its adaptive parts.
 
     NoisyGD from the model of public rows, with their gradient, at the fixed clipping norm 1 and without projection."""
-    return mixed(problem, PublicSum(descent(PRIVATE_RATE)))
+    return mixed(problem.budget, PublicSum(descent(PRIVATE_RATE)))
 
 
 @hand_designed(form="paper")
@@ -80,4 +80,4 @@ def fully_private(problem: Problem) -> Stepwise:
 
     Algorithm 1 of the AdaMix paper: its baseline, which reads no public rows."""
     scheduler = Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0]))
-    return Stepwise(scheduler, descent(PRIVATE_RATE), num_steps=steps_for(problem))
+    return Stepwise(scheduler, descent(PRIVATE_RATE), num_steps=steps_for(problem.budget))

@@ -143,4 +143,4 @@ def adamix_theory(problem: Problem) -> AdaMixTheory:
 
     Algorithm 3: one public pass, decaying steps, averaged iterates; the constants c, B and |w* - w_ref| are guesses.
     """
-    return AdaMixTheory(log_constant(0.1), log_constant(20.0), log_constant(5.0), num_steps=steps_for(problem))
+    return AdaMixTheory(log_constant(0.1), log_constant(20.0), log_constant(5.0), num_steps=steps_for(problem.budget))

@@ -15,4 +15,4 @@ def pda_dpmd(problem: Problem) -> Stepwise:
     Its practical form, from the model of public rows: the mixture of a noised and a public gradient, by a cosine that
     reaches zero at twice the number of steps.
     """
-    return mixed(problem, PublicMirror(descent(PRIVATE_RATE), log_constant(2.0)))
+    return mixed(problem.budget, PublicMirror(descent(PRIVATE_RATE), log_constant(2.0)))

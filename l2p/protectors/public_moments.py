@@ -117,5 +117,5 @@ def public_moments(problem: Problem) -> PublicMoments:
         descent(PRIVATE_RATE),
         log_constant(0.1),
         PublicFit(log_constant(PUBLIC_RATE), log_constant(1e-3)),
-        num_steps=steps_for(problem),
+        num_steps=steps_for(problem.budget),
     )

@@ -43,7 +43,7 @@ class PublicLength:
         rows = public_rows(oracle, "a length of rows")
         counts = (rows.mask > 0) / jnp.maximum((rows.mask > 0).sum(), 1)
         center = counts @ rows.x if self.centered else jnp.zeros(num_features, jnp.float32)
-        square = counts @ jnp.square(rows.x - center).sum(-1)
+        square = counts @ jnp.square(rows.x - center[None, :]).sum(-1)
         # Public rows that are all alike tell no length.
         scale = jnp.where(square > 0, self.target_norm * jax.lax.rsqrt(jnp.where(square > 0, square, 1.0)), 1.0)
         return FeatureMap(center, scale)

@@ -27,7 +27,7 @@ from l2p.protectors import (
 )
 from l2p.protectors.adamix import SIGMA, descent, steps_for
 from l2p.protectors.adamix_theory import lipschitz_on_unit_rows
-from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
+from l2p.protectors.hand_designed import log_constant, logit_constant
 from l2p.protectors.public_rows import PublicGradients, check_classes, projected
 from l2p.run import plan_noise, run
 from l2p.task import Rows
@@ -75,17 +75,17 @@ def gradients(params, rows):
 
 def test_steps_of_the_papers_settings_are_206_and_not_14():
     """The paper prints rho = T^2 / (2 sigma^2), which would give 14 steps."""
-    problem = Problem(Budget(3.0, 1e-5))
-    assert steps_for(problem) == HAND_DESIGNED["adamix"](problem.budget).num_steps == 206
+    budget = Budget(3.0, 1e-5)
+    assert steps_for(budget) == HAND_DESIGNED["adamix"](budget).num_steps == 206
     mu = gdp_mu(3.0, 1e-5)
     assert math.sqrt(206) / SIGMA <= mu < math.sqrt(207) / SIGMA
     assert math.floor(mu * SIGMA) == 14
-    assert steps_for(problem, 2 * SIGMA) in (4 * 206, 4 * 206 + 1, 4 * 206 + 2, 4 * 206 + 3)
+    assert steps_for(budget, 2 * SIGMA) in (4 * 206, 4 * 206 + 1, 4 * 206 + 2, 4 * 206 + 3)
 
 
 def test_a_budget_too_small_for_one_step_at_sigma_still_gives_one():
-    assert steps_for(Problem(Budget(0.01, 1e-5))) == 1
-    assert steps_for(Problem(Budget(1000.0, 1e-5))) == 2000
+    assert steps_for(Budget(0.01, 1e-5)) == 1
+    assert steps_for(Budget(1000.0, 1e-5)) == 2000
 
 
 def test_without_noise_and_with_all_directions_adamix_is_gradient_descent_on_both_sets():
