@@ -25,7 +25,7 @@ from l2p.oracle import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED, PublicSubspace, PublicSum
-from l2p.protectors.adamix import PRIVATE_RATE, SIGMA, adamix, descent, ngd, steps_for
+from l2p.protectors.adamix import CLIPPED_RATE, SIGMA, adamix, descent, ngd, steps_for
 from l2p.protectors.adamix_theory import adamix_theory
 from l2p.protectors.hand_designed import Problem, logit_constant
 from l2p.protectors.public_rows import PublicGradients
@@ -72,12 +72,12 @@ def _percent(errors: list[float]) -> str:
 
 def _without_projection(problem: Problem) -> Protector:
     made = adamix(problem)
-    return made.replace(projector=PublicSum(descent(PRIVATE_RATE)))  # type: ignore[attr-defined]
+    return made.replace(projector=PublicSum(descent(CLIPPED_RATE)))  # type: ignore[attr-defined]
 
 
 def _onto(matrix: str, number: int | None) -> Make:
     def make(problem: Problem) -> Protector:
-        projector = PublicSubspace(PublicSum(descent(PRIVATE_RATE)), number, matrix)  # type: ignore[arg-type]
+        projector = PublicSubspace(PublicSum(descent(CLIPPED_RATE)), number, matrix)  # type: ignore[arg-type]
         return adamix(problem).replace(projector=projector)  # type: ignore[attr-defined]
 
     return make
@@ -92,11 +92,11 @@ def ablation(config: Config) -> Table:
         "without adaptive clip": lambda p: adamix(p).replace(scheduler=ngd(p).scheduler),  # type: ignore[attr-defined]
         "without start": lambda p: adamix(p).replace(public_start=None),  # type: ignore[attr-defined]
         "without the public gradient": lambda p: adamix(p).replace(  # type: ignore[attr-defined]
-            projector=PublicSubspace(descent(PRIVATE_RATE), None, "rows")
+            projector=PublicSubspace(descent(CLIPPED_RATE), None, "rows")
         ),
         "ngd": ngd,
         "decay towards the start": lambda p: adamix(p).replace(  # type: ignore[attr-defined]
-            projector=PublicSubspace(PublicSum(descent(PRIVATE_RATE, to_start=True)), None, "rows")
+            projector=PublicSubspace(PublicSum(descent(CLIPPED_RATE, to_start=True)), None, "rows")
         ),
     }
     lines = [[name, config.error(make)] for name, make in variants.items()]
@@ -146,7 +146,7 @@ def sigma(config: Config) -> Table:
     def at(noise: float) -> Make:
         def make(problem: Problem) -> Protector:
             steps = steps_for(problem.budget, noise)
-            slower = PublicSum(descent(PRIVATE_RATE * (SIGMA / noise) ** 2))
+            slower = PublicSum(descent(CLIPPED_RATE * (SIGMA / noise) ** 2))
             return _without_projection(problem).replace(num_steps=steps, projector=slower)  # type: ignore[attr-defined]
 
         return make

@@ -10,11 +10,13 @@ weights are public in every guarantee.
 import dataclasses
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tyro
 
 from l2p.errors import InputError
 from l2p.starts import unit_rows
@@ -29,7 +31,7 @@ Encoder = Callable[[Sequence[Any]], np.ndarray]
 class Features:
     """Turn a folder of images into a table of features."""
 
-    images: Path
+    images: tyro.conf.Positional[Path]
     """Folder with one folder of images per class."""
     out: Path
     """Parquet file to write."""
@@ -215,11 +217,7 @@ def _package(name: str) -> Any:
 
 def main() -> int:
     """`python -m l2p.vision`; exit codes as those of `l2p`."""
-    import sys
-
-    import tyro
-
-    arguments = tyro.cli(tyro.conf.configure(tyro.conf.PositionalRequiredArgs)(Features))
+    arguments = tyro.cli(Features, prog="python -m l2p.vision")
     try:
         return arguments.run()
     except InputError as error:

@@ -9,7 +9,7 @@ from l2p import struct
 from l2p.features import Basis, FeatureMap
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector
-from l2p.protectors.adamix import PRIVATE_RATE, PUBLIC_RATE, descent, steps_for
+from l2p.protectors.adamix import CLIPPED_RATE, PUBLIC_RATE, descent, steps_for
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
@@ -114,7 +114,7 @@ def public_moments(problem: Problem) -> PublicMoments:
     even = Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0]))
     return PublicMoments(
         PublicClip(even, logit_constant(0.9)),
-        descent(PRIVATE_RATE),
+        descent(CLIPPED_RATE),
         log_constant(0.1),
         PublicFit(log_constant(PUBLIC_RATE), log_constant(1e-3)),
         num_steps=steps_for(problem.budget),
