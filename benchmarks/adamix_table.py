@@ -94,12 +94,12 @@ def images(name: str, seed: int) -> Draw:
 
 
 def synthetic(seed: int, num_classes: int = 50, num_features: int = 500, per_class: int = 24) -> Draw:
-    """Normal classes around means of their own; half of the noise lies in 20 directions that all classes share."""
+    """Normal classes around means of their own, with noise of every feature and noise along 20 shared directions."""
     random = np.random.default_rng(seed)
     means = random.normal(size=(num_classes, num_features))
-    shared = random.normal(size=(20, num_features))
+    shared = 0.3 * random.normal(size=(20, num_features))
     y = np.tile(np.arange(num_classes), 2 * per_class)
-    x = means[y] + 2.0 * random.normal(size=(len(y), num_features)) + random.normal(size=(len(y), 20)) @ shared
+    x = means[y] + 3.0 * random.normal(size=(len(y), num_features)) + random.normal(size=(len(y), 20)) @ shared
     return split(x, y, num_classes * per_class, random)
 
 
@@ -190,7 +190,7 @@ def public_score(draw: Draw) -> Score:
 def paragon_score(draw: Draw) -> Score:
     """No privacy: many more steps on all training rows."""
     zeros = draw.model.init(draw.public.x.shape[1])
-    return score(draw, _fit(draw.model, zeros, draw.merged, 10.0, 500, 1e-4))
+    return score(draw, _fit(draw.model, zeros, draw.merged, 3.0, 500, 1e-4))
 
 
 def best_rate(name: str, draws: list[Draw], epsilon: float) -> float:
