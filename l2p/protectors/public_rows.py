@@ -188,20 +188,20 @@ def fit(
 
     Args:
       params: f32[p], where it starts, for rows as they are given.
-      learning_rate: of a step along the mean gradient, over the largest mean square of the rows, with their intercept
-        column, along a direction. Below 4 it is stable for softmax and below 8 for logistic regression, whatever the
-        rows are.
+      learning_rate: of a step along the mean gradient, over the Frobenius norm of the rows' second moments with their
+        intercept column, which bounds the largest of them. Below 4 it is stable for softmax and below 8 for logistic
+        regression, whatever the rows are.
       num_steps: number of steps (static).
       decay: weight of the L2 term.
     """
     lines = rows.mask[:, None] * jnp.column_stack([rows.x, jnp.full(rows.y.shape[0], INTERCEPT_COLUMN)])
     moment = lines.T @ lines / jnp.maximum(rows.mask.sum(), 1.0)
-    # Held still by derivatives, as directions are; the constant column alone keeps it above zero.
-    largest = jax.lax.stop_gradient(jnp.maximum(jnp.linalg.eigvalsh(moment)[-1], INTERCEPT_COLUMN**2))
+    # The constant column alone keeps it above zero, unless every row is a null row.
+    bound = jnp.sqrt(jnp.maximum(jnp.square(moment).sum(), INTERCEPT_COLUMN**4))
 
     def step(params: jax.Array, _: None) -> tuple[jax.Array, None]:
         gradient = PublicGradients.at(model, params, rows).mean() + decay * params
-        return params - learning_rate / largest * gradient, None
+        return params - learning_rate / bound * gradient, None
 
     return jax.lax.scan(step, params, length=num_steps)[0]
 
