@@ -97,7 +97,7 @@ def plan_run(
     kind = what.known_kind(kind)
     if task.public is not None:
         known = public_data.checked(task.public, num_features, _labels(what, kind))
-        named.protector.check_public(known, what)
+        named.protector.check_public(known, what, kind)
         task = dataclasses.replace(task, public=known)
     if not named.protector.additive:
         intake.check_whole(named.name, task.private, num_rows)

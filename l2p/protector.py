@@ -46,15 +46,16 @@ class Protector(abc.ABC):
         """Refuse a model, or settings, that its proof does not cover; `InputError`, before a row is read."""
         del model
 
-    def check_public(self, public: Rows, model: Model) -> None:
+    def check_public(self, public: Rows, model: Model, kind: str) -> None:
         """Refuse public rows that it cannot use, which lack a class for example
-        (`l2p.public_data.check_every_class`); `InputError`, before a private row is read.
+        (`l2p.protectors.public_rows.check_classes`); `InputError`, before a private row is read.
 
         Args:
           public: NumPy arrays, checked to fit the model.
           model: the model.
+          kind: what its target is, one of `model.kinds`.
         """
-        del public, model
+        del public, model, kind
 
     @abc.abstractmethod
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:

@@ -17,7 +17,6 @@ import numpy as np
 from l2p import intake
 from l2p.data.own import content_sha256
 from l2p.errors import InputError
-from l2p.models import Model
 from l2p.task import Rows, RowSource, Task
 
 #: Rows compared at a time, to bound memory.
@@ -59,17 +58,6 @@ def checked(public: Rows, num_features: int, labels: tuple[float, ...] | None) -
     if said := intake.out_of_place(rows, labels):
         raise InputError(f"the public rows cannot be read as they are: {said}")
     return rows
-
-
-def check_every_class(public: Rows, model: Model, name: str) -> None:
-    """Refuse public rows that lack a class, for protector `name`, which needs one row of each; a helper for
-    `Protector.check_public`."""
-    present = np.asarray(public.y)[np.asarray(public.mask) > 0]
-    if missing := [label for label in model.labels if label not in present]:
-        raise InputError(
-            f"no public row has class {missing[0]:g} (counted from 0 in their declared order), and {name} needs at "
-            "least one row of each class; add some, or choose a method that does not."
-        )
 
 
 def refuse_same(data: Any, public: Any) -> None:

@@ -21,7 +21,8 @@ from l2p.privacy.card import Card
 from l2p.privacy.ledger import Cost, Ledger
 from l2p.private_run import plan_run
 from l2p.protector import Protector
-from l2p.public_data import Known, apart, check_every_class, on_card
+from l2p.protectors.public_rows import check_classes
+from l2p.public_data import Known, apart, on_card
 from l2p.queries import ClippedGradient
 from l2p.task import ArraySource, Rows, RowSource, Task
 from l2p.verification import verify
@@ -51,8 +52,8 @@ class Grateful(Protector):
     needs_public = True
     adaptive_noise = False
 
-    def check_public(self, public, model):
-        check_every_class(public, model, "Grateful")
+    def check_public(self, public, model, kind):
+        check_classes(public, model, kind)
 
     def init(self, params, oracle):
         return params, ()
@@ -219,7 +220,7 @@ BAD = {
     "an infinite target": (rows([[0.5, 0.5]], [np.inf]), "noisygd", "not finite"),
     "unscaled": (rows([[0.5, 7.0]], [1]), "noisygd", "public rows cannot be read as they are: x holds values outside"),
     "another class": (rows([[0.5, 0.5]], [2]), "noisygd", "labels other than 0 and 1"),
-    "a class missing": (rows([[0.5, 0.5]], [1]), Grateful(), "no public row has class 0"),
+    "a class missing": (rows([[0.5, 0.5]], [1]), Grateful(), "no row of 1 of the 2 declared classes"),
     "an array": (np.ones((3, D)), "noisygd", "public rows came as ndarray"),
     "shapes": (Rows(np.ones((3, D)), np.ones(2), np.ones(3)), "noisygd", "the public rows do not fit"),
     "all alike": (rows([[0.5, 0.5]] * 3, [1, 0, 1]), "noisygd:projected", "no directions in which they vary"),

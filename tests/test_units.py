@@ -42,7 +42,7 @@ from l2p.queries import (
 from l2p.schema import Encoding, Number, Schema, Target, Unit, read_rows
 from l2p.schema import rows as reading
 from l2p.schema.units import FirstRows
-from l2p.task import Rows
+from l2p.task import Rows, Task
 
 MOST, LINES, D = 2, 14, 3
 MODEL, BUDGET = Logistic(), Budget(1.0, 1e-6)
@@ -256,6 +256,8 @@ def test_planning_sees_the_noise_of_units():
 # --------------------------------------------------------------------------------------------------------- refusals
 #: Methods that ask for Gaussian sums of all rows alone, under an accountant that adds them up.
 TAKES_UNITS = {"adadp", "auto_clip", "hyfree", "noisygd"}
+#: Likewise; all but the last learn from public rows, which are nobody's units.
+TAKES_UNITS |= {"adamix", "adamix_theory", "ngd", "pda_dpmd", "public_moments", "fully_private"}
 
 
 def table(count=200):
@@ -268,7 +270,11 @@ def table(count=200):
 def test_a_method_takes_units_or_says_that_its_proof_is_about_rows(method):
     budget = Budget(1.0, 1e-6, HAND_DESIGNED[method].adjacency or Adjacency.ZERO_OUT)
     model = "square" if method == "adassp" else "logistic"
-    plan = functools.partial(plan_run, table(), method, budget, model=model, num_rows=200)
+    public = table(20)
+    public = public.replace(x=public.x / np.linalg.norm(public.x, axis=1, keepdims=True))
+    needs_public = HAND_DESIGNED[method](budget, model, 200).needs_public
+    task = Task(table(), public=public if needs_public else None)
+    plan = functools.partial(plan_run, task, method, budget, model=model, num_rows=200)
     if method in TAKES_UNITS:
         assert plan(unit=SCHEMA.unit).setup.rows_per_unit == MOST
     else:

@@ -44,7 +44,7 @@ def print_plan(
     warnings, asked, model = budget.warnings(), named, find_model(declared.model)
     if public is not None:
         public = checked(public, declared.num_features, None if declared.kind == "regression" else model.labels)
-        named.protector.check_public(public, model)
+        named.protector.check_public(public, model, model.known_kind(declared.kind))
     if num_rows is not None:
         budget.check_rows(num_rows)
         if not chooses:

@@ -88,12 +88,12 @@ class ComparedMethod:
             )
         return params if self.start is None else self.start
 
-    def check_public(self, protector: Protector, model: Model, rows: Rows, seeds: Sequence[int]) -> None:
+    def check_public(self, protector: Protector, model: Model, rows: Rows, kind: str, seeds: Sequence[int]) -> None:
         """Refuse public rows of a seed that the protector cannot use; `InputError`."""
         for seed in seeds:
             public = self.division(rows, seed).public
             if public is not None:
-                protector.check_public(public, model)
+                protector.check_public(public, model, kind)
 
     def prepare(self, budget: Budget, model: Model, rows: Rows, kind: str | None = None) -> PreparedMethod:
         """The method set up for `budget` on splits of `rows` with a target of `kind`; `InputError` if that fails or no

@@ -337,7 +337,7 @@ def _run(
         start = method.starting_point(model, rows.x.shape[1])
         plans = [one.selection for one in run if one.selection is not None]
         try:
-            method.check_public(run[0].protector, model, rows, seeds)
+            method.check_public(run[0].protector, model, rows, kind, seeds)
             if plans:
                 outcome = private_choice.choose(plans, rows, seeds, start, method.division)
             else:

@@ -7,6 +7,8 @@ A file registers its methods and classes (`l2p.protectors.register`) when it is 
 # ruff: noqa: F401
 
 from l2p.protectors.adadp import AdaDP, adadp
+from l2p.protectors.adamix import adamix, fully_private, ngd
+from l2p.protectors.adamix_theory import AdaMixTheory, adamix_theory
 from l2p.protectors.adassp import AdaSSP, adassp
 from l2p.protectors.agd import AGD, agd, agd_gumbel
 from l2p.protectors.amp import ApproximateMinima, amp
@@ -18,6 +20,7 @@ from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import HyFree, hyfree
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
+from l2p.protectors.mirror_descent import pda_dpmd
 from l2p.protectors.noisy_sgd import NoisySGD, SampledSGD, bst14, bst14_sc, scs13
 from l2p.protectors.nonprivate import nonprivate
 from l2p.protectors.norm_query import NormQuery
@@ -26,6 +29,16 @@ from l2p.protectors.outpert import OutputPerturbation, outpert, outpert_paper
 from l2p.protectors.paper_sgd import sgd_adv, sgd_ma
 from l2p.protectors.private_meta import PrivateMeta, private_meta
 from l2p.protectors.projectors import MixProjector, Optax
+from l2p.protectors.public_moments import PublicMoments, public_moments
+from l2p.protectors.public_parts import (
+    Decay,
+    PublicClip,
+    PublicFit,
+    PublicLength,
+    PublicMirror,
+    PublicSubspace,
+    PublicSum,
+)
 from l2p.protectors.register import CLASSES, HAND_DESIGNED
 from l2p.protectors.row_length import RowLength
 from l2p.protectors.schedulers import Decaying, ShareScheduler

@@ -8,7 +8,7 @@ import optax
 
 from l2p import struct
 from l2p.features import FeatureMap
-from l2p.models import NAMES
+from l2p.models import NAMES, Model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
@@ -18,10 +18,13 @@ from l2p.protectors.fields import Count, Polynomial, Positive, Scalar
 from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.projectors import Projector
+from l2p.protectors.public_parts import PublicFit, PublicLength
+from l2p.protectors.public_rows import PublicGradients, check_classes
 from l2p.protectors.register import stored
 from l2p.protectors.row_length import RowLength
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
 from l2p.queries import ClippedGradient, FeatureSum, Query
+from l2p.task import Rows, null_invalid
 
 #: Typical mean square of a feature in [0, 1]; used for a row's length while the mean is unknown.
 TYPICAL_SQUARE = 1.0 / 6.0
@@ -95,7 +98,7 @@ class StepwiseState:
 
 @struct.dataclass
 class Stepwise(Protector):
-    """Scheduler x projector: DP-SGD with any optimizer, L2P, and every pair between them.
+    """Scheduler x projector: DP-SGD with any optimizer, L2P, AdaMix, and every pair between them.
 
     Attributes:
       scheduler: noise and clipping per step.
@@ -105,6 +108,9 @@ class Stepwise(Protector):
       eigenbasis: private second moments, bought after that, whose eigenbasis the run uses, or None; not used without an
         intercept.
       geometry: directions of public rows, used instead of these three, or None; not used without an intercept.
+      public_length: the length that rows are scaled to by a number from public rows, used instead of these four, or
+        None; not used without an intercept.
+      public_start: where training starts, from public rows, or None.
       norm_query: the private norm of the coming gradient, bought before its noise is decided, or None.
       averaging: f32[k], log of the inverse horizon of an exponential average of the iterates, as a polynomial in
         log(mu N); the released params are that average. None releases the last iterate.
@@ -120,6 +126,8 @@ class Stepwise(Protector):
     norm_query: NormQuery | None = None
     row_length: RowLength | None = None
     geometry: PublicGeometry | None = None
+    public_length: PublicLength | None = None
+    public_start: PublicFit | None = None
     num_steps: Count = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     models = NAMES
@@ -128,12 +136,23 @@ class Stepwise(Protector):
     def adaptive_noise(self) -> bool:  # type: ignore[override]
         return self.scheduler.adaptive
 
+    @property
+    def needs_public(self) -> bool:  # type: ignore[override]
+        of_its_own = self.public_length is not None or self.public_start is not None
+        return of_its_own or self.scheduler.needs_public or self.projector.needs_public
+
+    def check_public(self, public: Rows, model: Model, kind: str) -> None:
+        if self.needs_public:
+            check_classes(public, model, kind)
+            self.projector.check_public(public, model, kind)
+
     def misfit(self) -> str | None:
         """Why its parts do not fit together; None if they do."""
-        replaced = [name for name in ("centering", "row_length", "eigenbasis") if getattr(self, name) is not None]
-        if self.geometry is None or not replaced:
+        parts = ("centering", "row_length", "eigenbasis", "geometry", "public_length")
+        present = [name for name in parts if getattr(self, name) is not None]
+        if len(present) < 2 or present[-1] not in ("geometry", "public_length"):
             return None
-        return f"has {replaced[0]} beside geometry, which replaces it"
+        return f"has {present[0]} beside {present[-1]}, which replaces it"
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         model = oracle.setup.model
@@ -148,8 +167,12 @@ class Stepwise(Protector):
             features, of_feature = self.geometry(num_features, oracle.setup)
         if self.eigenbasis is not None and model.has_intercept:
             features, of_feature = self.eigenbasis(features, oracle)
+        if self.public_length is not None and model.has_intercept:
+            features = self.public_length(num_features, oracle)
         strength = None if of_feature is None else model.per_param(of_feature)
         params = model.params_for_mapped_rows(params, features)
+        if self.public_start is not None:
+            params = self.public_start(params, features, oracle)
         seen = Observation(jnp.zeros_like(params), jnp.ones(()), _norm(jnp.zeros_like(params)), strength)
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
@@ -165,6 +188,9 @@ class Stepwise(Protector):
     def step(self, params: jax.Array, state: StepwiseState, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         setup = oracle.setup
         seen, features = state.seen, state.features
+        if oracle.public is not None:
+            public = PublicGradients.at(setup.model, params, null_invalid(oracle.public), features)
+            seen = seen.replace(public=public)  # type: ignore[attr-defined]
         if features.basis is not None:  # rows come through `view`
             features = FeatureMap.identity(features.num_mapped)
         if self.norm_query is not None:
@@ -172,9 +198,10 @@ class Stepwise(Protector):
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
         gradient = oracle.ask(self.query(params, features, plan, setup)) / setup.batch_rows
         noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
-        seen = Observation(gradient, noise_std, _norm(gradient), state.seen.strength)
+        seen = Observation(gradient, noise_std, _norm(gradient), state.seen.strength, seen.public)
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
+        seen = seen.replace(public=None)  # type: ignore[attr-defined]
         params = params + update
         average = params
         if self.averaging is not None:

@@ -84,9 +84,9 @@ class WarmStart(Protector):
     def check(self, model: Model) -> None:
         self.inner.check(model)
 
-    def check_public(self, public: Rows, model: Model) -> None:
+    def check_public(self, public: Rows, model: Model, kind: str) -> None:
         if self.inner.needs_public:
-            self.inner.check_public(public, model)
+            self.inner.check_public(public, model, kind)
         if self.projected and not np.ptp(np.asarray(public.x)[np.asarray(public.mask) > 0], axis=0).any():
             raise InputError(
                 "the public rows are all alike, so there are no directions in which they vary; give other rows, or "

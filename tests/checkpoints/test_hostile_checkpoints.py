@@ -52,6 +52,8 @@ def examples():
     first = {type(one): name for name, one in reversed(made.items()) if type(one) in CLASSES.values()}
     return {name: made[name] for name in first.values()} | {
         "noisygd": made["noisygd"].replace(geometry=PublicGeometry.of(ROWS, 2)),
+        "adamix": made["adamix"],
+        "pda_dpmd": made["pda_dpmd"],
         "outpert": made["outpert"].replace(noise_multiplier=jnp.float32(3.0)),
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,

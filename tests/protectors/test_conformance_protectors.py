@@ -13,6 +13,7 @@ import pytest
 from jax.test_util import check_grads
 from scipy import special
 
+from l2p import run as runs
 from l2p.checkpoints.structure import decode, encode
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Logistic, Square
@@ -51,8 +52,9 @@ from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import _least_change
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
+from l2p.protectors.public_parts import PublicClip, PublicFit, PublicSubspace, PublicSum
 from l2p.result import answered
-from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
+from l2p.run import Release, Simulation, trace_rows
 from l2p.task import Rows
 
 D, N, STEPS, PART = 3, 96, 12, 4
@@ -74,8 +76,31 @@ def table(seed):
 
 
 ROWS = table(0)
+#: What methods that need public rows read, of length 1 for those that need that, too; others run without any.
+PUBLIC = jax.tree.map(lambda leaf: leaf[:12], table(7))
+PUBLIC = PUBLIC.replace(x=PUBLIC.x / jnp.linalg.norm(PUBLIC.x, axis=1, keepdims=True))
 #: The same features with labels that are independent of them.
 OTHER_ROWS = ROWS.replace(y=jax.random.permutation(jax.random.key(5), ROWS.y))
+
+
+def public_for(protector):
+    return PUBLIC if protector.needs_public else None
+
+
+def start(protector, params, rows, here, noise):
+    return runs.start(protector, params, rows, here, noise, public_for(protector))
+
+
+def advance(protector, begun, rows, here, noise, num_steps, observe=None):
+    return runs.advance(protector, begun, rows, here, noise, num_steps, public_for(protector), observe)
+
+
+def run(protector, params, rows, here, key):
+    return runs.run(protector, params, rows, here, key, public_for(protector))
+
+
+def plan_noise(protector, params, num_rows, num_features, here):
+    return runs.plan_noise(protector, params, num_rows, num_features, here, public_for(protector))
 
 
 def logs(**values):
@@ -169,6 +194,15 @@ HYFREE = HyFree(
 GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_line_search"
 COVARIANCE = "covariance"
 NORMALIZED, LOSS, NORM_OF = "normalized_gradient", "clipped_loss", "gradient_norm"
+
+
+def gentle(name):
+    """A method with the learning rate 3, at which differences over these runs are accurate."""
+
+    def one(path, leaf):
+        return jnp.log(f32([3.0])) if "['learning_rate']" in jax.tree_util.keystr(path) else leaf
+
+    return jax.tree_util.tree_map_with_path(one, HAND_DESIGNED[name](BUDGETS[MIDDLE], num_rows=N))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,6 +338,20 @@ CASES = {
     "scs13": Case(each=("noisy_passes",), exhausts=True),
     "bst14": Case(each=("sampled_passes",), accountant="basic", adjacency=Adjacency.REPLACE_ONE, exhausts=True),
     "bst14_sc": Case(each=("sampled_passes",), accountant="basic", adjacency=Adjacency.REPLACE_ONE, exhausts=True),
+    "adamix": Case(gentle("adamix")),
+    "adamix, learned": Case(
+        Stepwise(
+            PublicClip(spender(2.0), f32([1.0])),
+            PublicSubspace(PublicSum(CONTROL.projector), 2, "rows"),
+            public_start=PublicFit(f32([0.5]), f32([-3.0]), num_steps=5),
+        ),
+        exhausts=True,
+    ),
+    "adamix_theory": Case(),
+    "ngd": Case(gentle("ngd")),
+    "fully_private": Case(gentle("fully_private")),
+    "pda_dpmd": Case(gentle("pda_dpmd")),
+    "public_moments": Case(gentle("public_moments")),
 }
 #: Hand-designed methods without a row, and why.
 NO_ROW = {"nonprivate": "it asks for answers without noise, which no budget here pays for; its own test is below"}
@@ -333,7 +381,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     for trait in ("gradients", "differences")
     for name in CASES
     if isinstance(CASES[name].protector, PassProtector)
-}
+} | {("differences", "adamix, learned"): "meta-gradients hold singular vectors still, and differences move them"}
 
 
 def every_case(trait):
@@ -867,13 +915,21 @@ def test_the_averaged_iterate_is_their_mean_until_the_horizon():
     np.testing.assert_allclose(params, np.mean(iterates, 0), atol=1e-5)
 
 
+def public_start(case, here, params):
+    """The public start for raw rows: the given one, or what public rows make of it beside other private rows."""
+    if not case.protector.needs_public:
+        return params
+    begun, _ = jit_start(case.protector, params, OTHER_ROWS, here, Simulation(jax.random.key(99)))
+    return case.protector.finish(begun.params, begun.state, here)
+
+
 @every_case("no budget")
 def test_without_a_budget_only_the_public_start_is_released(name):
     case = CASES[name]
     here = setup_of(case, cap=f32(0.0))
     begun, first = jit_start(case.protector, ZERO, ROWS, here, Simulation(KEY))
     ended, records, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=STEPS)
-    assert np.array_equal(case.protector.finish(ended.params, ended.state, here), ZERO)
+    assert np.array_equal(case.protector.finish(ended.params, ended.state, here), public_start(case, here, ZERO))
     assert trace_rows(first, [records]) == []
     assert float(ended.spending.spent) == 0
 
@@ -888,7 +944,9 @@ def test_without_steps_only_the_public_start_is_released(name):
     begun, _ = jit_start(case.protector, start_params, ROWS, here, Simulation(KEY))
     ended, _, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=0)
     chex.assert_trees_all_equal(begun, ended)
-    assert np.array_equal(case.protector.finish(ended.params, ended.state, here), start_params)
+    assert np.array_equal(
+        case.protector.finish(ended.params, ended.state, here), public_start(case, here, start_params)
+    )
 
 
 def test_the_non_private_protector_needs_an_unlimited_budget_and_then_finds_the_minimum():
@@ -925,6 +983,7 @@ def meta(name):
 
 _CHOICE = "it only shapes the noise of a choice of step size, which is discrete: tuning it needs a search"
 _MOST = "every rate here changes by the most that is allowed, however well its probe is known; not so in batches"
+_PUBLIC_CLIP = "the clipping norm is a quantile of public gradients, and this one is not used"
 _NO_RIDGE = "there is no ridge, and the logarithm of nothing does not move"
 #: Leaves without a derivative, and why.
 SILENT = {
@@ -933,6 +992,8 @@ SILENT = {
     "hyfree": {".log_loss_clip": _MOST, ".log_loss_ratio": _MOST},
     "objpert": {".logit_share": "its ridge gives convexity for nothing, and none need be bought; in `amp` some is"},
     "objpert_paper": {".log_ridge": _NO_RIDGE, ".logit_share": "as published the share is a half, whatever it says"},
+    "adamix": {".scheduler.scheduler.log_clip_norm": _PUBLIC_CLIP},
+    "public_moments": {".scheduler.scheduler.log_clip_norm": _PUBLIC_CLIP},
     "amp": {".minimum.log_ridge": "more convexity is bought than it gives; in `objpert` it gives more"},
     "outpert_paper": {".log_ridge": _NO_RIDGE},
     "shares, norm query, batches": {

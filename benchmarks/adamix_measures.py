@@ -1,0 +1,295 @@
+"""What the parts of AdaMix are worth, measured: the figures of Golatkar et al. (CVPR 2022) on sets that can be had.
+
+    python benchmarks/adamix_measures.py [--only ablation clip ...] [--set synthetic] [--epsilon 3] [--seeds 3]
+
+Each measure is one function below, whose first line says what it shows. Simulations on public data, which read the rows
+that they treat as private: none of these numbers could be released with a run.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from adamix_table import DELTA, RATES, SETS, TUNING, Draw, private_score, public_score, split
+
+from l2p.audit.mixed import subspace_errors
+from l2p.audit.per_instance import instance_losses
+from l2p.compare.summary import markdown
+from l2p.oracle import Setup
+from l2p.privacy import Budget, Filter
+from l2p.protector import Protector
+from l2p.protectors import HAND_DESIGNED, PublicSubspace, PublicSum
+from l2p.protectors.adamix import CLIPPED_RATE, SIGMA, adamix, descent, ngd, steps_for
+from l2p.protectors.adamix_theory import adamix_theory
+from l2p.protectors.hand_designed import Problem, logit_constant
+from l2p.protectors.public_rows import PublicGradients
+from l2p.queries.solve import minimise
+from l2p.run import run
+from l2p.starts import from_names
+
+Make = Callable[[Problem], Protector]
+Start = Callable[[Draw, int], jax.Array]
+Table = tuple[list[str], list[list[str]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What is measured: draws of a set, a budget, and the factors that every variant's learning rate is chosen from."""
+
+    source: str
+    epsilon: float
+    seeds: int
+    factors: tuple[float, ...]
+
+    @property
+    def draws(self) -> list[Draw]:
+        return [SETS[self.source](seed) for seed in range(self.seeds)]
+
+    def error(self, make: Make, change: Callable[[Draw], Draw] = lambda draw: draw, start: Start | None = None) -> str:
+        """Mean test error in percent, and its standard error over draws, at the best rate on a draw of its own."""
+
+        def score(seed: int, draw: Draw, factor: float) -> float:
+            params = None if start is None else start(draw, seed)
+            return private_score(draw, make, self.epsilon, factor, seed, params).error
+
+        tuning = change(SETS[self.source](TUNING[0]))
+        factor = (
+            min(self.factors, key=lambda one: score(TUNING[0], tuning, one)) if self.factors[1:] else self.factors[0]
+        )
+        return _percent([score(seed, change(draw), factor) for seed, draw in enumerate(self.draws)])
+
+
+def _percent(errors: list[float]) -> str:
+    spread = np.std(errors, ddof=1) / math.sqrt(len(errors)) if len(errors) > 1 else math.nan
+    return f"{100 * np.mean(errors):.2f} +- {100 * spread:.2f}"
+
+
+def _without_projection(problem: Problem) -> Protector:
+    made = adamix(problem)
+    return made.replace(projector=PublicSum(descent(CLIPPED_RATE)))  # type: ignore[attr-defined]
+
+
+def _onto(matrix: str, number: int | None) -> Make:
+    def make(problem: Problem) -> Protector:
+        projector = PublicSubspace(PublicSum(descent(CLIPPED_RATE)), number, matrix)  # type: ignore[arg-type]
+        return adamix(problem).replace(projector=projector)  # type: ignore[attr-defined]
+
+    return make
+
+
+def ablation(config: Config) -> Table:
+    """Test error without each part."""
+    variants: dict[str, Make] = {
+        "adamix": adamix,
+        "without projection": _without_projection,
+        "projection onto the total gradient": _onto("total", None),
+        "without adaptive clip": lambda p: adamix(p).replace(scheduler=ngd(p).scheduler),  # type: ignore[attr-defined]
+        "without start": lambda p: adamix(p).replace(public_start=None),  # type: ignore[attr-defined]
+        "without the public gradient": lambda p: adamix(p).replace(  # type: ignore[attr-defined]
+            projector=PublicSubspace(descent(CLIPPED_RATE), None, "rows")
+        ),
+        "ngd": ngd,
+        "decay towards the start": lambda p: adamix(p).replace(  # type: ignore[attr-defined]
+            projector=PublicSubspace(PublicSum(descent(CLIPPED_RATE, to_start=True)), None, "rows")
+        ),
+    }
+    lines = [[name, config.error(make)] for name, make in variants.items()]
+    public = _percent([public_score(draw).error for draw in config.draws])
+    return ["variant", "test error, %"], [["only public", public], *lines]
+
+
+def clip(config: Config) -> Table:
+    """Test error by the quantile of public norms that is clipped at."""
+
+    def at(share: float) -> Make:
+        def make(problem: Problem) -> Protector:
+            made = _without_projection(problem)
+            return made.replace(scheduler=made.scheduler.replace(logit_share=logit_constant(share)))  # type: ignore[attr-defined]
+
+        return make
+
+    return ["quantile", "test error, %"], [[f"{s:g}", config.error(at(s))] for s in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)]
+
+
+def starts(config: Config) -> Table:
+    """Test error from zero, from names, from few shots and from few shots that begin at names.
+
+    A name's encoding is the mean of its class in all rows with as much noise again: a stand-in for a text encoder that
+    knows the class but not the images."""
+    lines = []
+    for name, shots, names in (("zero", 0, 0), ("names", 0, 1), ("few shots", 1, 0), ("names, then few shots", 1, 1)):
+        make = _without_projection if shots else lambda p: _without_projection(p).replace(public_start=None)  # type: ignore[attr-defined]
+        lines.append([name, config.error(make, start=_at_names if names else None)])
+    return ["start", "test error, %"], lines
+
+
+def _at_names(draw: Draw, seed: int) -> jax.Array:
+    return from_names(_encodings(draw, seed), draw.model, scale=10.0)
+
+
+def _encodings(draw: Draw, seed: int) -> np.ndarray:
+    x, y = np.asarray(draw.merged.x), np.asarray(draw.merged.y)
+    means = np.stack([x[y == label].mean(0) for label in draw.model.labels])
+    noise = np.random.default_rng(seed).normal(size=means.shape)
+    return means + noise * np.linalg.norm(means) / np.linalg.norm(noise)
+
+
+def sigma(config: Config) -> Table:
+    """Test error by the noise of a step, and so by the length of the run, with the learning rate times T kept."""
+
+    def at(noise: float) -> Make:
+        def make(problem: Problem) -> Protector:
+            steps = steps_for(problem.budget, noise)
+            slower = PublicSum(descent(CLIPPED_RATE * (SIGMA / noise) ** 2))
+            return _without_projection(problem).replace(num_steps=steps, projector=slower)  # type: ignore[attr-defined]
+
+        return make
+
+    lines = []
+    for noise in (5.0, 10.0, 20.0, 40.0):
+        steps = steps_for(Budget(config.epsilon, DELTA), noise)
+        lines.append([f"{noise:g}", str(steps), config.error(at(noise))])
+    return ["sigma", "T", "test error, %"], lines
+
+
+def subspace(config: Config) -> Table:
+    """Share of the private gradient outside P directions, at the model of public rows: of public ones and of random."""
+    lines = []
+    for matrix, count in (("total", 2), ("total", 5), ("total", 9), ("rows", 5), ("rows", 10), ("rows", 20)):
+        found = []
+        for seed, draw in enumerate(config.draws):
+            start = HAND_DESIGNED["ngd"](Budget(config.epsilon, DELTA)).replace(num_steps=1)  # type: ignore[attr-defined]
+            params = _start_of(start, draw)
+            sides = (PublicGradients.at(draw.model, params, rows) for rows in (draw.public, draw.private))
+            found.append(subspace_errors(*sides, count, jax.random.key(seed), matrix))  # type: ignore[arg-type]
+        public, random = np.mean(found, 0)
+        lines.append([matrix, str(count), f"{public:.3f}", f"{random:.3f}"])
+    return ["matrix", "P", "outside public directions", "outside random ones"], lines
+
+
+def _start_of(protector: Protector, draw: Draw) -> jax.Array:
+    setup = _setup(draw, 1.0).replace(cap=jnp.float32(0.0))  # type: ignore[attr-defined]
+    zeros = draw.model.init(draw.public.x.shape[1])
+    return jax.jit(run)(protector, zeros, draw.private, setup, jax.random.key(0), draw.public)[0]
+
+
+def _setup(draw: Draw, epsilon: float) -> Setup:
+    budget = Budget(epsilon, DELTA)
+    return Setup.create(draw.model, budget.adjacency, Filter("gdp", budget).price_list(), draw.private.y.shape[0])
+
+
+def pdp(config: Config) -> Table:
+    """Histogram of the rows' privacy loss, mu_i over that of the run, on one draw."""
+    draw, lines = config.draws[0], []
+    for name in ("fully_private", "ngd", "adamix"):
+        protector = HAND_DESIGNED[name](Budget(config.epsilon, DELTA), str(draw.model))
+        public = draw.public if protector.needs_public else None
+        zeros = draw.model.init(draw.public.x.shape[1])
+        found = instance_losses(
+            protector,  # type: ignore[arg-type]
+            zeros,
+            draw.private,
+            _setup(draw, config.epsilon),
+            jax.random.key(0),
+            public,
+        )
+        counts, edges = found.histogram(5)
+        lines.append(
+            [name, *(f"{count / counts.sum():.3f}" for count in counts), f"{np.median(found.epsilon(DELTA)):.2f}"]
+        )
+    header = [f"{low:.1f} to {high:.1f}" for low, high in itertools.pairwise(edges)]
+    return ["method", *header, "median epsilon"], lines
+
+
+def shots(config: Config) -> Table:
+    """Test error by public rows per class, of public rows alone and of AdaMix without projection beside the others."""
+    lines = []
+    for count in (1, 2, 4, 8):
+        change = functools.partial(_with_public, per_class=count)
+        alone = _percent([public_score(change(draw)).error for draw in config.draws])
+        lines.append([str(count), alone, config.error(_without_projection, change)])
+    return ["public rows per class", "only public, %", "mixed, %"], lines
+
+
+def _with_public(draw: Draw, per_class: int) -> Draw:
+    """The same training rows with so many public ones of each class."""
+    rows, y = draw.merged, np.asarray(draw.merged.y)
+    # Public rows of the draw come last, so that they are taken first here.
+    public = np.concatenate([np.flatnonzero(y == label)[::-1][:per_class] for label in draw.model.labels])
+    private = np.setdiff1d(np.arange(len(y)), public)
+    pick = [jax.tree.map(lambda leaf: leaf[part], rows) for part in (private, public)]  # noqa: B023
+    return dataclasses.replace(draw, private=pick[0], public=pick[1])
+
+
+def shift(config: Config) -> Table:
+    """Test error with public rows of a shifted domain: turned halfway towards another row's features."""
+    lines = []
+    for share in (0.0, 0.3, 0.6, 0.9):
+        change = functools.partial(_shifted, share=share)
+        alone = _percent([public_score(change(draw)).error for draw in config.draws])
+        lines.append([f"{share:g}", alone, config.error(_without_projection, change)])
+    return ["shift", "only public, %", "mixed, %"], lines
+
+
+def _shifted(draw: Draw, share: float) -> Draw:
+    """Public rows moved towards one common direction, which test and private rows do not have."""
+    direction = np.random.default_rng(5).normal(size=draw.public.x.shape[1])
+    direction /= np.linalg.norm(direction)
+    x = (1.0 - share) * np.asarray(draw.public.x, np.float64) + share * direction
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return dataclasses.replace(draw, public=draw.public.replace(x=jnp.asarray(x, jnp.float32)))  # type: ignore[attr-defined]
+
+
+def rates(config: Config) -> Table:
+    """Theorems 3 and 4 on a synthetic problem: excess training loss by T at one budget, and by the number of public
+    rows at one T. The first term of the bound falls as 1 / T, and with many steps the excess as public rows^(-1/2)."""
+    lines = []
+    for steps, per_class in ((30, 16), (100, 16), (300, 16), (1000, 16), (1000, 1), (1000, 4), (1000, 64)):
+        excess = [_excess(seed, steps, per_class, config.epsilon) for seed in range(config.seeds)]
+        lines.append([str(steps), str(3 * per_class), f"{np.mean(excess):.4f}", f"{np.std(excess):.4f}"])
+    return ["T", "public rows", "excess loss", "standard deviation"], lines
+
+
+def _excess(seed: int, steps: int, per_class: int, epsilon: float) -> float:
+    """Mean training loss above the least one, of `adamix_theory` on three normal classes."""
+    random = np.random.default_rng(seed)
+    y = np.arange(2400) % 3
+    x = np.eye(3, 10)[y] + 0.6 * random.normal(size=(2400, 10))
+    draw = _with_public(split(x, y, 300, random), per_class)
+    protector = adamix_theory(Problem(Budget(epsilon, DELTA))).replace(num_steps=steps)  # type: ignore[attr-defined]
+    zeros = draw.model.init(10)
+    setup = _setup(draw, epsilon)
+    params = jax.jit(run)(protector, zeros, draw.private, setup, jax.random.key(seed), draw.public)[0]
+    rows = draw.merged
+    best = minimise(draw.model, zeros, rows)
+    losses = draw.model.losses(jnp.stack([params, best]), rows.x, rows.y).mean(1)
+    return float(losses[0] - losses[1])
+
+
+MEASURES: dict[str, Callable[[Config], Table]] = {
+    one.__name__: one for one in (ablation, clip, starts, sigma, subspace, pdp, shots, shift, rates)
+}
+
+
+def main(
+    only: tuple[str, ...] = tuple(MEASURES),
+    set: str = "synthetic",
+    epsilon: float = 3.0,
+    seeds: int = 3,
+    factors: tuple[float, ...] = RATES,
+) -> None:
+    """Print the tables of the measures named, on draws of one set; with one of `factors` no rate is tuned."""
+    config = Config(set, epsilon, seeds, factors)
+    for name in only:
+        header, lines = MEASURES[name](config)
+        print(f"\n{name}: {(MEASURES[name].__doc__ or '').splitlines()[0]}\n\n{markdown(header, lines)}", flush=True)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

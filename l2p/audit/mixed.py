@@ -1,0 +1,43 @@
+"""What public rows were worth beside private ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.protectors.public_rows import Matrix, PublicGradients
+
+
+def performance_boost(public_error: float, private_error: float, paragon_error: float) -> float:
+    """How much of the way from the public model to the one without privacy a private one went, as a ratio of distances:
+    (public - paragon) / (private - paragon); 1 is no gain, infinite is the paragon itself (Golatkar et al. 2022).
+
+    >>> round(performance_boost(0.4358, 0.3303, 0.2517), 2)  # MIT-67, epsilon 3
+    2.34
+    """
+    left = private_error - paragon_error
+    return (public_error - paragon_error) / left if left else float("inf")
+
+
+def subspace_errors(
+    public: PublicGradients, private: PublicGradients, number: int, key: jax.Array, matrix: Matrix = "total"
+) -> tuple[float, float]:
+    """PRIVATE. Shares of the private gradient's squared length outside `number` directions: of public gradients, and of
+    random ones.
+
+    Args:
+      public: gradients that the directions are of.
+      private: gradients of the private rows at the same params.
+      number: P.
+      key: draws the random directions.
+      matrix: see `PublicGradients.directions`.
+    """
+    gradient = private.total()
+    directions = public.directions(number, matrix)
+    random = jnp.linalg.qr(jax.random.normal(key, directions.shape))[0]
+    target = np.asarray(gradient, np.float64).reshape(directions.shape[0], -1)
+
+    def outside(basis: jax.Array) -> float:
+        kept = np.asarray(basis, np.float64)
+        return float(np.square(target - kept @ (kept.T @ target)).sum() / np.square(target).sum())
+
+    return outside(directions), outside(random)
