@@ -29,6 +29,7 @@ class Protector(abc.ABC):
         its filter at the cap, never by what it has spent so far. Set it to False only if noise and stopping time are
         the same on every table.
       fixed: names of array fields that are never tuned; parts of one may have it too (`l2p.protectors.tunable`).
+      needs_public: whether it reads `oracle.public`, and so cannot run without public rows.
     """
 
     num_steps: int
@@ -38,6 +39,7 @@ class Protector(abc.ABC):
     sampler: Sampler = FullBatch()
     adaptive_noise: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ()
+    needs_public: ClassVar[bool] = False
 
     def check(self, model: Model) -> None:
         """Refuse a model, or settings, that its proof does not cover; `InputError`, before a row is read."""

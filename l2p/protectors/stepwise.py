@@ -128,6 +128,10 @@ class Stepwise(Protector):
     def adaptive_noise(self) -> bool:  # type: ignore[override]
         return self.scheduler.adaptive
 
+    @property
+    def needs_public(self) -> bool:  # type: ignore[override]
+        return self.scheduler.needs_public
+
     def misfit(self) -> str | None:
         """Why its parts do not fit together; None if they do."""
         replaced = [name for name in ("centering", "row_length", "eigenbasis") if getattr(self, name) is not None]
@@ -169,6 +173,7 @@ class Stepwise(Protector):
             features = FeatureMap.identity(features.num_mapped)
         if self.norm_query is not None:
             seen = seen.replace(norm=self.norm_query(params, features, oracle, self.num_steps))  # type: ignore[attr-defined]
+        seen = seen.replace(params=params, features=state.features)  # type: ignore[attr-defined]
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
         gradient = oracle.ask(self.query(params, features, plan, setup)) / setup.batch_rows
         noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows

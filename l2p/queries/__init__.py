@@ -10,6 +10,7 @@ from l2p.queries.loss import ClippedLoss
 from l2p.queries.mean import FeatureSum
 from l2p.queries.moments import Covariance, CrossMoment, LeastEigenvalue, SecondMoment
 from l2p.queries.normalized import NormalizedGradient
+from l2p.queries.one_pass import OnePass
 from l2p.queries.perturbed import ApproximateMinimum, PerturbedMinimum
 from l2p.queries.selection import NoisyLineSearch, NoisyMinimum
 from l2p.queries.solve import Minimizer
@@ -31,6 +32,7 @@ __all__ = [
     "NoisyLineSearch",
     "NoisyMinimum",
     "NormalizedGradient",
+    "OnePass",
     "PerturbedMinimum",
     "Query",
     "SecondMoment",

@@ -24,13 +24,16 @@ from l2p.protectors import (
     AGD,
     CLASSES,
     HAND_DESIGNED,
+    PNSGD,
     AdaDP,
     AdaSSP,
     ApproximateMinima,
     AutoClip,
+    AveragedWithPublic,
     Centering,
     Decaying,
     Eigenbasis,
+    FineTuned,
     HyFree,
     LSTMProjector,
     LSTMScheduler,
@@ -41,6 +44,8 @@ from l2p.protectors import (
     OutputPerturbation,
     PrivateMeta,
     PublicGeometry,
+    PublicGrowth,
+    Ridge,
     RowLength,
     ShareScheduler,
     Stepwise,
@@ -72,6 +77,8 @@ def table(seed):
 
 
 ROWS = table(0)
+#: For protectors that need public rows.
+PUBLIC = jax.tree.map(lambda leaf: leaf[:20], table(8))
 #: The same features with labels that are independent of them.
 OTHER_ROWS = ROWS.replace(y=jax.random.permutation(jax.random.key(5), ROWS.y))
 
@@ -164,6 +171,11 @@ HYFREE = HyFree(
     logit_momentum=f32([0.0]),
     interval=2,
 )
+#: Prices that grow in some runs and at some steps only.
+GROWING = PublicGrowth(
+    **logs(share=0.15, clip_norm=0.5, noise_ratio=1.0, clip_ratio=2.0, growth=0.4), logit_shrinking=f32([-1.0])
+)
+PPSGD = FineTuned(Stepwise(GROWING, Ridge(sgd(1.0), **logs(weight=0.01))), **logs(weight=0.1))
 GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_line_search"
 COVARIANCE = "covariance"
 NORMALIZED, LOSS, NORM_OF = "normalized_gradient", "clipped_loss", "gradient_norm"
@@ -191,6 +203,10 @@ class Case:
         if self.method is None:
             return self.protector
         return self.method(dataclasses.replace(budget, adjacency=self.adjacency), num_rows=N).replace(num_steps=STEPS)
+
+
+def public_for(protector):
+    return PUBLIC if protector.needs_public else None
 
 
 #: Accountants of fixed noise divide their schedule by a Renyi cap, which is valid by itself and is tested here;
@@ -291,13 +307,41 @@ CASES = {
     ),
     "outpert": Case(OutputPerturbation.create(0.8, 0.01, 1.5, num_iterations=6), each=("descent",), exhausts=True),
     "outpert_paper": Case(each=("descent",), adjacency=Adjacency.REPLACE_ONE, exhausts=True),
+    # At the largest budget it ends where a precondition fails, at others for lack of budget.
+    "ppsgd": Case(
+        PPSGD.replace(
+            inner=PPSGD.inner.replace(
+                scheduler=GROWING.replace(**logs(share=0.005, growth=4.0, noise_ratio=0.5), published=True),
+                sampler=FixedSize(9, N),
+            )
+        ),
+        accountant="paper_13",
+        adjacency=Adjacency.REPLACE_ONE,
+        exhausts=True,
+    ),
+    "ppsgd_tight": Case(
+        PPSGD.replace(inner=PPSGD.inner.replace(sampler=Poisson(0.1))), accountant="rdp", exhausts=True
+    ),
+    "ppgd": Case(PPSGD, exhausts=True),
+    "public growth, adam, maximum": Case(
+        Stepwise(GROWING.replace(clip_by="maximum", **logs(clip_ratio=1.0)), ADAGRAD_LIKE, CONTROL.centering),
+        first=(MEAN,),
+        exhausts=True,
+    ),
+    "agd_avg": Case(
+        AveragedWithPublic(GREEDY, **logs(weight=0.01)), each=(GRADIENT, CHOICE), accountant="rdp", exhausts=True
+    ),
+    "pnsgd": Case(PNSGD(**logs(norm_bound=0.8, radius=3.0, step=1.5)), each=("one_pass",), exhausts=True),
 }
 #: Hand-designed methods without a row, and why.
-NO_ROW = {"nonprivate": "it asks for answers without noise, which no budget here pays for; its own test is below"}
+NO_ROW = {
+    "nonprivate": "it asks for answers without noise, which no budget here pays for; its own test is below",
+    "onlypub": "it asks nothing and spends nothing; its own tests are in test_ppsgd.py",
+}
 
 
 def of_length(protector, num_steps):
-    if isinstance(protector, PrivateMeta):  # its length is its inner protector's
+    if hasattr(protector, "inner"):  # its length is its inner protector's
         return protector.replace(inner=of_length(protector.inner, num_steps))
     return protector.replace(num_steps=num_steps)
 
@@ -315,7 +359,11 @@ def completed(name, case):
 CASES = {name: completed(name, case) for name, case in CASES.items()}
 
 #: Properties that a case cannot have, by property and case, and why.
-EXCEPTIONS: dict[tuple[str, str], str] = {}
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    (trait, name): "what public rows make of the start is released, too; test_ppsgd.py has that"
+    for trait in ("no budget", "no steps")
+    for name in ("ppsgd", "ppsgd_tight", "ppgd", "agd_avg")
+}
 
 
 def every_case(trait):
@@ -353,10 +401,12 @@ def single(name, parts=(STEPS,), budget=MIDDLE, seed=0, accountant=None):
     case = CASES[name]
     protector = case.at(BUDGETS[budget])
     here, noise = setup_of(case, BUDGETS[budget], accountant), Simulation(jax.random.split(KEY, SEEDS)[seed])
-    current, first = jit_start(protector, ZERO, ROWS, here, noise)
+    current, first = jit_start(protector, ZERO, ROWS, here, noise, public_for(protector))
     later = []
     for part in parts:
-        current, *records_and_seen = jit_advance(protector, current, ROWS, here, noise, num_steps=part)
+        current, *records_and_seen = jit_advance(
+            protector, current, ROWS, here, noise, num_steps=part, public=public_for(protector)
+        )
         later.append(records_and_seen)
     records, seen = jax.tree.map(lambda *leaves: np.concatenate(leaves), *later)
     return jax.device_get((jit_finish(protector, current, here), current, (first, records), seen))
@@ -532,8 +582,9 @@ def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
         protector = protector.replace(**logs(max_step=200.0))
     ends, asked = [], []
     for rows in (ROWS, OTHER_ROWS):
-        begun, first = jit_start(protector, ZERO, rows, here, noise)
-        ended, records, _ = jit_advance(protector, begun, rows, here, noise, num_steps=STEPS)
+        public = public_for(protector)
+        begun, first = jit_start(protector, ZERO, rows, here, noise, public)
+        ended, records, _ = jit_advance(protector, begun, rows, here, noise, num_steps=STEPS, public=public)
         ends.append(ended.params)
         asked.append(
             [(np.asarray(record.noise_multiplier), np.asarray(record.granted)) for record in [*first, *records]]
@@ -556,7 +607,7 @@ def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
         protectors, axis = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(case.at, BUDGETS)), 0
 
     def one(protector, here, key):
-        return run(protector, ZERO, ROWS, here, key)
+        return run(protector, ZERO, ROWS, here, key, public_for(protector))
 
     keys, seeds = jax.random.split(KEY, SEEDS), jax.vmap(one, (None, None, 0))
     together = jax.device_get(jax.jit(jax.vmap(seeds, (axis, 0, None)))(protectors, setups, keys))
@@ -579,8 +630,9 @@ def test_a_run_without_jit_is_the_run_with_it(name):
     case = CASES[name]
     here, noise = setup_of(case), Simulation(jax.random.split(KEY, SEEDS)[0])
     with jax.disable_jit():
-        current, _ = start(case.protector, ZERO, ROWS, here, noise)
-        current, records, _ = advance(case.protector, current, ROWS, here, noise, PART)
+        public = public_for(case.protector)
+        current, _ = start(case.protector, ZERO, ROWS, here, noise, public)
+        current, records, _ = advance(case.protector, current, ROWS, here, noise, PART, public)
     _, jitted, (_, jitted_records), _ = single(name, parts=(PART,))
     chex.assert_trees_all_close(current, jitted, rtol=2e-4, atol=2e-5)
     chex.assert_trees_all_close(records, jitted_records, rtol=2e-4)
@@ -592,8 +644,9 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
     assert len(np.unique(params.reshape(-1, D + 1), axis=0)) == len(BUDGETS) * SEEDS
     case = CASES[name]
     here, noise = setup_of(case), Simulation(jax.random.split(KEY, SEEDS)[0])
-    again, _ = jit_start(case.protector, ZERO, ROWS, here, noise)
-    again, _, _ = jit_advance(case.protector, again, ROWS, here, noise, num_steps=STEPS)
+    public = public_for(case.protector)
+    again, _ = jit_start(case.protector, ZERO, ROWS, here, noise, public)
+    again, _, _ = jit_advance(case.protector, again, ROWS, here, noise, num_steps=STEPS, public=public)
     chex.assert_trees_all_equal(jax.device_get(again), single(name)[1])
 
 
@@ -601,16 +654,19 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
 def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
     case = CASES[name]
     here = setup_of(case)
-    first, steps = plan_noise(case.protector, ZERO, N, D, here)
+    public = public_for(case.protector)
+    first, steps = plan_noise(case.protector, ZERO, N, D, here, public)
     begun, drawn = Entropy(1).draw(first, 1), Entropy(2).draw(steps, STEPS)
     jit_chunk, ends = jax.jit(advance, static_argnames="num_steps"), []
     for parts in ((STEPS,), (PART, PART, PART)):
         with jax.enable_x64(True):
-            current, bought = jit_start(case.protector, ZERO, ROWS, here, Release(begun, [], first, ()))
+            current, bought = jit_start(case.protector, ZERO, ROWS, here, Release(begun, [], first, ()), public)
             at, later = 0, []
             for part in parts:
                 noise = Release([], [bits[at : at + part] for bits in drawn], (), steps)
-                current, records, _ = jit_chunk(case.protector, current, ROWS, here, noise, num_steps=part)
+                current, records, _ = jit_chunk(
+                    case.protector, current, ROWS, here, noise, num_steps=part, public=public
+                )
                 later.append(records)
                 at += part
         ends.append(current)
@@ -631,12 +687,12 @@ def test_hyper_parameters_budgets_seeds_and_table_sizes_share_one_trace(name):
         count += 1
         return run(*arguments)[0]
 
-    jitted, here = jax.jit(counted), setup_of(case)
-    jitted.lower(case.protector, ZERO, ROWS, here, KEY)
-    jitted.lower(perturbed(case.protector), ZERO + 1, OTHER_ROWS, here, jax.random.key(99))
-    jitted.lower(case.protector, ZERO, ROWS, setup_of(case, BUDGETS[0], num_rows=f32(7)), KEY)
+    jitted, here, public = jax.jit(counted), setup_of(case), public_for(case.protector)
+    jitted.lower(case.protector, ZERO, ROWS, here, KEY, public)
+    jitted.lower(perturbed(case.protector), ZERO + 1, OTHER_ROWS, here, jax.random.key(99), public)
+    jitted.lower(case.protector, ZERO, ROWS, setup_of(case, BUDGETS[0], num_rows=f32(7)), KEY, public)
     assert count == 1
-    jitted.lower(of_length(case.protector, 2), ZERO, ROWS, here, KEY)
+    jitted.lower(of_length(case.protector, 2), ZERO, ROWS, here, KEY, public)
     assert count == 2
 
 
@@ -853,8 +909,9 @@ def test_the_averaged_iterate_is_their_mean_until_the_horizon():
 def test_without_a_budget_only_the_public_start_is_released(name):
     case = CASES[name]
     here = setup_of(case, cap=f32(0.0))
-    begun, first = jit_start(case.protector, ZERO, ROWS, here, Simulation(KEY))
-    ended, records, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=STEPS)
+    public = public_for(case.protector)
+    begun, first = jit_start(case.protector, ZERO, ROWS, here, Simulation(KEY), public)
+    ended, records, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=STEPS, public=public)
     assert np.array_equal(case.protector.finish(ended.params, ended.state, here), ZERO)
     assert trace_rows(first, [records]) == []
     assert float(ended.spending.spent) == 0
@@ -867,8 +924,9 @@ def test_without_steps_only_the_public_start_is_released(name):
     # directions is lost.
     mapped = case.first or getattr(case.protector, "geometry", None) is not None
     here, start_params = setup_of(case), ZERO if mapped else ZERO + 0.3
-    begun, _ = jit_start(case.protector, start_params, ROWS, here, Simulation(KEY))
-    ended, _, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=0)
+    public = public_for(case.protector)
+    begun, _ = jit_start(case.protector, start_params, ROWS, here, Simulation(KEY), public)
+    ended, _, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=0, public=public)
     chex.assert_trees_all_equal(begun, ended)
     assert np.array_equal(case.protector.finish(ended.params, ended.state, here), start_params)
 
@@ -893,7 +951,7 @@ def meta(name):
 
     def loss(protector):
         def one(key):
-            params, ended, _, _ = run(protector, ZERO, ROWS, here, key)
+            params, ended, _, _ = run(protector, ZERO, ROWS, here, key, public_for(protector))
             return jax.vmap(MODEL.loss, (None, 0, 0))(params, ROWS.x, ROWS.y).mean(), ended.step
 
         losses, steps = jax.vmap(one)(jax.random.split(KEY, 2))
@@ -908,6 +966,13 @@ def meta(name):
 _CHOICE = "it only shapes the noise of a choice of step size, which is discrete: tuning it needs a search"
 _MOST = "every rate here changes by the most that is allowed, however well its probe is known; not so in batches"
 _NO_RIDGE = "there is no ridge, and the logarithm of nothing does not move"
+
+
+def _ratios(place):
+    why = "it only decides whether a price or a clipping norm changes, which is discrete"
+    return {f".{place}scheduler.{name}": why for name in ("log_noise_ratio", "log_clip_ratio")}
+
+
 #: Leaves without a derivative, and why.
 SILENT = {
     "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
@@ -917,6 +982,11 @@ SILENT = {
     "objpert_paper": {".log_ridge": _NO_RIDGE, ".logit_share": "as published the share is a half, whatever it says"},
     "amp": {".minimum.log_ridge": "more convexity is bought than it gives; in `objpert` it gives more"},
     "outpert_paper": {".log_ridge": _NO_RIDGE},
+    "ppsgd": _ratios("inner."),
+    "ppsgd_tight": _ratios("inner."),
+    "ppgd": _ratios("inner."),
+    "public growth, adam, maximum": _ratios(""),
+    "agd_avg": {".inner.log_selection_share": _CHOICE, ".inner.log_loss_clip": _CHOICE},
     "shares, norm query, batches": {
         ".norm_query.log_clip_norm": "this norm is paid for and read by nobody; that of `paper, norm query` is read"
     },
