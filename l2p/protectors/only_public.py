@@ -11,7 +11,8 @@ from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.public_end import AveragedWithPublic
-from l2p.protectors.public_fit import FITTED, fit, public_rows
+from l2p.protectors.public_fit import FITTED, fit
+from l2p.protectors.public_rows import public_rows
 from l2p.protectors.register import hand_designed
 
 #: Weight of ||w||^2 beside the mean loss of some tens of rows, which would otherwise be fitted exactly.
@@ -35,7 +36,7 @@ class OnlyPublic(Protector):
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, tuple]:
         weight = jnp.exp(value(self.log_weight, oracle.setup.log_signal))
-        return fit(oracle.setup.model, params, public_rows(oracle), params, weight), ()
+        return fit(oracle.setup.model, params, public_rows(oracle, "onlypub"), params, weight), ()
 
     def step(self, params: jax.Array, state: tuple, oracle: Oracle) -> tuple[jax.Array, tuple]:
         return params, state

@@ -13,7 +13,7 @@ from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
-from l2p.protectors.public_fit import public_rows
+from l2p.protectors.public_rows import public_rows
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_norm_bound
@@ -52,7 +52,7 @@ class PNSGD(Protector):
         check_norm_bound("PNSGD", self.log_norm_bound)
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, tuple]:
-        public_rows(oracle)
+        public_rows(oracle, "PNSGD")
         return params, ()
 
     def step(self, params: jax.Array, state: tuple, oracle: Oracle) -> tuple[jax.Array, tuple]:
@@ -70,7 +70,7 @@ class PNSGD(Protector):
         longest = OnePass(
             model,
             params,
-            public_rows(oracle),
+            public_rows(oracle, "PNSGD"),
             norm_bound,
             jnp.exp(value(self.log_radius, signal)),
             jnp.full((), 2.0),

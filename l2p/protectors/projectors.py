@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +21,21 @@ from l2p.protectors.fields import Coefficients, Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation
+from l2p.task import Rows
 
 
 class Projector(abc.ABC):
-    """Turns the noised mean gradient into an update."""
+    """Turns the noised mean gradient into an update.
+
+    Attributes:
+      needs_public: whether it works with public rows only.
+    """
+
+    needs_public: ClassVar[bool] = False
+
+    def check_public(self, setup: Setup, public: Rows) -> None:
+        """Refuse public rows, arrays on the host, that it cannot learn from; `InputError`."""
+        del setup, public
 
     @abc.abstractmethod
     def init(self, params: jax.Array, setup: Setup) -> Any:

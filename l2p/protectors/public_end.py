@@ -13,7 +13,8 @@ from l2p.privacy.sampling import Sampler
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial
-from l2p.protectors.public_fit import FITTED, fit, public_rows
+from l2p.protectors.public_fit import FITTED, fit
+from l2p.protectors.public_rows import public_rows
 from l2p.task import Rows
 
 
@@ -72,7 +73,7 @@ class PublicEnd(Protector):
         self.inner.check(model)
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, WithPublic]:
-        rows = public_rows(oracle)
+        rows = public_rows(oracle, "an end with public rows")
         params, inner = self.inner.init(params, oracle)
         return params, WithPublic(rows, inner)
 

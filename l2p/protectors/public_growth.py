@@ -13,7 +13,7 @@ from l2p.privacy.accountants.paper_13 import FACTOR
 from l2p.privacy.prices import UP
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial
-from l2p.protectors.public_fit import mean_gradient, public_rows
+from l2p.protectors.public_rows import missing
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
 
@@ -74,7 +74,7 @@ class PublicGrowth(Scheduler):
     ) -> tuple[Plan, GrowthState]:
         del num_steps  # the budget ends the run
         signal = oracle.setup.log_signal
-        mean, longest = self._norms(seen, oracle)
+        mean, longest = self._norms(seen)
         noise = seen.noise_std * jnp.sqrt(float(seen.gradient.shape[0]))
         begun = oracle.step > 0
         drowned = begun & (jnp.exp(value(self.log_noise_ratio, signal)) * mean < noise)
@@ -85,16 +85,16 @@ class PublicGrowth(Scheduler):
         clip_norm = jnp.where(short, 1.0 - shrinking, 1.0) * state.clip_norm
         return Plan(self._noise(price, oracle), clip_norm), GrowthState(price, clip_norm)
 
-    def _norms(self, seen: Observation, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
-        """Length f32[] of the public rows' mean gradient, and of the longest one where that is asked for."""
-        model, rows = oracle.setup.model, public_rows(oracle)
-        assert seen.params is not None
-        assert seen.features is not None
-        mean = jnp.asarray(optax.safe_norm(mean_gradient(model, seen.params, rows, seen.features), 1e-12))
-        if self.clip_by == "mean":
-            return mean, mean
-        each = model.gradients(seen.params, seen.features.apply(rows.x), rows.y)
-        return mean, jnp.max(rows.mask * optax.safe_norm(each, 1e-12, axis=-1))
+    def _norms(self, seen: Observation) -> tuple[jax.Array, jax.Array]:
+        """Length f32[] of the public rows' mean gradient, and of the longest one where that is asked for.
+
+        Raises:
+          InputError: at trace time, there are no public rows.
+        """
+        if seen.public is None:
+            raise missing("a budget that grows by public gradients")
+        mean = jnp.asarray(optax.safe_norm(seen.public.mean(), 1e-12))
+        return mean, mean if self.clip_by == "mean" else seen.public.norms().max()
 
     def _noise(self, price: jax.Array, oracle: Oracle) -> jax.Array:
         if not self.published:

@@ -12,6 +12,7 @@ from l2p.protectors.fields import Polynomial
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation
+from l2p.task import Rows
 
 
 @stored
@@ -26,6 +27,13 @@ class Ridge(Projector):
 
     inner: Projector
     log_weight: Polynomial
+
+    @property
+    def needs_public(self) -> bool:  # type: ignore[override]
+        return self.inner.needs_public
+
+    def check_public(self, setup: Setup, public: Rows) -> None:
+        self.inner.check_public(setup, public)
 
     def init(self, params: jax.Array, setup: Setup) -> Any:
         return self.inner.init(params, setup)

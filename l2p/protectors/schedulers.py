@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from l2p.features import FeatureMap
 from l2p.oracle import Oracle
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
+from l2p.protectors.public_rows import PublicGradients
 from l2p.protectors.register import stored
 
 #: Held back when the last step takes all that is left, so that float32 rounding does not get it refused.
@@ -38,16 +38,14 @@ class Observation:
       noise_std: f32[], its noise.
       norm: f32[], of the coming mean gradient if that was bought, else of the last noised one, which is free.
       strength: f32[p], log of the signal-to-noise ratio of each coordinate's feature; None if it was not bought.
-      params: f32[p], where the coming gradient will be taken; only schedulers get it, others None.
-      features: the map from raw rows to those that these params are for; likewise.
+      public: gradients of public rows at the params of this step; None without public rows, and between steps.
     """
 
     gradient: jax.Array
     noise_std: jax.Array
     norm: jax.Array
     strength: jax.Array | None = None
-    params: jax.Array | None = None
-    features: FeatureMap | None = None
+    public: PublicGradients | None = None
 
 
 class Scheduler(abc.ABC):
@@ -55,7 +53,7 @@ class Scheduler(abc.ABC):
 
     Attributes:
       adaptive: whether noise depends on answers; False only if it is the same on every table.
-      needs_public: whether it reads `oracle.public`.
+      needs_public: whether it works with public rows only.
     """
 
     adaptive: ClassVar[bool] = True

@@ -18,10 +18,12 @@ from l2p.protectors.fields import Count, Polynomial, Positive, Scalar
 from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.projectors import Projector
+from l2p.protectors.public_rows import PublicGradients
 from l2p.protectors.register import stored
 from l2p.protectors.row_length import RowLength
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
 from l2p.queries import ClippedGradient, FeatureSum, Query
+from l2p.task import null_invalid
 
 #: Typical mean square of a feature in [0, 1]; used for a row's length while the mean is unknown.
 TYPICAL_SQUARE = 1.0 / 6.0
@@ -130,7 +132,7 @@ class Stepwise(Protector):
 
     @property
     def needs_public(self) -> bool:  # type: ignore[override]
-        return self.scheduler.needs_public
+        return self.scheduler.needs_public or self.projector.needs_public
 
     def misfit(self) -> str | None:
         """Why its parts do not fit together; None if they do."""
@@ -169,17 +171,20 @@ class Stepwise(Protector):
     def step(self, params: jax.Array, state: StepwiseState, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         setup = oracle.setup
         seen, features = state.seen, state.features
+        if oracle.public is not None:
+            public = PublicGradients.at(setup.model, params, null_invalid(oracle.public), features)
+            seen = seen.replace(public=public)  # type: ignore[attr-defined]
         if features.basis is not None:  # rows come through `view`
             features = FeatureMap.identity(features.num_mapped)
         if self.norm_query is not None:
             seen = seen.replace(norm=self.norm_query(params, features, oracle, self.num_steps))  # type: ignore[attr-defined]
-        seen = seen.replace(params=params, features=state.features)  # type: ignore[attr-defined]
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
         gradient = oracle.ask(self.query(params, features, plan, setup)) / setup.batch_rows
         noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
-        seen = Observation(gradient, noise_std, _norm(gradient), state.seen.strength)
+        seen = Observation(gradient, noise_std, _norm(gradient), state.seen.strength, seen.public)
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
+        seen = seen.replace(public=None)  # type: ignore[attr-defined]
         params = params + update
         average = params
         if self.averaging is not None:
