@@ -193,9 +193,9 @@ HYFREE = HyFree(
     logit_momentum=f32([0.0]),
     interval=2,
 )
-#: Prices that grow in some runs and at some steps only.
+#: Prices and clipping norms that change at every step, whatever the rows say: test_ppsgd.py has the rules.
 GROWING = PublicGrowth(
-    **logs(share=0.09, clip_norm=0.5, noise_ratio=0.24, clip_ratio=2.0, growth=0.4), logit_shrinking=f32([-1.0])
+    **logs(share=0.09, clip_norm=0.5, noise_ratio=1e-3, clip_ratio=1e-3, growth=0.4), logit_shrinking=f32([-1.0])
 )
 PPSGD = FineTuned(Stepwise(GROWING, Ridge(sgd(1.0), **logs(weight=0.01))), **logs(weight=0.1))
 GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_line_search"
@@ -329,7 +329,7 @@ CASES = {
     "ppsgd": Case(
         PPSGD.replace(
             inner=PPSGD.inner.replace(
-                scheduler=GROWING.replace(**logs(share=0.005, growth=4.0, noise_ratio=1.4), published=True),
+                scheduler=GROWING.replace(**logs(share=0.005, growth=4.0), published=True),
                 sampler=FixedSize(9, N),
             )
         ),
@@ -338,16 +338,12 @@ CASES = {
         exhausts=True,
     ),
     "ppsgd_tight": Case(
-        PPSGD.replace(
-            inner=PPSGD.inner.replace(scheduler=GROWING.replace(**logs(noise_ratio=0.5)), sampler=Poisson(0.1))
-        ),
-        accountant="rdp",
-        exhausts=True,
+        PPSGD.replace(inner=PPSGD.inner.replace(sampler=Poisson(0.1))), accountant="rdp", exhausts=True
     ),
     "ppgd": Case(PPSGD, exhausts=True),
     "public growth, adam, maximum": Case(
         Stepwise(
-            GROWING.replace(clip_by="maximum", **logs(clip_ratio=0.7, noise_ratio=0.22)),
+            GROWING.replace(clip_by="maximum"),
             ADAGRAD_LIKE,
             CONTROL.centering,
         ),
@@ -385,7 +381,10 @@ def completed(name, case):
 CASES = {name: completed(name, case) for name, case in CASES.items()}
 
 #: Properties that a case cannot have, by property and case, and why.
-EXCEPTIONS: dict[tuple[str, str], str] = {}
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("adaptive", name): "here its price grows at every step; test_ppsgd.py has runs whose noise depends on the rows"
+    for name in ("ppsgd", "ppsgd_tight", "ppgd", "public growth, adam, maximum")
+}
 
 
 def every_case(trait):
