@@ -1,6 +1,7 @@
 """PNSGD's pass: its guarantee by the exact law of its end, its steps by brute force, its order, its refusals."""
 
 import dataclasses
+import functools
 import math
 from typing import ClassVar
 
@@ -56,21 +57,24 @@ class Given(Noise):
 
 
 # ----------------------------------------------------------------------------------------------------------- guarantee
+@functools.partial(jax.jit, static_argnames=("adjacency", "answer"))
+def _true_mu(asked, one, other, adjacency, answer):
+    drawn = jnp.zeros((1 + asked.public.y.shape[0]) * asked.start.shape[0])
+
+    def end(noise, rows):
+        return answer(asked, rows, Given(noise), adjacency)
+
+    moved = end(drawn, one) - end(drawn, other)
+    # Both runs make the same steps after the row in which they differ, so their covariances are the same.
+    spread = jax.jacobian(end)(drawn, other)
+    return jnp.sqrt(moved @ jnp.linalg.solve(spread @ spread.T, moved))
+
+
 def true_mu(asked, one, other, adjacency, answer):
     """mu of the pass over two tables of one row, exact: without projection least squares is affine in the noise."""
     with jax.enable_x64(True):
-        size = asked.start.shape[0]
-        drawn = jnp.zeros((1 + asked.public.y.shape[0]) * size)
-
-        def end(noise, rows):
-            exact = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), rows)
-            return answer(asked, exact, Given(noise), adjacency)
-
-        moved = end(drawn, one) - end(drawn, other)
-        spread = jax.jacobian(end)(drawn, other)
-        # Both runs make the same steps after the row in which they differ, so their covariances are the same.
-        np.testing.assert_allclose(spread, jax.jacobian(end)(drawn, one), atol=1e-12)
-        return float(jnp.sqrt(moved @ jnp.linalg.solve(spread @ spread.T, moved)))
+        one, other = (jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), rows) for rows in (one, other))
+        return float(_true_mu(asked, one, other, adjacency, answer))
 
 
 def honest(asked, rows, noise, adjacency):
@@ -150,7 +154,7 @@ def widest(asked, eta):
     random = np.random.default_rng(3)
     stretched, moved = 0.0, 0.0
     with jax.enable_x64(True):
-        for _ in range(60):
+        for _ in range(40):
             points = random.normal(size=(2, D + 1))
             points *= float(asked.radius) * random.random() / np.linalg.norm(points, axis=1, keepdims=True)
             points[1] = points[0] + (points[1] - points[0]) * 10 ** random.uniform(-3, 0)
