@@ -215,7 +215,7 @@ def test_onlypub_spends_nothing_and_does_not_look_at_private_rows():
     for private in (ROWS, ROWS.replace(y=1.0 - ROWS.y)):
         result = l2p.private_train(Task(private, public=PUBLIC), "onlypub", Budget(0.1, 1e-6))
         assert result.trace == []
-        assert result.card.epsilon == 0
+        assert result.card.epsilon_certified == 0
         found.append(np.asarray(result.params))
     assert np.array_equal(*found)
     assert np.any(found[0])
