@@ -26,6 +26,8 @@ NOISE_RATIO, GROWTH, SHRINKING = 10.0, 0.3, 0.3
 CLIP_RATIO, SQUARE_RATIO, SQUARE_RATIO_LARGE, LARGE = 100.0, 5.0, 10.0, 0.3
 #: lambda, the middle one of the three that the paper uses.
 REUSE = 0.1
+#: That of `noisygd`, and the weight of the L2 term.
+LEARNING_RATE, RIDGE = 0.5, 1e-3
 #: Steps without growth.
 NUM_STEPS = 100
 #: A table's size while only names and options are checked.
@@ -84,7 +86,7 @@ def _ppsgd(problem: Problem, sampler: Sampler, published: bool = False) -> FineT
         logit_shrinking=logit_constant(SHRINKING),
         published=published,
     )
-    descent = Ridge(Optax("sgd", {"learning_rate": log_constant(0.1)}), log_constant(1e-3))
+    descent = Ridge(Optax("sgd", {"learning_rate": log_constant(LEARNING_RATE)}), log_constant(RIDGE))
     inner = Stepwise(scheduler, descent, num_steps=NUM_STEPS, sampler=sampler)
     return FineTuned(inner, log_constant(REUSE))
 
