@@ -4,8 +4,8 @@
         [--methods ppsgd agd ...] [--out FILE.csv]
 
 Rows are scaled to length 1 as in the paper, from [0, 1] where the paper has [-1, 1] (indicators mapped to -1 and 1 make
-rows of length 1 nearly alike: PPSGD then predicts the majority of `adult`); a fifth of them is for testing, .1 % of the rest is
-public, and methods that use no public rows get these among their private ones. What differs: our models have an
+rows of length 1 nearly alike: PPSGD then predicts the majority of `adult`). A fifth of them is for testing, .1 % of the
+rest is public, and methods that use no public rows get these among their private ones. What differs: our models have an
 intercept, whose column of 1/2 counts towards a row's length; delta, which the paper does not give, is 1e-6; `adult` is
 a9a with its test part (48,842 rows) where the paper has a9a's training part; learning rates, batches and regulariser
 are those of our methods, fixed beforehand, where the paper chose a regulariser on the private rows. `outpert_paper`,
