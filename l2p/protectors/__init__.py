@@ -25,10 +25,15 @@ from l2p.protectors.noisy_sgd import NoisySGD, SampledSGD, bst14, bst14_sc, scs1
 from l2p.protectors.nonprivate import nonprivate
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.objpert import ObjectivePerturbation, objpert, objpert_paper
+from l2p.protectors.only_public import OnlyPublic, agd_avg, onlypub
 from l2p.protectors.outpert import OutputPerturbation, outpert, outpert_paper
 from l2p.protectors.paper_sgd import sgd_adv, sgd_ma
+from l2p.protectors.pnsgd import PNSGD, pnsgd
+from l2p.protectors.ppsgd import ppgd, ppsgd, ppsgd_tight
 from l2p.protectors.private_meta import PrivateMeta, private_meta
 from l2p.protectors.projectors import MixProjector, Optax
+from l2p.protectors.public_end import AveragedWithPublic, FineTuned
+from l2p.protectors.public_growth import PublicGrowth
 from l2p.protectors.public_moments import PublicMoments, public_moments
 from l2p.protectors.public_parts import (
     Decay,
@@ -40,6 +45,7 @@ from l2p.protectors.public_parts import (
     PublicSum,
 )
 from l2p.protectors.register import CLASSES, HAND_DESIGNED
+from l2p.protectors.ridge import Ridge
 from l2p.protectors.row_length import RowLength
 from l2p.protectors.schedulers import Decaying, ShareScheduler
 from l2p.protectors.stepwise import Centering, Stepwise

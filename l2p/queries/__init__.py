@@ -12,6 +12,7 @@ from l2p.queries.mean import FeatureSum
 from l2p.queries.moments import Covariance, CrossMoment, LeastEigenvalue, SecondMoment
 from l2p.queries.noisy_passes import NoisyPasses, SampledPasses
 from l2p.queries.normalized import NormalizedGradient
+from l2p.queries.one_pass import OnePass
 from l2p.queries.pass_descent import PassDescent
 from l2p.queries.perturbed import ApproximateMinimum, PerturbedMinimum
 from l2p.queries.selection import NoisyLineSearch, NoisyMinimum
@@ -36,6 +37,7 @@ __all__ = [
     "NoisyMinimum",
     "NoisyPasses",
     "NormalizedGradient",
+    "OnePass",
     "PassDescent",
     "PerturbedMinimum",
     "Query",

@@ -24,7 +24,10 @@ from l2p.protectors.schedulers import Scheduler
 FILES = [importlib.import_module(f"l2p.protectors.{found.name}") for found in pkgutil.iter_modules(protectors.__path__)]
 MADE = {name: typing.get_type_hints(method.make)["return"] for name, method in HAND_DESIGNED.items()}
 #: Classes of protectors that no checkpoint may hold, and why.
-NOT_STORED = {"NonPrivate": "it has no settings, and answers without noise need no checkpoint"}
+NOT_STORED = {
+    "NonPrivate": "it has no settings, and answers without noise need no checkpoint",
+    "OnlyPublic": "it is a reference that asks nothing, and is fitted anew to the public rows of each run",
+}
 
 
 def of_the_files(wanted):

@@ -19,7 +19,7 @@ from scipy import integrate, special, stats
 from l2p.errors import InputError
 from l2p.features import Basis, FeatureMap
 from l2p.fixed_point import MARGIN, ExactSum, Whole
-from l2p.models import INTERCEPT_COLUMN, Hinge, HuberSVM, Logistic, Square
+from l2p.models import INTERCEPT_COLUMN, Hinge, HuberSVM, Logistic, Quadratic, Square
 from l2p.oracle import Oracle, Setup, exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Spending, convert
 from l2p.privacy.accountants import covering, of_fixed_noise
@@ -47,6 +47,7 @@ from l2p.queries import (
     NoisyMinimum,
     NoisyPasses,
     NormalizedGradient,
+    OnePass,
     PassDescent,
     PerturbedMinimum,
     Query,
@@ -906,6 +907,8 @@ PROBLEMS = Raises((-1, 0, 2.5, 3), InputError)
 #: A plan is checked when it is made; see privacy/test_passes.py.
 PLAN = Harmless()
 
+one_pass = OnePass(MODEL, f32(PARAMS), table(3, 5), f32(CLIP), f32(2.0), f32(1.0), f32(N), f32(NOISE))
+
 #: Every field of every query, except `noise_multiplier`.
 RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
     (gradient(), {"clip_norm": POSITIVE, "params": POINT, "features": maps(MAP), "model": Harmless()}),
@@ -962,6 +965,11 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
         # Simulated runs clip gradients after any feature map.
         "protector": Harmless(), "setup": Harmless(), "learning_rate": Harmless(), "clip_norm": POSITIVE,
         "num_outer": COUNT, "num_blocks": COUNT,
+    }),
+    (one_pass, {
+        "model": Refused((Hinge(), HuberSVM(-0.1), Quadratic())), "start": PUBLIC_POINT, "public": Harmless(),
+        "norm_bound": POSITIVE, "radius": POSITIVE, "num_rows": ROWS_N,
+        "step_size": Refused((0.0, -1.0, 2.0 + 1e-6, *NOTHING)),
     }),
     # No finite budget pays for it.
     (Minimizer(MODEL, f32(PARAMS), f32(NOISE)), {"model": Harmless(), "start": Harmless()}),
@@ -1025,7 +1033,7 @@ def test_a_field_outside_the_range_of_its_proof_has_no_bound_and_is_refused_at_n
     assert (bool(granted), float(spent), float(answer)) == (False, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("query", [descent, perturbed, approximate], ids=lambda query: query.name)
+@pytest.mark.parametrize("query", [descent, perturbed, approximate, one_pass], ids=lambda query: query.name)
 def test_a_solve_is_refused_for_a_table_of_more_rows_than_its_proof_divides_by(door, query):
     for count, allowed in ((N, True), (N - 1, False)):
         one = query.minimum if query is approximate else query

@@ -1,0 +1,98 @@
+"""PNSGD (Feldman, Mironov, Talwar & Thakurta, FOCS 2018): the noise of later steps hides the rows of earlier ones."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from l2p import struct
+from l2p.errors import InputError
+from l2p.models import INTERCEPT_COLUMN, GeneralizedLinear, Model
+from l2p.oracle import Oracle, Setup
+from l2p.protector import Protector
+from l2p.protectors.conditioning import value
+from l2p.protectors.fields import Count, Polynomial
+from l2p.protectors.hand_designed import Problem, log_constant
+from l2p.protectors.public_rows import public_rows
+from l2p.protectors.register import hand_designed
+from l2p.protectors.schedulers import SLACK
+from l2p.protectors.smooth import check_norm_bound
+from l2p.queries.one_pass import OnePass
+
+
+@struct.dataclass
+class PNSGD(Protector):
+    """One noisy pass over the private rows and then the public ones; only its end is released.
+
+    The step size is that of Feldman et al., Corollary 30: the ball's diameter over sqrt(n (L^2 + p sigma^2)), sigma the
+    noise on a gradient, and 2 / beta at most. Rows are shrunk to a norm, but not for least squares, whose predictions
+    would then be wrong for raw rows: its bound is the norm of the longest row in [0, 1]^d.
+
+    Attributes:
+      log_norm_bound: f32[k], log of the norm that rows, with their intercept column, are shrunk to.
+      log_radius: f32[k], log of the radius of the ball that params stay in.
+      log_step: f32[k], log of the step size over that of the corollary.
+    """
+
+    log_norm_bound: Polynomial
+    log_radius: Polynomial
+    log_step: Polynomial
+    num_steps: Count = struct.field(pytree_node=False, default=1)
+    models = ("logistic", "svm", "square")
+    adaptive_noise = False
+    additive = False
+    needs_public = True
+
+    def check(self, model: Model) -> None:
+        if not isinstance(model, GeneralizedLinear) or not math.isfinite(model.smoothness) or not model.has_intercept:
+            raise InputError(
+                f"PNSGD is proved for smooth losses of one margin, which model {model} does not have, so nothing would "
+                "be guaranteed; choose model logistic, square, or svm (Huber's smooth form of the hinge)."
+            )
+        check_norm_bound("PNSGD", self.log_norm_bound)
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, tuple]:
+        public_rows(oracle, "PNSGD")
+        return params, ()
+
+    def step(self, params: jax.Array, state: tuple, oracle: Oracle) -> tuple[jax.Array, tuple]:
+        return oracle.ask(self.query(params, oracle)), state
+
+    def query(self, params: jax.Array, oracle: Oracle) -> OnePass:
+        """Its query, which takes the whole budget."""
+        setup, signal = oracle.setup, oracle.setup.log_signal
+        model = setup.model
+        assert isinstance(model, GeneralizedLinear)
+        norm_bound = jnp.exp(value(self.log_norm_bound, signal))
+        if not math.isfinite(model.lipschitz):
+            norm_bound = jnp.sqrt(model.num_features(params.shape[0]) + INTERCEPT_COLUMN**2)
+        multiplier = oracle.noise_multiplier((1.0 - SLACK) * setup.price_list.budget)
+        longest = OnePass(
+            model,
+            params,
+            public_rows(oracle, "PNSGD"),
+            norm_bound,
+            jnp.exp(value(self.log_radius, signal)),
+            jnp.full((), 2.0),
+            setup.num_rows,
+            multiplier,
+        )
+        sigma = multiplier * setup.adjacency.sensitivity_factor / longest.num_last**0.5  # over L
+        steps = setup.num_rows + longest.num_last - 1
+        wanted = 2.0 * longest.radius / longest.lipschitz
+        wanted = wanted * jax.lax.rsqrt(steps * (1.0 + params.shape[0] * jnp.square(sigma)))
+        multiple = wanted * jnp.exp(value(self.log_step, signal)) * model.smoothness * jnp.square(norm_bound)
+        return longest.replace(step_size=jnp.minimum(multiple, 2.0))  # type: ignore[attr-defined]
+
+    def finish(self, params: jax.Array, state: tuple, setup: Setup) -> jax.Array:
+        return params
+
+
+@hand_designed(form="paper")
+def pnsgd(problem: Problem) -> PNSGD:
+    """One noisy pass, public rows last (Feldman et al. 2018).
+
+    In a ball of radius 2, on rows shrunk to norm 1, at the corollary's step size.
+    """
+    del problem
+    return PNSGD(log_constant(1.0), log_constant(2.0), log_constant(1.0))

@@ -1,0 +1,122 @@
+"""PPSGD (Wang & Zhou, AAAI 2020): private SGD that a small public set steers, and then fine-tunes.
+
+Its settings are the paper's where it gives them. It does not give the first price, the clipping norm, the batch and the
+learning rate; its regulariser it took from the private rows, which costs privacy that nobody counted, so here it is a
+constant.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from l2p.errors import InputError
+from l2p.privacy.accountants.paper_13 import MAX_RATE
+from l2p.privacy.events import Adjacency
+from l2p.privacy.sampling import FixedSize, FullBatch, Poisson, Sampler
+from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
+from l2p.protectors.projectors import Optax
+from l2p.protectors.public_end import FineTuned
+from l2p.protectors.public_growth import PublicGrowth
+from l2p.protectors.register import hand_designed
+from l2p.protectors.ridge import Ridge
+from l2p.protectors.stepwise import Stepwise
+
+#: phi, alpha and beta; varphi for losses with bounded gradients, and for least squares below and from epsilon .3 on.
+NOISE_RATIO, GROWTH, SHRINKING = 10.0, 0.3, 0.3
+CLIP_RATIO, SQUARE_RATIO, SQUARE_RATIO_LARGE, LARGE = 100.0, 5.0, 10.0, 0.3
+#: lambda, the middle one of the three that the paper uses.
+REUSE = 0.1
+#: That of `noisygd`, and the weight of the L2 term.
+LEARNING_RATE, RIDGE = 0.5, 1e-3
+#: Steps without growth.
+NUM_STEPS = 100
+#: A table's size while only names and options are checked.
+_ANY_ROWS = 10_000
+
+
+@hand_designed("paper_13", Adjacency.REPLACE_ONE, "paper")
+def ppsgd(problem: Problem) -> FineTuned:
+    """PPSGD as published: 13 q^2 rho on fixed-size batches.
+
+    PPSGD as published (Wang & Zhou 2020), on batches of a tenth of the rows, the largest that its theorem allows: the
+    noise on a mean is the same for all sizes, and preconditions hold the longest. Where one fails the run ends, having
+    spent what was answered.
+    """
+    return _ppsgd(problem, FixedSize(_batch(problem), problem.num_rows or _ANY_ROWS), published=True)
+
+
+@hand_designed()
+def ppsgd_tight(problem: Problem) -> FineTuned:
+    """PPSGD with tight accounting of its batches.
+
+    `ppsgd` with a tight accountant, on fixed-size batches where rows are replaced, on Poisson batches of that rate
+    elsewhere.
+    """
+    rows, batch = problem.num_rows or _ANY_ROWS, _batch(problem)
+    fixed = problem.budget.adjacency is Adjacency.REPLACE_ONE
+    return _ppsgd(problem, FixedSize(batch, rows) if fixed else Poisson(batch / rows))
+
+
+@hand_designed()
+def ppgd(problem: Problem) -> FineTuned:
+    """PPSGD on full batches, with exact Gaussian DP."""
+    return _ppsgd(problem, FullBatch())
+
+
+def _batch(problem: Problem) -> int:
+    batch = int((problem.num_rows or _ANY_ROWS) * MAX_RATE)
+    if batch < 1:
+        raise InputError(
+            f"PPSGD reads batches of a tenth of the rows, and {problem.num_rows} rows have none; choose ppgd, which "
+            "reads all of them."
+        )
+    return batch
+
+
+def _ppsgd(problem: Problem, sampler: Sampler, published: bool = False) -> FineTuned:
+    clip_ratio = CLIP_RATIO
+    if problem.model == "square":
+        clip_ratio = SQUARE_RATIO_LARGE if problem.budget.epsilon >= LARGE else SQUARE_RATIO
+    scheduler = PublicGrowth(
+        log_share=log_constant(1.0 / NUM_STEPS),
+        log_clip_norm=log_constant(1.0),
+        log_noise_ratio=log_constant(NOISE_RATIO),
+        log_clip_ratio=log_constant(clip_ratio),
+        log_growth=log_constant(GROWTH),
+        logit_shrinking=logit_constant(SHRINKING),
+        published=published,
+    )
+    descent = Ridge(Optax("sgd", {"learning_rate": log_constant(LEARNING_RATE)}), log_constant(RIDGE))
+    inner = Stepwise(scheduler, descent, num_steps=NUM_STEPS, sampler=sampler)
+    return FineTuned(inner, log_constant(REUSE))
+
+
+def with_settings(
+    protector: FineTuned,
+    *,
+    phi: float = NOISE_RATIO,
+    alpha: float = GROWTH,
+    varphi: float = CLIP_RATIO,
+    beta: float = SHRINKING,
+    reuse: float = REUSE,
+) -> FineTuned:
+    """A protector of this file with the paper's five parameters changed; alpha and beta may be 0.
+
+    >>> from l2p.privacy import Budget
+    >>> made = with_settings(ppgd(Problem(Budget(1.0, 1e-6))), alpha=0.0, reuse=1.0)
+    >>> made.log_weight.tolist(), made.inner.scheduler.log_growth.tolist()
+    ([0.0], [-inf])
+    """
+    inner = protector.inner
+    assert isinstance(inner, Stepwise)
+    assert isinstance(inner.scheduler, PublicGrowth)
+    scheduler = dataclasses.replace(
+        inner.scheduler,
+        log_noise_ratio=log_constant(phi),
+        log_growth=log_constant(alpha) if alpha else jnp.array([-jnp.inf]),
+        log_clip_ratio=log_constant(varphi),
+        logit_shrinking=logit_constant(beta) if beta else jnp.array([-jnp.inf]),
+    )
+    return dataclasses.replace(
+        protector, inner=dataclasses.replace(inner, scheduler=scheduler), log_weight=log_constant(reuse)
+    )

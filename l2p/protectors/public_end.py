@@ -1,0 +1,111 @@
+"""What public rows add to the result of a private run: a fine-tuning, or the mean with a fit to them alone."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from l2p import struct
+from l2p.features import FeatureMap
+from l2p.models import Model
+from l2p.oracle import Oracle, Setup
+from l2p.privacy.sampling import Sampler
+from l2p.protector import Protector
+from l2p.protectors.conditioning import value
+from l2p.protectors.fields import Polynomial
+from l2p.protectors.public_fit import FITTED, fit
+from l2p.protectors.public_rows import public_rows
+from l2p.task import Rows
+
+
+@struct.dataclass
+class WithPublic:
+    """Between two steps: public rows, and the inner protector's state."""
+
+    public: Rows
+    inner: Any
+
+
+@struct.dataclass
+class PublicEnd(Protector):
+    """A private run, whatever runs it, and then something done to its result with public rows: post-processing.
+
+    Public rows travel in the state, since `finish` has no oracle.
+
+    Attributes:
+      inner: the protector that runs.
+      log_weight: f32[k], log of the weight of the distance in the fit, a polynomial in log(mu N).
+    """
+
+    inner: Protector
+    log_weight: Polynomial
+    needs_public = True
+
+    @property
+    def models(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(name for name in self.inner.models if name in FITTED)
+
+    @property
+    def num_steps(self) -> int:  # type: ignore[override]
+        return self.inner.num_steps
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.inner.mechanisms
+
+    @property
+    def additive(self) -> bool:  # type: ignore[override]
+        return self.inner.additive
+
+    @property
+    def sampler(self) -> Sampler:  # type: ignore[override]
+        return self.inner.sampler
+
+    @property
+    def adaptive_noise(self) -> bool:  # type: ignore[override]
+        return self.inner.adaptive_noise
+
+    def misfit(self) -> str | None:
+        """Why its parts do not fit together; None if they do."""
+        return "ends twice with public rows" if isinstance(self.inner, PublicEnd) else None
+
+    def check(self, model: Model) -> None:
+        self.inner.check(model)
+
+    def check_public(self, public: Rows, model: Model, kind: str) -> None:
+        if self.inner.needs_public:
+            self.inner.check_public(public, model, kind)
+
+    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, WithPublic]:
+        rows = public_rows(oracle, "an end with public rows")
+        params, inner = self.inner.init(params, oracle)
+        return params, WithPublic(rows, inner)
+
+    def view(self, state: WithPublic) -> FeatureMap | None:
+        return self.inner.view(state.inner)
+
+    def step(self, params: jax.Array, state: WithPublic, oracle: Oracle) -> tuple[jax.Array, WithPublic]:
+        params, inner = self.inner.step(params, state.inner, oracle)
+        return params, WithPublic(state.public, inner)
+
+    def _weight(self, setup: Setup) -> jax.Array:
+        return jnp.exp(value(self.log_weight, setup.log_signal))
+
+
+@struct.dataclass
+class FineTuned(PublicEnd):
+    """PPSGD's model reuse: the public rows' mean loss + lambda ||w - w_T||^2, w_T the private result."""
+
+    def finish(self, params: jax.Array, state: WithPublic, setup: Setup) -> jax.Array:
+        private = self.inner.finish(params, state.inner, setup)
+        return fit(setup.model, private, state.public, private, self._weight(setup))
+
+
+@struct.dataclass
+class AveragedWithPublic(PublicEnd):
+    """The mean of the private result and of a fit to public rows alone, held near the model's own start."""
+
+    def finish(self, params: jax.Array, state: WithPublic, setup: Setup) -> jax.Array:
+        private = self.inner.finish(params, state.inner, setup)
+        start = setup.model.init(state.public.x.shape[1])
+        return 0.5 * (private + fit(setup.model, start, state.public, start, self._weight(setup)))
