@@ -257,7 +257,7 @@ def test_planning_sees_the_noise_of_units():
 #: Methods that ask for Gaussian sums of all rows alone, under an accountant that adds them up.
 TAKES_UNITS = {"adadp", "auto_clip", "hyfree", "noisygd"}
 #: Likewise; all but the last learn from public rows, which are nobody's units.
-TAKES_UNITS |= {"adamix", "adamix_theory", "ngd", "pda_dpmd", "public_moments", "fully_private"}
+TAKES_UNITS |= {"adamix", "adamix_theory", "ngd", "pda_dpmd", "public_moments", "ppgd", "fully_private"}
 
 
 def table(count=200):

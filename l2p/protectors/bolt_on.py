@@ -188,7 +188,7 @@ def random_projection(num_features: int, dimension: int) -> FeatureMap:
     """
     if not 0 < dimension < num_features:
         raise InputError(
-            f"{num_features} features cannot be projected to {dimension}; choose fewer than there are, or None to "
+            f"{num_features} features cannot be mapped to {dimension}; choose fewer than there are, or None to "
             "leave them as they are."
         )
     forward = jax.random.normal(jax.random.key(0), (num_features, dimension)) / math.sqrt(dimension)
