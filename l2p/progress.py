@@ -58,11 +58,11 @@ class Progress:
         if now - self._said < EVERY:
             return
         self._said, seconds = now, now - self._began
-        parts = [f"step {self._steps} of at most {self._of}"] if self._of else []
+        parts = [f"step {self._steps} of {self._of}"] if self._of else []
         if self._counts_rows and self._rows:
             parts += [f"{self._rows:,} rows", f"{self._rows / seconds:,.0f} rows/s"]
         left = self._left(now)
-        parts += [] if left is None else [f"{_duration(left)} left"]
+        parts += [] if left is None else [f"at most {_duration(left)} left"]
         print(", ".join(parts), file=self._out or sys.stderr, flush=True)
 
     def _left(self, now: float) -> float | None:

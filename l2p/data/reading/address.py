@@ -1,6 +1,6 @@
 """Addresses of tables in databases: `duckdb://FILE?table=T` and `postgresql://HOST/DATABASE?table=T`.
 
-An address may hold a password, so nothing prints one but by `Address.shown` or through `redacted`.
+An address may hold a password, so nothing prints one but by `Address.shown` or through `l2p.errors.redacted`.
 """
 
 import dataclasses
@@ -12,8 +12,6 @@ from l2p.errors import InputError
 
 _SCHEMES = {"duckdb": "duckdb", "postgresql": "postgresql", "postgres": "postgresql"}
 _STARTS = re.compile(rf"({'|'.join(_SCHEMES)}):/", re.IGNORECASE)
-_LOGIN = re.compile(r"(postgres(?:ql)?:/{1,2})[^\s/?#]*@", re.IGNORECASE)
-_SECRET = re.compile(r"((?:password|passfile|sslpassword)=)[^&\s'\"]*", re.IGNORECASE)
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
@@ -84,15 +82,6 @@ def is_address(data: Any) -> bool:
     (True, False)
     """
     return isinstance(data, str) and _STARTS.match(data) is not None
-
-
-def redacted(text: str) -> str:
-    """The text with logins and passwords of addresses left out.
-
-    >>> redacted("no file postgresql://ann:secret@db/ward?table=t&password=secret")
-    'no file postgresql://***@db/ward?table=t&password=***'
-    """
-    return _SECRET.sub(r"\1***", _LOGIN.sub(r"\1***@", text))
 
 
 def _parts(table: str) -> tuple[str, ...]:

@@ -44,10 +44,11 @@ class Database(RawSource):
         with self._refused(), self._connected() as connection:
             names, self.types, scans_in_order = self._describe(connection)
         self.names = distinct(list(names), self.said)
-        self.ordered = scans_in_order or address.key is not None
-        if address.key is not None and address.key not in self.names:
+        self.key = address.key
+        self.ordered = scans_in_order or self.key is not None
+        if self.key is not None and self.key not in self.names:
             raise InputError(
-                f"{self.said} has no column {address.key!r} to order its rows by; name one of its columns as key= in "
+                f"{self.said} has no column {self.key!r} to order its rows by; name one of its columns as key= in "
                 "the address."
             )
 
@@ -86,7 +87,7 @@ class Database(RawSource):
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
         self._check_types(wanted)
-        key = self.address.key
+        key = self.key
         names = tuple(dict.fromkeys((*wanted, *(() if key is None else (key,)))))
         statement = selection(map(self._selected, names), self.address.table, key)
         pa = import_pyarrow("reading a database")
@@ -124,7 +125,7 @@ class Database(RawSource):
         same = pa.compute.any(pa.compute.equal(column.slice(1), column.slice(0, len(column) - 1))).as_py()
         if column.null_count or same:
             raise InputError(
-                f"{self.said} is to be ordered by {self.address.key!r}, but rows share a value of it or have none, so "
+                f"{self.said} is to be ordered by {self.key!r}, but rows share a value of it or have none, so "
                 "their order is not settled; name a column that is unique, such as the primary key."
             )
         return column[-1]

@@ -59,7 +59,9 @@ class DuckDB(Database):
                 "version; close it there, or check the file."
             )
         if isinstance(error, duckdb.OutOfMemoryException):
-            return f"{self.said} cannot be sorted in {MEMORY_LIMIT}; leave key= out, or free disk space beside the file."
+            return (
+                f"{self.said} cannot be sorted in {MEMORY_LIMIT}; leave key= out, or free disk space beside the file."
+            )
         return f"{self.said} cannot be read; check that DuckDB itself can read all of it."
 
 

@@ -112,7 +112,5 @@ def import_adbc() -> Any:
     try:
         from adbc_driver_postgresql import dbapi
     except ImportError as error:
-        raise InputError(
-            "reading postgresql:// needs a driver: pip install 'l2p-jax[postgres]'."
-        ) from error
+        raise InputError("reading postgresql:// needs a driver: pip install 'l2p-jax[postgres]'.") from error
     return dbapi

@@ -27,8 +27,8 @@ def open_table(data: Any, format: Format | None = None, names: Sequence[str] = (
 
     Args:
       data: a path, a pattern such as ward/*.parquet, or the address of a table in a database
-        (`l2p.data.reading.address`), or several of tables with the same columns; a DataFrame of pandas or Polars; an Arrow table; an
-        array [n, c]; or columns by name. A `RawSource` is passed on.
+        (`l2p.data.reading.address`); several of these with the same columns; a DataFrame of pandas or Polars; an Arrow
+        table; an array [n, c]; or columns by name. A `RawSource` is passed on.
       format: how text files are laid out.
       names: of the columns of an array.
 

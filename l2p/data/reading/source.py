@@ -29,6 +29,7 @@ class RawSource(abc.ABC):
       types: "number" or "category" for every column whose type the table itself declares.
       files: that it is in; none for tables in memory and in databases.
       ordered: whether every pass gives the rows in one order.
+      key: the unique column that rows are ordered by, if one was named.
     """
 
     said: str
@@ -36,6 +37,7 @@ class RawSource(abc.ABC):
     types: Mapping[str, str]
     files: tuple[Path, ...] = ()
     ordered: bool = True
+    key: str | None = None
 
     @abc.abstractmethod
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
