@@ -298,6 +298,7 @@ class Oracle:
             return query.add(query.empty(), self._gather(self._rows))
         aggregate = query.empty()
         for block in self._stream(query, granted):
+            jax.block_until_ready(aggregate)  # or blocks that wait to be added would fill the memory
             aggregate = _add(query, aggregate, block)
         return aggregate
 
@@ -312,6 +313,7 @@ class Oracle:
                 lines = picked(lines, batch.indices, batch.mask)
             return add_lines(query, lines, total)
         for block in self._stream(query, granted):
+            jax.block_until_ready(total)  # as above: one block is added while the next is read
             total = _add_rows(query, block, self._view, total)
         return total
 

@@ -14,7 +14,7 @@ from l2p.errors import InputError
 class MakeSchema(TableOptions):
     """Write a schema for `l2p apply --schema`: a template, or all from public data.
 
-    Of DATA only the header is read: names, from ARFF, Parquet and databases types as well.
+    Of DATA only the header is read: names, and types where it declares them.
     """
 
     data: tyro.conf.Positional[str]

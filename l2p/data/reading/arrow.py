@@ -59,7 +59,7 @@ class Arrow(RawSource):
         with refused_as(_unreadable(self.said), pa.ArrowException):
             if isinstance(self.table, Path):
                 # Unbuffered, so that memory does not grow with the size of row groups.
-                file = pa.parquet.ParquetFile(self.table, memory_map=True, pre_buffer=False)
+                file = pa.parquet.ParquetFile(self.table, pre_buffer=False)
                 batches = file.iter_batches(BLOCK, columns=list(wanted), use_threads=False)
             else:
                 batches = self.table.select(list(wanted)).to_batches(BLOCK)
