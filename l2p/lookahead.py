@@ -86,9 +86,8 @@ class Lookahead(RowSource):
     def _joined(self, wanted: Sequence[np.ndarray]) -> list[Rows]:
         """The rows of all batches, in one pass."""
         lines = np.concatenate(wanted)
-        places = np.flatnonzero(lines >= 0)
-        places = places[np.argsort(lines[places], kind="stable")]
-        lines = lines[places]
+        places = np.argsort(lines, kind="stable")
+        lines = lines[places]  # first of all -1, which no block reaches
         x = np.zeros((sum(map(len, wanted)), self.num_features), np.float32)
         y, mask = np.zeros(len(x), np.float32), np.zeros(len(x), np.float32)
         done = 0

@@ -123,7 +123,7 @@ def address_of(kind, request, folder, user="reader"):
     return f"duckdb://{folder}/ward.db?table=ward" if kind == "duckdb" else str(folder / FILES[kind])
 
 
-# ---------------------------------------------------------------------------------------------------------- the same run
+# --------------------------------------------------------------------------------------------------------- the same run
 def test_every_source_gives_the_same_rows_in_blocks_of_one_size(address, table, monkeypatch):
     monkeypatch.setattr(stream, "BLOCK", 2048)
     expected = read_rows(table, Encoding(WARD))
@@ -443,7 +443,7 @@ def test_a_snapshot_does_not_see_what_others_change(server, table):
 
 
 def test_a_table_is_read_in_a_transaction_that_cannot_write(server):
-    source = open_table(server.address("ward", "l2p"))
+    source = open_table(f"postgresql:///postgres?host={server.folder}&user=l2p&table=public.ward")
     with source.held(), source._connection.cursor() as cursor, pytest.raises(Exception, match="read-only transaction"):
         cursor.execute("DELETE FROM ward")
 

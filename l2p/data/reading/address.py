@@ -48,6 +48,8 @@ class Address:
         >>> ward = Address.parse("postgresql://ann:secret@db/hospital?table=public.ward&key=id&sslmode=require")
         >>> ward.shown, ward.key
         ('public.ward in postgresql://db/hospital', 'id')
+        >>> Address.parse("postgresql:///hospital?host=/tmp&table=ward").location
+        'postgresql:///hospital?host=%2Ftmp&connect_timeout=10'
         >>> Address.parse("duckdb://rows/ward.db?table=ward").location
         'rows/ward.db'
         """
@@ -67,7 +69,8 @@ class Address:
                 raise InputError(f"the address of a DuckDB table has {what}; write {_FORMS}.")
             return cls(kind, file, _parts(table), key or None, file)
         given.setdefault("connect_timeout", "10")
-        location = parts._replace(scheme=kind, query=urlencode(given, quote_via=quote), fragment="").geturl()
+        # Not by urlunsplit, which leaves the // out where no host follows.
+        location = f"{kind}://{parts.netloc}{parts.path}?{urlencode(given, quote_via=quote)}"
         place = f"{kind}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         return cls(kind, location, _parts(table), key or None, place)
 
