@@ -446,6 +446,16 @@ def test_a_table_is_read_in_a_transaction_that_cannot_write(server):
         cursor.execute("DELETE FROM ward")
 
 
+def test_a_key_orders_a_duckdb_table_in_a_process_that_has_imported_nothing_else(folder):
+    read = (
+        "import sys; from l2p.data.reading import open_table; "
+        "print(sum(len(block['id']) for block in open_table(sys.argv[1]).blocks(['id'])))"
+    )
+    address = f"duckdb://{folder}/ward.db?table=ward&key=id"
+    done = subprocess.run([sys.executable, "-c", read, address], capture_output=True, check=False)
+    assert done.stdout.split() == [str(N).encode()], done.stderr
+
+
 def test_a_duckdb_table_cannot_be_written_to_while_it_is_held(folder):
     write = "import duckdb, sys; duckdb.connect(sys.argv[1])"
     with streamed(f"duckdb://{folder}/ward.db?table=ward", WARD):

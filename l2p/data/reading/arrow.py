@@ -93,6 +93,7 @@ def import_pyarrow(doing: str) -> Any:
     """The module, or an `InputError` that says what needs it."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
         raise InputError(f"{doing} needs pyarrow: pip install 'l2p-jax[data]'") from error
