@@ -4,6 +4,7 @@ An event's noise multiplier already accounts for sensitivity and adjacency. Ever
 the squared noise multiplier; a sampled Gaussian's is the Renyi divergence at one order (`l2p.privacy.renyi`).
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -108,6 +109,8 @@ class PriceList:
             return whole
         return jnp.minimum(self._inverse(cost, mechanism), _MAX_NOISE)
 
+    # Compiled by itself: a run over rows that stream asks outside `jit`, where every call would be traced anew.
+    @functools.partial(jax.jit, static_argnames="mechanism")
     def _inverse(self, cost: jax.Array, mechanism: str) -> jax.Array:
         """Bisection over all multipliers, differentiated by the implicit function theorem."""
 
