@@ -250,6 +250,8 @@ def table(runs: list[dict[str, Any]]) -> str:
     for epsilon in sorted({run["epsilon"] for run in runs}):
         blocks += [f"\n## Epsilon {epsilon:g}\n", "| program | settings | accuracy | AUC | log loss | s | CPU s |"]
         blocks.append("|---|---|---|---|---|---|---|")
+        majority = next((run["majority"] for run in runs if "majority" in run), float("nan"))
+        blocks.append(f"| the larger class | | {100 * majority:.1f} | .5 | | | |")
         for name, form in dict.fromkeys((run["library"], run["form"]) for run in runs):
             same = [r for r in runs if (r["library"], r["form"], r["epsilon"]) == (name, form, epsilon)]
             blocks.append(f"| {name} | {form} | {' | '.join(cells(same))} |")

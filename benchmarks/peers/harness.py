@@ -27,6 +27,7 @@ def main(train: Callable[..., np.ndarray]) -> None:
         start = time.perf_counter()
         probabilities = train(*args.tables, args.epsilon, args.seed, **settings)
         scores = {
+            "majority": max(labels.mean(), 1 - labels.mean()),
             "accuracy": accuracy_score(labels, probabilities > 0.5),
             "auc": roc_auc_score(labels, probabilities),
             "log_loss": log_loss(labels, np.asarray(probabilities, np.float64)),
