@@ -80,6 +80,8 @@ PROGRAMS = {
             {"optimizer": "SGD", "rate": 4, "epochs": 10, "batch": 4096, "clip": 1},
             {"optimizer": "SGD", "rate": 8, "epochs": 20, "batch": 4096, "clip": 1},
             {"optimizer": "Adam", "rate": 0.02, "epochs": 10, "batch": 4096, "clip": 1},
+            {"optimizer": "Adam", "rate": 0.05, "epochs": 10, "batch": 4096, "clip": 1},
+            {"optimizer": "Adam", "rate": 0.05, "epochs": 10, "batch": 4096, "clip": 3},
         ),
     ),
     "jax-privacy": Program(
@@ -90,6 +92,8 @@ PROGRAMS = {
             {"rate": 1, "iterations": 80, "batch": 4096},
             {"rate": 4, "iterations": 80, "batch": 4096},
             {"rate": 8, "iterations": 160, "batch": 4096},
+            {"rate": 8, "iterations": 500, "batch": 4096},
+            {"rate": 4, "iterations": 500, "batch": 4096, "clip": 3},
         ),
     ),
 }
@@ -111,7 +115,7 @@ def main() -> None:
         run_all(args.out, args.jobs)
     page = table([json.loads(line) for line in RUNS.read_text().splitlines()])
     PAGE.write_text(PAGE.read_text().partition(FROM_HERE)[0] + f"{FROM_HERE}\n{page}")
-    print(page)
+    print(page, f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}", sep="\n")
 
 
 def split(folder: Path, out: Path) -> None:
@@ -178,7 +182,7 @@ def kept(path: Path, made: Callable[[], list[dict[str, Any]]]) -> list[dict[str,
 
 
 def install(name: str, out: Path) -> list[dict[str, Any]]:
-    """Make the environment of a program; how long that took, or the last line that pip printed."""
+    """Make the environment of a program; how long that took, or pip's last error."""
     script = (PEERS / f"{PROGRAMS[name].script}.py").read_text().splitlines()
     line = next(line for line in script if line.startswith("# requires: "))
     wanted = [str(ROOT) if word == "{checkout}" else word for word in line.removeprefix("# requires: ").split()]
@@ -187,7 +191,8 @@ def install(name: str, out: Path) -> list[dict[str, Any]]:
     command = [str(python_of(name, out)), "-m", "pip", "install", "--quiet", *wanted]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        return [{"failed": (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]}]
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        return [{"failed": (errors or ["pip said nothing"])[-1]}]
     return [{"seconds": time.perf_counter() - start}]
 
 
@@ -268,9 +273,7 @@ def table(runs: list[dict[str, Any]]) -> str:
                 f"{key} {value:.4g}" if key != "optimizer" else value for key, value in run["settings"].items()
             )
             blocks.append(f"| {run['library']} | {run['epsilon']:g} | {said} |")
-    return (
-        "\n".join(blocks) + f"\n\n{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}.\n"
-    )
+    return "\n".join(blocks) + "\n"
 
 
 def cells(same: list[dict[str, Any]]) -> list[str]:
