@@ -285,8 +285,8 @@ def cells(same: list[dict[str, Any]]) -> list[str]:
     scores = []
     for score, factor, places in (("accuracy", 100, 1), ("auc", 1, 3), ("log_loss", 1, 3)):
         values = factor * np.array([run[score] for run in done])
-        error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
-        scores.append(f"{values.mean():.{places}f} ± {error:.{places}f}")
+        error = f" ± {values.std(ddof=1) / np.sqrt(len(values)):.{places}f}" if len(values) > 1 else ""
+        scores.append(f"{values.mean():.{places}f}{error}")
     missing = "" if len(done) == len(same) else f" ({len(done)} of {len(same)} seeds)"
     scores[0] += missing
     return [*scores, *(f"{np.mean([run[key] for run in done]):.0f}" for key in ("seconds", "cpu"))]
