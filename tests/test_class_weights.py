@@ -459,14 +459,16 @@ def test_a_method_takes_weights_or_refuses_before_a_row_is_read(method):
     """Whatever asks for sums takes them."""
     budget = Budget(1.0, 1e-6, HAND_DESIGNED[method].adjacency or Adjacency.ZERO_OUT)
     model = "square" if method == "adassp" else "logistic"
-    check = functools.partial(l2p.private_run.check, method, budget, model, num_rows=200, weights=WEIGHTS)
+    facts = {"num_rows": 200, "weights": WEIGHTS, "has_public": True}
+    check = functools.partial(l2p.private_run.check, method, budget, model, **facts)
     if HAND_DESIGNED[method](budget).additive:
         check()
         return
     with pytest.raises(InputError, match=r"solved on all rows at once|without noise"):
         check()
     with pytest.raises(InputError, match=r"solved on all rows at once|without noise"):
-        l2p.private_train("no such table.csv", method, budget, schema=WEIGHTED, model=model, num_rows=200)
+        files = {"data": "no such table.csv", "public": "nor such.csv"}
+        l2p.private_train(**files, protector=method, budget=budget, schema=WEIGHTED, model=model, num_rows=200)
 
 
 def test_a_solve_is_refused_by_the_oracle_before_it_is_charged():
