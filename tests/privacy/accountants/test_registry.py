@@ -18,6 +18,7 @@ from l2p.errors import InputError
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Poisson, accountants, planning, sampling
 from l2p.privacy.accountants import Listed, either, every, find, for_runs, run_names, tables
 from l2p.privacy.accountants.base import RunAccountant
+from l2p.privacy.events import Event
 from l2p.privacy.ledger import UNITS
 from l2p.privacy.sampling import PermutationEpochs
 from tests.privacy.accountants import properties
@@ -180,3 +181,24 @@ def test_an_accountant_says_which_epochs_and_neighbours_it_covers():
     assert not find("gdp").covers(FullBatch(), Adjacency.ZERO_OUT, "gumbel")
     assert find("pld").covers(Poisson(0.1), Adjacency.ADD_REMOVE)
     assert not find("pld").covers(Poisson(0.1), Adjacency.REPLACE_ONE)
+
+
+#: Those that price a Gaussian query on all rows by what it is.
+BY_MU = [one.name for one in for_runs() if "gaussian" in one.coefficients and one.mu(Budget(1.0, 1e-6)) is not None]
+
+
+@pytest.mark.parametrize("name", BY_MU)
+def test_one_gaussian_query_of_the_stated_mu_costs_the_whole_budget(name):
+    """`mu` decides schedules, and `per_rho` what a zCDP run is charged: both must fit the prices."""
+    budget, accountant = Budget(1.0, 1e-6), find(name)
+    prices = Filter(name, budget).price_list()
+    assert float(prices.price(Event("gaussian", jnp.float32(1 / accountant.mu(budget))))) == pytest.approx(
+        float(prices.budget), rel=1e-3
+    )
+    if accountant.per_rho is not None:
+        assert accountant.per_rho * accountant.mu(budget) ** 2 / 2 == pytest.approx(float(prices.budget), rel=1e-3)
+
+
+def test_which_accountants_bind_and_which_price_by_mu_alone():
+    assert {one.name for one in for_runs() if not one.binds} == {"gdp", "rdp", "zcdp"}
+    assert {one.name for one in for_runs() if one.by_mu} == {"gdp", "zcdp", "ctcdp"}
