@@ -110,10 +110,10 @@ def test_errors_are_counted_in_a_release_as_in_a_simulation_and_one_row_moves_ea
     assert (chosen.card.accountant, chosen.trace[0].mechanism) == ("basic", "gumbel")
 
 
-def test_the_better_of_two_is_found_and_charged_once(tmp_path):
+def test_a_release_of_the_better_of_two_is_charged_once(tmp_path):
     ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "basic", limit_of("basic", BUDGET))
     chosen = split_tuning(ROWS, [STILL, GOOD], BUDGET, ledger=ledger)
-    assert chosen.candidate == 1
+    assert chosen.candidate in (0, 1)  # noise may prefer either: which one it prefers, and how often, is tested above
     assert chosen.private_release
     assert ledger.spent().amount == pytest.approx(BUDGET.epsilon)
     assert len(ledger.entries()) == 1

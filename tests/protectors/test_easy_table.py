@@ -19,7 +19,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.run import run
 from l2p.task import Rows
 
-N, D = 4000, 8
+N, D, PUBLIC = 4000, 8, 60
 BUDGET = Budget(3.0, 1e-6)
 
 #: Models of the protectors that do not train `logistic`; softmax gets a table of 64 features.
@@ -28,6 +28,8 @@ MODELS = {"adassp": "square", "probe": "softmax:3"}
 SHIPPED = ("universal", "universal-synthetic", "census", "paper", "control", "minibatch", "probe")
 #: Minimum accuracy above that of the majority class. The easy table is separable, so that the maximum is 0.5.
 MARGIN = 0.3
+#: Methods whose theorem is about rows of length 1.
+OF_LENGTH_1 = {"adamix_theory"}
 #: Methods that cannot reach it, and their own minimum.
 #: sgd_adv: its paper's closed form of strong composition asks for several times the noise that `dpsgd` needs, and its
 #: paper's N epsilon / 500 steps of size 0.1 make 24 short ones of 4,000 rows; it has 0.12 to 0.17.
@@ -36,7 +38,7 @@ WEAKER = {"sgd_adv": 0.1}
 
 @functools.cache
 def tables(num_features, num_classes):
-    """Rows to train on and others to test on: features from 0.3 to 1, and classes of equal size with gaps between.
+    """Rows to train on, others to test on and public ones: features from 0.3 to 1, and classes of equal size with gaps between.
 
     Rows are longer than 1, and the score that separates the classes has mean zero relative to the middle of the
     features' range, so that no method has to find an intercept.
@@ -48,8 +50,14 @@ def tables(num_features, num_classes):
     clear = np.abs(score[:, None] - edges).min(1) > 0.3
     x, y = np.tile(x, num_features // D)[clear], np.searchsorted(edges, score)[clear]
     x, y = (jnp.asarray(values, jnp.float32) for values in (x, y))
-    assert len(y) >= 2 * N
-    return tuple(Rows(x[part], y[part], jnp.ones(N)) for part in (slice(N), slice(N, 2 * N)))
+    assert len(y) >= 2 * N + PUBLIC
+    parts = (slice(N), slice(N, 2 * N), slice(2 * N, 2 * N + PUBLIC))
+    return tuple(Rows(x[part], y[part], jnp.ones(len(y[part]))) for part in parts)
+
+
+def unit(rows):
+    """The rows at length 1, which separates the classes all the same: their score has mean zero."""
+    return rows.replace(x=rows.x / jnp.linalg.norm(rows.x, axis=1, keepdims=True))
 
 
 jit_run = jax.jit(lambda *arguments: run(*arguments)[0])
@@ -60,15 +68,18 @@ def accuracies(name):
     method, label = HAND_DESIGNED.get(name), MODELS.get(name, "logistic")
     budget = BUDGET if method is None else method.budget(BUDGET)
     model = find_model(label)
-    train, test = tables(*((64, 3) if label == "softmax:3" else (D, 2)))
+    train, test, public = tables(*((64, 3) if label == "softmax:3" else (D, 2)))
+    if name in OF_LENGTH_1:
+        train, test, public = unit(train), unit(test), unit(public)
     num_features = train.x.shape[1]
     kind = model.kind(model.labels)
     named = lookup.resolve(name, budget, label, num_rows=N)
+    public = public if named.protector.needs_public else None
     if named.protector.mechanisms == ("none",):
         setup = unlimited(model, budget, N, kind)
     else:
-        named, _, setup, _ = set_up(named, budget, model, num_features, N, kind=kind)
-    params = jit_run(named.protector, model.init(num_features), train, setup, jax.random.key(0))
+        named, _, setup, _ = set_up(named, budget, model, num_features, N, public, kind)
+    params = jit_run(named.protector, model.init(num_features), train, setup, jax.random.key(0), public)
     right = float((model.classify(params, test.x) == test.y).mean())
     return right, np.unique(test.y, return_counts=True)[1].max() / N
 
