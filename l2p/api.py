@@ -17,7 +17,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import Reservation, held
 from l2p.private_bounds import SHARE, Purchase, check_share
-from l2p.private_run import PlannedRun, check, execute, plan_run
+from l2p.private_run import PlannedRun, check, execute, known_public, plan_run
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.public_data import refuse_same
@@ -134,6 +134,9 @@ def private_train(
         else:
             encoding = Encoding(found)
             known = None if public is None else known_rows(public, found, encoding, format)
+            if known is not None:  # before a private row is read
+                what = find_model(model)
+                known = known_public(known, named, len(encoding.names), what, what.known_kind(kind))
             data = Task(private=_private(data, encoding, on_invalid, format), public=known)
     planned = plan_run(
         data,

@@ -197,7 +197,7 @@ class Oracle:
 
         Raises:
           InputError: at trace time, for a query whose proof is about single rows, where units are protected, and for
-            a solve where classes have weights.
+            a solve where classes have weights or rows are sampled.
           TypeError: at trace time, for a mechanism that the protector does not declare, or a non-additive query of
             one that declares itself additive.
           RuntimeError: at trace time, inside `vmap`, `grad`, `cond`, `scan` or `jit` within a step. There a query
@@ -224,6 +224,13 @@ class Oracle:
             )
         if self.setup.class_weights is not None:
             class_weights.check_weighed(query.name, query.additive)
+        if self.sampled and not query.additive:
+            # In a solve that reads rows in order a null row takes a place that a row which was not drawn does not.
+            raise InputError(
+                f"{query.name} is solved on all rows at once, but the steps of this protector read batches by "
+                f"{self.setup.price_list.sampler}, and what drawing them amplifies is proved for sums alone; leave the "
+                "sampler out to read every row."
+            )
         if self._sums_only and not query.additive:
             # Checked here and not when rows are read: their number may be private, and a refusal then would reveal it.
             raise TypeError(

@@ -96,9 +96,7 @@ def plan_run(
     what = find_model(model)
     kind = what.known_kind(kind)
     if task.public is not None:
-        known = public_data.checked(task.public, num_features, _labels(what, kind))
-        named.protector.check_public(known, what, kind)
-        task = dataclasses.replace(task, public=known)
+        task = dataclasses.replace(task, public=known_public(task.public, named, num_features, what, kind))
     if not named.protector.additive:
         intake.check_whole(named.name, task.private, num_rows)
     params = _starting_point(what, num_features, params)
@@ -162,6 +160,13 @@ def check(
     if weights is not None:
         class_weights.check_weighed(f"protector {named.name!r}", named.protector.additive)
     return named
+
+
+def known_public(public: Rows, named: NamedProtector, num_features: int, model: Model, kind: str) -> Rows:
+    """Public rows as NumPy f32 arrays; `InputError` if they, or the protector, cannot be used with each other."""
+    known = public_data.checked(public, num_features, _labels(model, kind))
+    named.protector.check_public(known, model, kind)
+    return known
 
 
 def _check_protects(unit: Unit, named: NamedProtector) -> None:

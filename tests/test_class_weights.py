@@ -466,8 +466,8 @@ def test_a_method_takes_weights_or_refuses_before_a_row_is_read(method):
         return
     with pytest.raises(InputError, match=r"solved on all rows at once|without noise"):
         check()
+    files = {"data": "no such table.csv", "public": "nor such.csv"}
     with pytest.raises(InputError, match=r"solved on all rows at once|without noise"):
-        files = {"data": "no such table.csv", "public": "nor such.csv"}
         l2p.private_train(**files, protector=method, budget=budget, schema=WEIGHTED, model=model, num_rows=200)
 
 

@@ -17,6 +17,7 @@ from l2p.models import Logistic
 from l2p.oracle import Oracle, Setup
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Spending
 from l2p.privacy.noise import Entropy, KeyNoise
+from l2p.privacy.sampling import Poisson
 from l2p.protector import Protector
 from l2p.protectors import AGD, CLASSES, HAND_DESIGNED
 from l2p.queries import ClippedGradient, Descent, FeatureSum, NoisyMinimum
@@ -101,6 +102,16 @@ def test_a_solve_by_a_protector_of_sums_is_refused_whatever_the_number_of_rows()
         args = rows, here, Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
         with pytest.raises(TypeError, match="additive = False"):
             Oracle(*args, sums_only=True).ask(solve)
+
+
+def test_a_solve_on_a_random_batch_is_refused():
+    """A batch is priced as if a null row in it were a row that was not drawn, which holds for sums."""
+    solve = Descent(Logistic(), ZERO, *map(jnp.float32, (1.0, 0.1, 1.0, 60.0, 5.0)))
+    prices = Filter("rdp", BUDGET, Poisson(0.1), 1).price_list()
+    here = Setup.create(MODEL, BUDGET.adjacency, prices, N)
+    args = ROWS, here, Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
+    with pytest.raises(InputError, match="proved for sums"):
+        Oracle(*args, sampled=True).ask(solve)
 
 
 def test_ask_prices_then_charges_then_reads_rows_then_releases():

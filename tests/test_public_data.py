@@ -24,6 +24,7 @@ from l2p.protector import Protector
 from l2p.protectors.public_rows import check_classes
 from l2p.public_data import Known, apart, on_card
 from l2p.queries import ClippedGradient
+from l2p.schema import Number, Schema, Target
 from l2p.task import ArraySource, Rows, RowSource, Task
 from l2p.verification import verify
 
@@ -234,6 +235,13 @@ def test_bad_public_rows_cost_a_sentence_and_nothing_else(name, tmp_path):
     with pytest.raises(InputError, match=said):
         l2p.private_train(Task(Untouchable(), public=public), protector, BUDGET, ledger=ledger)
     assert not list(ledger.entries())
+
+
+def test_public_rows_of_a_raw_table_are_refused_before_a_private_cell_is_read():
+    schema = Schema({"age": Number(0, 9)}, Target("back", classes=("no", "yes")))
+    private, public = {"age": ["private"], "back": ["yes"]}, {"age": [1, 2], "back": ["yes", "yes"]}
+    with pytest.raises(InputError, match="no row of 1 of the 2 declared classes"):
+        l2p.private_train(private, Grateful(), BUDGET, schema=schema, public=public)
 
 
 @pytest.mark.parametrize("protector", ["noisygd", Grateful()])

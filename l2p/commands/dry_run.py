@@ -39,12 +39,11 @@ def print_plan(
       InputError: what the run itself would raise before it reads a row.
     """
     from l2p.models import find_model
-    from l2p.public_data import checked
+    from l2p.private_run import known_public
 
     warnings, asked, model = budget.warnings(), named, find_model(declared.model)
     if public is not None:
-        public = checked(public, declared.num_features, None if declared.kind == "regression" else model.labels)
-        named.protector.check_public(public, model, model.known_kind(declared.kind))
+        public = known_public(public, named, declared.num_features, model, model.known_kind(declared.kind))
     if num_rows is not None:
         budget.check_rows(num_rows)
         if not chooses:

@@ -19,8 +19,8 @@ from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation, Plan, Scheduler
 from l2p.task import Rows
 
-#: The least clipping norm that is taken from public gradients; the oracle refuses bounds that are nearly zero.
-LEAST_CLIP_NORM = 1e-6
+#: The clipping norms that are taken from public gradients; the oracle refuses bounds nearly zero or without end.
+LEAST_CLIP_NORM, MOST_CLIP_NORM = 1e-6, 1e12
 
 
 @stored
@@ -101,7 +101,10 @@ class PublicClip(Scheduler):
         plan, state = self.scheduler(state, seen, oracle, num_steps)
         share = jax.nn.sigmoid(value(self.logit_share, oracle.setup.log_signal))
         clip_norm = known(seen, "a clipping norm from public rows").quantile(share)
-        return Plan(plan.noise_multiplier, jnp.maximum(clip_norm, LEAST_CLIP_NORM)), state
+        # Kept within the oracle's range, or params that diverged, and so the answers, could end the run by a refused
+        # bound, where `adaptive` says that they cannot.
+        clip_norm = jnp.where(jnp.isnan(clip_norm), MOST_CLIP_NORM, clip_norm)
+        return Plan(plan.noise_multiplier, jnp.clip(clip_norm, LEAST_CLIP_NORM, MOST_CLIP_NORM)), state
 
 
 class Wrapper(Projector):

@@ -44,7 +44,7 @@ def missing(method: str) -> InputError:
 
 def has_matrix(model: Model) -> bool:
     """Whether the params are a matrix of (features and intercept) x classes, and a row's gradient an outer product."""
-    return isinstance(model, (Softmax, GeneralizedLinear))
+    return isinstance(model, (Softmax, GeneralizedLinear)) and model.has_intercept
 
 
 @struct.dataclass

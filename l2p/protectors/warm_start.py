@@ -124,8 +124,8 @@ def check_directions(protector: Protector, name: str) -> None:
 
 
 def along(protector: Protector, geometry: PublicGeometry) -> Protector:
-    """A stepwise protector that reads rows through `geometry`, in place of what it buys of the features."""
-    changes = {"geometry": geometry, "centering": None, "row_length": None, "eigenbasis": None}
+    """A stepwise protector that reads rows through `geometry`, in place of what it buys or knows of the features."""
+    changes = {"geometry": geometry, "centering": None, "row_length": None, "eigenbasis": None, "public_length": None}
     return dataclasses.replace(cast(Any, protector), **changes)
 
 

@@ -70,7 +70,8 @@ class PassDescent(Query):
         In float64 (u = 2^-53) a step errs by at most (b + p + 64) u times eta (L + beta W) + W, where 64 covers the
         library's functions and W = ||start|| + L sum of eta bounds ||params||; two runs err apart by twice that, and
         nothing brings them further apart later, but for snapshots, which also add the rounding of a mean of m rows.
-        The result is rounded to the grid, by half a step of bound / GRID_STEPS in each coordinate.
+        The result is rounded to the grid, by half a step of bound / GRID_STEPS in each coordinate; for `gamma` the K
+        problems' lengths of that add up, too.
         """
         plan, lipschitz = self.plan, self.loss.lipschitz * self.norm_bound
         if not (0 < lipschitz < math.inf and 0 < self.loss.smoothness * self.norm_bound**2 <= plan.smoothness):
@@ -92,7 +93,7 @@ class PassDescent(Query):
         drift = drift * (steps * lipschitz_of_step + (steps * plan.beta + 4 * plan.num_steps) * most)
         moved = (lipschitz * distance + drift) * (1.0 + 2.0 * _ROUNDING)
         problems = self.num_classes if self.mechanism == "gamma" else self.num_classes**0.5
-        grid = 2.0 * self.start.shape[0] ** 0.5 / GRID_STEPS
+        grid = 2.0 * size**0.5 * problems / GRID_STEPS
         return within(
             moved * problems * (1.0 + grid),
             jnp.isfinite(self.start).all(),

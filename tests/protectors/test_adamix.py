@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from l2p.errors import InputError
-from l2p.models import INTERCEPT_COLUMN, Logistic, Softmax
+from l2p.models import INTERCEPT_COLUMN, Logistic, Softmax, Square
 from l2p.models.mlp import MLP
-from l2p.oracle import Setup
+from l2p.oracle import MAX_BOUND, MIN_BOUND, Oracle, Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.convert import gdp_mu
+from l2p.privacy.noise import KeyNoise
+from l2p.privacy.spending import Spending
 from l2p.protectors import (
     HAND_DESIGNED,
     Decaying,
@@ -29,6 +31,7 @@ from l2p.protectors.adamix import CLIPPED_RATE, SIGMA, descent, steps_for
 from l2p.protectors.adamix_theory import lipschitz_on_unit_rows
 from l2p.protectors.hand_designed import log_constant, logit_constant
 from l2p.protectors.public_rows import PublicGradients, check_classes, projected
+from l2p.protectors.schedulers import Observation
 from l2p.run import plan_noise, run
 from l2p.task import Rows
 
@@ -175,6 +178,20 @@ def test_a_clip_from_private_rows_would_be_caught():
         return float(record.clip_norm[0])
 
     assert clip_norm(PRIVATE) != clip_norm(PRIVATE.replace(x=PRIVATE.x * 7.0))
+
+
+@pytest.mark.parametrize("size", [1e19, 1e30, math.inf])
+def test_no_answer_ends_a_run_by_a_clip_that_the_oracle_refuses(size):
+    """Or a run whose noise is fixed would end early on some tables, and be certified for what it had spent."""
+    model, rows = Square(), Rows(jnp.ones((2, 1)), jnp.ones(2), jnp.ones(2))
+    public = PublicGradients.at(model, jnp.full(2, size, jnp.float32), rows)
+    seen = Observation(jnp.zeros(2), jnp.ones(()), jnp.zeros(()), None, public)
+    scheduler = PublicClip(WIDE, logit_constant(0.9))
+    plan, _ = scheduler(
+        (), seen, Oracle(rows, NO_NOISE, Spending(jnp.float32(0), jnp.float32(1)), KeyNoise(KEY), jnp.int32(0)), 1
+    )
+    assert not scheduler.adaptive
+    assert MIN_BOUND <= float(plan.clip_norm) <= MAX_BOUND
 
 
 def test_a_run_of_the_theory_is_its_own_recursion():

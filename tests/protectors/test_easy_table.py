@@ -38,7 +38,9 @@ WEAKER = {"sgd_adv": 0.1}
 
 @functools.cache
 def tables(num_features, num_classes):
-    """Rows to train on, others to test on and public ones: features from 0.3 to 1, and classes of equal size with gaps between.
+    """Rows to train on, others to test on and public ones.
+
+    Features go from 0.3 to 1, and classes are of equal size with gaps between.
 
     Rows are longer than 1, and the score that separates the classes has mean zero relative to the middle of the
     features' range, so that no method has to find an intercept.

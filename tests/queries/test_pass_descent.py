@@ -14,7 +14,7 @@ import l2p
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic, find_model
 from l2p.privacy import Adjacency, Budget
-from l2p.privacy.noise import Entropy, HostNoise, KeyNoise, PlannedNoise, SubsetDraw
+from l2p.privacy.noise import GRID_STEPS, Entropy, HostNoise, KeyNoise, PlannedNoise, SubsetDraw
 from l2p.privacy.passes import Passes
 from l2p.privacy.strong_sampling import noise_ratio
 from l2p.protectors import BoltOn, NoisySGD
@@ -167,6 +167,14 @@ def test_rounding_is_counted_where_runs_are_long():
     short, long = (query(Passes(rows, 0.25, 1, rows, step_size=1e-3)).bound for rows in (10**4, 10**8))
     assert float(short) == pytest.approx(1e-3 / 10**4, rel=1e-2)
     assert float(long) > 2 * 1e-3 / 10**8
+
+
+def test_pure_noise_covers_the_rounding_of_every_problem():
+    """Each of K results is rounded to the grid, and for `gamma` the lengths of that add up."""
+    classes, plan = 1000, Passes(10_000, 0.25, 1, 50)
+    asked = query(plan, start=np.zeros(3 * classes), num_classes=classes, mechanism="gamma")
+    rounded = math.sqrt(3) * float(asked.bound) / GRID_STEPS
+    assert float(asked.bound) >= classes * (plan.sensitivity() + rounded)
 
 
 # ------------------------------------------------------------------------------------------------------------- noise
