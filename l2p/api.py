@@ -24,8 +24,9 @@ from l2p.queries.bins import SCALE
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.declaring import declared, is_pair
+from l2p.schema.stream import StreamedTable
 from l2p.schema.unbounded import Unbounded
-from l2p.task import Task
+from l2p.task import Rows, Task
 
 
 def private_train(
@@ -55,8 +56,8 @@ def private_train(
     Args:
       data: with a `schema`, the raw table: a path or several, a DataFrame, an Arrow table, an array, or columns by
         name (`l2p.data.reading.open_table`); or features and target apart, (X, y). Without one, (X, y) of numbers with
-        `bounds`, rows in [0, 1], a source that streams them, or a task whose public rows the protector may read
-        freely.
+        `bounds`, rows in [0, 1], a source that streams them, a raw table that streams (`l2p.schema.stream.streamed`),
+        or a task whose public rows the protector may read freely.
       protector: a protector, a `NamedProtector`, or a name as `l2p apply --protector` takes it: a method, a checkpoint
         or its file; None for the model's default (`l2p.checkpoints.defaults`).
       budget: what may be spent, and on which adjacency; there is no default for it.
@@ -104,6 +105,7 @@ def private_train(
             "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
         )
     found: Schema | None = None
+    schema = data.schema if isinstance(data, StreamedTable) and schema is None else schema
     if schema is not None or bounds is not None or is_pair(data):
         data, found = declared(data, schema, bounds, classes, target_bounds, class_weights)
         model, kind = model_for(found, model, kind)
@@ -128,7 +130,7 @@ def private_train(
         else:
             encoding = Encoding(found)
             known = None if public is None else read_rows(declared(public, found)[0], encoding, on_invalid, format)
-            data = Task(private=read_rows(data, encoding, on_invalid, format, unit=unit), public=known)
+            data = Task(private=_private(data, encoding, on_invalid, format), public=known)
     planned = plan_run(
         data,
         protector,
@@ -161,6 +163,17 @@ def private_train(
     ledger = open_ledger(ledger, planned.num_rows, key)
     with held(ledger) as id:
         return run(_reserve(ledger, planned, id, share > 0))
+
+
+def _private(
+    data: Any, encoding: Encoding, on_invalid: Literal["refuse", "null"], format: Format | None
+) -> Rows | StreamedTable:
+    """The rows of a table in memory, or a table that streams as it is."""
+    if not isinstance(data, StreamedTable):
+        return read_rows(data, encoding, on_invalid, format, unit=encoding.schema.unit)
+    if data.schema != encoding.schema:
+        raise InputError("the table streams by another schema than was given; open it with this one, or leave it out.")
+    return data
 
 
 def _refuse_for_encoded(**given: Any) -> None:

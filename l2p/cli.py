@@ -29,7 +29,7 @@ from l2p.commands.predict import Predict
 from l2p.commands.protectors import Protectors
 from l2p.commands.schema import MakeSchema
 from l2p.commands.usage import sentence
-from l2p.errors import InputError, NoResult, RowsError
+from l2p.errors import InputError, NoResult, RowsError, redacted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,10 +124,10 @@ def main(args: Sequence[str] | None = None) -> int:
         return _refused(error)
     except KeyboardInterrupt as interrupt:
         kept = command.kept() if hasattr(command, "kept") else "Nothing was changed."
-        print("Interrupted.", *(_notes(interrupt) or [kept]), file=sys.stderr)
+        _say("Interrupted.", *(_notes(interrupt) or [kept]))
         return 128 + (signal.SIGTERM if isinstance(interrupt, _Terminated) else signal.SIGINT)
     except (NoResult, RowsError) as error:
-        print(error, *_notes(error), file=sys.stderr)
+        _say(error, *_notes(error))
         return 1
 
 
@@ -141,14 +141,19 @@ def _parsed(args: Sequence[str]) -> Any:
             )
     except SystemExit as stop:
         if stop.code:
-            print(sentence(errors.getvalue(), args, COMMANDS), file=sys.stderr)
+            _say(sentence(errors.getvalue(), args, COMMANDS))
         return int(stop.code or 0)
 
 
 def _refused(error: InputError) -> int:
     notes = _notes(error)
-    print(error, *notes, file=sys.stderr)
+    _say(error, *notes)
     return 1 if notes else 2  # of a run that had begun: something may be spent
+
+
+def _say(*parts: object) -> None:
+    """Print to standard error, but no password: addresses of databases may hold one."""
+    print(redacted(" ".join(map(str, parts))), file=sys.stderr)
 
 
 def _notes(error: BaseException) -> list[str]:

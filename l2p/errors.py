@@ -1,8 +1,12 @@
 """The errors that users are meant to read, and how all others are kept from quoting private rows."""
 
 import contextlib
+import re
 import traceback
 from collections.abc import Iterator
+
+_LOGIN = re.compile(r"(postgres(?:ql)?:/{1,2})[^\s/?#]*@", re.IGNORECASE)
+_SECRET = re.compile(r"((?:password|passfile|sslpassword)=)[^&\s'\"]*", re.IGNORECASE)
 
 
 class InputError(ValueError):
@@ -54,3 +58,12 @@ def withheld(doing: str) -> Iterator[None]:
             "because it may quote private rows or tell how many there are. Report this line, or find the error with "
             "rows that are not private."
         ) from None
+
+
+def redacted(text: str) -> str:
+    """The text with logins and passwords of addresses left out.
+
+    >>> redacted("no file postgresql://ann:secret@db/ward?table=t&password=secret")
+    'no file postgresql://***@db/ward?table=t&password=***'
+    """
+    return _SECRET.sub(r"\1***", _LOGIN.sub(r"\1***@", text))

@@ -13,6 +13,8 @@ import numpy as np
 from l2p.errors import InputError, RowsError, withheld
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
+from l2p.privacy.sampling import PermutationEpochs, Sampler
+from l2p.progress import Progress
 from l2p.task import ArraySource, Rows, RowSource
 
 
@@ -30,6 +32,10 @@ class Checked(RowSource):
     @property
     def num_features(self) -> int:  # type: ignore[override]
         return self.source.num_features
+
+    @property
+    def progress(self) -> Progress | None:  # type: ignore[override]
+        return self.source.progress
 
     def blocks(self) -> Iterator[Rows]:
         with withheld("reading a block of rows"):
@@ -156,4 +162,13 @@ def check_whole(name: str, rows: Rows | RowSource, num_rows: int) -> None:
         raise InputError(
             f"the table has more lines than N, declared as {num_rows}, and the sensitivity of a solve is proved for at "
             "most N; declare a larger N, or, under zero_out and replace_one, leave it out."
+        )
+
+
+def check_ordered(rows: Rows | RowSource, sampler: Sampler) -> None:
+    """Refuse epochs over a stream without an order: their price rests on a row being in one batch of an epoch."""
+    if isinstance(rows, RowSource) and not rows.ordered and isinstance(sampler, PermutationEpochs):
+        raise InputError(
+            "the table may come in another order at every pass, so a row could be in two batches of one epoch, which "
+            "its price excludes; name a unique column as &key= in the address."
         )

@@ -334,8 +334,13 @@ class Oracle:
         """One pass over the source, or none for a refused query."""
         source = self._rows
         assert isinstance(source, RowSource)
-        blocks = map(null_invalid, source.blocks() if granted else ())
-        return _members(blocks, self._draw(source.num_rows), source.num_rows) if self.sampled else blocks
+        # The batch is drawn for a refused query too: draws are planned query by query.
+        batch = self._draw(source.num_rows) if self.sampled else None
+        if not granted:
+            return iter(())
+        if batch is None:
+            return map(null_invalid, source.blocks())
+        return map(null_invalid, source.members(np.where(np.asarray(batch.mask) > 0, np.asarray(batch.indices), -1)))
 
     def _gather(self, rows: Rows) -> Rows:
         """The rows that this query reads."""
@@ -351,18 +356,6 @@ class Oracle:
             sampler.check(self.setup.adjacency, num_rows)
             self._batch = self._noise.batch(sampler, num_rows, self.step)
         return self._batch
-
-
-def _members(blocks: Iterator[Rows], batch: Batch, num_rows: int) -> Iterator[Rows]:
-    """The blocks of a table, with rows outside the batch turned into null rows."""
-    member = np.zeros(num_rows, np.float32)
-    member[np.asarray(batch.indices)[np.asarray(batch.mask) > 0]] = 1.0
-    done = 0
-    for block in blocks:
-        size = block.y.shape[0]
-        part = member[done : done + size]
-        yield dataclasses.replace(block, mask=block.mask * np.pad(part, (0, size - len(part))))
-        done += size
 
 
 @jax.jit

@@ -110,6 +110,7 @@ def plan_run(
     if weights is not None:
         setup = dataclasses.replace(setup, class_weights=class_weights.shares(weights))
     filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices depend on it
+    intake.check_ordered(task.private, filter.sampler)
     # Planning traces the whole run, so whatever cannot be traced is refused before anything is reserved.
     # It traces N rows, so that an error in a protector shows shapes that are public.
     noise = noise_for(named.protector, params, (num_rows, num_features), task.public, setup, key)

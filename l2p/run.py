@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from l2p import fixed_point, struct
 from l2p.features import FeatureMap
+from l2p.lookahead import Lookahead
 from l2p.oracle import Oracle, Record, Setup
 from l2p.privacy.noise import BatchDraw, Draw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
@@ -212,12 +213,17 @@ def advance_streaming(
     view = protector.view(run.state)
     if view is not None and isinstance(noise, Simulation):
         source, view = Mapped(source, view), None
+    progress, whole = source.progress, protector.num_steps
+    if isinstance(noise, Release):
+        source = Lookahead.over(source, noise.steps, noise.steps_plan)
     slices, noise_for = noise.per_step(run.step, num_steps)
     taken: list[Records] = []
     for index in range(num_steps):
         piece = jax.tree.map(lambda leaf: leaf[index], slices)  # noqa: B023
         run, records = take_step(protector, run, source, setup, noise_for(piece), public, view=view)
         taken.append(records)
+        if progress is not None:
+            progress.stepped(int(run.step), whole)
         if not run.alive:
             break
     return run, jax.tree.map(lambda *leaves: jnp.stack(leaves), *taken)

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from l2p import struct
 from l2p.features import FeatureMap
+from l2p.progress import Progress
 
 
 @struct.dataclass
@@ -37,14 +39,33 @@ class RowSource(abc.ABC):
     Attributes:
       num_rows: N, public by declaration.
       num_features: d.
+      progress: told of every step of a run, where somebody waits for it.
+      ordered: whether every pass gives the rows in one order. Batches of permutation epochs ask for it.
     """
 
     num_rows: int
     num_features: int
+    progress: Progress | None = None
+    ordered: bool = True
 
     @abc.abstractmethod
     def blocks(self) -> Iterator[Rows]:
         """One pass over all rows. Blocks of one size compile once; pad the last with null rows (mask 0)."""
+
+    def members(self, lines: np.ndarray) -> Iterator[Rows]:
+        """The rows of one batch: here one pass in which all others are null rows.
+
+        Args:
+          lines: i32[capacity], distinct lines of the table, from 0; -1 for none.
+        """
+        member = np.zeros(self.num_rows, np.float32)
+        member[lines[lines >= 0]] = 1.0
+        done = 0
+        for block in self.blocks():
+            size = block.y.shape[0]
+            part = member[done : done + size]
+            yield dataclasses.replace(block, mask=block.mask * np.pad(part, (0, size - len(part))))
+            done += size
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,8 +34,9 @@ _UNSEEN = (
 class Apply(TableOptions):
     """Train on a private table within a budget; write a model and its privacy card."""
 
-    data: tuple[Path, ...]
-    """The private table: .csv (or .tsv, .txt, .data), .arff or .parquet; several files are one table."""
+    data: tuple[str, ...]
+    """The private table: .csv (or .tsv, .txt, .data), .arff or .parquet; several files are one table.
+    Or a table in a database: duckdb://FILE?table=T or postgresql://HOST/DATABASE?table=T (docs/sources.md)."""
     schema: Path | None = None
     """JSON that declares the table, as `l2p schema` writes it: types, bounds, categories, missing cells, the target.
     Without it: --target and --bounds, for a table of numbers."""
@@ -71,13 +72,16 @@ class Apply(TableOptions):
     ledger: Path | None = None
     """Ledger of all runs on this data set (see `l2p ledger create`), where this run reserves its budget.
     For METHOD:private its unit must be rdp or basic."""
-    test: Path | None = None
+    test: str | None = None
     """A table to score the model on; the guarantee does not cover it."""
     on_invalid: Literal["refuse", "null"] = "refuse"
     """What to do with empty, NaN or infinite cells that nothing stands in for, and undeclared labels: refuse the table,
     or count such rows as null. Their number is never shown, so a typo in --classes may train on no rows at all."""
     model: str = "logistic"
     """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic."""
+    stream: Literal["auto", "yes", "no"] = "auto"
+    """Whether rows are read anew at every step instead of kept in memory; `auto` streams what would take more than half
+    of it. Needs --schema, and a method that goes step by step."""
     dry_run: bool = False
     """Check all that is public and print what the run would spend; reads no cell of the table, and spends nothing."""
 
@@ -87,10 +91,10 @@ class Apply(TableOptions):
 
     def run(self) -> int:
         """Check all that is public, then read the table, train, and write."""
-        with _claimed(self.out, self.dry_run):
-            return self._run()
+        with _claimed(self.out, self.dry_run), contextlib.ExitStack() as held:
+            return self._run(held)
 
-    def _run(self) -> int:
+    def _run(self, held: contextlib.ExitStack) -> int:
         import jax  # imported late, so that the check of the folder answers at once
 
         from l2p import api, private_run
@@ -127,7 +131,7 @@ class Apply(TableOptions):
             warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private, share))
             return 0
 
-        data, options = self._to_train(declared, protector.private)
+        data, options = self._to_train(declared, protector.private, named.protector.additive, held)
         test = None
         if self.test is not None:
             test = declared.test_rows((self.test,), self.on_invalid)
@@ -159,14 +163,22 @@ class Apply(TableOptions):
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
 
-    def _to_train(self, declared: "Declared", chooses: bool) -> "tuple[Any, dict[str, Any]]":
-        """What training takes: a raw table with its schema, or rows where it `chooses` among several runs."""
+    def _to_train(
+        self, declared: "Declared", chooses: bool, additive: bool, held: contextlib.ExitStack
+    ) -> "tuple[Any, dict[str, Any]]":
+        """What training takes: a raw table with its schema, one that streams until `held` is left, or rows where it
+        `chooses` among several runs."""
         from l2p.commands.declared import BySchema
+        from l2p.commands.streaming import streams, table_of
 
-        if isinstance(declared, BySchema) and not chooses:
-            options = {"schema": declared.schema, "format": declared.format, "on_invalid": self.on_invalid}
-            return list(self.data), options | {"bounds_share": self.bounds_share}
-        return declared.rows(self.data, self.on_invalid), {}
+        streaming = streams(self.stream, declared, self.data, self.rows, chooses, additive)
+        if not isinstance(declared, BySchema) or chooses:
+            return declared.rows(self.data, self.on_invalid), {}
+        if streaming:
+            counts_rows = self.adjacency != "add_remove"  # under which their number is private
+            return held.enter_context(table_of(declared, self.data, self.on_invalid, counts_rows)), {}
+        options = {"schema": declared.schema, "format": declared.format, "on_invalid": self.on_invalid}
+        return list(self.data), options | {"bounds_share": self.bounds_share}
 
     def _declared(self) -> "Declared":
         """What the options say of the table."""

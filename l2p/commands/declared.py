@@ -89,12 +89,12 @@ class BySchema:
                 "out."
             )
 
-    def rows(self, data: Sequence[Path], on_invalid: OnInvalid) -> Rows:
+    def rows(self, data: Sequence[str], on_invalid: OnInvalid) -> Rows:
         """The rows of a table to learn from, by a choice among several runs."""
         self.check_plain()
         return read_rows(list(data), Encoding(self.schema), on_invalid, self.format)
 
-    def test_rows(self, data: Sequence[Path], on_invalid: OnInvalid, result: Result | None = None) -> Rows:
+    def test_rows(self, data: Sequence[str], on_invalid: OnInvalid, result: Result | None = None) -> Rows:
         """The rows of a table to score on, which may have further columns; before there is a result, to be checked."""
         known = None if result is None else result.schema
         if known is None:
@@ -172,16 +172,16 @@ class ByBounds:
         """d, the columns with bounds but the target."""
         return len(self.bounds.keys() - {self.target})
 
-    def rows(self, data: Sequence[Path], on_invalid: OnInvalid) -> Rows:
+    def rows(self, data: Sequence[str], on_invalid: OnInvalid) -> Rows:
         """The rows of a table to learn from."""
         return self._prepared(data, on_invalid, test=False)
 
-    def test_rows(self, data: Sequence[Path], on_invalid: OnInvalid, result: Result | None = None) -> Rows:
+    def test_rows(self, data: Sequence[str], on_invalid: OnInvalid, result: Result | None = None) -> Rows:
         """The rows of a table to score on, which may have further columns."""
         del result
         return self._prepared(data, on_invalid, test=True)
 
-    def _prepared(self, data: Sequence[Path], on_invalid: OnInvalid, test: bool) -> Rows:
+    def _prepared(self, data: Sequence[str], on_invalid: OnInvalid, test: bool) -> Rows:
         table = read_table(list(data), {self.target, *self.bounds}, self.format)
         features = self.features if test else None
         rows = prepare(table, self.target, self.bounds, self.classes, on_invalid, features, cast(Kind, self.kind))

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from l2p.commands.table_options import TableOptions
-from l2p.errors import InputError, withheld
+from l2p.errors import InputError, redacted, withheld
+from l2p.progress import Progress
 
 if TYPE_CHECKING:
+    from l2p.data.reading import RawSource
     from l2p.prediction.predictor import Predicted, Predictor
 
 COLUMN = "prediction"
@@ -26,39 +28,56 @@ class Predict(TableOptions):
 
     model: Path
     """Folder that `l2p apply` wrote."""
-    data: tuple[Path, ...]
-    """The table to predict for: .csv (or .tsv, .txt, .data), .arff or .parquet; several files are one table. It needs
-    the columns that the model learned from; all others, the target among them, are left aside."""
-    out: Path
-    """File to write: CSV with the column `prediction`. An older one is replaced."""
+    data: tuple[str, ...]
+    """The table to predict for: .csv (or .tsv, .txt, .data), .arff or .parquet; several files are one table. Or a table
+    in a database: duckdb://FILE?table=T or postgresql://HOST/DATABASE?table=T. It needs the columns that the model
+    learned from; all others, the target among them, are left aside."""
+    out: str
+    """File to write: CSV with the column `prediction`. An older one is replaced. Or a new table in a database, with the
+    column that --data names as &key=, or else the number of each line."""
     probabilities: bool = False
     """Whether to write the probability of each class too, in a column that is named by the class."""
 
     def run(self) -> int:
         """Check what can be checked, then read, predict and write block by block."""
-        from l2p.compare.results import part_of
+        from l2p.data.reading.address import Address, is_address
         from l2p.prediction.saved import load_model
 
         predictor = load_model(self.model)
         header = [COLUMN, *self._classes(predictor)]
-        self._check_out()
-        source = predictor.opened(list(self.data), self.format)
-        part = part_of(self.out)
-        try:
-            with self._writing(part) as file:
-                text = _of_class if predictor.classes else _of_number
-                unread = _write(file, header, predictor.blocks(source), text)
-            part.replace(self.out)
-        finally:
-            part.unlink(missing_ok=True)
+        if is_address(self.out):
+            from l2p.prediction.to_table import write_table
+
+            source, address = predictor.opened(list(self.data), self.format), Address.parse(self.out)
+            unread = write_table(predictor, source, address, header, Progress(total=source.about_rows()))
+        else:
+            self._check_out()
+            source = predictor.opened(list(self.data), self.format)
+            unread = self._to_file(predictor, source, header)
         if unread:
             print(
-                "Some rows have no prediction, and an empty line: a cell is missing where nothing was declared to "
+                "Some rows have no prediction, and an empty cell: a cell is missing where nothing was declared to "
                 "stand in for it, infinite, or no number.",
                 file=sys.stderr,
             )
-        print(f"written to {self.out}")
+        print(f"written to {redacted(self.out)}")
         return 0
+
+    def _to_file(self, predictor: "Predictor", source: "RawSource", header: Sequence[str]) -> bool:
+        """Write a file; whether any prediction is missing."""
+        from l2p.compare.results import part_of
+
+        out = Path(self.out)
+        part = part_of(out)
+        try:
+            with self._writing(part) as file:
+                text = _of_class if predictor.classes else _of_number
+                found = _reported(predictor.blocks(source), Progress(total=source.about_rows()))
+                unread = _write(file, header, found, text)
+            part.replace(out)
+        finally:
+            part.unlink(missing_ok=True)
+        return unread
 
     def _classes(self, predictor: "Predictor") -> list[str]:
         """The names of the columns with probabilities."""
@@ -76,9 +95,10 @@ class Predict(TableOptions):
         return names
 
     def _check_out(self) -> None:
-        if any(self.out.resolve() == path.resolve() for path in self.data):
+        out = Path(self.out)
+        if any(out.resolve() == Path(path).resolve() for path in self.data):
             raise InputError(f"{self.out} is the table to read, which predictions would replace; name another --out.")
-        if self.out.is_dir():
+        if out.is_dir():
             raise InputError(f"{self.out} is a folder, and predictions go to a file; name one in it.")
 
     def _writing(self, part: Path) -> TextIO:
@@ -100,6 +120,12 @@ def _write(file: TextIO, header: Sequence[str], found: Iterator["Predicted"], te
             columns += [list(map(_of_number, column)) for column in predicted.probabilities.T.tolist()]
         writer.writerows(zip(*columns, strict=True))
     return unread
+
+
+def _reported(found: Iterator["Predicted"], progress: Progress) -> Iterator["Predicted"]:
+    for predicted in found:
+        progress.read(len(predicted.values))
+        yield predicted
 
 
 def _of_class(value: Any) -> str:

@@ -14,16 +14,16 @@ from l2p.errors import InputError
 class MakeSchema(TableOptions):
     """Write a schema for `l2p apply --schema`: a template, or all from public data.
 
-    Of DATA only the header is read: names, from ARFF and Parquet types as well.
+    Of DATA only the header is read: names, from ARFF, Parquet and databases types as well.
     """
 
-    data: tyro.conf.Positional[Path]
-    """The private table."""
+    data: tyro.conf.Positional[str]
+    """The private table: a file, or duckdb://FILE?table=T or postgresql://HOST/DATABASE?table=T."""
     target: str
     """The column to predict."""
     out: Path
     """File to write to; must be new."""
-    public: Annotated[Path | None, tyro.conf.arg(name="from")] = None
+    public: Annotated[str | None, tyro.conf.arg(name="from")] = None
     """A public sample of such a table.
     Types, bounds, categories, the filling of missing cells and classes are read from it."""
 

@@ -102,9 +102,7 @@ class Predictor:
     def blocks(self, data: Any, format: Format | None = None) -> Iterator[Predicted]:
         """The predictions for a table block by block, in the order of its rows; see `predict`."""
         source = self.opened(data, format)
-        encoding = Encoding(self.schema)
-        for block in source.blocks(self.schema.features):
-            yield self._of_block(encoding, block)
+        yield from map(self.of_block, source.blocks(self.schema.features))
 
     @withheld("opening a table")
     def opened(self, data: Any, format: Format | None = None) -> RawSource:
@@ -121,7 +119,9 @@ class Predictor:
         return next((names for names in known if array.ndim == 2 and array.shape[1] == len(names)), known[1])
 
     @withheld("predicting")
-    def _of_block(self, encoding: Encoding, block: Block) -> Predicted:
+    def of_block(self, block: Block) -> Predicted:
+        """The predictions for a block of raw rows, which has all columns that the model learned from."""
+        encoding = Encoding(self.schema)
         x, valid = encoding.features(block)
         parts = [self._of_chunk(x[start : start + CHUNK]) for start in range(0, len(x), CHUNK)]
         found, scores = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)

@@ -43,6 +43,10 @@ class Arff(RawSource):
     def said(self) -> str:  # type: ignore[override]
         return f"the table {self.path}"
 
+    @property
+    def files(self) -> tuple[Path, ...]:  # type: ignore[override]
+        return (self.path,)
+
     @classmethod
     def of(cls, path: Path) -> "Arff":
         names, types, absent = [], {}, []

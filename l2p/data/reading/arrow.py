@@ -28,48 +28,69 @@ class Arrow(RawSource):
 
     @classmethod
     def of_file(cls, path: Path) -> "Arrow":
-        pa = _pyarrow("reading .parquet")
+        pa = import_pyarrow("reading .parquet")
         said = f"the table {path}"
         with refused_as(_unreadable(said), pa.ArrowException):
             schema = pa.parquet.ParquetFile(path).schema_arrow
-        return cls(said, distinct(schema.names, said), _types(pa, schema), path)
+        return cls(said, distinct(schema.names, said), types_of(schema), path)
+
+    @property
+    def files(self) -> tuple[Path, ...]:  # type: ignore[override]
+        return (self.table,) if isinstance(self.table, Path) else ()
+
+    def about_rows(self) -> int | None:
+        pa = import_pyarrow("reading an Arrow table")
+        with refused_as(_unreadable(self.said), pa.ArrowException):
+            return (
+                pa.parquet.read_metadata(self.table).num_rows if isinstance(self.table, Path) else self.table.num_rows
+            )
 
     @classmethod
     def of_table(cls, table: Any) -> "Arrow":
         """Anything with `__arrow_c_stream__`."""
-        pa = _pyarrow("reading an Arrow table")
+        pa = import_pyarrow("reading an Arrow table")
         said = "the table"
         with refused_as(f"{said} cannot be read as an Arrow table; check where it comes from", pa.ArrowException):
             table = table if isinstance(table, pa.Table) else pa.table(table)
-        return cls(said, distinct(table.schema.names, said), _types(pa, table.schema), table)
+        return cls(said, distinct(table.schema.names, said), types_of(table.schema), table)
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
-        pa = _pyarrow("reading an Arrow table")
+        pa = import_pyarrow("reading an Arrow table")
         with refused_as(_unreadable(self.said), pa.ArrowException):
             if isinstance(self.table, Path):
-                batches = pa.parquet.ParquetFile(self.table).iter_batches(BLOCK, columns=list(wanted))
+                # Unbuffered, so that memory does not grow with the size of row groups.
+                file = pa.parquet.ParquetFile(self.table, memory_map=True, pre_buffer=False)
+                batches = file.iter_batches(BLOCK, columns=list(wanted), use_threads=False)
             else:
                 batches = self.table.select(list(wanted)).to_batches(BLOCK)
             for batch in batches:
-                yield {name: self._cells(pa, batch.column(name), name, wanted) for name in wanted}
-
-    def _cells(self, pa: Any, column: Any, name: str, wanted: Sequence[str]) -> np.ndarray:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        if pa.types.is_decimal(column.type):
-            column = column.cast(pa.float64(), safe=False)
-        kind = column.type
-        if pa.types.is_floating(kind) or (column.null_count == 0 and (pa.types.is_integer(kind))):
-            return column.to_numpy(zero_copy_only=False)
-        if _type_of(pa, kind) or pa.types.is_null(kind):
-            return objects(column.to_pylist())
-        raise InputError(
-            f"{called(self.names.index(name), self.names, wanted)} of {self.said} holds neither numbers nor texts nor "
-            "booleans (dates or lists, say): turn it into one of these, or declare it as ignored"
-        )
+                yield {name: cells_of(batch.column(name), name, self, wanted) for name in wanted}
 
 
-def _pyarrow(doing: str) -> Any:
+def cells_of(column: Any, name: str, source: RawSource, wanted: Sequence[str]) -> np.ndarray:
+    """The cells of an Arrow array, column `name` of a source of which the columns `wanted` are read.
+
+    Raises:
+      InputError: it holds what no schema can declare.
+    """
+    pa = import_pyarrow("reading an Arrow table")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    kind = column.type
+    if pa.types.is_floating(kind) or (column.null_count == 0 and (pa.types.is_integer(kind))):
+        return column.to_numpy(zero_copy_only=False)
+    if _type_of(pa, kind) or pa.types.is_null(kind):
+        return objects(column.to_pylist())
+    raise InputError(
+        f"{called(source.names.index(name), source.names, wanted)} of {source.said} holds neither numbers nor texts "
+        "nor booleans (dates or lists, say): turn it into one of these, or declare it as ignored"
+    )
+
+
+def import_pyarrow(doing: str) -> Any:
+    """The module, or an `InputError` that says what needs it."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -78,7 +99,9 @@ def _pyarrow(doing: str) -> Any:
     return pyarrow
 
 
-def _types(pa: Any, schema: Any) -> dict[str, str]:
+def types_of(schema: Any) -> dict[str, str]:
+    """ "number" or "category" for every column of an Arrow schema that can be read."""
+    pa = import_pyarrow("reading an Arrow table")
     return {field.name: kind for field in schema if (kind := _type_of(pa, field.type))}
 
 

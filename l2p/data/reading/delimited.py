@@ -66,6 +66,10 @@ class Delimited(RawSource):
     def said(self) -> str:  # type: ignore[override]
         return f"the table {self.path}"
 
+    @property
+    def files(self) -> tuple[Path, ...]:  # type: ignore[override]
+        return (self.path,)
+
     @classmethod
     def of(cls, path: Path, format: Format) -> "Delimited":
         said = f"the table {path}"

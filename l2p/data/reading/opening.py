@@ -1,14 +1,18 @@
 """Any table as a source of raw rows."""
 
+import glob
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from l2p.data.reading.address import Address, is_address
 from l2p.data.reading.arff import Arff
 from l2p.data.reading.arrow import Arrow
 from l2p.data.reading.delimited import Delimited, Format
+from l2p.data.reading.in_duckdb import DuckDB
+from l2p.data.reading.in_postgresql import PostgreSQL
 from l2p.data.reading.memory import InMemory
 from l2p.data.reading.source import Joined, RawSource
 from l2p.errors import InputError, withheld
@@ -22,8 +26,9 @@ def open_table(data: Any, format: Format | None = None, names: Sequence[str] = (
     """A source of the rows of a table.
 
     Args:
-      data: a path, or several of tables with the same columns; a DataFrame of pandas or Polars; an Arrow table; an
-        array [n, c]; or columns by name. A `RawSource` is passed on.
+      data: a path, a pattern such as ward/*.parquet, or the address of a table in a database
+        (`l2p.data.reading.address`); several of these with the same columns; a DataFrame of pandas or Polars; an Arrow
+        table; an array [n, c]; or columns by name. A `RawSource` is passed on.
       format: how text files are laid out.
       names: of the columns of an array.
 
@@ -37,11 +42,11 @@ def open_table(data: Any, format: Format | None = None, names: Sequence[str] = (
     if isinstance(data, RawSource):
         return data
     if isinstance(data, (str, Path)):
-        return _open_file(Path(data), format or Format())
+        data = [data]
     if isinstance(data, np.ndarray):
         return InMemory.of_array(data, names)
     if isinstance(data, (list, tuple)) and data and all(isinstance(part, (str, Path)) for part in data):
-        parts = tuple(_open_file(Path(part), format or Format()) for part in data)
+        parts = tuple(_open_one(one, format or Format()) for part in data for one in _expanded(part))
         return parts[0] if len(parts) == 1 else Joined(parts)
     if isinstance(data, (list, tuple)) and not data:
         raise InputError("no table is given, so there is nothing to read; name at least one file.")
@@ -55,6 +60,21 @@ def open_table(data: Any, format: Format | None = None, names: Sequence[str] = (
         f"a table came as {type(data).__name__}, which is not known how to read; give a path, a DataFrame, an Arrow "
         "table, an array with a name per column, or a dictionary of columns."
     )
+
+
+def _expanded(data: str | Path) -> Sequence[str | Path]:
+    """The files that a pattern stands for, in the order of their names; anything else alone."""
+    pattern = str(data)
+    if is_address(data) or not glob.has_magic(pattern) or Path(pattern).exists():
+        return (data,)
+    return sorted(glob.glob(pattern)) or (data,)
+
+
+def _open_one(data: str | Path, format: Format) -> RawSource:
+    if not (isinstance(data, str) and is_address(data)):
+        return _open_file(Path(data), format)
+    address = Address.parse(data)
+    return {"duckdb": DuckDB, "postgresql": PostgreSQL}[address.kind](address)
 
 
 def _open_file(path: Path, format: Format) -> RawSource:

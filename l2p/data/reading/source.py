@@ -1,8 +1,10 @@
 """What every table is read as: names, types where the table itself declares them, and blocks of raw cells."""
 
 import abc
+import contextlib
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -25,11 +27,17 @@ class RawSource(abc.ABC):
       said: how messages call it, such as "the table ward.csv".
       names: its columns, distinct and in order. Without a header line these may be cells: see `l2p.data.header`.
       types: "number" or "category" for every column whose type the table itself declares.
+      files: that it is in; none for tables in memory and in databases.
+      ordered: whether every pass gives the rows in one order.
+      key: the unique column that rows are ordered by, if one was named.
     """
 
     said: str
     names: tuple[str, ...]
     types: Mapping[str, str]
+    files: tuple[Path, ...] = ()
+    ordered: bool = True
+    key: str | None = None
 
     @abc.abstractmethod
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
@@ -39,6 +47,28 @@ class RawSource(abc.ABC):
           InputError: the table is malformed, or a column holds what is neither a number, a text nor a boolean.
           RowsError: anything else.
         """
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Within it every pass of a database reads one snapshot; files are told apart by their `version`."""
+        return contextlib.nullcontext()
+
+    def version(self) -> tuple[object, ...]:
+        """What is not the same if a file was written to in between: sizes, times and places on disk."""
+        try:
+            stats = [path.stat() for path in self.files]
+        except OSError as error:
+            raise InputError(f"{self.said} can no longer be read ({error.strerror}); check the path.") from None
+        return tuple((stat.st_size, stat.st_mtime_ns, stat.st_ino) for stat in stats)
+
+    def about_rows(self) -> int | None:
+        """About how many rows it has, as far as that can be told without reading them; None where it cannot.
+
+        Text has at least two characters to a cell, and compressed text shrinks about tenfold.
+        """
+        if not self.files:
+            return None
+        sizes = [path.stat().st_size * (10 if path.suffix.lower() == ".gz" else 1) for path in self.files]
+        return sum(sizes) // (2 * len(self.names))
 
     def check(self, declared: Collection[str]) -> None:
         """Refuse a table that lacks a declared column."""
@@ -89,6 +119,25 @@ class Joined(RawSource):
     def types(self) -> Mapping[str, str]:  # type: ignore[override]
         first, *others = (part.types for part in self.parts)
         return {name: kind for name, kind in first.items() if all(other.get(name) == kind for other in others)}
+
+    @property
+    def files(self) -> tuple[Path, ...]:  # type: ignore[override]
+        return tuple(file for part in self.parts for file in part.files)
+
+    @property
+    def ordered(self) -> bool:  # type: ignore[override]
+        return all(part.ordered for part in self.parts)
+
+    def about_rows(self) -> int | None:
+        counts = [part.about_rows() for part in self.parts]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for part in self.parts:
+                stack.enter_context(part.held())
+            yield
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
         for part in self.parts:

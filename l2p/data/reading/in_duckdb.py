@@ -1,0 +1,74 @@
+"""Tables and views in a DuckDB file. duckdb is an extra, imported only for them."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from l2p.data.reading.address import Address
+from l2p.data.reading.arrow import import_pyarrow, types_of
+from l2p.data.reading.database import Database, Held, selection
+from l2p.data.reading.source import BLOCK
+from l2p.errors import InputError
+
+#: What DuckDB may hold in memory; sorts of larger tables go to its own folder beside the file.
+MEMORY_LIMIT = "200MB"
+
+
+class DuckDB(Database):
+    """A table in a DuckDB file, opened for reading, which keeps other processes from changing it meanwhile."""
+
+    def __init__(self, address: Address):
+        self.driver_errors = (import_duckdb().Error, import_pyarrow("reading DuckDB").ArrowException)
+        if not Path(address.location).is_file():
+            raise InputError(f"there is no file {address.location}, so there is nothing to read; check the path.")
+        super().__init__(address)
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Any]:
+        config = {"memory_limit": MEMORY_LIMIT, "preserve_insertion_order": "true"}
+        with import_duckdb().connect(self.address.location, read_only=True, config=config) as connection:
+            yield connection
+
+    def _describe(self, connection: Any) -> Held:
+        *_, schema, table = ("", *self.address.table)
+        columns = connection.sql(selection(iter("*"), self.address.table, None)).limit(0).to_arrow_table().schema
+        found = "SELECT table_type FROM information_schema.tables WHERE table_name = $1 AND $2 IN ('', table_schema)"
+        kinds = connection.execute(found, [table, schema]).fetchall()
+        # Scans of tables keep the order of insertion; of a view nobody knows what it reads.
+        return Held(columns.names, types_of(columns), all(kind == "BASE TABLE" for (kind,) in kinds))
+
+    @contextlib.contextmanager
+    def _batches(self, connection: Any, statement: str) -> Iterator[Any]:
+        with connection.cursor() as cursor:  # of its own, for a pass may end before its last row
+            yield cursor.sql(statement).to_arrow_reader(BLOCK)
+
+    def about_rows(self) -> int | None:
+        with self.held(), self._refused():
+            return self._connection.sql(selection(iter(["count(*)"]), self.address.table, None)).fetchall()[0][0]
+
+    def _complaint(self, error: Exception) -> str:
+        duckdb = import_duckdb()
+        if isinstance(error, duckdb.CatalogException):
+            return f"there is no {self.said.removeprefix('the ')}; check table= in the address."
+        if isinstance(error, duckdb.ConnectionException):
+            return f"{self.address.place} is open for writing in this process; close it there first."
+        if isinstance(error, duckdb.IOException):
+            return (
+                f"{self.address.place} cannot be read: it is open for writing elsewhere, no DuckDB file, or of a newer "
+                "version; close it there, or check the file."
+            )
+        if isinstance(error, duckdb.OutOfMemoryException):
+            return (
+                f"{self.said} cannot be sorted in {MEMORY_LIMIT}; leave key= out, or free disk space beside the file."
+            )
+        return f"{self.said} cannot be read; check that DuckDB itself can read all of it."
+
+
+def import_duckdb() -> Any:
+    """The module, or an `InputError`."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise InputError("reading duckdb:// needs duckdb: pip install 'l2p-jax[data]'.") from error
+    return duckdb

@@ -1,0 +1,170 @@
+"""Predictions as a new table in a database.
+
+They are made first, into a temporary file, and then written in one transaction: a database has all of them or none, and
+the table that they are made from may be in the same file.
+"""
+
+import contextlib
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from l2p.data.reading import RawSource
+from l2p.data.reading.address import Address
+from l2p.data.reading.arrow import import_pyarrow
+from l2p.data.reading.database import quoted
+from l2p.data.reading.in_duckdb import import_duckdb
+from l2p.data.reading.in_postgresql import import_adbc
+from l2p.errors import InputError, withheld
+from l2p.prediction.predictor import Predicted, Predictor
+from l2p.progress import Progress
+
+#: The column that says which row a prediction is of, where the table names no key: lines of the table from 1.
+LINE = "line"
+
+
+def write_table(
+    predictor: Predictor, source: RawSource, address: Address, header: Sequence[str], progress: Progress
+) -> bool:
+    """Write predictions to a new table, with the key of the rows they are of; whether any is missing.
+
+    Args:
+      predictor: the model.
+      source: the rows.
+      address: of the table to make.
+      header: the column of predictions and, if there is more, those of the probabilities of classes.
+      progress: told of the rows.
+
+    Raises:
+      InputError: the table is there already or cannot be made, or rows cannot be told apart in it.
+    """
+    if source.key is None and not source.ordered:
+        raise InputError(
+            f"{source.said} has no order, so nobody could tell which row a prediction is of; name a unique column as "
+            "&key= in its address."
+        )
+    if (column := source.key or LINE) in header:
+        raise InputError(f"two columns of the table to write would be called {column!r}; rename the key.")
+    _check_absent(address)
+    pa = import_pyarrow("writing to a database")
+    with tempfile.TemporaryDirectory(prefix="l2p-") as folder:
+        kept, unread = Path(folder, "predictions.arrow"), False
+        with contextlib.ExitStack() as stack:
+            writer = None
+            for keys, found in _predictions(predictor, source):
+                unread |= bool(_missing(found).any())
+                batch = _batch(pa, column, keys, header, found, predictor)
+                if writer is None:
+                    writer = stack.enter_context(pa.ipc.new_file(kept, batch.schema))
+                writer.write_batch(batch)
+                progress.read(len(keys))
+            if writer is None:
+                raise InputError(f"{source.said} has no rows to predict for; check it and its filters.")
+        with pa.ipc.open_file(kept) as file:
+            batches = pa.RecordBatchReader.from_batches(
+                file.schema, (file.get_batch(place) for place in range(file.num_record_batches))
+            )
+            _store(address, batches)
+    return unread
+
+
+def _predictions(predictor: Predictor, source: RawSource) -> Iterator[tuple[Sequence[Any], Predicted]]:
+    """Keys and predictions, block by block."""
+    names, lines = predictor.schema.features, itertools.count(1)
+    wanted = names if source.key is None else tuple(dict.fromkeys((*names, source.key)))
+    for block in source.blocks(wanted):
+        found = predictor.of_block(block)
+        count = len(found.values)
+        yield list(itertools.islice(lines, count)) if source.key is None else block[source.key].tolist(), found
+
+
+def _missing(found: Predicted) -> np.ndarray:
+    return np.array([value is None or value != value for value in found.values.tolist()], bool)
+
+
+@withheld("writing predictions")
+def _batch(
+    pa: Any, column: str, keys: Sequence[Any], header: Sequence[str], found: Predicted, predictor: Predictor
+) -> Any:
+    classes = predictor.classes
+    kind = pa.array(list(classes)).type if classes else pa.float64()
+    missing = _missing(found)
+    parts = [pa.array(keys), pa.array(found.values.tolist(), kind, mask=missing)]
+    if len(header) > 1 and found.probabilities is not None:
+        parts += [pa.array(values, pa.float64(), mask=missing) for values in found.probabilities.T]
+    return pa.record_batch(parts, [column, *header])
+
+
+def _check_absent(address: Address) -> None:
+    """Refuse a table that is there, before anything is predicted."""
+    *_, schema, table = ("", *address.table)
+    if address.kind == "duckdb":
+        if not Path(address.location).exists():
+            return
+        duckdb = import_duckdb()
+        with _refused(address, duckdb.Error), duckdb.connect(address.location, read_only=True) as connection:
+            found = connection.execute(
+                "SELECT 1 FROM information_schema.tables WHERE table_name = $1 AND $2 IN ('', table_schema)",
+                [table, schema],
+            ).fetchall()
+    else:
+        dbapi = import_adbc()
+        with (
+            _refused(address, dbapi.Error),
+            dbapi.connect(address.location) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute("SELECT 1 WHERE to_regclass($1) IS NOT NULL", parameters=(_name(address),))
+            found = cursor.fetchall()
+    if found:
+        raise InputError(f"there is a table {address.shown} already, which predictions never replace; name another.")
+
+
+def _store(address: Address, batches: Any) -> None:
+    stores: dict[str, Callable[[Address, Any], None]] = {"duckdb": _to_duckdb, "postgresql": _to_postgresql}
+    stores[address.kind](address, batches)
+
+
+def _to_duckdb(address: Address, batches: Any) -> None:
+    duckdb, file = import_duckdb(), Path(address.location)
+    is_new = not file.exists()
+    try:
+        with _refused(address, duckdb.Error), duckdb.connect(file) as connection:
+            connection.begin()
+            connection.register("predictions to store", batches)
+            # A name cannot be bound as a parameter; quoted, it is a name whatever it holds.
+            connection.execute(f'CREATE TABLE {_name(address)} AS FROM "predictions to store"')
+            connection.commit()
+    except BaseException:
+        if is_new:
+            file.unlink(missing_ok=True)
+        raise
+
+
+def _to_postgresql(address: Address, batches: Any) -> None:
+    dbapi = import_adbc()
+    schema = address.table[-2] if len(address.table) > 1 else None
+    with _refused(address, dbapi.Error), dbapi.connect(address.location) as connection:
+        with connection.cursor() as cursor:
+            cursor.adbc_ingest(address.table[-1], batches, mode="create", db_schema_name=schema)
+        connection.commit()
+
+
+def _name(address: Address) -> str:
+    return ".".join(map(quoted, address.table))
+
+
+@contextlib.contextmanager
+def _refused(address: Address, error: type[Exception]) -> Iterator[None]:
+    with withheld("writing predictions"):
+        try:
+            yield
+        except (OSError, error):
+            raise InputError(
+                f"the table {address.shown} cannot be made: nobody answers there, it is open elsewhere, or this user "
+                "may not create tables; check the address, or name another --out. Nothing was written."
+            ) from None
