@@ -237,7 +237,7 @@ def _train(
     # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
     # float64; `start` and `advance` keep everything else in float32.
     with guard, np.errstate(over="ignore"), jax.enable_x64(releases):
-        rows = single(task.private) if isinstance(task.private, Rows) else intake.Checked(task.private, labels)
+        rows = single(task.private) if isinstance(task.private, Rows) else intake.Checked.over(task.private, labels)
         public = single(task.public)
         begin = _start if isinstance(rows, Rows) else start
         run, first = begin(protector, params, rows, setup, noise(0), public)
