@@ -267,8 +267,8 @@ class _ModelWriter(MLWriter):
 
     def saveImpl(self, path: str) -> None:
         DefaultParamsWriter.saveMetadata(self.instance, path, self.sparkSession)
-        files = [(name, bytearray(content)) for name, content in self.instance.files.items()]
-        table = self.sparkSession.createDataFrame(files, "name string, content binary")
+        files = {"name": list(self.instance.files), "content": list(self.instance.files.values())}
+        table = self.sparkSession.createDataFrame(pa.table(files))  # pyrefly: ignore[no-matching-overload]
         table.coalesce(1).write.parquet(f"{path}/run")
 
 

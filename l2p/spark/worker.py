@@ -4,8 +4,8 @@ Each function maps Arrow batches to Arrow batches, for `DataFrame.mapInArrow`. A
 that each kind of query is compiled once in it, not once for every task.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -16,10 +16,12 @@ from pyspark import TaskContext
 from l2p.data.reading.arrow import Arrow, cells_of
 from l2p.errors import InputError, withheld
 from l2p.fixed_point import BLOCK as LINES
-from l2p.oracle import BlockSum
-from l2p.prediction.predictor import Predictor
+from l2p.fixed_point import ExactSum
 from l2p.schema.encoding import Encoding
 from l2p.task import ArraySource, Rows
+
+if TYPE_CHECKING:  # what the driver sends names its own modules, so that a worker imports only those
+    from l2p.prediction.predictor import Predictor
 
 #: Encoded rows: x is f32[d] as bytes; `complaint` is why the table is refused, or null.
 ENCODED = "x binary, y float, mask float, complaint string"
@@ -82,7 +84,7 @@ def described(batches: Iterator[pa.RecordBatch], size: int, key: int) -> Iterato
 
 def summed(
     batches: Iterator[pa.RecordBatch],
-    ask: BlockSum,
+    ask: Callable[[Iterator[Rows]], ExactSum],
     lines: np.ndarray | None,
     firsts: dict[int, int],
     size: int,
@@ -92,7 +94,7 @@ def summed(
 
     Args:
       batches: of encoded rows.
-      ask: the sum, whose arrays are NumPy's.
+      ask: the sum of blocks of rows.
       lines: of the table, in ascending order, that count; None for all.
       firsts: the line at which each partition begins.
       size: d.
@@ -135,7 +137,7 @@ def digest(rows: Rows, key: int) -> int:
     return int(mixed.sum(dtype=np.uint64))
 
 
-def predictions(column: pa.Array, predictor: Predictor, kind: pa.DataType) -> pa.Array:
+def predictions(column: pa.Array, predictor: "Predictor", kind: pa.DataType) -> pa.Array:
     """{prediction, probability} of each list of features; null for one that cannot be read."""
     jax.config.update("jax_platforms", "cpu")
     names = predictor.schema.features
