@@ -12,6 +12,7 @@ from l2p.features import FeatureMap
 from l2p.models import find_model
 from l2p.oracle import BlockSum, exact_sum
 from l2p.privacy.ledger import Ledger
+from l2p.privacy.reservation import limit_of
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import ClippedGradient
 from l2p.schema import Encoding, Number, Schema, Target
@@ -79,6 +80,10 @@ def fitted(spark, ward):
     return {count: pipeline.fit(ward.repartition(count)) for count in (1, 2, 7)}
 
 
+def ledger_of(folder, budget) -> Ledger:
+    return Ledger.create(folder / "ward.ledger", "ward", budget, "basic", limit_of("basic", budget))
+
+
 def params_of(model) -> np.ndarray:
     return np.asarray(model.stages[-1].predictor.params)
 
@@ -135,8 +140,8 @@ def test_a_saved_estimator_keeps_its_parameters(spark, tmp_path):
 
 
 def test_a_release_is_private_and_stands_in_the_ledger(spark, ward, tmp_path):
-    ledger = Ledger.create(tmp_path / "ward.ledger", BUDGET)
-    fit = classifier(protector=short(), epsilon=4.0, ledger=tmp_path / "ward.ledger").fit(assembler().transform(ward))
+    ledger = ledger_of(tmp_path, BUDGET)
+    fit = classifier(protector=short(), epsilon=4.0, ledger=ledger.path).fit(assembler().transform(ward))
     assert fit.card.private_release
     assert fit.card.num_rows == N
     assert len(ledger.entries()) == 1
@@ -236,10 +241,10 @@ REFUSED_BY_ROWS = {
 @pytest.mark.parametrize("case", REFUSED_BY_ROWS)
 def test_rows_that_do_not_fit_are_refused_with_the_budget_untouched(spark, tmp_path, case):
     cells, said = REFUSED_BY_ROWS[case]
-    ledger = Ledger.create(tmp_path / "ward.ledger", l2p.Budget(8.0, 0.3))
+    ledger = ledger_of(tmp_path, l2p.Budget(8.0, 0.3))
     kinds = pa.schema([*((name, pa.float64()) for name in COLUMNS), ("back", pa.string())])
     table = assembler().transform(spark.createDataFrame(pa.table(cells, kinds)))
-    made = classifier(protector=short(), delta=0.3 if "few" in case else 1e-5, ledger=tmp_path / "ward.ledger")
+    made = classifier(protector=short(), delta=0.3 if "few" in case else 1e-5, ledger=ledger.path)
     with pytest.raises(InputError, match=said) as refused:
         made.fit(table)
     assert "Smith" not in str(refused.value)
@@ -248,6 +253,6 @@ def test_rows_that_do_not_fit_are_refused_with_the_budget_untouched(spark, tmp_p
 
 def test_a_failure_on_the_cluster_quotes_no_row(spark, ward):
     table = assembler().transform(ward.withColumn("age", F.expr("cast(concat('Smith', age) as double)")))
-    with pytest.raises(InputError, match="Spark failed while encoding rows.*No budget was spent") as refused:
+    with pytest.raises(InputError, match=r"Spark failed while encoding rows.*No budget was spent") as refused:
         classifier().fit(table)
     assert "Smith" not in str(refused.value)
