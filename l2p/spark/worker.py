@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from l2p.data.reading.arrow import Arrow, cells_of
@@ -45,7 +44,12 @@ def encoded(
             complaint = _complaint(encoding, block) if on_invalid == "refuse" else None
             rows = encoding.rows(block)
             yield pa.RecordBatch.from_arrays(
-                [_binary(rows.x), pa.array(rows.y), pa.array(rows.mask), pa.array([complaint] * len(x), pa.string())],
+                [
+                    _binary(np.asarray(rows.x)),
+                    pa.array(rows.y),
+                    pa.array(rows.mask),
+                    pa.array([complaint] * len(x), pa.string()),
+                ],
                 names=["x", "y", "mask", "complaint"],
             )
 
@@ -63,9 +67,9 @@ def _complaint(encoding: Encoding, block: Any) -> str | None:
 def matrix(column: pa.Array, size: int) -> np.ndarray:
     """Lists of numbers as f64[n, size]; one that is null or of another length is NaN."""
     x = np.full((len(column), size), np.nan)
-    fits = pc.fill_null(pc.equal(pc.list_value_length(column), size), False)
-    values = column.filter(fits).flatten().to_numpy(zero_copy_only=False)
-    x[fits.to_numpy(zero_copy_only=False)] = values.reshape(-1, size)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    fits = valid & (np.diff(column.offsets.to_numpy()) == size)
+    x[fits] = column.filter(pa.array(fits)).flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
     return x
 
 
@@ -77,7 +81,7 @@ def described(batches: Iterator[pa.RecordBatch], size: int, key: int) -> Iterato
         rows = _rows(batch, size)
         count += len(rows.y)
         total += digest(rows, key)
-        complaint = complaint or next(filter(None, pc.unique(batch.column("complaint")).to_pylist()), None)
+        complaint = complaint or next(filter(None, batch.column("complaint").unique().to_pylist()), None)
     if count:
         yield _line(DESCRIBED, TaskContext.get().partitionId(), count, _signed(total), complaint)  # pyrefly: ignore
 
@@ -145,10 +149,9 @@ def predictions(column: pa.Array, predictor: "Predictor", kind: pa.DataType) -> 
     if not len(x):
         return pa.array([], kind)
     found = predictor.of_block(dict(zip(names, x.T, strict=True)))
-    unread = np.isnan(x).any(1) if found.probabilities is None else np.isnan(found.probabilities).any(1)
-    unread |= np.equal(found.values, None) if found.values.dtype == object else False
-    values = pa.array([None if skip else value for skip, value in zip(unread, found.values.tolist(), strict=True)])
-    values = values.cast(kind.field("prediction").type)
+    values = found.values.tolist()  # None where a row cannot be read
+    unread = np.array([value is None for value in values])
+    values = pa.array(values).cast(kind.field("prediction").type)
     if found.probabilities is None:
         chances = pa.nulls(len(x), kind.field("probability").type)
     else:

@@ -31,6 +31,8 @@ from l2p.spark import PrivateClassifier
 from l2p.spark.columns import features_of, labels_of
 from l2p.spark.rows import encoded_rows
 
+pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+
 N, STEPS, SEED = 900, 2, 3
 COLUMNS = ["age", "stay", "visits"]
 BUDGET = l2p.Budget(8.0, 1e-5)
