@@ -75,6 +75,7 @@ class PrivateClassifier(
       model: None for `logistic` with two classes and `softmax` with more.
       bounds: [low, high] of all features, or lists of lows and highs, from public knowledge. Values beyond are clipped.
       classes: the labels, from public knowledge.
+      classWeights: how much a row of each class counts, in their order, from public knowledge; None for all alike.
       onInvalid: what a row with a null, a number that is not finite or an unknown label does: "refuse" refuses the
         DataFrame before budget is spent, "null" counts the row as null.
       ledger: the file of the ledger of all runs on this data set, on the driver.
@@ -88,6 +89,7 @@ class PrivateClassifier(
     model = _param("model", "what to train", TypeConverters.toString)
     bounds = _param("bounds", "[low, high] of features")
     classes = _param("classes", "the labels")
+    classWeights = _param("classWeights", "how much rows of each class count")
     onInvalid = _param("onInvalid", "refuse, or null", TypeConverters.toString)
     ledger = _param("ledger", "file of the ledger", str)
     seed = _param("seed", "seed of a simulation", TypeConverters.toInt)
@@ -106,6 +108,7 @@ class PrivateClassifier(
         model: str | None = None,
         bounds: Any = None,
         classes: Any = None,
+        classWeights: Any = None,
         onInvalid: str = "refuse",
         ledger: str | Path | None = None,
         seed: int | None = None,
@@ -118,6 +121,7 @@ class PrivateClassifier(
             model=None,
             bounds=None,
             classes=None,
+            classWeights=None,
             onInvalid="refuse",
             ledger=None,
             seed=None,
@@ -137,7 +141,7 @@ class PrivateClassifier(
         model, kind = model_for(schema, model or ("logistic" if schema.target.kind == "binary" else Softmax.name))
         if isinstance(protector, str) and protector == DEFAULT_PROTECTOR:
             protector = default_protector(model, kind)
-        check(protector, budget, model)  # before the cluster has any work
+        check(protector, budget, model, weights=schema.target.weights)  # before the cluster has any work
         seed = self.getOrDefault("seed")
         with encoded_rows(dataset, columns, Encoding(schema), self.getOrDefault("onInvalid")) as rows:
             result = private_train(
@@ -171,7 +175,8 @@ class PrivateClassifier(
         names = feature_names(dataset, self.getFeaturesCol(), label, next(iter(sizes), None))
         low, high = (end if isinstance(end, list) else [end] * len(names) for end in bounds)
         pairs = zip(names, zip(low, high, strict=True), strict=True)
-        return Schema({name: Number(*interval(name, pair)) for name, pair in pairs}, Target(label, tuple(classes)))
+        target = Target(label, tuple(classes), weights=self.getOrDefault("classWeights"))
+        return Schema({name: Number(*interval(name, pair)) for name, pair in pairs}, target)
 
     def write(self) -> MLWriter:
         """The writer of this estimator, without what it learned.

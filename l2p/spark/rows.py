@@ -112,18 +112,18 @@ def encoded_rows(
     Raises:
       InputError: the table has no rows, or an invalid one under "refuse"; or the cluster could not encode it.
     """
-    chosen = table.select(columns[0].alias("features"), columns[1].alias("label"))
-    task = functools.partial(worker.encoded, encoding=encoding, on_invalid=on_invalid, names=("features", "label"))
-    rows = chosen.mapInArrow(task, worker.ENCODED).persist()
-    try:
+    names = "features", "label"
+    task = functools.partial(worker.encoded, encoding=encoding, on_invalid=on_invalid, names=names)
+    with contextlib.ExitStack() as stack:
         try:
-            with _failing("encoding rows"):
+            with _failing("encoding rows"):  # planning computes cells, too, and quotes those that fail
+                chosen = table.select(*(column.alias(name) for column, name in zip(columns, names, strict=True)))
+                rows = chosen.mapInArrow(task, worker.ENCODED).persist()
+                stack.callback(rows.unpersist)
                 found = SparkRows(rows, encoding)
         except RowsError as error:  # nothing was asked yet
             raise InputError(f"{str(error).rstrip('.')}. No budget was spent.") from None
         yield found
-    finally:
-        rows.unpersist()
 
 
 def added(parts: Sequence[Row]) -> ExactSum:

@@ -27,6 +27,8 @@ from l2p.spark import worker
 from l2p.spark.rows import SparkRows, added
 
 N, D = 5000, 3
+#: Of the classes, in a public unit.
+WEIGHTS = np.array([1.0, 0.25], np.float32)
 NAMES = ("features", "back")
 WARD = Encoding(Schema({f"x{place}": Number(0, 1) for place in range(D)}, Target("back", ("no", "yes"))))
 
@@ -48,7 +50,7 @@ def gradient(seed: int = 0) -> BlockSum:
     model = find_model("logistic")
     params = jax.random.normal(jax.random.key(seed), (model.num_params(D),))
     one = jax.numpy.float32(1.0)
-    return BlockSum(ClippedGradient(model, params, FeatureMap.identity(D), one, one), None, None)
+    return BlockSum(ClippedGradient(model, params, FeatureMap.identity(D), one, one), None, WEIGHTS)
 
 
 def sums(parts, ask, monkeypatch, lines=None, firsts=None):
@@ -73,7 +75,7 @@ def context(place):
 def whole(ask: BlockSum, x, y) -> ExactSum:
     with jax.enable_x64(True):
         rows = WARD.rows({**{f"x{i}": x[:, i] for i in range(D)}, "back": y.astype(object)})
-        return exact_sum(ask.query, jax.tree.map(jax.numpy.asarray, rows))
+        return exact_sum(ask.query, jax.tree.map(jax.numpy.asarray, rows), None, WEIGHTS)
 
 
 def same(one: ExactSum, other: ExactSum) -> bool:
