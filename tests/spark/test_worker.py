@@ -50,7 +50,7 @@ def gradient(seed: int = 0) -> BlockSum:
     model = find_model("logistic")
     params = jax.random.normal(jax.random.key(seed), (model.num_params(D),))
     one = jax.numpy.float32(1.0)
-    return BlockSum(ClippedGradient(model, params, FeatureMap.identity(D), one, one), None, WEIGHTS)
+    return BlockSum(ClippedGradient(model, params, FeatureMap.identity(D), one, one), None, jax.numpy.asarray(WEIGHTS))
 
 
 def sums(parts, ask, monkeypatch, lines=None, firsts=None):
@@ -75,7 +75,7 @@ def context(place):
 def whole(ask: BlockSum, x, y) -> ExactSum:
     with jax.enable_x64(True):
         rows = WARD.rows({**{f"x{i}": x[:, i] for i in range(D)}, "back": y.astype(object)})
-        return exact_sum(ask.query, jax.tree.map(jax.numpy.asarray, rows), None, WEIGHTS)
+        return exact_sum(ask.query, jax.tree.map(jax.numpy.asarray, rows), None, jax.numpy.asarray(WEIGHTS))
 
 
 def same(one: ExactSum, other: ExactSum) -> bool:
