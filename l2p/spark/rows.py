@@ -112,6 +112,8 @@ def encoded_rows(
     Raises:
       InputError: the table has no rows, or an invalid one under "refuse"; or the cluster could not encode it.
     """
+    if on_invalid not in ("refuse", "null"):
+        raise InputError(f"onInvalid is {on_invalid!r}, which is not known; choose 'refuse' or 'null'.")
     names = "features", "label"
     task = functools.partial(worker.encoded, encoding=encoding, on_invalid=on_invalid, names=names)
     with contextlib.ExitStack() as stack:

@@ -41,8 +41,10 @@ def encoded(
             block = dict(zip(encoding.schema.features, x.T, strict=True))
             source = Arrow.of_table(pa.table([batch.column(label)], names=[label]))
             block[encoding.schema.target.column] = cells_of(batch.column(label), label, source, (label,))
-            complaint = _complaint(encoding, block) if on_invalid == "refuse" else None
             rows = encoding.rows(block)
+            complaint = None
+            if on_invalid == "refuse" and not np.asarray(rows.mask).all():
+                complaint = _complaint(encoding, block)
             yield pa.RecordBatch.from_arrays(
                 [
                     _binary(np.asarray(rows.x)),

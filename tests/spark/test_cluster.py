@@ -220,6 +220,7 @@ REFUSED_BY_TYPE = {
     "no bounds": ({"bounds": None}, "bounds are not declared"),
     "no classes": ({"classes": None}, "classes are not declared"),
     "bounds of other features": ({"bounds": [[0, 0], [1, 1]]}, "holds 3"),
+    "no such way with invalid rows": ({"onInvalid": "drop"}, "choose 'refuse' or 'null'"),
     "no such protector": ({"protector": "nosuch"}, "nosuch"),
 }
 
