@@ -25,9 +25,8 @@ from l2p.queries.bins import SCALE
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.declaring import declared, is_pair
-from l2p.schema.stream import StreamedTable
 from l2p.schema.unbounded import Unbounded
-from l2p.task import Rows, Task
+from l2p.task import Rows, RowSource, Task
 
 
 def private_train(
@@ -108,7 +107,7 @@ def private_train(
         )
     refuse_same(data, public)
     found: Schema | None = None
-    schema = data.schema if isinstance(data, StreamedTable) and schema is None else schema
+    schema = data.schema if isinstance(data, RowSource) and schema is None else schema
     if schema is not None or bounds is not None or is_pair(data):
         data, found = declared(data, schema, bounds, classes, target_bounds, class_weights)
         model, kind = model_for(found, model, kind)
@@ -174,9 +173,9 @@ def private_train(
 
 def _private(
     data: Any, encoding: Encoding, on_invalid: Literal["refuse", "null"], format: Format | None
-) -> Rows | StreamedTable:
+) -> Rows | RowSource:
     """The rows of a table in memory, or a table that streams as it is."""
-    if not isinstance(data, StreamedTable):
+    if not isinstance(data, RowSource):
         return read_rows(data, encoding, on_invalid, format, unit=encoding.schema.unit)
     if data.schema != encoding.schema:
         raise InputError("the table streams by another schema than was given; open it with this one, or leave it out.")

@@ -15,7 +15,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.privacy.sampling import PermutationEpochs, Sampler
 from l2p.progress import Progress
-from l2p.task import ArraySource, Rows, RowSource
+from l2p.task import ArraySource, RemoteRows, Rows, RowSource
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +24,11 @@ class Checked(RowSource):
 
     source: RowSource
     labels: tuple[float, ...] | None
+
+    @classmethod
+    def over(cls, source: RowSource, labels: tuple[float, ...] | None) -> RowSource:
+        """The source with its blocks checked; rows on other machines are checked there."""
+        return source if isinstance(source, RemoteRows) else cls(source, labels)
 
     @property
     def num_rows(self) -> int:  # type: ignore[override]

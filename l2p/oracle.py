@@ -21,7 +21,7 @@ from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.privacy.spending import Spending
 from l2p.privacy.units import for_units, over_unit
 from l2p.queries.base import Query
-from l2p.task import Rows, RowSource, null_invalid
+from l2p.task import RemoteRows, Rows, RowSource, null_invalid
 
 #: Noise is a multiple of the bound on one row. Outside this range that product may underflow, or the sum overflow, in
 #: float32, and the answer would carry no noise; such queries are refused.
@@ -308,6 +308,9 @@ class Oracle:
     def _aggregate(self, query: Query, granted: jax.Array) -> jax.Array:
         if isinstance(self._rows, Rows):
             return query.add(query.empty(), self._weighed(query, self._gather(self._rows)))
+        if isinstance(self._rows, RemoteRows):
+            with jax.enable_x64(True):
+                return self._exact_aggregate(query, granted).value.astype(jnp.float32)
         aggregate = query.empty()
         for block in self._stream(query, granted):
             jax.block_until_ready(aggregate)  # or blocks that wait to be added would fill the memory
@@ -315,7 +318,6 @@ class Oracle:
         return aggregate
 
     def _exact_aggregate(self, query: Query, granted: jax.Array) -> ExactSum:
-        total = ExactSum.empty(query.empty().shape[0])
         if isinstance(self._rows, Rows):
             lines = self._lines
             if lines is None:
@@ -323,11 +325,12 @@ class Oracle:
             if self.sampled:
                 batch = self._draw(self._rows.y.shape[0])
                 lines = picked(lines, batch.indices, batch.mask)
-            return add_lines(query, lines, total, self._weights(query))
-        for block in self._stream(query, granted):
-            jax.block_until_ready(total)  # as above: one block is added while the next is read
-            total = _add_rows(query, block, self._view, total, self._weights(query))
-        return total
+            return add_lines(query, lines, ExactSum.empty(query.empty().shape[0]), self._weights(query))
+        summed = BlockSum(query, self._view, self._weights(query))
+        if not isinstance(self._rows, RemoteRows):
+            return summed(self._stream(query, granted))
+        lines = self._member_lines(self._rows)
+        return self._rows.exact_sum(summed, lines) if granted else summed(iter(()))
 
     def _weights(self, query: Query) -> jax.Array | None:
         return self.setup.class_weights if query.weighed else None
@@ -343,13 +346,16 @@ class Oracle:
         """One pass over the source, or none for a refused query."""
         source = self._rows
         assert isinstance(source, RowSource)
-        # The batch is drawn for a refused query too: draws are planned query by query.
-        batch = self._draw(source.num_rows) if self.sampled else None
+        lines = self._member_lines(source)
         if not granted:
             return iter(())
-        if batch is None:
-            return map(null_invalid, source.blocks())
-        return map(null_invalid, source.members(np.where(np.asarray(batch.mask) > 0, np.asarray(batch.indices), -1)))
+        return map(null_invalid, source.blocks() if lines is None else source.members(lines))
+
+    def _member_lines(self, source: RowSource) -> np.ndarray | None:
+        """The lines that this query reads, as `RowSource.members` takes them; None for all."""
+        # The batch is drawn for a refused query too: draws are planned query by query.
+        batch = self._draw(source.num_rows) if self.sampled else None
+        return None if batch is None else np.where(np.asarray(batch.mask) > 0, np.asarray(batch.indices), -1)
 
     def _gather(self, rows: Rows) -> Rows:
         """The rows that this query reads."""
@@ -386,6 +392,29 @@ def add_rows(
 
 
 _add_rows = jax.jit(add_rows)
+
+
+@struct.dataclass
+class BlockSum:
+    """The sum of a query over blocks of rows, as a release forms it: what other machines are asked for, too.
+
+    Attributes:
+      query: whose contributions are added up.
+      view: the map that rows are read through, or None.
+      weights: f32[K] of the classes, or None.
+    """
+
+    query: Query
+    view: FeatureMap | None
+    weights: jax.Array | None
+
+    def __call__(self, blocks: Iterator[Rows]) -> ExactSum:
+        """The sum [k]; blocks of one size compile once. Call it under `jax.enable_x64(True)`."""
+        total = ExactSum.empty(self.query.empty().shape[0])
+        for block in blocks:
+            jax.block_until_ready(total)  # as in simulations: one block is added while the next is read
+            total = _add_rows(self.query, block, self.view, total, self.weights)
+        return total
 
 
 def add_lines(query: Query, lines: Lines, total: ExactSum, weights: jax.Array | None = None) -> ExactSum:

@@ -40,7 +40,7 @@ from l2p.run import (
     trace_rows,
 )
 from l2p.schema.target import Unit
-from l2p.task import Rows, RowSource, Task
+from l2p.task import RemoteRows, Rows, RowSource, Task
 
 #: Steps between two checks whether a run is still alive; noise is drawn for as many at a time.
 CHUNK = 256
@@ -96,6 +96,11 @@ def plan_run(
     what = find_model(model)
     kind = what.known_kind(kind)
     if task.public is not None:
+        if isinstance(task.private, RemoteRows):
+            raise InputError(
+                "rows on other machines are not yet told apart from public ones, so a row might count as both; leave "
+                "out the public rows, or read the table here."
+            )
         task = dataclasses.replace(task, public=known_public(task.public, named, num_features, what, kind))
     if not named.protector.additive:
         intake.check_whole(named.name, task.private, num_rows)
@@ -257,7 +262,7 @@ def _train(
     # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
     # float64; `start` and `advance` keep everything else in float32.
     with guard, np.errstate(over="ignore"), jax.enable_x64(releases):
-        private = task.private if isinstance(task.private, Rows) else intake.Checked(task.private, labels)
+        private = task.private if isinstance(task.private, Rows) else intake.Checked.over(task.private, labels)
         rows = public_data.apart(private, task.public)
         rows = single(rows) if isinstance(rows, Rows) else rows
         known = single(task.public)

@@ -24,7 +24,7 @@ from l2p.privacy.noise import AnyDraw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
 from l2p.privacy.spending import Spending
 from l2p.protector import Protector, State
-from l2p.task import Mapped, Rows, RowSource, mapped, null_invalid
+from l2p.task import Mapped, RemoteRows, Rows, RowSource, mapped, null_invalid
 
 Records = list[Record]
 Observe = Callable[[jax.Array], Any]
@@ -211,10 +211,11 @@ def advance_streaming(
     It stops after the first refusal. Records have a leading axis of the steps tried, at least one.
     """
     view = protector.view(run.state)
-    if view is not None and isinstance(noise, Simulation):
+    remote = isinstance(source, RemoteRows)
+    if view is not None and isinstance(noise, Simulation) and not remote:
         source, view = Mapped(source, view), None
     progress, whole = source.progress, protector.num_steps
-    if isinstance(noise, Release):
+    if isinstance(noise, Release) and not remote:
         source = Lookahead.over(source, noise.steps, noise.steps_plan)
     slices, noise_for = noise.per_step(run.step, num_steps)
     taken: list[Records] = []

@@ -2,7 +2,8 @@
 
 import abc
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,11 @@ import numpy as np
 
 from l2p import struct
 from l2p.features import FeatureMap
+from l2p.fixed_point import ExactSum
 from l2p.progress import Progress
+
+if TYPE_CHECKING:
+    from l2p.schema.schema import Schema
 
 
 @struct.dataclass
@@ -41,12 +46,14 @@ class RowSource(abc.ABC):
       num_features: d.
       progress: told of every step of a run, where somebody waits for it.
       ordered: whether every pass gives the rows in one order. Batches of permutation epochs ask for it.
+      schema: the declaration of the table that rows are encoded from; None for rows that came encoded.
     """
 
     num_rows: int
     num_features: int
     progress: Progress | None = None
     ordered: bool = True
+    schema: "Schema | None" = None
 
     @abc.abstractmethod
     def blocks(self) -> Iterator[Rows]:
@@ -66,6 +73,25 @@ class RowSource(abc.ABC):
             part = member[done : done + size]
             yield dataclasses.replace(block, mask=block.mask * np.pad(part, (0, size - len(part))))
             done += size
+
+
+class RemoteRows(RowSource):
+    """Rows on other machines, which add them up where they lie: what comes back are exact sums.
+
+    Sums are exact in simulations, too, so that how rows are spread over machines changes no bit of any run.
+    """
+
+    @abc.abstractmethod
+    def exact_sum(self, summed: Callable[[Iterator[Rows]], ExactSum], lines: np.ndarray | None) -> ExactSum:
+        """What `summed` gives for all blocks of the table at once.
+
+        Args:
+          summed: adds up blocks of any size; sums of several calls add up. It can be pickled.
+          lines: as in `members`; None for all rows.
+        """
+
+    def blocks(self) -> Iterator[Rows]:
+        raise TypeError("rows on other machines are added up there and do not come here.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,7 +62,7 @@ class StreamedTable(RowSource):
                 raise InputError(_CHANGED.format(self._source.said))
 
     def _encoded(self, on_invalid: Literal["refuse", "null"]) -> Iterator[Rows]:
-        unit = self.schema.unit
+        unit = self._encoding.schema.unit
         return (rows for _, rows in blocks_of(self._source, self._encoding, on_invalid, unit=unit))
 
     def _check_version(self) -> None:
