@@ -31,7 +31,7 @@ from l2p.protectors.hand_designed import Problem, logit_constant
 from l2p.protectors.public_rows import PublicGradients
 from l2p.queries.solve import minimise
 from l2p.run import run
-from l2p.starts import from_names
+from l2p.vision.starts import from_names
 
 Make = Callable[[Problem], Protector]
 Start = Callable[[Draw, int], jax.Array]

@@ -39,8 +39,8 @@ from l2p.protectors.adamix import PRIVATE_RATE, PUBLIC_RATE, descent, mixed
 from l2p.protectors.hand_designed import Problem
 from l2p.protectors.public_rows import fit
 from l2p.run import run
-from l2p.starts import unit_rows
 from l2p.task import Rows
+from l2p.vision.starts import unit_rows
 
 DELTA, PER_CLASS = 1e-5, 2
 #: Learning rates that every private method chooses from, as multiples of its own.

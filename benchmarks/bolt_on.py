@@ -38,8 +38,8 @@ from l2p.protectors.bolt_on import PassProtector, num_problems, random_projectio
 from l2p.queries import NoisyPasses, PassDescent, SampledPasses
 from l2p.queries.rows_in_order import orders
 from l2p.simulate import split
-from l2p.split_tuning import split_tuning, tuned_on_public
 from l2p.task import Rows, Task
+from l2p.tuning.split_tuning import split_tuning, tuned_on_public
 
 EPSILONS = {False: (0.01, 0.02, 0.05, 0.1, 0.2, 0.4), True: (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)}
 PASSES, BATCHES, TIMED = (1, 10, 20), (1, 10, 50, 100, 200), (1, 10, 500)

@@ -10,6 +10,7 @@ from l2p.checkpoints import lookup
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import NamedProtector
 from l2p.checkpoints.set_up import check_shared
+from l2p.data.public_data import refuse_same
 from l2p.data.reading import Format
 from l2p.errors import InputError
 from l2p.models import MODELS, find_model
@@ -20,7 +21,6 @@ from l2p.private_bounds import SHARE, Purchase, check_share
 from l2p.private_run import PlannedRun, check, execute, known_public, plan_run
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
-from l2p.public_data import refuse_same
 from l2p.queries.bins import SCALE
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
-from l2p import class_weights, struct
+from l2p import struct
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import Block, ExactSum, Lines, mapped, picked, raw_lines
 from l2p.models import Model
+from l2p.privacy import class_weights
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
 from l2p.privacy.prices import PriceList
@@ -42,7 +43,8 @@ class Setup:
       cap: f32[], what a run may spend: the accountant's budget, or infinity when meta-training measures what a
         scheduler would spend.
       rows_per_unit: the most rows of one unit that count, where units are protected; None for rows (static).
-      class_weights: f32[K], what a row of each class counts, at most 1 (`l2p.class_weights`); None for all in full.
+      class_weights: f32[K], what a row of each class counts, at most 1 (`l2p.privacy.class_weights`); None for all in
+        full.
     """
 
     model: Model = struct.field(pytree_node=False)

@@ -11,13 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import class_weights, intake, public_data
+from l2p import intake
 from l2p.checkpoints import lookup
 from l2p.checkpoints.lookup import NamedProtector
 from l2p.checkpoints.set_up import set_up
+from l2p.data import public_data
 from l2p.errors import InputError, NoResult, withheld
 from l2p.models import Model, find_model
 from l2p.oracle import Setup
+from l2p.privacy import class_weights
 from l2p.privacy.budget import Budget
 from l2p.privacy.card.of_run import card_of_run, not_private
 from l2p.privacy.card.unit import ROW, unit_on_card

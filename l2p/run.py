@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from l2p import fixed_point, struct
+from l2p.data.lookahead import Lookahead
 from l2p.features import FeatureMap
-from l2p.lookahead import Lookahead
 from l2p.oracle import Oracle, Record, Setup
 from l2p.privacy.noise import AnyDraw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs

@@ -16,10 +16,10 @@ from l2p.errors import InputError, RowsError
 from l2p.models import Logistic
 from l2p.prediction.predictor import Predictor
 from l2p.privacy import Adjacency, Budget
-from l2p.private_tuning import private_tuning
 from l2p.protector import Protector
 from l2p.schema import Number, Schema, Target
 from l2p.task import ArraySource, Rows, RowSource, Task
+from l2p.tuning.private_tuning import private_tuning
 from tests.canaries import BAD, COUNT, NUMBER, SAID, WORD, N, leaks, observed
 
 BUDGET = Budget(2.0, 1e-6, Adjacency.ADD_REMOVE)

@@ -106,10 +106,10 @@ class Apply(TableOptions):
         from l2p.commands.dry_run import print_plan
         from l2p.compare import private_choice
         from l2p.compare.scores import metrics
+        from l2p.data.public_data import refuse_same
         from l2p.models import find_model
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
-        from l2p.public_data import refuse_same
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         declared = self._declared()

@@ -1,7 +1,7 @@
 """Settings chosen on the private rows and charged: METHOD:private, released or simulated for a comparison.
 
-A release is `l2p.private_tuning`; a comparison simulates it, cell by cell. A cell trains a random number of times, each
-time with randomly drawn settings and its own noise, and keeps the run with the best private score (Papernot & Steinke
+A release is `l2p.tuning.private_tuning`; a comparison simulates it, cell by cell. A cell trains a random number of
+times, each time with randomly drawn settings and its own noise, and keeps the run with the best private score (Papernot & Steinke
 2022; Liu & Talwar 2019).
 """
 
@@ -29,7 +29,12 @@ from l2p.privacy.ledger import Cost, Ledger
 from l2p.privacy.reservation import cost_of_best
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
 from l2p.private_run import check
-from l2p.private_tuning import (
+from l2p.protector import Protector
+from l2p.protectors.tunable import around
+from l2p.result import Result
+from l2p.simulate import Divide, simulate, split
+from l2p.task import Rows, RowSource, Task
+from l2p.tuning.private_tuning import (
     SCORE_ACCOUNTANT,
     Score,
     base_accountant,
@@ -37,11 +42,6 @@ from l2p.private_tuning import (
     private_tuning,
     simulated_randomness,
 )
-from l2p.protector import Protector
-from l2p.protectors.tunable import around
-from l2p.result import Result
-from l2p.simulate import Divide, simulate, split
-from l2p.task import Rows, RowSource, Task
 
 #: Distribution of the number of runs, K.
 LAW: Repetitions = NegativeBinomial.with_mean(10.0)

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 from l2p.compare.config import CompareConfig
+from l2p.data.public_data import apart, on_card
 from l2p.errors import InputError
 from l2p.models import Model, Softmax
-from l2p.public_data import apart, on_card
 from l2p.simulate import split, train_size
 from l2p.task import Rows, Task
 

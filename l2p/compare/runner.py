@@ -24,6 +24,7 @@ from l2p.compare.methods import ComparedMethod, PreparedMethod, find_method, rea
 from l2p.compare.public_part import Division, PublicPart
 from l2p.compare.scores import area_under_curve
 from l2p.data.own import source_of_file
+from l2p.data.public_data import checked, refuse_same
 from l2p.data.reading import open_table
 from l2p.errors import InputError, withheld
 from l2p.models import Model, find_model, plain_name
@@ -31,7 +32,6 @@ from l2p.privacy.accountants import run_names
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import versions
 from l2p.privacy.events import Adjacency
-from l2p.public_data import checked, refuse_same
 from l2p.simulate import Outcome, mean_loss, score, simulate, split, splits_digest, train_size
 from l2p.task import Rows
 

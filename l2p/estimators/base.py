@@ -13,13 +13,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: 
 
 from l2p.api import private_train
 from l2p.checkpoints.defaults import default_protector
+from l2p.data.public_data import refuse_same
 from l2p.errors import InputError
 from l2p.estimators.said import DEFAULT_BOUNDS, RepeatedFitWarning, undeclared, unquoted
 from l2p.models import plain_name
 from l2p.models.softmax import Softmax
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
-from l2p.public_data import refuse_same
 from l2p.schema import Schema
 from l2p.schema.declaring import is_pair
 

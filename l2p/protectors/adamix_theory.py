@@ -73,7 +73,7 @@ class AdaMixTheory(Protector):
         if (np.abs(lengths - 1.0) > LENGTH_TOLERANCE).any():
             raise InputError(
                 "the theorem of adamix_theory is about rows of length 1, and public rows have other lengths; divide "
-                "every row, public and private, by its own length (l2p.starts.unit_rows), or choose adamix."
+                "every row, public and private, by its own length (l2p.vision.starts.unit_rows), or choose adamix."
             )
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, TheoryState]:

@@ -33,8 +33,8 @@ class Query(abc.ABC):
       additive: whether aggregates of two blocks of rows may be summed.
       is_plain_sum: whether what is noised is the sum itself, with Gaussian noise, so that k rows move it by at most k
         times as far as one; the only queries that protect units of several rows (`l2p.privacy.units`).
-      weighed: whether a row counts as much as its class where classes have weights (`l2p.class_weights`): in what a
-        loss is made of, not in what describes rows.
+      weighed: whether a row counts as much as its class where classes have weights (`l2p.privacy.class_weights`): in
+        what a loss is made of, not in what describes rows.
     """
 
     additive: ClassVar[bool] = True

@@ -22,7 +22,7 @@ class Target:
       bounds: [low, high] of a number to predict, in its own units.
       aliases: other words for a class, such as {">50K.": ">50K"}.
       weights: how much a row of each class counts, public, in the order of `classes`; None for all alike. Only their
-        ratios matter (`l2p.class_weights`).
+        ratios matter (`l2p.privacy.class_weights`).
 
     >>> Target("income", classes=("<=50K", ">50K"), aliases={">50K.": ">50K"}).kind, Target("price", bounds=(0, 9)).kind
     ('binary', 'regression')

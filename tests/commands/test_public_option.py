@@ -9,10 +9,10 @@ import pytest
 
 from l2p import Budget, private_train
 from l2p.cli import main
+from l2p.data.public_data import on_card
 from l2p.errors import InputError
 from l2p.estimators import PrivateClassifier
 from l2p.privacy.card import Card
-from l2p.public_data import on_card
 from l2p.schema import Encoding, Number, Schema, Target, read_rows
 from l2p.task import Rows
 from tests import canaries

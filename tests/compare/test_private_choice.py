@@ -23,12 +23,12 @@ from l2p.privacy import Adjacency
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.selection import base_rho, total_epsilon
-from l2p.private_tuning import Score
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import log_constant
 from l2p.protectors.projectors import Optax
 from l2p.run import run
 from l2p.simulate import simulate, split
+from l2p.tuning.private_tuning import Score
 
 MODEL, NUM_ROWS = MODELS["logistic"], 456
 BUDGET = Budget(2.0, 1e-5)

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import l2p
-from l2p import lookahead
 from l2p.cli import main
+from l2p.data import lookahead
 from l2p.data.reading import open_table
 from l2p.errors import InputError, RowsError
 from l2p.models import Logistic

@@ -60,7 +60,8 @@ class Card:
       float_mode: the arithmetic in which noise was added.
       composition: {data_set, unit, reservation, spent_before, counted, limit}, the run's entry in the ledger of its
         data set, with three numbers in `unit`; None if no ledger was kept.
-      public: {num_rows, sha256} of the public rows that the run was given (`l2p.public_data.on_card`); None without.
+      public: {num_rows, sha256} of the public rows that the run was given (`l2p.data.public_data.on_card`); None if
+        there were none.
       not_private: sentences on what the guarantee does not cover.
       protector: {name, sha256, sources, range}; None if unknown or not applicable.
       warnings: sentences.

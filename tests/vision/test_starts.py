@@ -6,7 +6,7 @@ import pytest
 
 from l2p.errors import InputError
 from l2p.models import Logistic, Softmax, Square
-from l2p.starts import from_names, read_encodings, unit_rows
+from l2p.vision.starts import from_names, read_encodings, unit_rows
 
 NAMES = np.random.default_rng(0).normal(size=(3, 5)) * [[1.0], [7.0], [0.2]]
 ROWS = np.random.default_rng(1).normal(size=(20, 5))

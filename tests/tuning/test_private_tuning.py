@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from l2p import private_train
-from l2p import private_tuning as module
 from l2p.errors import InputError
 from l2p.privacy import Adjacency, Budget, Filter, Poisson
 from l2p.privacy.card import Card
 from l2p.privacy.ledger import Cost, Ledger
 from l2p.privacy.reservation import limit_of
 from l2p.privacy.selection import NegativeBinomial, PoissonRuns, total_epsilon
-from l2p.private_tuning import private_tuning
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import log_constant
 from l2p.protectors.projectors import Optax
 from l2p.task import ArraySource, Rows
+from l2p.tuning import private_tuning as module
+from l2p.tuning.private_tuning import private_tuning
 
 BUDGET = Budget(2.0, 1e-6)
 LAW = NegativeBinomial.with_mean(6.0)

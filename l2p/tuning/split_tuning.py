@@ -1,8 +1,8 @@
 """Tuning by disjoint parts of the rows (Chaudhuri, Monteleoni & Sarwate 2011; Algorithm 3 of Wu et al. 2017), and on
 public rows.
 
-`l2p.private_tuning` trains on all rows each time and pays for the choice out of one budget. Here each candidate gets
-rows of its own, so that each may spend the whole budget: better for few candidates and many rows.
+`l2p.tuning.private_tuning` trains on all rows each time and pays for the choice out of one budget. Here each candidate
+gets rows of its own, so that each may spend the whole budget: better for few candidates and many rows.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger
 from l2p.privacy.reservation import count, held
 from l2p.private_run import plan_run
-from l2p.private_tuning import Candidate, Score
 from l2p.protector import Protector
 from l2p.queries.fewest_errors import FewestErrors
 from l2p.result import Result
 from l2p.task import Rows
+from l2p.tuning.private_tuning import Candidate, Score
 
 
 @struct.dataclass
@@ -116,7 +116,7 @@ def split_tuning(
     if budget.adjacency is Adjacency.ADD_REMOVE:
         raise InputError(
             "under add_remove the number of rows is private, but tuning by parts divides it among the candidates; "
-            "choose adjacency zero_out or replace_one, or l2p.private_tuning."
+            "choose adjacency zero_out or replace_one, or l2p.tuning.private_tuning."
         )
     if not isinstance(data, Rows):
         raise InputError("tuning by parts divides rows in memory, and these stream; load them, or tune on all of them.")

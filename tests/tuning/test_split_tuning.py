@@ -11,7 +11,6 @@ import pytest
 from scipy import special, stats
 
 from l2p import private_train
-from l2p import split_tuning as module
 from l2p.errors import InputError
 from l2p.models import Logistic
 from l2p.oracle import Setup
@@ -22,8 +21,9 @@ from l2p.privacy.reservation import limit_of
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import FewestErrors
 from l2p.run import Simulation, start
-from l2p.split_tuning import Choice, split_tuning, tuned_on_public
 from l2p.task import ArraySource, Rows
+from l2p.tuning import split_tuning as module
+from l2p.tuning.split_tuning import Choice, split_tuning, tuned_on_public
 from tests.test_private_tuning import GOOD, STILL
 
 BUDGET = Budget(2.0, 1e-6)

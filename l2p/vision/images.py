@@ -19,7 +19,7 @@ import numpy as np
 import tyro
 
 from l2p.errors import InputError
-from l2p.starts import unit_rows
+from l2p.vision.starts import unit_rows
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
@@ -149,7 +149,7 @@ def clip_images(model: str) -> Encoder:
 
 
 def encode_names(names: Sequence[str], model: str, template: str = "a photo of a {}.") -> np.ndarray:
-    """Encodings f32[K, d] of the names of classes by a CLIP text encoder, for `l2p.starts.from_names`.
+    """Encodings f32[K, d] of the names of classes by a CLIP text encoder, for `l2p.vision.starts.from_names`.
 
     Args:
       names: one per class, in their order.
@@ -223,7 +223,3 @@ def main() -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import class_weights, struct
+from l2p import struct
 from l2p.cli import main
 from l2p.errors import InputError
 from l2p.estimators import PrivateClassifier
@@ -19,7 +19,7 @@ from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN, ExactSum, picked, raw_lines
 from l2p.models import Logistic, find_model
 from l2p.oracle import Oracle, Setup, add_lines, exact_sum
-from l2p.privacy import Adjacency, Budget, Filter, Spending
+from l2p.privacy import Adjacency, Budget, Filter, Spending, class_weights
 from l2p.privacy.noise import HostNoise, KeyNoise
 from l2p.private_run import plan_run
 from l2p.protectors import HAND_DESIGNED

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import public_data, struct
+from l2p import struct
+from l2p.data import public_data
+from l2p.data.public_data import Known, apart, on_card
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
@@ -22,7 +24,6 @@ from l2p.privacy.ledger import Cost, Ledger
 from l2p.private_run import plan_run
 from l2p.protector import Protector
 from l2p.protectors.public_rows import check_classes
-from l2p.public_data import Known, apart, on_card
 from l2p.queries import ClippedGradient
 from l2p.schema import Number, Schema, Target
 from l2p.task import ArraySource, Rows, RowSource, Task

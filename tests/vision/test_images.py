@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from l2p import vision
 from l2p.errors import InputError
+from l2p.vision import images as vision
 
 MISSING = [name for name in ("torch", "torchvision", "transformers") if importlib.util.find_spec(name) is None]
 needs_networks = pytest.mark.skipif(

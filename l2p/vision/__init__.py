@@ -1,0 +1,1 @@
+"""Features of images and starts from names of classes, by public networks (extra `vision`)."""
