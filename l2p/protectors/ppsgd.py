@@ -86,8 +86,7 @@ def _ppsgd(problem: Problem, sampler: Sampler, published: bool = False) -> FineT
         logit_shrinking=logit_constant(SHRINKING),
         published=published,
     )
-    descent = Ridge(Optax("sgd", {"learning_rate": log_constant(LEARNING_RATE)}), log_constant(RIDGE))
-    inner = Stepwise(scheduler, descent, num_steps=NUM_STEPS, sampler=sampler)
+    inner = Stepwise(scheduler, _descent(LEARNING_RATE), num_steps=NUM_STEPS, sampler=sampler)
     return FineTuned(inner, log_constant(REUSE))
 
 
@@ -99,8 +98,12 @@ def with_settings(
     varphi: float = CLIP_RATIO,
     beta: float = SHRINKING,
     reuse: float = REUSE,
+    learning_rate: float = LEARNING_RATE,
 ) -> FineTuned:
-    """A protector of this file with the paper's five parameters changed; alpha and beta may be 0.
+    """A protector of this file with the paper's five parameters and its learning rate changed; alpha and beta may be 0.
+
+    The learning rate of this file is one for features in [0, 1]. Rows of length 1, which the paper's experiments have,
+    want a larger one: their second moments are at most 1, so least squares is stable up to 2.
 
     >>> from l2p.privacy import Budget
     >>> made = with_settings(ppgd(Problem(Budget(1.0, 1e-6))), alpha=0.0, reuse=1.0)
@@ -117,6 +120,9 @@ def with_settings(
         log_clip_ratio=log_constant(varphi),
         logit_shrinking=logit_constant(beta) if beta else jnp.array([-jnp.inf]),
     )
-    return dataclasses.replace(
-        protector, inner=dataclasses.replace(inner, scheduler=scheduler), log_weight=log_constant(reuse)
-    )
+    inner = dataclasses.replace(inner, scheduler=scheduler, projector=_descent(learning_rate))
+    return dataclasses.replace(protector, inner=inner, log_weight=log_constant(reuse))
+
+
+def _descent(learning_rate: float) -> Ridge:
+    return Ridge(Optax("sgd", {"learning_rate": log_constant(learning_rate)}), log_constant(RIDGE))
