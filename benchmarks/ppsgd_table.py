@@ -81,8 +81,8 @@ BUDGETS = (0.05, 0.1, 0.3, 0.5, 0.8)
 
 #: Methods that have no budget: one result serves every epsilon.
 UNPAID = ("onlypub", "nonprivate")
-#: Learning rates for rows of length 1: least squares has a curvature of at most 5/4 there; the hinge's is, of .5, 2 and 4,
-#: the best on `ipums_br` for `adult`, and on `adult` for `ipums_br`.
+#: Learning rates for rows of length 1. Least squares has a curvature of at most 5/4 there; the hinge's rate is, of .5,
+#: 2 and 4, the best on `ipums_br` for `adult`, and on `adult` for `ipums_br`.
 RATES = {"hinge": 2.0, "square": 1.0}
 #: A clipping norm for such rows, which no gradient of the hinge exceeds by more than the intercept column.
 CLIP = 1.0
