@@ -7,6 +7,7 @@ constant.
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 
 from l2p.errors import InputError
@@ -93,17 +94,17 @@ def _ppsgd(problem: Problem, sampler: Sampler, published: bool = False) -> FineT
 def with_settings(
     protector: FineTuned,
     *,
-    phi: float = NOISE_RATIO,
-    alpha: float = GROWTH,
-    varphi: float = CLIP_RATIO,
-    beta: float = SHRINKING,
-    reuse: float = REUSE,
-    learning_rate: float = LEARNING_RATE,
+    phi: float | None = None,
+    alpha: float | None = None,
+    varphi: float | None = None,
+    beta: float | None = None,
+    reuse: float | None = None,
+    learning_rate: float | None = None,
 ) -> FineTuned:
-    """A protector of this file with the paper's five parameters and its learning rate changed; alpha and beta may be 0.
+    """A protector of this file with some of the paper's five parameters or its learning rate changed, others kept.
 
-    The learning rate of this file is one for features in [0, 1]. Rows of length 1, which the paper's experiments have,
-    want a larger one: their second moments are at most 1, so least squares is stable up to 2.
+    Alpha and beta may be 0. The learning rate of this file is one for features in [0, 1]. Rows of length 1, which the
+    paper's experiments have, want a larger one.
 
     >>> from l2p.privacy import Budget
     >>> made = with_settings(ppgd(Problem(Budget(1.0, 1e-6))), alpha=0.0, reuse=1.0)
@@ -112,16 +113,20 @@ def with_settings(
     """
     inner = protector.inner
     assert isinstance(inner, Stepwise)
-    assert isinstance(inner.scheduler, PublicGrowth)
-    scheduler = dataclasses.replace(
-        inner.scheduler,
-        log_noise_ratio=log_constant(phi),
-        log_growth=log_constant(alpha) if alpha else jnp.array([-jnp.inf]),
-        log_clip_ratio=log_constant(varphi),
-        logit_shrinking=logit_constant(beta) if beta else jnp.array([-jnp.inf]),
-    )
-    inner = dataclasses.replace(inner, scheduler=scheduler, projector=_descent(learning_rate))
-    return dataclasses.replace(protector, inner=inner, log_weight=log_constant(reuse))
+    scheduler: dict[str, jax.Array] = {}
+    if phi is not None:
+        scheduler["log_noise_ratio"] = log_constant(phi)
+    if alpha is not None:
+        scheduler["log_growth"] = log_constant(alpha) if alpha else jnp.array([-jnp.inf])
+    if varphi is not None:
+        scheduler["log_clip_ratio"] = log_constant(varphi)
+    if beta is not None:
+        scheduler["logit_shrinking"] = logit_constant(beta) if beta else jnp.array([-jnp.inf])
+    inner = inner.replace(scheduler=inner.scheduler.replace(**scheduler))  # type: ignore[attr-defined]
+    if learning_rate is not None:
+        inner = inner.replace(projector=_descent(learning_rate))
+    weight = protector.log_weight if reuse is None else log_constant(reuse)
+    return dataclasses.replace(protector, inner=inner, log_weight=weight)
 
 
 def _descent(learning_rate: float) -> Ridge:
