@@ -151,7 +151,7 @@ def summary(out: Path) -> None:
     for cell, _, found in read(out):
         scores.setdefault(cell, []).extend([] if found is None else [found])
     print("| data, loss, epsilon | " + " | ".join(METHODS) + " |\n|---|" + "---|" * len(METHODS))
-    for data, loss, epsilon, setting in dict.fromkeys((c.data, c.loss, c.epsilon, c.setting) for c in scores):
+    for data, loss, epsilon, setting in sorted({(c.data, c.loss, c.epsilon, c.setting) for c in scores}):
         ours = [mean(scores.get(Cell(data, loss, epsilon, method, setting), [])) for method in METHODS]
         print(f"| {data}, {loss}, {epsilon:g} {setting} | " + " | ".join(ours) + " |")
         if (data, loss, epsilon) in PUBLISHED and not setting:
