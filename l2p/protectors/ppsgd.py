@@ -7,6 +7,7 @@ constant.
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 
 from l2p.errors import InputError
@@ -86,21 +87,24 @@ def _ppsgd(problem: Problem, sampler: Sampler, published: bool = False) -> FineT
         logit_shrinking=logit_constant(SHRINKING),
         published=published,
     )
-    descent = Ridge(Optax("sgd", {"learning_rate": log_constant(LEARNING_RATE)}), log_constant(RIDGE))
-    inner = Stepwise(scheduler, descent, num_steps=NUM_STEPS, sampler=sampler)
+    inner = Stepwise(scheduler, _descent(LEARNING_RATE), num_steps=NUM_STEPS, sampler=sampler)
     return FineTuned(inner, log_constant(REUSE))
 
 
 def with_settings(
     protector: FineTuned,
     *,
-    phi: float = NOISE_RATIO,
-    alpha: float = GROWTH,
-    varphi: float = CLIP_RATIO,
-    beta: float = SHRINKING,
-    reuse: float = REUSE,
+    phi: float | None = None,
+    alpha: float | None = None,
+    varphi: float | None = None,
+    beta: float | None = None,
+    reuse: float | None = None,
+    learning_rate: float | None = None,
 ) -> FineTuned:
-    """A protector of this file with the paper's five parameters changed; alpha and beta may be 0.
+    """A protector of this file with some of the paper's five parameters or its learning rate changed, others kept.
+
+    Alpha and beta may be 0. The learning rate of this file is one for features in [0, 1]. Rows of length 1, which the
+    paper's experiments have, want a larger one.
 
     >>> from l2p.privacy import Budget
     >>> made = with_settings(ppgd(Problem(Budget(1.0, 1e-6))), alpha=0.0, reuse=1.0)
@@ -109,14 +113,21 @@ def with_settings(
     """
     inner = protector.inner
     assert isinstance(inner, Stepwise)
-    assert isinstance(inner.scheduler, PublicGrowth)
-    scheduler = dataclasses.replace(
-        inner.scheduler,
-        log_noise_ratio=log_constant(phi),
-        log_growth=log_constant(alpha) if alpha else jnp.array([-jnp.inf]),
-        log_clip_ratio=log_constant(varphi),
-        logit_shrinking=logit_constant(beta) if beta else jnp.array([-jnp.inf]),
-    )
-    return dataclasses.replace(
-        protector, inner=dataclasses.replace(inner, scheduler=scheduler), log_weight=log_constant(reuse)
-    )
+    scheduler: dict[str, jax.Array] = {}
+    if phi is not None:
+        scheduler["log_noise_ratio"] = log_constant(phi)
+    if alpha is not None:
+        scheduler["log_growth"] = log_constant(alpha) if alpha else jnp.array([-jnp.inf])
+    if varphi is not None:
+        scheduler["log_clip_ratio"] = log_constant(varphi)
+    if beta is not None:
+        scheduler["logit_shrinking"] = logit_constant(beta) if beta else jnp.array([-jnp.inf])
+    inner = inner.replace(scheduler=inner.scheduler.replace(**scheduler))  # type: ignore[attr-defined]
+    if learning_rate is not None:
+        inner = inner.replace(projector=_descent(learning_rate))
+    weight = protector.log_weight if reuse is None else log_constant(reuse)
+    return dataclasses.replace(protector, inner=inner, log_weight=weight)
+
+
+def _descent(learning_rate: float) -> Ridge:
+    return Ridge(Optax("sgd", {"learning_rate": log_constant(learning_rate)}), log_constant(RIDGE))

@@ -17,6 +17,7 @@ from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.sampling import FixedSize
 from l2p.protectors import HAND_DESIGNED, FineTuned, Stepwise
+from l2p.protectors.hand_designed import log_constant
 from l2p.protectors.ppsgd import with_settings
 from l2p.protectors.public_fit import fit
 from l2p.protectors.public_growth import GrowthState, published_noise
@@ -251,3 +252,14 @@ def test_the_tight_form_takes_the_sampler_that_its_adjacency_allows():
     assert isinstance(made.inner, Stepwise)
     with pytest.raises(InputError, match="ppgd"):
         HAND_DESIGNED["ppsgd"](REPLACED, "logistic", 9)
+
+
+def test_settings_that_are_not_named_keep_what_loss_and_budget_gave_them():
+    made = method("ppgd", model="square")
+    faster = with_settings(made, reuse=1.0)
+    assert faster.inner.scheduler.log_clip_ratio == made.inner.scheduler.log_clip_ratio != log_constant(100.0)
+    assert faster.log_weight == 0.0
+    faster = with_settings(made, learning_rate=2.0)
+    assert faster.log_weight == made.log_weight
+    before, after = (each.inner.projector.inner.hyperparameters["learning_rate"] for each in (made, faster))
+    assert after == log_constant(2.0) != before
