@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from adamix_table import DELTA, RATES, SETS, TUNING, Draw, private_score, public_score, split
+from adamix_table import DELTA, RATES, SETS, TUNING, Draw, private_score, public_score, split, without_projection
 
 from l2p.audit.mixed import subspace_errors
 from l2p.audit.per_instance import instance_losses
@@ -58,21 +58,14 @@ class Config:
             params = None if start is None else start(draw, seed)
             return private_score(draw, make, self.epsilon, factor, seed, params).error
 
-        tuning = change(SETS[self.source](TUNING[0]))
-        factor = (
-            min(self.factors, key=lambda one: score(TUNING[0], tuning, one)) if self.factors[1:] else self.factors[0]
-        )
+        tuning = change(SETS[self.source](TUNING))
+        factor = min(self.factors, key=lambda one: score(TUNING, tuning, one)) if self.factors[1:] else self.factors[0]
         return _percent([score(seed, change(draw), factor) for seed, draw in enumerate(self.draws)])
 
 
 def _percent(errors: list[float]) -> str:
     spread = np.std(errors, ddof=1) / math.sqrt(len(errors)) if len(errors) > 1 else math.nan
     return f"{100 * np.mean(errors):.2f} +- {100 * spread:.2f}"
-
-
-def _without_projection(problem: Problem) -> Protector:
-    made = adamix(problem)
-    return made.replace(projector=PublicSum(descent(CLIPPED_RATE)))  # type: ignore[attr-defined]
 
 
 def _onto(matrix: str, number: int | None) -> Make:
@@ -87,7 +80,7 @@ def ablation(config: Config) -> Table:
     """Test error without each part."""
     variants: dict[str, Make] = {
         "adamix": adamix,
-        "without projection": _without_projection,
+        "without projection": without_projection,
         "projection onto the total gradient": _onto("total", None),
         "without adaptive clip": lambda p: adamix(p).replace(scheduler=ngd(p).scheduler),  # type: ignore[attr-defined]
         "without start": lambda p: adamix(p).replace(public_start=None),  # type: ignore[attr-defined]
@@ -109,7 +102,7 @@ def clip(config: Config) -> Table:
 
     def at(share: float) -> Make:
         def make(problem: Problem) -> Protector:
-            made = _without_projection(problem)
+            made = without_projection(problem)
             return made.replace(scheduler=made.scheduler.replace(logit_share=logit_constant(share)))  # type: ignore[attr-defined]
 
         return make
@@ -124,7 +117,7 @@ def starts(config: Config) -> Table:
     knows the class but not the images."""
     lines = []
     for name, shots, names in (("zero", 0, 0), ("names", 0, 1), ("few shots", 1, 0), ("names, then few shots", 1, 1)):
-        make = _without_projection if shots else lambda p: _without_projection(p).replace(public_start=None)  # type: ignore[attr-defined]
+        make = without_projection if shots else lambda p: without_projection(p).replace(public_start=None)  # type: ignore[attr-defined]
         lines.append([name, config.error(make, start=_at_names if names else None)])
     return ["start", "test error, %"], lines
 
@@ -147,7 +140,7 @@ def sigma(config: Config) -> Table:
         def make(problem: Problem) -> Protector:
             steps = steps_for(problem.budget, noise)
             slower = PublicSum(descent(CLIPPED_RATE * (SIGMA / noise) ** 2))
-            return _without_projection(problem).replace(num_steps=steps, projector=slower)  # type: ignore[attr-defined]
+            return without_projection(problem).replace(num_steps=steps, projector=slower)  # type: ignore[attr-defined]
 
         return make
 
@@ -213,7 +206,7 @@ def shots(config: Config) -> Table:
     for count in (1, 2, 4, 8):
         change = functools.partial(_with_public, per_class=count)
         alone = _percent([public_score(change(draw)).error for draw in config.draws])
-        lines.append([str(count), alone, config.error(_without_projection, change)])
+        lines.append([str(count), alone, config.error(without_projection, change)])
     return ["public rows per class", "only public, %", "mixed, %"], lines
 
 
@@ -233,7 +226,7 @@ def shift(config: Config) -> Table:
     for share in (0.0, 0.3, 0.6, 0.9):
         change = functools.partial(_shifted, share=share)
         alone = _percent([public_score(change(draw)).error for draw in config.draws])
-        lines.append([f"{share:g}", alone, config.error(_without_projection, change)])
+        lines.append([f"{share:g}", alone, config.error(without_projection, change)])
     return ["shift", "only public, %", "mixed, %"], lines
 
 

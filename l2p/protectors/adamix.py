@@ -60,10 +60,10 @@ def adamix(problem: Problem) -> Stepwise:
     """AdaMix: start, clipping norm and directions from public rows.
 
     Algorithm 2 at its authors' constants: 200 public epochs, the 90 % quantile of public gradients' norms, sigma = 20,
-    lambda = 0.01. It projects onto the span of the public rows' gradients, because their total, whose directions the
-    paper takes, has no more of them than there are classes.
+    lambda = 0.01. It projects onto the left singular vectors of the total public gradient, as many as that has: at most
+    one less than there are classes. The paper asks for more of them than exist.
     """
-    ngd_like = mixed(problem.budget, PublicSubspace(PublicSum(descent(CLIPPED_RATE)), matrix="rows"))
+    ngd_like = mixed(problem.budget, PublicSubspace(PublicSum(descent(CLIPPED_RATE)), matrix="total"))
     return ngd_like.replace(scheduler=PublicClip(ngd_like.scheduler, logit_constant(0.9)))  # type: ignore[attr-defined]
 
 
