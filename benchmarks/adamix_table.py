@@ -10,7 +10,8 @@ rows. Every method chooses a multiple of its own learning rate from one grid by 
 comes from, but for the learned ones (`probe`, `control-probe`), which run as they ship. `adamix` projects onto the
 total public gradient, as its paper's Algorithm 2 says, and `adamix, no projection` does not, which is nearly what the
 paper's experiments do with 2,000 directions out of 2,048. Simulations on public data; the attack is by a threshold on
-the loss, of private training rows against test rows. One thread for the linear algebra: more of them than free cores
+the loss, of private training rows against test rows. `gain` is the test error of public rows alone less the method's,
+paired by draw. One thread for the linear algebra: more of them than free cores
 make a singular value decomposition eighty times slower.
 """
 
@@ -265,9 +266,14 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def standard_error(values: np.ndarray) -> float:
+    """Of the mean."""
+    return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
 def _line(source: str, name: str, epsilon: float, factor: float, scores: list[Score], ends: dict) -> dict[str, Any]:
     error, auc = np.array([s.error for s in scores]), np.mean([s.auc for s in scores])
-    spread = error.std(ddof=1) / math.sqrt(len(error)) if len(error) > 1 else math.nan
+    gain = np.array([s.error for s in ends[ONLY_PUBLIC]]) - error
     public, paragon = (np.mean([s.error for s in ends[end]]) for end in (ONLY_PUBLIC, PARAGON))
     ceiling = auc_ceiling(gdp_mu(epsilon, DELTA)) if epsilon == epsilon else math.nan
     # Seeds are independent, so the standard error of their mean falls with the root of their number.
@@ -275,8 +281,9 @@ def _line(source: str, name: str, epsilon: float, factor: float, scores: list[Sc
     boost = performance_boost(float(public), float(error.mean()), float(paragon)) if epsilon == epsilon else math.nan
     return {
         "set": source, "method": name, "epsilon": epsilon, "rate_factor": factor, "test_error": error.mean(),
-        "standard_error": spread, "test_loss": np.mean([s.loss for s in scores]), "boost": boost, "auc": auc,
-        "auc_doubt": doubt, "auc_ceiling": ceiling, "below_ceiling": not auc > ceiling + 2 * doubt,
+        "standard_error": standard_error(error), "gain": gain.mean(), "gain_error": standard_error(gain),
+        "test_loss": np.mean([s.loss for s in scores]), "boost": boost, "auc": auc, "auc_doubt": doubt,
+        "auc_ceiling": ceiling, "below_ceiling": not auc > ceiling + 2 * doubt,
     }  # fmt: skip
 
 
