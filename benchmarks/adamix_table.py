@@ -52,7 +52,7 @@ from l2p.task import Rows
 
 DELTA, PER_CLASS = 1e-5, 2
 #: Learning rates that every private method chooses from, as multiples of its own.
-RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 #: The draw for that choice, and its noise; figures come from draws 0, 1 and so on.
 TUNING = 1000
 Make = Callable[[Problem], Protector]
