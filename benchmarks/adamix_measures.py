@@ -1,22 +1,36 @@
 """What the parts of AdaMix are worth, measured: the figures of Golatkar et al. (CVPR 2022) on sets that can be had.
 
-    python benchmarks/adamix_measures.py [--only ablation clip ...] [--set synthetic] [--epsilon 3] [--seeds 3]
+    OMP_NUM_THREADS=1 python benchmarks/adamix_measures.py [--only ablation clip ...] [--set synthetic] [--epsilon 3]
+        [--seeds 3] [--factors 0.01 0.03 0.1] [--out FOLDER]
 
 Each measure is one function below, whose first line says what it shows. Simulations on public data, which read the rows
 that they treat as private: none of these numbers could be released with a run.
 """
 
+import csv
 import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from adamix_table import DELTA, RATES, SETS, TUNING, Draw, private_score, public_score, split
+from adamix_table import (
+    DELTA,
+    RATES,
+    SETS,
+    TUNING,
+    Draw,
+    faster,
+    private_score,
+    public_score,
+    split,
+    without_projection,
+)
 
 from l2p.audit.mixed import subspace_errors
 from l2p.audit.per_instance import instance_losses
@@ -35,6 +49,7 @@ from l2p.vision.starts import from_names
 
 Make = Callable[[Problem], Protector]
 Start = Callable[[Draw, int], jax.Array]
+Change = Callable[[Draw], Draw]
 Table = tuple[list[str], list[list[str]]]
 
 
@@ -51,28 +66,27 @@ class Config:
     def draws(self) -> list[Draw]:
         return [SETS[self.source](seed) for seed in range(self.seeds)]
 
-    def error(self, make: Make, change: Callable[[Draw], Draw] = lambda draw: draw, start: Start | None = None) -> str:
-        """Mean test error in percent, and its standard error over draws, at the best rate on a draw of its own."""
+    def best(self, make: Make, change: Change = lambda draw: draw, start: Start | None = None) -> float:
+        """The factor with the least test error on the draw for tuning."""
+        if len(self.factors) == 1:
+            return self.factors[0]
+        draw = change(SETS[self.source](TUNING))
+        return min(self.factors, key=lambda one: self._error(make, draw, TUNING, one, start))
 
-        def score(seed: int, draw: Draw, factor: float) -> float:
-            params = None if start is None else start(draw, seed)
-            return private_score(draw, make, self.epsilon, factor, seed, params).error
+    def error(self, make: Make, change: Change = lambda draw: draw, start: Start | None = None) -> str:
+        """Mean test error in percent and its standard error over draws, at the best factor, which follows."""
+        factor = self.best(make, change, start)
+        errors = [self._error(make, change(draw), seed, factor, start) for seed, draw in enumerate(self.draws)]
+        return f"{_percent(errors)} (x {factor:g})"
 
-        tuning = change(SETS[self.source](TUNING[0]))
-        factor = (
-            min(self.factors, key=lambda one: score(TUNING[0], tuning, one)) if self.factors[1:] else self.factors[0]
-        )
-        return _percent([score(seed, change(draw), factor) for seed, draw in enumerate(self.draws)])
+    def _error(self, make: Make, draw: Draw, seed: int, factor: float, start: Start | None) -> float:
+        params = None if start is None else start(draw, seed)
+        return private_score(draw, make, self.epsilon, factor, seed, params).error
 
 
 def _percent(errors: list[float]) -> str:
     spread = np.std(errors, ddof=1) / math.sqrt(len(errors)) if len(errors) > 1 else math.nan
     return f"{100 * np.mean(errors):.2f} +- {100 * spread:.2f}"
-
-
-def _without_projection(problem: Problem) -> Protector:
-    made = adamix(problem)
-    return made.replace(projector=PublicSum(descent(CLIPPED_RATE)))  # type: ignore[attr-defined]
 
 
 def _onto(matrix: str, number: int | None) -> Make:
@@ -87,16 +101,16 @@ def ablation(config: Config) -> Table:
     """Test error without each part."""
     variants: dict[str, Make] = {
         "adamix": adamix,
-        "without projection": _without_projection,
-        "projection onto the total gradient": _onto("total", None),
+        "without projection": without_projection,
+        "projection onto the rows' gradients": _onto("rows", None),
         "without adaptive clip": lambda p: adamix(p).replace(scheduler=ngd(p).scheduler),  # type: ignore[attr-defined]
         "without start": lambda p: adamix(p).replace(public_start=None),  # type: ignore[attr-defined]
         "without the public gradient": lambda p: adamix(p).replace(  # type: ignore[attr-defined]
-            projector=PublicSubspace(descent(CLIPPED_RATE), None, "rows")
+            projector=PublicSubspace(descent(CLIPPED_RATE), None, "total")
         ),
         "ngd": ngd,
         "decay towards the start": lambda p: adamix(p).replace(  # type: ignore[attr-defined]
-            projector=PublicSubspace(PublicSum(descent(CLIPPED_RATE, to_start=True)), None, "rows")
+            projector=PublicSubspace(PublicSum(descent(CLIPPED_RATE, to_start=True)), None, "total")
         ),
     }
     lines = [[name, config.error(make)] for name, make in variants.items()]
@@ -109,7 +123,7 @@ def clip(config: Config) -> Table:
 
     def at(share: float) -> Make:
         def make(problem: Problem) -> Protector:
-            made = _without_projection(problem)
+            made = without_projection(problem)
             return made.replace(scheduler=made.scheduler.replace(logit_share=logit_constant(share)))  # type: ignore[attr-defined]
 
         return make
@@ -124,7 +138,7 @@ def starts(config: Config) -> Table:
     knows the class but not the images."""
     lines = []
     for name, shots, names in (("zero", 0, 0), ("names", 0, 1), ("few shots", 1, 0), ("names, then few shots", 1, 1)):
-        make = _without_projection if shots else lambda p: _without_projection(p).replace(public_start=None)  # type: ignore[attr-defined]
+        make = without_projection if shots else lambda p: without_projection(p).replace(public_start=None)  # type: ignore[attr-defined]
         lines.append([name, config.error(make, start=_at_names if names else None)])
     return ["start", "test error, %"], lines
 
@@ -147,7 +161,7 @@ def sigma(config: Config) -> Table:
         def make(problem: Problem) -> Protector:
             steps = steps_for(problem.budget, noise)
             slower = PublicSum(descent(CLIPPED_RATE * (SIGMA / noise) ** 2))
-            return _without_projection(problem).replace(num_steps=steps, projector=slower)  # type: ignore[attr-defined]
+            return without_projection(problem).replace(num_steps=steps, projector=slower)  # type: ignore[attr-defined]
 
         return make
 
@@ -160,8 +174,8 @@ def sigma(config: Config) -> Table:
 
 def subspace(config: Config) -> Table:
     """Share of the private gradient outside P directions, at the model of public rows: of public ones and of random."""
-    lines = []
-    for matrix, count in (("total", 2), ("total", 5), ("total", 9), ("rows", 5), ("rows", 10), ("rows", 20)):
+    lines, classes = [], len(config.draws[0].model.labels)
+    for matrix, count in (("total", 2), ("total", classes - 1), ("rows", classes - 1), ("rows", 2 * classes - 1)):
         found = []
         for seed, draw in enumerate(config.draws):
             start = HAND_DESIGNED["ngd"](Budget(config.epsilon, DELTA)).replace(num_steps=1)  # type: ignore[attr-defined]
@@ -188,7 +202,8 @@ def pdp(config: Config) -> Table:
     """Histogram of the rows' privacy loss, mu_i over that of the run, on one draw."""
     draw, lines = config.draws[0], []
     for name in ("fully_private", "ngd", "adamix"):
-        protector = HAND_DESIGNED[name](Budget(config.epsilon, DELTA), str(draw.model))
+        make = HAND_DESIGNED[name].make
+        protector = faster(make(Problem(Budget(config.epsilon, DELTA), str(draw.model))), config.best(make))
         public = draw.public if protector.needs_public else None
         zeros = draw.model.init(draw.public.x.shape[1])
         found = instance_losses(
@@ -213,7 +228,7 @@ def shots(config: Config) -> Table:
     for count in (1, 2, 4, 8):
         change = functools.partial(_with_public, per_class=count)
         alone = _percent([public_score(change(draw)).error for draw in config.draws])
-        lines.append([str(count), alone, config.error(_without_projection, change)])
+        lines.append([str(count), alone, config.error(without_projection, change)])
     return ["public rows per class", "only public, %", "mixed, %"], lines
 
 
@@ -233,7 +248,7 @@ def shift(config: Config) -> Table:
     for share in (0.0, 0.3, 0.6, 0.9):
         change = functools.partial(_shifted, share=share)
         alone = _percent([public_score(change(draw)).error for draw in config.draws])
-        lines.append([f"{share:g}", alone, config.error(_without_projection, change)])
+        lines.append([f"{share:g}", alone, config.error(without_projection, change)])
     return ["shift", "only public, %", "mixed, %"], lines
 
 
@@ -283,12 +298,17 @@ def main(
     epsilon: float = 3.0,
     seeds: int = 3,
     factors: tuple[float, ...] = RATES,
+    out: Path | None = None,
 ) -> None:
-    """Print the tables of the measures named, on draws of one set; with one of `factors` no rate is tuned."""
+    """Print the tables of the measures named, on draws of one set, and write each to a CSV file in the folder `out`;
+    with one of `factors` no rate is tuned."""
     config = Config(set, epsilon, seeds, factors)
     for name in only:
         header, lines = MEASURES[name](config)
         print(f"\n{name}: {(MEASURES[name].__doc__ or '').splitlines()[0]}\n\n{markdown(header, lines)}", flush=True)
+        if out is not None:
+            with (out / f"{name}.csv").open("w", newline="") as stream:
+                csv.writer(stream).writerows([header, *lines])
 
 
 if __name__ == "__main__":

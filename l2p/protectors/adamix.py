@@ -12,6 +12,7 @@ from l2p.privacy.sampling import FullBatch
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.projectors import Optax, Projector
 from l2p.protectors.public_parts import Decay, PublicClip, PublicFit, PublicLength, PublicSubspace, PublicSum
+from l2p.protectors.public_rows import Matrix
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying
 from l2p.protectors.stepwise import Stepwise
@@ -60,10 +61,12 @@ def adamix(problem: Problem) -> Stepwise:
     """AdaMix: start, clipping norm and directions from public rows.
 
     Algorithm 2 at its authors' constants: 200 public epochs, the 90 % quantile of public gradients' norms, sigma = 20,
-    lambda = 0.01. It projects onto the span of the public rows' gradients, because their total, whose directions the
-    paper takes, has no more of them than there are classes.
+    lambda = 0.01. It projects onto the left singular vectors of the total public gradient, as many as that has: at most
+    one less than there are classes. The paper asks for more of them than exist. Models with one column of params, of
+    which it says nothing, would have a single direction; they get those of all public rows' gradients.
     """
-    ngd_like = mixed(problem.budget, PublicSubspace(PublicSum(descent(CLIPPED_RATE)), matrix="rows"))
+    matrix: Matrix = "total" if problem.model.startswith("softmax") else "rows"
+    ngd_like = mixed(problem.budget, PublicSubspace(PublicSum(descent(CLIPPED_RATE)), matrix=matrix))
     return ngd_like.replace(scheduler=PublicClip(ngd_like.scheduler, logit_constant(0.9)))  # type: ignore[attr-defined]
 
 

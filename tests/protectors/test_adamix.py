@@ -126,6 +126,22 @@ def test_a_projection_keeps_the_first_singular_vectors_of_the_public_gradient(ma
     np.testing.assert_allclose(params, -(first @ first.T @ mean).ravel(), atol=2e-5)
 
 
+def test_adamix_moves_along_the_total_public_gradient_only():
+    """Algorithm 2 takes the singular vectors of the total gradient, which are fewer than those of the rows' gradients:
+    here two of five."""
+    made = HAND_DESIGNED["adamix"](BUDGET, str(MODEL)).replace(public_length=None, num_steps=1)
+    decay = made.projector.projector.projector.log_decay
+    start, *_ = go(made.replace(projector=descent(1e-12)), ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
+    after, *_ = go(made, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
+    start, after = (np.asarray(params, float).reshape(D + 1, K) for params in (start, after))
+    # The L2 term moves params along themselves, at the learning rate times lambda / N.
+    moved = after - (1.0 - CLIPPED_RATE * float(jnp.exp(decay[0])) / N) * start
+    assert np.linalg.norm(moved) > 0.1
+    total = gradients(start, PUBLIC).sum(0)
+    within = np.linalg.svd(total)[0][:, : K - 1]
+    np.testing.assert_allclose(moved, within @ within.T @ moved, atol=1e-3)
+
+
 def test_noise_then_projection_is_noise_in_the_subspace():
     directions = np.linalg.qr(np.random.default_rng(0).normal(size=(D + 1, 2)))[0]
     noise = np.random.default_rng(1).normal(size=(4000, D + 1, K))
