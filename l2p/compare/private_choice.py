@@ -1,8 +1,8 @@
 """Settings chosen on the private rows and charged: METHOD:private, released or simulated for a comparison.
 
 A release is `l2p.tuning.private_tuning`; a comparison simulates it, cell by cell. A cell trains a random number of
-times, each time with randomly drawn settings and its own noise, and keeps the run with the best private score (Papernot & Steinke
-2022; Liu & Talwar 2019).
+times, each time with randomly drawn settings and its own noise, and keeps the run with the best private score
+(Papernot & Steinke 2022; Liu & Talwar 2019).
 """
 
 import dataclasses
