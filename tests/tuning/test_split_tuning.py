@@ -24,7 +24,7 @@ from l2p.run import Simulation, start
 from l2p.task import ArraySource, Rows
 from l2p.tuning import split_tuning as module
 from l2p.tuning.split_tuning import Choice, split_tuning, tuned_on_public
-from tests.test_private_tuning import GOOD, STILL
+from tests.tuning.test_private_tuning import GOOD, STILL
 
 BUDGET = Budget(2.0, 1e-6)
 #: Predict feature 0 above one half; the opposite; always 1.
