@@ -4,7 +4,7 @@ import functools
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -244,7 +244,7 @@ class PrivateClassificationModel(
         returned = StructType(
             [StructField("prediction", spark_kind), StructField("probability", ArrayType(DoubleType()))]
         )
-        found = F.arrow_udf(predicted, returned)(column)
+        found = cast(Any, F).arrow_udf(predicted, returned)(column)  # its overloads want annotated arrow types
         both = dataset.withColumn("_l2p", found)
         chances = F.col("_l2p.probability")
         return (
