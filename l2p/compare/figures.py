@@ -23,6 +23,8 @@ _MARKER: dict[str, Any] = {"marker": "o", "markersize": 3}
 _OTHERS: dict[str, Any] = {"color": "#C8C8C8", "linewidth": 0.8, "zorder": 1}
 #: Means that differ by more than this factor are drawn on a logarithmic axis.
 _WIDE = 100.0
+#: Grey lines that span this multiple of what the labelled ones span leave the panel rather than flatten those.
+_FAR_OFF = 3.0
 #: The least distance between two labels, as a share of a panel's height.
 _LINE_HEIGHT = 0.058
 Table = Mapping[str, Mapping[float, Estimate | None]]
@@ -50,7 +52,8 @@ def against_epsilon(
         gives them.
       labelled: methods to draw in colours; default the first ones. Beyond `MAX_LINES` they are grey.
       dashed: reference lines, labelled as well.
-      limits: of the vertical axes, where a method that is far off would flatten the others.
+      limits: of the vertical axes; default what holds every line, or the labelled ones where grey lines are so far off
+        that they would flatten those.
 
     >>> table = {"agd": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)}}
     >>> [axis.get_ylabel() for axis in against_epsilon({"test loss": table, "train loss": table}).axes]
@@ -63,7 +66,7 @@ def against_epsilon(
     wanted = [method for method in (labelled or methods) if method in methods and method not in dashed]
     coloured = dict(zip(wanted[: MAX_LINES - len(references)], _COLOURS, strict=False))
     for axis, (label, table) in zip(axes, panels.items(), strict=True):
-        ends, drawn = {}, []
+        ends, drawn, shown = {}, [], []
         for method in sorted(table, key=lambda name: name in coloured or name in references):
             found = {epsilon: estimate for epsilon, estimate in sorted(table[method].items()) if estimate}
             if not found:
@@ -74,11 +77,17 @@ def against_epsilon(
                 style = _REFERENCE if method in references else {"color": coloured[method], **_MARKER}
                 axis.errorbar(list(found), means, np.nan_to_num(errors), label=method, capsize=2, **style)
                 ends[method] = (max(found), means[-1], style["color"])
+                shown.extend(means)
             else:
                 axis.plot(list(found), means, **_OTHERS)
         axis.set(xscale="log", xlabel="epsilon", ylabel=label)
-        if drawn and 0 < _WIDE * min(drawn) < max(drawn):
+        span = max(shown) - min(shown) if shown else 0.0
+        far_off = 0 < _FAR_OFF * span < max(drawn) - min(drawn) if drawn else False
+        visible = shown if far_off else drawn
+        if visible and 0 < _WIDE * min(visible) < max(visible):
             axis.set_yscale("log")
+        elif far_off:
+            axis.set_ylim(min(shown) - 0.2 * span, max(shown) + 0.2 * span)
         if limits is not None:
             axis.set_ylim(*limits)
         epsilons = sorted({epsilon for cells in table.values() for epsilon in cells})

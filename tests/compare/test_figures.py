@@ -11,6 +11,10 @@ from l2p.compare.results import Estimate
 MANY = {f"method {index}": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)} for index in range(25)}
 
 
+def cells(*means):
+    return {0.1 * (1 + place): Estimate(mean, 0.0) for place, mean in enumerate(means)}
+
+
 def names(axis):
     return [text.get_text() for text in axis.texts]
 
@@ -65,6 +69,15 @@ def test_labels_do_not_overlap_and_nothing_is_cut_off():
         assert len(boxes) == MAX_LINES
         assert all(low.y1 <= high.y0 + 1 for low, high in itertools.pairwise(boxes))
         assert all(box.x1 <= figure.bbox.x1 for box in boxes)
+
+
+def test_grey_lines_that_are_far_off_do_not_flatten_the_labelled_ones():
+    table = {"ours": cells(0.4, 0.3), "rival": cells(0.6, 0.5), "far": cells(11.0, 1.0)}
+    (axis,) = against_epsilon({"test loss": table}, ("ours", "rival")).axes
+    low, high = axis.get_ylim()
+    assert (low, high) == pytest.approx((0.24, 0.66))
+    (axis,) = against_epsilon({"test loss": table | {"far": cells(0.7, 0.6)}}, ("ours", "rival")).axes
+    assert axis.get_ylim()[1] > 0.7
 
 
 def test_labels_stay_in_order_and_move_no_further_than_they_must():
