@@ -10,11 +10,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.data.progress import Progress
 from l2p.errors import InputError, RowsError, withheld
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.privacy.sampling import PermutationEpochs, Sampler
+from l2p.progress import Progress
 from l2p.task import ArraySource, RemoteRows, Rows, RowSource
 
 

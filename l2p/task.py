@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import struct
-from l2p.data.progress import Progress
 from l2p.features import FeatureMap
 from l2p.fixed_point import ExactSum
+from l2p.progress import Progress
 
 if TYPE_CHECKING:
     from l2p.schema.schema import Schema

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from l2p.commands.declared import BySchema, Declared, OnInvalid
-from l2p.data.progress import Progress
 from l2p.errors import InputError
+from l2p.progress import Progress
 from l2p.schema.stream import StreamedTable, is_large, streamed
 
 Stream = Literal["auto", "yes", "no"]

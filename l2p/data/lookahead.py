@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 
-from l2p.data.progress import Progress
 from l2p.privacy.noise import AnyDraw, BatchDraw
+from l2p.progress import Progress
 from l2p.task import Rows, RowSource
 
 #: Bytes of rows that are held for later steps.

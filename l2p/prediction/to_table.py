@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from l2p.data.progress import Progress
 from l2p.data.reading import RawSource
 from l2p.data.reading.address import Address
 from l2p.data.reading.arrow import import_pyarrow
@@ -22,6 +21,7 @@ from l2p.data.reading.in_duckdb import import_duckdb
 from l2p.data.reading.in_postgresql import import_adbc
 from l2p.errors import InputError, withheld
 from l2p.prediction.predictor import Predicted, Predictor
+from l2p.progress import Progress
 
 #: The column that says which row a prediction is of, where the table names no key: lines of the table from 1.
 LINE = "line"

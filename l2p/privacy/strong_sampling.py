@@ -29,7 +29,7 @@ def noise_ratio(epsilon: jax.Array, log_delta: jax.Array, num_queries: int, rate
       rate: q, in (0, 1].
 
     >>> round(float(noise_ratio(jnp.float32(1.0), jnp.log(jnp.float32(1e-6)), 1000, 0.01)), 2)
-    14.42
+    12.95
     """
     root = jnp.sqrt(2.0 * num_queries * (math.log(2.0) - log_delta))
 

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from l2p.data.progress import Progress
 from l2p.data.reading import Format, RawSource
 from l2p.data.reading.source import BLOCK
 from l2p.errors import InputError, RowsError
 from l2p.fixed_point import BLOCK as LINES
+from l2p.progress import Progress
 from l2p.schema.encoding import Encoding
 from l2p.schema.rows import blocks_of, opened
 from l2p.schema.schema import Schema

@@ -20,7 +20,7 @@ def test_prices_inside_the_run_bound_the_float64_ones(name):
 def test_a_certificate_is_never_below_dp_accountings(name):
     compared = properties.a_certificate_is_never_below_dp_accountings(name)
     # dp-accounting has loss distributions neither for fixed-size batches nor for objective perturbation.
-    assert (compared == 0) == (name in ("paper_13", "basic"))
+    assert (compared == 0) == (name == "paper_13")
 
 
 @pytest.mark.parametrize("name", run_names())
