@@ -7,7 +7,7 @@ a new one always runs. To measure again, whatever else the machine is doing:
 
 Tests that share a fixture cost what each costs alone, with the fixture. What runs at once: every case of at most
 MAX_SECONDS, the cheapest case of each test if it costs at most MAX_SECONDS_OF_A_TEST, and what representatives.toml
-names, because it catches what none of these would.
+names, because it catches what none of these would; but for the cases that it calls alike to others.
 """
 
 import json
@@ -22,6 +22,9 @@ import pytest
 HERE = Path(__file__).resolve().parent
 COSTS = json.loads((HERE / "costs.json").read_text(encoding="utf-8"))
 REPRESENTATIVES = tomllib.loads((HERE / "representatives.toml").read_text(encoding="utf-8"))
+#: By file: cases that resemble another one. What a case's tests compile is shared, so each of them is cheap only if
+#: another one has paid; they run all or none.
+ALIKE: dict[str, dict[str, str]] = REPRESENTATIVES.pop("alike")
 #: CPU seconds. Costs below the least are not written down.
 MAX_SECONDS, MAX_SECONDS_OF_A_TEST, MIN_SECONDS = 0.3, 0.7, 0.2
 #: Under which a worker reports what a test cost to the process that writes costs.json.
@@ -38,7 +41,8 @@ def slow(names: Sequence[str]) -> set[str]:
     alone = {
         name for test, name in cheapest.items() if test not in with_cheap_case and COSTS[name] <= MAX_SECONDS_OF_A_TEST
     }
-    return {name for name in dear - alone if name not in REPRESENTATIVES and test_of(name) not in REPRESENTATIVES}
+    dear = {name for name in dear - alone if name not in REPRESENTATIVES and test_of(name) not in REPRESENTATIVES}
+    return dear | {name for name in names if case_of(name) in ALIKE.get(name.split("::")[0], ())}
 
 
 def test_of(name: str) -> str:
@@ -48,6 +52,15 @@ def test_of(name: str) -> str:
     'tests/test_a.py::test_b'
     """
     return name.split("[", 1)[0]
+
+
+def case_of(name: str) -> str:
+    """Its parameters; empty for a test without.
+
+    >>> case_of("tests/test_a.py::test_b[c[0]]")
+    'c[0]'
+    """
+    return name[len(test_of(name)) + 1 : -1]
 
 
 def cpu_seconds() -> float:

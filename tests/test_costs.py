@@ -18,6 +18,22 @@ def test_cheap_cases_run_and_the_cheapest_of_a_test_and_representatives(monkeypa
     assert costs.slow([*measured, "new"]) == {"a[2]", "b[2]", "c"}
 
 
+def test_cases_that_are_alike_run_all_or_none_of_their_tests(monkeypatch):
+    names = ["t.py::a[1]", "t.py::a[2]", "t.py::b[2]", "u.py::a[2]"]
+    monkeypatch.setattr(costs, "ALIKE", {"t.py": {"2": "1"}})
+    monkeypatch.setattr(costs, "REPRESENTATIVES", {"t.py::b": "all of its cases"})
+    assert costs.slow(names) == {"t.py::a[2]", "t.py::b[2]"}
+
+
+@pytest.mark.parametrize("file", costs.ALIKE)
+def test_what_is_alike_is_a_case_and_resembles_one_that_runs(file):
+    source = (ROOT / file).read_text(encoding="utf-8")
+    for case, other in costs.ALIKE[file].items():
+        assert f'    "{case}": ' in source, case
+        assert other not in costs.ALIKE[file], other
+        assert f'    "{other}": ' in source, other
+
+
 def test_representatives_would_be_slow_otherwise_and_say_what_they_are_for():
     assert costs.REPRESENTATIVES
     for name, reason in costs.REPRESENTATIVES.items():
