@@ -276,7 +276,7 @@ def choose(
 
 
 def _of_seed(
-    plans: Sequence[SelectionPlan], rows: Rows, seed: int, start: np.ndarray, divide: Divide
+    plans: Sequence[SelectionPlan], rows: Rows, seed: int, start: np.ndarray, divide: Divide = split
 ) -> list[list[_Run]]:
     """The runs of each budget."""
     drawn = [draws(seed, plan.budget, len(plan.candidates)) for plan in plans]
