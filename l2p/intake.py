@@ -14,33 +14,20 @@ from l2p.errors import InputError, RowsError, withheld
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.privacy.sampling import PermutationEpochs, Sampler
-from l2p.progress import Progress
-from l2p.task import ArraySource, RemoteRows, Rows, RowSource
+from l2p.task import ArraySource, RemoteRows, Rows, RowSource, WrappedSource
 
 
 @dataclasses.dataclass(frozen=True)
-class Checked(RowSource):
+class Checked(WrappedSource):
     """A source whose blocks are checked as they come, and whose own errors quote nothing."""
 
-    source: RowSource
+    source: RowSource  # pyrefly: ignore[bad-override]
     labels: tuple[float, ...] | None
 
     @classmethod
     def over(cls, source: RowSource, labels: tuple[float, ...] | None) -> RowSource:
         """The source with its blocks checked; rows on other machines are checked there."""
         return source if isinstance(source, RemoteRows) else cls(source, labels)
-
-    @property
-    def num_rows(self) -> int:  # type: ignore[override]
-        return self.source.num_rows
-
-    @property
-    def num_features(self) -> int:  # type: ignore[override]
-        return self.source.num_features
-
-    @property
-    def progress(self) -> Progress | None:  # type: ignore[override]
-        return self.source.progress
 
     def blocks(self) -> Iterator[Rows]:
         with withheld("reading a block of rows"):

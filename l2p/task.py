@@ -75,6 +75,32 @@ class RowSource(abc.ABC):
             done += size
 
 
+class WrappedSource(RowSource):
+    """Another source's rows, changed block by block: as many, and in its order.
+
+    Attributes:
+      source: that other one.
+    """
+
+    source: RowSource
+
+    @property
+    def num_rows(self) -> int:  # type: ignore[override]
+        return self.source.num_rows
+
+    @property
+    def num_features(self) -> int:  # type: ignore[override]
+        return self.source.num_features
+
+    @property
+    def progress(self) -> Progress | None:  # type: ignore[override]
+        return self.source.progress
+
+    @property
+    def ordered(self) -> bool:  # type: ignore[override]
+        return self.source.ordered
+
+
 class RemoteRows(RowSource):
     """Rows on other machines, which add them up where they lie: what comes back are exact sums.
 
@@ -138,15 +164,11 @@ def mapped(rows: Rows, view: FeatureMap) -> Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Mapped(RowSource):
+class Mapped(WrappedSource):
     """A source read through a map."""
 
-    source: RowSource
+    source: RowSource  # pyrefly: ignore[bad-override]
     view: FeatureMap
-
-    @property
-    def num_rows(self) -> int:  # type: ignore[override]
-        return self.source.num_rows
 
     @property
     def num_features(self) -> int:  # type: ignore[override]

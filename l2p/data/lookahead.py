@@ -12,15 +12,14 @@ import jax
 import numpy as np
 
 from l2p.privacy.noise import AnyDraw, BatchDraw
-from l2p.progress import Progress
-from l2p.task import Rows, RowSource
+from l2p.task import Rows, RowSource, WrappedSource
 
 #: Bytes of rows that are held for later steps.
 WINDOW = 2**26
 
 
 @dataclasses.dataclass(eq=False)
-class Lookahead(RowSource):
+class Lookahead(WrappedSource):
     """A source that knows which batches will be asked for.
 
     It gives the rows that `source.members` gives, as one block of the batch's own size instead of all blocks of the
@@ -44,18 +43,6 @@ class Lookahead(RowSource):
         """The source that foresees the batches among what was drawn by a plan; `source` itself if there are none."""
         batches = [np.asarray(lines) for lines, draw in zip(drawn, plan, strict=True) if isinstance(draw, BatchDraw)]
         return cls(source, [lines for step in zip(*batches, strict=True) for lines in step]) if batches else source
-
-    @property
-    def num_rows(self) -> int:  # type: ignore[override]
-        return self.source.num_rows
-
-    @property
-    def num_features(self) -> int:  # type: ignore[override]
-        return self.source.num_features
-
-    @property
-    def progress(self) -> Progress | None:  # type: ignore[override]
-        return self.source.progress
 
     def blocks(self) -> Iterator[Rows]:
         return self.source.blocks()

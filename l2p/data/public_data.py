@@ -17,7 +17,7 @@ import numpy as np
 from l2p import intake
 from l2p.data.own import content_sha256
 from l2p.errors import InputError
-from l2p.task import Rows, RowSource, Task
+from l2p.task import Rows, RowSource, Task, WrappedSource
 
 #: Rows compared at a time, to bound memory.
 _BLOCK = 2**14
@@ -131,19 +131,11 @@ class Known:
 
 
 @dataclasses.dataclass(frozen=True)
-class Apart(RowSource):
+class Apart(WrappedSource):
     """A source whose rows that equal a public one come as null rows."""
 
-    source: RowSource
+    source: RowSource  # pyrefly: ignore[bad-override]
     known: Known
-
-    @property
-    def num_rows(self) -> int:  # type: ignore[override]
-        return self.source.num_rows
-
-    @property
-    def num_features(self) -> int:  # type: ignore[override]
-        return self.source.num_features
 
     def blocks(self) -> Iterator[Rows]:
         return map(self.known.nulled, self.source.blocks())

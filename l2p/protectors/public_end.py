@@ -7,14 +7,13 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.features import FeatureMap
-from l2p.models import Model
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.sampling import Sampler
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial
 from l2p.protectors.public_fit import FITTED, fit
 from l2p.protectors.public_rows import public_rows
+from l2p.protectors.wrapper import ProtectorWrapper
 from l2p.task import Rows
 
 
@@ -27,7 +26,7 @@ class WithPublic:
 
 
 @struct.dataclass
-class PublicEnd(Protector):
+class PublicEnd(ProtectorWrapper):
     """A private run, whatever runs it, and then something done to its result with public rows: post-processing.
 
     Public rows travel in the state, since `finish` has no oracle.
@@ -45,36 +44,9 @@ class PublicEnd(Protector):
     def models(self) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(name for name in self.inner.models if name in FITTED)
 
-    @property
-    def num_steps(self) -> int:  # type: ignore[override]
-        return self.inner.num_steps
-
-    @property
-    def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.inner.mechanisms
-
-    @property
-    def additive(self) -> bool:  # type: ignore[override]
-        return self.inner.additive
-
-    @property
-    def sampler(self) -> Sampler:  # type: ignore[override]
-        return self.inner.sampler
-
-    @property
-    def adaptive_noise(self) -> bool:  # type: ignore[override]
-        return self.inner.adaptive_noise
-
     def misfit(self) -> str | None:
         """Why its parts do not fit together; None if they do."""
         return "ends twice with public rows" if isinstance(self.inner, PublicEnd) else None
-
-    def check(self, model: Model) -> None:
-        self.inner.check(model)
-
-    def check_public(self, public: Rows, model: Model, kind: str) -> None:
-        if self.inner.needs_public:
-            self.inner.check_public(public, model, kind)
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, WithPublic]:
         rows = public_rows(oracle, "an end with public rows")

@@ -13,7 +13,7 @@ from l2p.privacy.accountants.paper_13 import FACTOR
 from l2p.privacy.prices import UP
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial
-from l2p.protectors.public_rows import missing
+from l2p.protectors.public_parts import known
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
 
@@ -78,8 +78,8 @@ class PublicGrowth(Scheduler):
         noise = seen.noise_std * jnp.sqrt(float(seen.gradient.shape[0]))
         begun = oracle.step > 0
         drowned = begun & (jnp.exp(value(self.log_noise_ratio, signal)) * mean < noise)
-        known = mean if self.clip_by == "mean" else longest
-        short = begun & (jnp.exp(value(self.log_clip_ratio, signal)) * known < state.clip_norm)
+        longest_or_mean = mean if self.clip_by == "mean" else longest
+        short = begun & (jnp.exp(value(self.log_clip_ratio, signal)) * longest_or_mean < state.clip_norm)
         growth, shrinking = jnp.exp(value(self.log_growth, signal)), jax.nn.sigmoid(value(self.logit_shrinking, signal))
         price = jnp.where(drowned, 1.0 + growth, 1.0) * state.price
         clip_norm = jnp.where(short, 1.0 - shrinking, 1.0) * state.clip_norm
@@ -91,10 +91,9 @@ class PublicGrowth(Scheduler):
         Raises:
           InputError: at trace time, there are no public rows.
         """
-        if seen.public is None:
-            raise missing("a budget that grows by public gradients")
-        mean = jnp.asarray(optax.safe_norm(seen.public.mean(), 1e-12))
-        return mean, mean if self.clip_by == "mean" else seen.public.norms().max()
+        public = known(seen, "a budget that grows by public gradients")
+        mean = jnp.asarray(optax.safe_norm(public.mean(), 1e-12))
+        return mean, mean if self.clip_by == "mean" else public.norms().max()
 
     def _noise(self, price: jax.Array, oracle: Oracle) -> jax.Array:
         if not self.published:

@@ -13,10 +13,10 @@ from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Model
 from l2p.oracle import Oracle, Setup
-from l2p.privacy.sampling import Sampler
 from l2p.protector import Protector, State
 from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.stepwise import Stepwise
+from l2p.protectors.wrapper import ProtectorWrapper
 from l2p.queries.solve import minimise
 from l2p.task import Rows
 
@@ -31,7 +31,7 @@ LEAST_VARIANCE = 1e-5
 
 
 @struct.dataclass
-class WarmStart(Protector):
+class WarmStart(ProtectorWrapper):
     """Runs another protector from where public rows lead: METHOD:pretrained, METHOD:projected or both.
 
     Public rows cost nothing, and both their fit and their directions are computed from them alone, so the guarantee is
@@ -57,36 +57,8 @@ class WarmStart(Protector):
             check_directions(inner, name)
         return cls(inner, pretrained, projected)
 
-    @property
-    def num_steps(self) -> int:  # type: ignore[override]
-        return self.inner.num_steps
-
-    @property
-    def models(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.inner.models
-
-    @property
-    def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.inner.mechanisms
-
-    @property
-    def additive(self) -> bool:  # type: ignore[override]
-        return self.inner.additive
-
-    @property
-    def sampler(self) -> Sampler:  # type: ignore[override]
-        return self.inner.sampler
-
-    @property
-    def adaptive_noise(self) -> bool:  # type: ignore[override]
-        return self.inner.adaptive_noise
-
-    def check(self, model: Model) -> None:
-        self.inner.check(model)
-
     def check_public(self, public: Rows, model: Model, kind: str) -> None:
-        if self.inner.needs_public:
-            self.inner.check_public(public, model, kind)
+        super().check_public(public, model, kind)
         if self.projected and not np.ptp(np.asarray(public.x)[np.asarray(public.mask) > 0], axis=0).any():
             raise InputError(
                 "the public rows are all alike, so there are no directions in which they vary; give other rows, or "

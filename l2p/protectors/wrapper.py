@@ -1,0 +1,47 @@
+"""What protectors that run another one have in common: its facts are theirs."""
+
+from l2p.models import Model
+from l2p.privacy.sampling import Sampler
+from l2p.protector import Protector
+from l2p.task import Rows
+
+
+class ProtectorWrapper(Protector):
+    """A protector that asks exactly what `inner` asks, and changes where that starts or what becomes of its result.
+
+    Attributes:
+      inner: the protector that runs.
+    """
+
+    inner: Protector
+
+    @property
+    def num_steps(self) -> int:  # type: ignore[override]
+        return self.inner.num_steps
+
+    @property
+    def models(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.inner.models
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.inner.mechanisms
+
+    @property
+    def additive(self) -> bool:  # type: ignore[override]
+        return self.inner.additive
+
+    @property
+    def sampler(self) -> Sampler:  # type: ignore[override]
+        return self.inner.sampler
+
+    @property
+    def adaptive_noise(self) -> bool:  # type: ignore[override]
+        return self.inner.adaptive_noise
+
+    def check(self, model: Model) -> None:
+        self.inner.check(model)
+
+    def check_public(self, public: Rows, model: Model, kind: str) -> None:
+        if self.inner.needs_public:
+            self.inner.check_public(public, model, kind)
