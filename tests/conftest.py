@@ -1,6 +1,8 @@
 """Settings of every test run. A plain `pytest` loads them; a doctest or notebook named on the command line does not."""
 
+import gc
 import getpass
+import itertools
 import os
 import signal
 import tempfile
@@ -41,14 +43,15 @@ hypothesis.settings.register_profile("l2p", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("l2p")
 
 #: Linux limits a process to 65,530 memory maps; every compiled function takes some, and the compiler crashes at the
-#: limit.
+#: limit. Counting them takes milliseconds, so it is done once in so many tests.
 MAX_MAPS = 20_000
+TESTS_PER_COUNT = 20
+_tests_run = itertools.count(1)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_memory_maps():
-    """Clear compiled functions between two test files when there are too many of them."""
-    yield
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Clear compiled functions when there are too many of them: within a file too, since one may have 800 cases."""
     maps = Path("/proc/self/maps")
-    if maps.exists() and len(maps.read_bytes().splitlines()) > MAX_MAPS:
+    if next(_tests_run) % TESTS_PER_COUNT == 0 and maps.exists() and maps.read_bytes().count(b"\n") > MAX_MAPS:
         jax.clear_caches()
+        gc.collect()
