@@ -40,6 +40,7 @@ _MEANINGS = {
     "42501": "this role may not read it; have SELECT granted on its columns",
     "42P01": "there is no such table; check table= in the address, with its schema where it is not on the search path",
     "42703": "a column is no longer there; check the schema",
+    "53": "it has no more room, memory or connections for this",
     "22": "a column cannot be turned into numbers or texts; have a view do it, or declare the column as ignored",
 }
 _OTHERWISE = "the server ended the connection before the last row"
@@ -64,10 +65,14 @@ class PostgreSQL(Database):
         except dbapi.Error:
             raise InputError(f"{self.said} cannot be read: {_UNREACHED}.") from None
         with connection:
+            self._prepare(connection)
             for setting in _SETTINGS:
                 with connection.cursor() as cursor:
                     cursor.execute(setting)
             yield connection
+
+    def _prepare(self, connection: Any) -> None:
+        """What a session needs before the transaction that reads."""
 
     def _describe(self, connection: Any) -> Held:
         with connection.cursor() as cursor:
