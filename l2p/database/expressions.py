@@ -7,15 +7,16 @@ fails where a product is too small. A row that is invalid there has a label of N
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from l2p.data.reading.database import quoted
+from l2p.data.reading.in_postgresql import NUMBERS
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN
 from l2p.schema import Number, Schema
 from l2p.schema.cells import numbers
 from l2p.schema.columns import Value, kind_of
 
-#: Types of columns, as `PostgreSQL.kinds` names them, and the kind of labels that they can be compared with.
-_NUMBERS = ("int2", "int4", "int8", "float4", "float8", "numeric")
 _TINY = 1e-12
 
 
@@ -52,7 +53,7 @@ def _numbers(schema: Schema, kinds: Mapping[str, str]) -> dict[str, Number]:
     found: dict[str, Number] = {}
     for name in schema.features:
         column = schema.columns[name]
-        if not isinstance(column, Number) or column.is_private or column.missing or kinds.get(name) not in _NUMBERS:
+        if not isinstance(column, Number) or column.is_private or column.missing or kinds.get(name) not in NUMBERS:
             raise InputError(
                 f"column {name!r} cannot be encoded in the database, where features are columns of numbers with "
                 "declared bounds and nothing that stands in for missing ones; make it one in a view, or train outside "
@@ -68,16 +69,14 @@ def _numbers(schema: Schema, kinds: Mapping[str, str]) -> dict[str, Number]:
 
 
 def _scaled(cell: str, column: Number) -> str:
-    assert column.low is not None and column.high is not None
-    width = column.high - column.low
-    above = f"least(greatest({cell}, {number(column.low)}), {number(column.high)}) - {number(column.low)}"
+    low, high = column.bounds  # pyrefly: ignore
+    width = high - low
+    above = f"least(greatest({cell}, {number(low)}), {number(high)}) - {number(low)}"
     return f"CASE WHEN {above} > {number(_TINY * width)} THEN (({above}) / {number(width)})::float4 ELSE 0 END"
 
 
 def _valid(schema: Schema, cell: str) -> str:
     """Whether a cell is a finite number (NaN is above infinity here) and no number that stands for a missing one."""
-    import numpy as np
-
     words = numbers(np.array(schema.missing_words or ("",), object))
     said = "".join(f" AND {cell} <> {number(value)}" for value in words.tolist() if math.isfinite(value))
     return f"{cell} > '-Infinity' AND {cell} < 'Infinity'{said}"
@@ -86,7 +85,7 @@ def _valid(schema: Schema, cell: str) -> str:
 def _label(schema: Schema, kinds: Mapping[str, str]) -> str:
     target = schema.target
     kind, classes = kinds.get(target.column), tuple(target.classes or ())
-    fitting = float if kind in _NUMBERS else bool if kind == "bool" else str
+    fitting = float if kind in NUMBERS else bool if kind == "bool" else str
     if len(classes) != 2 or kind_of(classes[0]) is not fitting:
         raise InputError(
             f"the labels of {target.column!r} cannot be told apart in the database: declare two classes, and of the "

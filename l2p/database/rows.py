@@ -30,7 +30,8 @@ from l2p.task import PassRows
 
 #: The aggregate and what surrounds it.
 SGD = Path(__file__).with_name("sgd.sql")
-_PASS = "SELECT pg_temp.l2p_pass($1, $2, $3, $4, $5, $6, $7, $8, $9)"  # noqa: S105
+_PASS = "SELECT pg_temp.l2p_pass($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+
 
 class TableRows(PassRows):
     """The rows of a table, encoded by a schema as the server reads them; `held_rows` opens one.

@@ -9,7 +9,8 @@ from l2p.data.reading.arrow import import_pyarrow
 from l2p.data.reading.database import Database, Held, quoted
 from l2p.errors import InputError
 
-_NUMBERS = {"int2", "int4", "int8", "float4", "float8", "numeric"}
+#: Types of columns of numbers.
+NUMBERS = {"int2", "int4", "int8", "float4", "float8", "numeric"}
 _WORDS = {"bool", "text", "varchar", "bpchar", "citext", "name", "uuid", "enum"}
 #: Types that the driver gives as something else than numbers or texts, and what statements turn them into.
 _CASTS = {"numeric": "float8"} | dict.fromkeys(_WORDS - {"bool", "text"}, "text")
@@ -83,7 +84,7 @@ class PostgreSQL(Database):
         self._kinds = {name: kind for name, kind, may in found if may}
         if not self._kinds:
             raise InputError(f"{self.said} cannot be read: {_MEANINGS['42501']}.")
-        types = {name: "number" for name, kind in self._kinds.items() if kind in _NUMBERS}
+        types = {name: "number" for name, kind in self._kinds.items() if kind in NUMBERS}
         types |= {name: "category" for name, kind in self._kinds.items() if kind in _WORDS}
         return Held(list(self._kinds), types, ordered=False)
 
