@@ -6,9 +6,11 @@ fails where a product is too small. A row that is invalid there has a label of N
 
 import math
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 
+from l2p.data.bounds import Interval
 from l2p.data.reading.database import quoted
 from l2p.data.reading.in_postgresql import NUMBERS
 from l2p.errors import InputError
@@ -69,7 +71,7 @@ def _numbers(schema: Schema, kinds: Mapping[str, str]) -> dict[str, Number]:
 
 
 def _scaled(cell: str, column: Number) -> str:
-    low, high = column.bounds  # pyrefly: ignore
+    low, high = cast(Interval, column.bounds)
     width = high - low
     above = f"least(greatest({cell}, {number(low)}), {number(high)}) - {number(low)}"
     return f"CASE WHEN {above} > {number(_TINY * width)} THEN (({above}) / {number(width)})::float4 ELSE 0 END"
