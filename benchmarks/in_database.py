@@ -5,8 +5,8 @@
 Makes the table `l2p_sgd_rows` of 54 random numbers and takes one pass in batches of 1, 10 and 500. Time is the server's
 own, by clock_timestamp() before and after three parts of one run of `l2p.database.train`, a release: the pass, all that
 the aggregate does; the noised answer, which adds the noise besides; and all of it, which also connects, counts rows and
-keys, plans, draws the order and the noise, and writes the model with its card. So the ratios are of one run each, whatever else the
-machine does. A shuffled scan of the same rows without the aggregate is timed beside them.
+keys, plans, draws the order and the noise, and writes the model with its card. So the ratios are of one run each,
+whatever else the machine does. A shuffled scan of the same rows without the aggregate is timed beside them.
 """
 
 import argparse
