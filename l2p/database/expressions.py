@@ -118,8 +118,8 @@ def number(value: float) -> str:
 def text(value: str) -> str:
     r"""A text as PostgreSQL reads it back, whatever the session's settings.
 
-    >>> text("it's a \\")
-    "E'it''s a \\\\\\\\'"
+    >>> print(text("it's a \\"))
+    E'it''s a \\'
     """
     if "\0" in value:
         raise InputError("a declared class holds a NUL character, which no text in PostgreSQL can; leave it out.")

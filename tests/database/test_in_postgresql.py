@@ -52,6 +52,7 @@ def server():
             'CREATE TABLE "empty" AS SELECT * FROM ward WHERE false',
             'CREATE TABLE twice AS SELECT 1 AS id, age, dose, "it\'s ""odd""", back FROM ward',
             'CREATE VIEW huge AS SELECT id, 1e400::numeric AS age, dose, "it\'s ""odd""", back FROM ward',
+            'CREATE VIEW "null" AS SELECT id, age, dose, "it\'s ""odd""", NULL::text AS back FROM ward',
             "CREATE ROLE stranger LOGIN",
             "CREATE ROLE reader LOGIN",
             "GRANT SELECT ON ward TO reader",
@@ -146,6 +147,19 @@ def test_the_database_takes_the_steps_of_bolt_on_over_the_same_rows_in_the_same_
     query, order, rows = query_of(plan, loss, norm_bound), orders_of(plan), ordered(columns())
     assert 40 < rows.mask.sum() < N  # null rows are among them
     np.testing.assert_allclose(there(server, query, order), in_memory(query, rows, order), rtol=1e-9, atol=1e-13)
+
+
+def test_weights_that_die_out_end_no_pass(server):
+    # They shrink a thousandfold in every step, and PostgreSQL refuses products that are too small.
+    plan = Passes(N, 0.25, 2, 1, step_size=0.0999, ridge=10.0)
+    assert there(server, query_of(plan, Logistic()), orders_of(plan), "null").tolist() == [0.0] * 4
+
+
+def test_weights_far_out_end_no_pass(server):
+    plan = Passes(N, 0.25, 1, 1)
+    query, order = query_of(plan, Logistic()).replace(start=1e5 * START), orders_of(plan)
+    found = in_memory(query, ordered(columns()), order)
+    np.testing.assert_allclose(there(server, query, order), found, rtol=1e-9)
 
 
 def test_one_row_moves_the_passes_by_no_more_than_what_is_paid_for(server):
