@@ -15,6 +15,9 @@ from l2p.fixed_point import ExactSum
 from l2p.progress import Progress
 
 if TYPE_CHECKING:
+    from l2p.models import Model
+    from l2p.protector import Protector
+    from l2p.queries import PassDescent
     from l2p.schema.schema import Schema
 
 
@@ -118,6 +121,25 @@ class RemoteRows(RowSource):
 
     def blocks(self) -> Iterator[Rows]:
         raise TypeError("rows on other machines are added up there and do not come here.")
+
+
+class PassRows(RemoteRows):
+    """Rows on a machine that takes the passes of stochastic gradient descent over them, and adds nothing up."""
+
+    @abc.abstractmethod
+    def check(self, protector: "Protector", model: "Model") -> None:
+        """Refuse, before anything is read, a protector or a model of which this machine cannot answer every query.
+
+        Raises:
+          InputError: it cannot.
+        """
+
+    @abc.abstractmethod
+    def passes(self, query: "PassDescent", order: jax.Array) -> np.ndarray:
+        """`PassDescent.result` f64[p], without noise, with the rows in this order i32[k, T / k * b]."""
+
+    def exact_sum(self, summed: Callable[[Iterator[Rows]], ExactSum], lines: np.ndarray | None) -> ExactSum:
+        raise TypeError("these rows are passed over, and not added up.")
 
 
 @dataclasses.dataclass(frozen=True)
