@@ -141,7 +141,14 @@ class _NewTable:
 
 @contextlib.contextmanager
 def _new_table(address: Address) -> Iterator[_NewTable]:
-    with import_adbc().connect(address.location) as connection:
+    dbapi = import_adbc()
+    try:
+        connection = dbapi.connect(address.location)
+    except dbapi.Error:
+        raise InputError(
+            f"the table {address.shown} cannot be made: the server takes no second connection; have its limit raised."
+        ) from None
+    with connection:
         yield _NewTable(connection, address)
 
 
