@@ -47,7 +47,6 @@ class Spending:
     covered: jax.Array = struct.field(default_factory=lambda: jnp.zeros((), jnp.float32))
     batch: jax.Array = struct.field(default_factory=lambda: jnp.zeros((), jnp.float32))
 
-    @as_one
     def charge(self, cost: jax.typing.ArrayLike) -> tuple[jax.Array, "Spending"]:
         """Decide on one query before it is answered: whether it is granted, and what is then spent.
 

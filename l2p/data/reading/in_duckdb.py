@@ -58,8 +58,8 @@ class DuckDB(Database):
             return f"{self.address.place} is open for writing in this process; close it there first."
         if isinstance(error, duckdb.IOException):
             return (
-                f"{self.address.place} cannot be read: it is open for writing elsewhere, no DuckDB file, or of a newer "
-                "version; close it there, or check the file."
+                f"{self.address.place} cannot be read: it is open for writing elsewhere, no DuckDB file, of a newer "
+                "version, or its disk has no room to sort it; close it there, check the file, or leave key= out."
             )
         if isinstance(error, duckdb.OutOfMemoryException):
             return f"{self.said} cannot be sorted in {SORT_LIMIT}; leave key= out, or free disk space beside the file."
