@@ -5,8 +5,19 @@ each. `as_one` compiles a function's operations together there. Inside `jax.jit`
 take part in the surrounding program as if it were not there.
 """
 
-import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import jax
 
-as_one = functools.partial(jax.jit, inline=True)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def as_one(function: Function, static: tuple[str, ...] = ()) -> Function:
+    """The function, compiled as one where it is called outside a compiled program.
+
+    Args:
+      function: of arrays and pytrees.
+      static: names of arguments that are neither.
+    """
+    return cast(Function, jax.jit(function, inline=True, static_argnames=static))

@@ -136,7 +136,7 @@ class GeneralizedLinear(Model):
         shift = (weights @ features.center)[..., None]
         return jnp.concatenate([weights, params[..., -1:] - shift / INTERCEPT_COLUMN], -1)
 
-    @functools.partial(as_one, static_argnames="self")
+    @functools.partial(as_one, static=("self",))
     def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         shift = (params[..., :-1] @ features.center)[..., None]
         weights = features.weights_for_mapped(params[..., :-1])
