@@ -10,6 +10,7 @@ import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
 from l2p import struct
+from l2p.compiled import as_one
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import Block, ExactSum, Lines, mapped, picked, raw_lines
@@ -94,6 +95,7 @@ class Setup:
         return -(-num_steps // self.price_list.sampler.steps_per_charge)
 
     @property
+    @as_one
     def log_signal(self) -> jax.Array:
         """f32[], log(mu N / sensitivity_factor): how well the whole budget resolves a mean over the table.
 
@@ -435,6 +437,7 @@ def add_lines(query: Query, lines: Lines, total: ExactSum, weights: jax.Array | 
     return jax.lax.scan(add, total, lines.block)[0]
 
 
+@as_one
 def grid_of(query: Query) -> jax.Array:
     """The step f64[] of the public grid that a release rounds a non-additive answer to."""
     return jnp.asarray(query.unit).astype(jnp.float64) / GRID_STEPS

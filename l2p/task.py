@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import struct
+from l2p.compiled import as_one
 from l2p.features import FeatureMap
 from l2p.fixed_point import ExactSum
 from l2p.progress import Progress
@@ -174,6 +175,7 @@ class ArraySource(RowSource):
             yield jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)), piece)  # noqa: B023
 
 
+@as_one
 def null_invalid(rows: Rows) -> Rows:
     """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
     valid = jnp.isfinite(rows.x).all(-1) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
