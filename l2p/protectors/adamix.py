@@ -57,10 +57,10 @@ def descent(rate: float, to_start: bool = False) -> Decay:
     return Decay(Optax("sgd", {"learning_rate": log_constant(rate)}), log_constant(0.01), to_start)
 
 
-def descent_of(problem: Problem, rate: float) -> Projector:
+def descent_for(model: str, rate: float) -> Projector:
     """The same at a rate that was chosen for softmax, whose gradients are bounded; least squares, whose are not, steps
     by the curvature."""
-    return descent(rate) if has_bounded_gradients(problem.model) else OverCurvature(descent(UNBOUNDED_RATE))
+    return descent(rate) if has_bounded_gradients(model) else OverCurvature(descent(UNBOUNDED_RATE))
 
 
 def has_bounded_gradients(model: str) -> bool:
@@ -69,16 +69,16 @@ def has_bounded_gradients(model: str) -> bool:
     return not isinstance(found, GeneralizedLinear) or math.isfinite(found.lipschitz)
 
 
-def mixed(problem: Problem, projector: Projector) -> Stepwise:
+def mixed(budget: Budget, model: str, projector: Projector) -> Stepwise:
     """NoisyGD from the model of public rows, at a fixed clipping norm, on rows that are centred and have a mean
     length of 1."""
-    start = PUBLIC_RATE if has_bounded_gradients(problem.model) else UNBOUNDED_RATE
+    start = PUBLIC_RATE if has_bounded_gradients(model) else UNBOUNDED_RATE
     return Stepwise(
         Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0])),
         projector,
         public_length=PublicLength(jnp.float32(1.0), centered=True),
         public_start=PublicFit(log_constant(start), log_constant(1e-3)),
-        num_steps=steps_for(problem.budget),
+        num_steps=steps_for(budget),
     )
 
 
@@ -92,7 +92,11 @@ def adamix(problem: Problem) -> Stepwise:
     which it says nothing, would have a single direction; they get those of all public rows' gradients.
     """
     matrix: Matrix = "total" if problem.model.startswith("softmax") else "rows"
-    ngd_like = mixed(problem, PublicSubspace(PublicSum(descent_of(problem, CLIPPED_RATE)), matrix=matrix))
+    ngd_like = mixed(
+        problem.budget,
+        problem.model,
+        PublicSubspace(PublicSum(descent_for(problem.model, CLIPPED_RATE)), matrix=matrix),
+    )
     return ngd_like.replace(scheduler=PublicClip(ngd_like.scheduler, logit_constant(0.9)))  # type: ignore[attr-defined]
 
 
@@ -101,7 +105,7 @@ def ngd(problem: Problem) -> Stepwise:
     """AdaMix without its adaptive parts.
 
     NoisyGD from the model of public rows, with their gradient, at the fixed clipping norm 1 and without projection."""
-    return mixed(problem, PublicSum(descent_of(problem, PRIVATE_RATE)))
+    return mixed(problem.budget, problem.model, PublicSum(descent_for(problem.model, PRIVATE_RATE)))
 
 
 @hand_designed(form="paper")
@@ -110,4 +114,4 @@ def fully_private(problem: Problem) -> Stepwise:
 
     Algorithm 1 of the AdaMix paper: its baseline, which reads no public rows."""
     scheduler = Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0]))
-    return Stepwise(scheduler, descent_of(problem, PRIVATE_RATE), num_steps=steps_for(problem.budget))
+    return Stepwise(scheduler, descent_for(problem.model, PRIVATE_RATE), num_steps=steps_for(problem.budget))
