@@ -158,9 +158,10 @@ def summary(out: Path) -> None:
     scores: dict[Cell, list[float]] = {}
     for cell, _, found in read(out):
         scores.setdefault(cell, []).extend([] if found is None else [found])
-    print("| data, loss, epsilon | " + " | ".join(METHODS) + " |\n|---|" + "---|" * len(METHODS))
+    methods = [method for method in METHODS if any(cell.method == method for cell in scores)]
+    print("| data, loss, epsilon | " + " | ".join(methods) + " |\n|---|" + "---|" * len(methods))
     for data, loss, epsilon, setting in sorted({(c.data, c.loss, c.epsilon, c.setting) for c in scores}):
-        ours = [mean(scores.get(Cell(data, loss, epsilon, method, setting), [])) for method in METHODS]
+        ours = [mean(scores.get(Cell(data, loss, epsilon, method, setting), [])) for method in methods]
         print(f"| {data}, {loss}, {epsilon:g} {setting} | " + " | ".join(ours) + " |")
         if (data, loss, epsilon) in PUBLISHED and not setting:
             print(
