@@ -37,6 +37,7 @@ from l2p.protectors.public_growth import PublicGrowth
 from l2p.protectors.public_moments import PublicMoments, public_moments
 from l2p.protectors.public_parts import (
     Decay,
+    OverCurvature,
     PublicClip,
     PublicFit,
     PublicLength,

@@ -57,7 +57,7 @@ from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import _least_change
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
-from l2p.protectors.public_parts import PublicClip, PublicFit, PublicSubspace, PublicSum
+from l2p.protectors.public_parts import OverCurvature, PublicClip, PublicFit, PublicSubspace, PublicSum
 from l2p.result import answered
 from l2p.run import Release, Simulation, trace_rows
 from l2p.task import Rows
@@ -352,7 +352,7 @@ CASES = {
     "adamix, learned": Case(
         Stepwise(
             PublicClip(spender(2.0), f32([1.0])),
-            PublicSubspace(PublicSum(CONTROL.projector), 2, "rows"),
+            PublicSubspace(PublicSum(OverCurvature(CONTROL.projector)), 2, "rows"),
             public_start=PublicFit(f32([0.5]), f32([-3.0]), num_steps=5),
         ),
         exhausts=True,
