@@ -15,8 +15,8 @@ from l2p.task import Rows
 
 @struct.dataclass
 class HessianSum(Query):
-    """Sum over rows of the loss's Hessian, each limited to the Frobenius norm `smoothness * norm_bound^2`, with Gaussian
-    noise; `folded` (Ganesh et al. 2023).
+    """Sum over rows of the loss's Hessian, each limited to Frobenius norm `smoothness * norm_bound^2`, with Gaussian
+    noise; `folded`.
 
     A row's Hessian is its curvature times z z', z the row with its intercept column, and has the Frobenius norm
     curvature * ||z||^2. The curvature is at most the loss's smoothness, so a row that is no longer than `norm_bound` is
