@@ -1,7 +1,7 @@
 """Private passes over rows where they live: rows per second and peak memory, from Parquet, DuckDB and PostgreSQL.
 
-    python benchmarks/row_sources.py [--rows 100000 1000000] [--kinds Parquet DuckDB] [--no-batches]
-        [--postgresql postgresql:///postgres?host=/tmp]
+    python benchmarks/row_sources.py [--rows 100000 1000000] [--kinds Parquet DuckDB] [--passes 3]
+        [--no-batches] [--postgresql postgresql:///postgres?host=/tmp]
 
 A pass is one step of noisy gradient descent (logistic regression, 54 numbers scaled by the schema, exact sums, noise),
 read from the source anew; the first one compiles and is not timed. "Permuted" passes read DuckDB's rows in the order of
@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-NUM_FEATURES, PASSES, STEPS, BATCH = 54, 3, 200, 1000
+NUM_FEATURES, STEPS, BATCH = 54, 200, 1000
 COLUMNS = [f"x{place}" for place in range(NUM_FEATURES)]
 
 
@@ -57,7 +57,7 @@ def taken(what: str) -> float:
     return int(line.split()[1]) / 1024
 
 
-def measure(kind: str, address: str, batches: bool) -> None:
+def measure(kind: str, address: str, num_passes: int, batches: bool) -> None:
     """One line of the table."""
     import jax
 
@@ -97,7 +97,7 @@ def measure(kind: str, address: str, batches: bool) -> None:
             blocks = table.blocks
             table.blocks = lambda: (passes.__setitem__(0, passes[0] + 1), blocks())[1]  # type: ignore[method-assign]
             began, cpu = time.perf_counter(), time.process_time()
-            run = go(run, STEPS if batches else PASSES)
+            run = go(run, STEPS if batches else num_passes)
             jax.block_until_ready(run.params)
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     read = passes[0] * table.num_rows
@@ -108,7 +108,7 @@ def measure(kind: str, address: str, batches: bool) -> None:
     )
 
 
-def main(sizes: list[int], postgresql: str | None, kinds: list[str] | None, has_batches: bool) -> None:
+def main(sizes: list[int], postgresql: str | None, kinds: list[str] | None, num_passes: int, has_batches: bool) -> None:
     import duckdb
     import jax
 
@@ -127,6 +127,7 @@ def main(sizes: list[int], postgresql: str | None, kinds: list[str] | None, has_
                         continue
                     if not batches or (num_rows == sizes[-1] and kind == "DuckDB"):
                         words = ["--measure", f"{kind}{', batches' if batches else ''}", address]
+                        words += ["--passes", str(num_passes)]
                         subprocess.run([sys.executable, __file__, *words], check=True)
 
 
@@ -135,10 +136,11 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--postgresql")
     parser.add_argument("--kinds", nargs="+", help="of sources; all are the default")
+    parser.add_argument("--passes", type=int, default=3, help="that are timed")
     parser.add_argument("--no-batches", action="store_true")
     parser.add_argument("--measure", nargs=2, metavar=("KIND", "ADDRESS"), help="one line, in this process")
     given = parser.parse_args()
     if given.measure:
-        measure(*given.measure, batches="batches" in given.measure[0])
+        measure(*given.measure, given.passes, batches="batches" in given.measure[0])
     else:
-        main(given.rows, given.postgresql, given.kinds, not given.no_batches)
+        main(given.rows, given.postgresql, given.kinds, given.passes, not given.no_batches)
