@@ -19,6 +19,7 @@ from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.gradient_descent import dpsgd, noisygd
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import HyFree, hyfree
+from l2p.protectors.kalman import CurveScheduler, KalmanProjector
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.mirror_descent import pda_dpmd
 from l2p.protectors.noisy_sgd import NoisySGD, SampledSGD, bst14, bst14_sc, scs13

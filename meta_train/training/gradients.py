@@ -17,6 +17,7 @@ from meta_train.config import MetaConfig, Shape
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
 from meta_train.evaluation.scores import whole_run
 from meta_train.tasks.family import Family
+from meta_train.tasks.sources import families
 from meta_train.training import evolution
 from meta_train.training.constraints import Constraint, bands_of, penalty
 from meta_train.training.damping import damped
@@ -94,10 +95,10 @@ def update(
     shape: Shape,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
     """One outer step on fresh tasks of one of the config's shapes: a whole unroll, or its segments in sequence."""
-    model = config.find_model(shape.num_classes)
+    model = config.find_model(shape)
     key = jax.random.fold_in(jax.random.key(config.seed), step)
     sample_key, run_key = jax.random.split(key)
-    family = family.with_num_classes(shape.num_classes)
+    family = (family if shape.source is None else families(shape.source)[0]).with_num_classes(shape.num_classes)
     arguments = config.task_arguments(shape.num_features) | {"log_signal": config.log_signal_at(step)}
     batch = family.sample(sample_key, model, **arguments)
     model = model if config.inner_gradient else with_constant_gradients(model)
