@@ -78,8 +78,12 @@ def compiled(
     config: MetaConfig, family: Family, start: Protector
 ) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
     """One outer step on fresh tasks; steps cycle through the shapes, each compiled once."""
+
+    def of(shape: Shape) -> Family:
+        return family if shape.source is None else families(shape.source)[0]
+
     updates = {
-        shape: jax.jit(functools.partial(update, config=config, family=family, budgets=budgets, shape=shape))
+        shape: jax.jit(functools.partial(update, config=config, family=of(shape), budgets=budgets, shape=shape))
         for shape, budgets in budgets_of_shapes(config, start).items()
     }
     turns = [updates[shape] for shape in config.shapes]
@@ -98,7 +102,7 @@ def update(
     model = config.find_model(shape)
     key = jax.random.fold_in(jax.random.key(config.seed), step)
     sample_key, run_key = jax.random.split(key)
-    family = (family if shape.source is None else families(shape.source)[0]).with_num_classes(shape.num_classes)
+    family = family.with_num_classes(shape.num_classes)
     arguments = config.task_arguments(shape.num_features) | {"log_signal": config.log_signal_at(step)}
     batch = family.sample(sample_key, model, **arguments)
     model = model if config.inner_gradient else with_constant_gradients(model)

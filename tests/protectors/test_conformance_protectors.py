@@ -1060,6 +1060,8 @@ def _ratios(place):
 
 #: Leaves without a derivative, and why.
 SILENT = {
+    "kalman, eigenbasis": {".projector.log_unknown": "second moments are bought here, and in `kalman` they are not"},
+    "kalman": {".projector.spread_power": "all features have the same moment until second moments are bought"},
     "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "agd_gumbel": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "hyfree": {".log_loss_clip": _MOST, ".log_loss_ratio": _MOST},
