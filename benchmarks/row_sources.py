@@ -1,12 +1,15 @@
 """Private passes over rows where they live: rows per second and peak memory, from Parquet, DuckDB and PostgreSQL.
 
-    python benchmarks/row_sources.py [--rows 100000 1000000] [--postgresql postgresql:///postgres?host=/tmp]
+    python benchmarks/row_sources.py [--rows 100000 1000000] [--kinds Parquet DuckDB] [--no-batches]
+        [--postgresql postgresql:///postgres?host=/tmp]
 
 A pass is one step of noisy gradient descent (logistic regression, 54 numbers scaled by the schema, exact sums, noise),
-read from the source anew; the first one compiles and is not timed. Each line is a process of its own, so that its peak
-memory is its own; what it had taken before it opened the table is shown beside it. --postgresql names a database
-in which tables `l2p_rows_N` may be made; without it there are no such lines. The last lines are batches: 200 Poisson
-steps of 1,000 rows each, read ahead, with the passes that they took.
+read from the source anew; the first one compiles and is not timed. "Permuted" passes read DuckDB's rows in the order of
+a column of hashes, by which it sorts them on disk. Each line is a process of its own, so that its peak memory is its
+own. Beside it is what it had taken before it opened the table, and how much of the peak is no memory of its own but
+pages of libraries' files. --postgresql names a database in which tables `l2p_rows_N` may be made; without it there are
+no such lines. The last lines are batches: 200 Poisson steps of 1,000 rows each, read ahead, with the passes that they
+took. Tables take 220 MB twice for each million rows, in $TMPDIR.
 """
 
 import argparse
@@ -32,10 +35,11 @@ def make(folder: Path, num_rows: int, postgresql: str | None) -> dict[str, str]:
     with duckdb.connect(database, config={"memory_limit": "1GB", "threads": "1"}) as connection:
         connection.execute("SELECT setseed(0.5)")
         # All that is pasted together here is this script's own.
-        rows = f"SELECT i AS id, {numbers} FROM range({num_rows}) r(i)"  # noqa: S608
+        rows = f"SELECT i AS id, hash(i) AS shuffled, {numbers} FROM range({num_rows}) r(i)"  # noqa: S608
         connection.execute(f"CREATE TABLE ward AS SELECT *, (x0 > x1)::INT AS y FROM ({rows})")  # noqa: S608
         connection.execute(f"COPY ward TO '{parquet}' (FORMAT parquet)")
-        addresses = {"Parquet": str(parquet), "DuckDB": f"duckdb://{database}?table=ward"}
+        there = f"duckdb://{database}?table=ward"
+        addresses = {"Parquet": str(parquet), "DuckDB": there, "DuckDB, permuted": f"{there}&key=shuffled"}
         if postgresql is not None:
             from adbc_driver_postgresql import dbapi
 
@@ -47,9 +51,9 @@ def make(folder: Path, num_rows: int, postgresql: str | None) -> dict[str, str]:
     return addresses
 
 
-def peak() -> float:
-    """MB that this process has taken at most; rusage would count what its parent took before it."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+def taken(what: str) -> float:
+    """MB that this process has taken, as Linux calls them; rusage would count what its parent took before it."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
     return int(line.split()[1]) / 1024
 
 
@@ -69,8 +73,8 @@ def measure(kind: str, address: str, batches: bool) -> None:
     from l2p.schema.stream import streamed
 
     budget, model, columns = Budget(1.0, 1e-8), Logistic(), dict.fromkeys(COLUMNS, Number(0, 1))
-    schema = Schema({"id": Ignore(), **columns}, Target("y", classes=(0, 1)))
-    before = peak()
+    schema = Schema({"id": Ignore(), "shuffled": Ignore(), **columns}, Target("y", classes=(0, 1)))
+    before = taken("VmHWM")
     with streamed(address, schema) as table:
         sampler = Poisson(BATCH / table.num_rows) if batches else FullBatch()
         accountant = "rdp" if batches else "gdp"
@@ -99,12 +103,12 @@ def measure(kind: str, address: str, batches: bool) -> None:
     read = passes[0] * table.num_rows
     print(
         f"| {kind} | {table.num_rows:,} | {passes[0]} | {seconds:.1f} | {read / seconds / 1e3:,.0f} | "
-        f"{read / cpu / 1e3:,.0f} | {before:.0f} | {peak():.0f} |",
+        f"{read / cpu / 1e3:,.0f} | {before:.0f} | {taken('VmHWM'):.0f} | {taken('RssFile'):.0f} |",
         flush=True,
     )
 
 
-def main(sizes: list[int], postgresql: str | None) -> None:
+def main(sizes: list[int], postgresql: str | None, kinds: list[str] | None, has_batches: bool) -> None:
     import duckdb
     import jax
 
@@ -112,13 +116,15 @@ def main(sizes: list[int], postgresql: str | None) -> None:
         f"{NUM_FEATURES} features; jax {jax.__version__}, duckdb {duckdb.__version__}, {platform.python_version()}, "
         f"{os.cpu_count()} cores"
     )
-    print("| source | rows | passes | seconds | thousand rows/s | per CPU second | MB before | MB at most |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| source | rows | passes | seconds | thousand rows/s | per CPU second | MB before | MB at most | of files |")
+    print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         made = {num_rows: make(Path(folder), num_rows, postgresql) for num_rows in sizes}
-        for batches in (False, True):
+        for batches in (False, True) if has_batches else (False,):
             for num_rows, addresses in made.items():
                 for kind, address in addresses.items():
+                    if kinds is not None and kind not in kinds:
+                        continue
                     if not batches or (num_rows == sizes[-1] and kind == "DuckDB"):
                         words = ["--measure", f"{kind}{', batches' if batches else ''}", address]
                         subprocess.run([sys.executable, __file__, *words], check=True)
@@ -128,9 +134,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--postgresql")
+    parser.add_argument("--kinds", nargs="+", help="of sources; all are the default")
+    parser.add_argument("--no-batches", action="store_true")
     parser.add_argument("--measure", nargs=2, metavar=("KIND", "ADDRESS"), help="one line, in this process")
     given = parser.parse_args()
     if given.measure:
         measure(*given.measure, batches="batches" in given.measure[0])
     else:
-        main(given.rows, given.postgresql)
+        main(given.rows, given.postgresql, given.kinds, not given.no_batches)

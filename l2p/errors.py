@@ -60,6 +60,27 @@ def withheld(doing: str) -> Iterator[None]:
         ) from None
 
 
+@contextlib.contextmanager
+def ending_run() -> Iterator[None]:
+    """Replace an `InputError` by one that ends a run: the first would say that nothing was spent.
+
+    Raises:
+      RowsError: in place of an `InputError`.
+
+    >>> with ending_run():
+    ...     raise InputError("the table was changed.")
+    Traceback (most recent call last):
+    l2p.errors.RowsError: the table was changed. The run ends here without a result, and ... stays charged.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise RowsError(
+            f"{str(error).rstrip('.')}. The run ends here without a result, and what its queries were charged stays "
+            "charged."
+        ) from None
+
+
 def redacted(text: str) -> str:
     """The text with logins and passwords of addresses left out.
 

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
+from l2p.compiled import as_one
 from l2p.features import FeatureMap
 
 #: Lines of a block: a public constant, so that the same compiled code processes a row in every table.
@@ -320,6 +321,7 @@ class ExactSum:
         return self.high * 2.0**32 + self.low
 
     @property
+    @as_one
     def value(self) -> jax.Array:
         """f64[k], rounded to 53 bits."""
         return self.steps * self.unit

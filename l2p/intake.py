@@ -14,7 +14,7 @@ from l2p.errors import InputError, RowsError, withheld
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.privacy.sampling import PermutationEpochs, Sampler
-from l2p.task import ArraySource, RemoteRows, Rows, RowSource, WrappedSource
+from l2p.task import ArraySource, PassRows, RemoteRows, Rows, RowSource, WrappedSource
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,12 +147,12 @@ def check_mask(rows: Rows | RowSource) -> None:
 
 def check_whole(name: str, rows: Rows | RowSource, num_rows: int) -> None:
     """Refuse rows that protector `name`, which solves on all of them at once, cannot take."""
-    if isinstance(rows, RowSource):
+    if isinstance(rows, RowSource) and not isinstance(rows, PassRows):
         raise InputError(
             f"protector {name!r} solves on all rows at once, but these stream, a block at a time; load them into "
             "memory, or choose a method that goes step by step."
         )
-    if len(rows.y) > num_rows:
+    if shape_of(rows)[0] > num_rows:
         raise InputError(
             f"the table has more lines than N, declared as {num_rows}, and the sensitivity of a solve is proved for at "
             "most N; declare a larger N, or, under zero_out and replace_one, leave it out."

@@ -10,6 +10,7 @@ import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
 from l2p import struct
+from l2p.compiled import as_one
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import Block, ExactSum, Lines, mapped, picked, raw_lines
@@ -22,7 +23,7 @@ from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.privacy.spending import Spending
 from l2p.privacy.units import for_units, over_unit
 from l2p.queries.base import Query
-from l2p.task import RemoteRows, Rows, RowSource, null_invalid
+from l2p.task import PassRows, RemoteRows, Rows, RowSource, null_invalid
 
 #: Noise is a multiple of the bound on one row. Outside this range that product may underflow, or the sum overflow, in
 #: float32, and the answer would carry no noise; such queries are refused.
@@ -94,6 +95,7 @@ class Setup:
         return -(-num_steps // self.price_list.sampler.steps_per_charge)
 
     @property
+    @as_one
     def log_signal(self) -> jax.Array:
         """f32[], log(mu N / sensitivity_factor): how well the whole budget resolves a mean over the table.
 
@@ -284,7 +286,7 @@ class Oracle:
 
     def _answer(self, query: Query, granted: jax.Array) -> jax.Array:
         if not query.additive:
-            return self._whole_answer(query)
+            return self._whole_answer(query, granted)
         if not isinstance(self._noise, HostNoise):
             return query.release(self._aggregate(query, granted), self._noise, self.setup.adjacency)
         with jax.enable_x64(True):
@@ -292,20 +294,24 @@ class Oracle:
             answer = query.release(aggregate, self._noise, self.setup.adjacency)
             return answer.astype(jnp.int32 if jnp.issubdtype(answer.dtype, jnp.integer) else jnp.float32)
 
-    def _whole_answer(self, query: Query) -> jax.Array:
+    def _whole_answer(self, query: Query, granted: jax.Array) -> jax.Array:
         """The answer to a non-additive query, computed on all rows at once; in float64 for a release."""
-        if not isinstance(self._rows, Rows):
+        rows = self._rows
+        if isinstance(rows, PassRows) and not granted:
+            return query.empty()
+        if not isinstance(rows, (Rows, PassRows)):
             raise InputError(
                 f"{query.name} is not a sum over rows but is solved on all of them at once, so they cannot stream; "
                 "load them into memory, or choose a method that goes step by step."
             )
-        rows = self._gather(self._rows)
+        rows = self._gather(rows) if isinstance(rows, Rows) else rows
         if not isinstance(self._noise, HostNoise):
-            return query.answer(rows, self._noise, self.setup.adjacency)
+            return query.answer(rows, self._noise, self.setup.adjacency)  # pyrefly: ignore[bad-argument-type]
         with jax.enable_x64(True):
-            exact = Rows(*(leaf.astype(jnp.float64) for leaf in (rows.x, rows.y, rows.mask > 0)))
+            if isinstance(rows, Rows):
+                rows = Rows(*(leaf.astype(jnp.float64) for leaf in (rows.x, rows.y, rows.mask > 0)))
             self._noise.grid = grid_of(query)
-            return query.answer(exact, self._noise, self.setup.adjacency).astype(jnp.float32)
+            return query.answer(rows, self._noise, self.setup.adjacency).astype(jnp.float32)  # pyrefly: ignore[bad-argument-type]
 
     def _aggregate(self, query: Query, granted: jax.Array) -> jax.Array:
         if isinstance(self._rows, Rows):
@@ -431,6 +437,7 @@ def add_lines(query: Query, lines: Lines, total: ExactSum, weights: jax.Array | 
     return jax.lax.scan(add, total, lines.block)[0]
 
 
+@as_one
 def grid_of(query: Query) -> jax.Array:
     """The step f64[] of the public grid that a release rounds a non-additive answer to."""
     return jnp.asarray(query.unit).astype(jnp.float64) / GRID_STEPS

@@ -42,7 +42,7 @@ from l2p.run import (
     trace_rows,
 )
 from l2p.schema.target import Unit
-from l2p.task import RemoteRows, Rows, RowSource, Task
+from l2p.task import PassRows, RemoteRows, Rows, RowSource, Task
 
 #: Steps between two checks whether a run is still alive; noise is drawn for as many at a time.
 CHUNK = 256
@@ -104,6 +104,8 @@ def plan_run(
                 "out the public rows, or read the table here."
             )
         task = dataclasses.replace(task, public=known_public(task.public, named, num_features, what, kind))
+    if isinstance(task.private, PassRows):
+        task.private.check(named.protector, what)
     if not named.protector.additive:
         intake.check_whole(named.name, task.private, num_rows)
     params = _starting_point(what, num_features, params)

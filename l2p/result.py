@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from l2p.data.reading import Format
 from l2p.errors import InputError
@@ -173,7 +173,7 @@ class Result:
         }
         metadata |= {} if self.schema is None else {"schema_sha256": digest(self.schema)}
         arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays(params).items()}
-        save_file(arrays | {"params": params}, folder / "model.safetensors", metadata)
+        (folder / "model.safetensors").write_bytes(save(arrays | {"params": params}, metadata))
         (folder / "card.json").write_text(self.card.to_json(), encoding="utf-8")
         (folder / "card.txt").write_text(self.card.to_text(), encoding="utf-8")
         cap = self.card.filter().limit

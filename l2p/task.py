@@ -10,11 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import struct
+from l2p.compiled import as_one
 from l2p.features import FeatureMap
 from l2p.fixed_point import ExactSum
 from l2p.progress import Progress
 
 if TYPE_CHECKING:
+    from l2p.models import Model
+    from l2p.protector import Protector
+    from l2p.queries import PassDescent
     from l2p.schema.schema import Schema
 
 
@@ -120,6 +124,25 @@ class RemoteRows(RowSource):
         raise TypeError("rows on other machines are added up there and do not come here.")
 
 
+class PassRows(RemoteRows):
+    """Rows on a machine that takes the passes of stochastic gradient descent over them, and adds nothing up."""
+
+    @abc.abstractmethod
+    def check(self, protector: "Protector", model: "Model") -> None:
+        """Refuse, before anything is read, a protector or a model of which this machine cannot answer every query.
+
+        Raises:
+          InputError: it cannot.
+        """
+
+    @abc.abstractmethod
+    def passes(self, query: "PassDescent", order: jax.Array) -> np.ndarray:
+        """`PassDescent.result` f64[p], without noise, with the rows in this order i32[k, T / k * b]."""
+
+    def exact_sum(self, summed: Callable[[Iterator[Rows]], ExactSum], lines: np.ndarray | None) -> ExactSum:
+        raise TypeError("these rows are passed over, and not added up.")
+
+
 @dataclasses.dataclass(frozen=True)
 class ArraySource(RowSource):
     """Rows in arrays on the host (a NumPy memory map, say), moved to the device a block at a time.
@@ -152,6 +175,7 @@ class ArraySource(RowSource):
             yield jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)), piece)  # noqa: B023
 
 
+@as_one
 def null_invalid(rows: Rows) -> Rows:
     """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
     valid = jnp.isfinite(rows.x).all(-1) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)

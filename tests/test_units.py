@@ -255,7 +255,8 @@ def test_planning_sees_the_noise_of_units():
 
 # --------------------------------------------------------------------------------------------------------- refusals
 #: Methods that ask for Gaussian sums of all rows alone, under an accountant that adds them up.
-TAKES_UNITS = {"adadp", "auto_clip", "hyfree", "noisygd"}
+TAKES_UNITS = {"adadp", "auto_clip", "dp_fc", "dp_ls", "dp_newton", "hyfree", "linear_scaling", "noisygd"}
+TAKES_UNITS |= {"noisygd_mean", "pass_glm"}
 #: Likewise; all but the last learn from public rows, which are nobody's units.
 TAKES_UNITS |= {"adamix", "adamix_theory", "ngd", "pda_dpmd", "public_moments", "ppgd", "fully_private"}
 
@@ -269,7 +270,7 @@ def table(count=200):
 @pytest.mark.parametrize("method", sorted(HAND_DESIGNED))
 def test_a_method_takes_units_or_says_that_its_proof_is_about_rows(method):
     budget = Budget(1.0, 1e-6, HAND_DESIGNED[method].adjacency or Adjacency.ZERO_OUT)
-    model = "square" if method == "adassp" else "logistic"
+    model = "square" if method in ("adassp", "boosted_adassp", "dp_ls") else "logistic"
     public = table(20)
     public = public.replace(x=public.x / np.linalg.norm(public.x, axis=1, keepdims=True))
     needs_public = HAND_DESIGNED[method](budget, model, 200).needs_public

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from l2p.checkpoints.method_name import MethodName
 from l2p.commands.table_options import TableOptions
 from l2p.commands.warn import warn
-from l2p.errors import InputError
+from l2p.errors import InputError, NoResult
 from l2p.privacy.accountants import run_names
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Apply(TableOptions):
                 test = declared.test_rows((self.test,), self.on_invalid, result)
             found = metrics(result.params, find_model(result.model), test, declared.kind, declared.target_bounds)
             scores = found | {"outside_guarantee": True}
-            (out / "metrics.json").write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
+            _save_scores(scores, out)
         warn(result.card.warnings)
         print(declared.described(result).card.to_text())
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
@@ -241,12 +241,45 @@ def _claim(folder: Path) -> None:
 
 
 def _save(declared: "Declared", result: "Result", folder: Path) -> Path:
-    """Write the result. It is paid for, so if the folder can no longer be written, it goes to a temporary one."""
+    """Write the result, all of its files or none. It is paid for, so if the folder can no longer be written, it goes to
+    a temporary one."""
     try:
-        declared.save(result, folder)
+        with _whole(folder):
+            declared.save(result, folder)
+        return folder
     except OSError as error:
+        why = error.strerror
+    try:
         rescue = Path(tempfile.mkdtemp(prefix="l2p-"))
-        print(f"{folder} cannot be written ({error.strerror}), so the result goes to {rescue}", file=sys.stderr)
-        declared.save(result, rescue)
-        return rescue
-    return folder
+        with _whole(rescue):
+            declared.save(result, rescue)
+    except OSError:
+        raise NoResult(
+            f"{folder} cannot be written ({why}), nor can {tempfile.gettempdir()}, so the result is lost, and what its "
+            "queries were charged stays charged; before another run free disk space, or name another folder in TMPDIR."
+        ) from None
+    print(f"{folder} cannot be written ({why}), so the result goes to {rescue}", file=sys.stderr)
+    return rescue
+
+
+def _save_scores(scores: dict[str, Any], folder: Path) -> None:
+    """Write the scores on a test table beside the result, which is whole without them."""
+    path = folder / "metrics.json"
+    try:
+        path.write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        print(f"{path} cannot be written ({error.strerror}); all else is in {folder}.", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _whole(folder: Path) -> Iterator[None]:
+    """Leave nothing half-written in a folder that was empty: a run's folder without its card says nothing of what it
+    guarantees."""
+    try:
+        yield
+    except OSError:
+        with contextlib.suppress(OSError):  # it may be gone
+            for path in folder.iterdir():
+                path.unlink()
+        raise

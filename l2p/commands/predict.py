@@ -69,12 +69,17 @@ class Predict(TableOptions):
 
         out = Path(self.out)
         part = part_of(out)
+        text = _of_class if predictor.classes else _of_number
+        found = _reported(predictor.blocks(source), Progress(total=source.about_rows()))
         try:
-            with self._writing(part) as file:
-                text = _of_class if predictor.classes else _of_number
-                found = _reported(predictor.blocks(source), Progress(total=source.about_rows()))
+            with part.open("w", newline="", encoding="utf-8") as file:
                 unread = _write(file, header, found, text)
             part.replace(out)
+        except OSError as error:
+            raise InputError(
+                f"{self.out} cannot be written ({error.strerror}), and nothing is left of what was; free disk space, "
+                "or name another --out."
+            ) from None
         finally:
             part.unlink(missing_ok=True)
         return unread
@@ -101,24 +106,19 @@ class Predict(TableOptions):
         if out.is_dir():
             raise InputError(f"{self.out} is a folder, and predictions go to a file; name one in it.")
 
-    def _writing(self, part: Path) -> TextIO:
-        try:
-            return part.open("w", newline="", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{self.out} cannot be written ({error.strerror}); name another --out.") from error
 
-
-@withheld("writing predictions")
 def _write(file: TextIO, header: Sequence[str], found: Iterator["Predicted"], text: Callable[[Any], str]) -> bool:
     """Write a line per row, predictions as `text` has them; whether any is empty."""
     writer, unread = csv.writer(file), False
     writer.writerow(header)
     for predicted in found:
-        columns = [list(map(text, predicted.values.tolist()))]
-        unread |= "" in columns[0]
-        if len(header) > 1 and predicted.probabilities is not None:
-            columns += [list(map(_of_number, column)) for column in predicted.probabilities.T.tolist()]
-        writer.writerows(zip(*columns, strict=True))
+        with withheld("writing predictions"):
+            columns = [list(map(text, predicted.values.tolist()))]
+            unread |= "" in columns[0]
+            if len(header) > 1 and predicted.probabilities is not None:
+                columns += [list(map(_of_number, column)) for column in predicted.probabilities.T.tolist()]
+            lines = list(zip(*columns, strict=True))
+        writer.writerows(lines)
     return unread
 
 

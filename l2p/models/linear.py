@@ -1,6 +1,7 @@
 """Models whose loss depends on a row through one margin."""
 
 import abc
+import functools
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p.compiled import as_one
 from l2p.features import FeatureMap
 from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, joined
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model
@@ -134,6 +136,7 @@ class GeneralizedLinear(Model):
         shift = (weights @ features.center)[..., None]
         return jnp.concatenate([weights, params[..., -1:] - shift / INTERCEPT_COLUMN], -1)
 
+    @functools.partial(as_one, static=("self",))
     def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         shift = (params[..., :-1] @ features.center)[..., None]
         weights = features.weights_for_mapped(params[..., :-1])

@@ -6,6 +6,7 @@ the table that they are made from may be in the same file.
 
 import contextlib
 import itertools
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -53,7 +54,7 @@ def write_table(
     pa = import_pyarrow("writing to a database")
     with tempfile.TemporaryDirectory(prefix="l2p-") as folder:
         kept, unread = Path(folder, "predictions.arrow"), False
-        with contextlib.ExitStack() as stack:
+        with _with_room(kept), contextlib.ExitStack() as stack:
             writer = None
             for keys, found in _predictions(predictor, source):
                 unread |= bool(_missing(found).any())
@@ -159,12 +160,26 @@ def _name(address: Address) -> str:
 
 
 @contextlib.contextmanager
+def _with_room(file: Path) -> Iterator[None]:
+    """Say so where the temporary file finds no room. What reads rows has sentences of its own."""
+    try:
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else "it cannot be written"
+        raise InputError(
+            f"predictions are kept in {file.parent.parent} until all are made, and there is no room ({why}); free disk "
+            "space, or name another folder in TMPDIR. Nothing was written."
+        ) from None
+
+
+@contextlib.contextmanager
 def _refused(address: Address, error: type[Exception]) -> Iterator[None]:
     with withheld("writing predictions"):
         try:
             yield
         except (OSError, error):
             raise InputError(
-                f"the table {address.shown} cannot be made: nobody answers there, it is open elsewhere, or this user "
-                "may not create tables; check the address, or name another --out. Nothing was written."
+                f"the table {address.shown} cannot be made: nobody answers there, or no longer, it is open elsewhere, "
+                "its disk is full, or this user may not create tables; check the address, or name another --out. "
+                "Nothing was written."
             ) from None

@@ -19,6 +19,7 @@ import numpy as np
 from randomgen import ChaCha
 
 from l2p import struct
+from l2p.compiled import as_one
 from l2p.fixed_point import MARGIN, ExactSum, Whole, value_of
 from l2p.privacy.sampling import FixedSize, PermutationEpochs, Sampler
 
@@ -222,11 +223,8 @@ class HostNoise(Noise):
     def _add_exactly(self, aggregate: ExactSum, scale: jax.Array) -> jax.Array:
         # Adding whole steps of noise to a whole number of steps gives the same as rounding a Gaussian mechanism's
         # answer. Everything after the sum is post-processing, including the rounding to 2^-20 of the noise.
-        steps = scale.astype(jnp.float64) * (1.0 + MARGIN) / jnp.abs(aggregate.unit)
-        whole = Whole(jnp.rint(steps * self.standard("gaussian", steps.shape)), aggregate.unit)
-        noised = aggregate.plus(whole)
-        coarse = jnp.ldexp(1.0, jnp.maximum(jnp.ceil(jnp.log2(steps / GRID_STEPS)), 0.0).astype(jnp.int32))
-        return jnp.rint(noised.steps / coarse) * coarse * noised.unit
+        shape = jnp.broadcast_shapes(scale.shape, aggregate.unit.shape)
+        return _noised(aggregate, scale, self.standard("gaussian", shape))
 
     def on_grid(self, values: jax.Array) -> jax.Array:
         return jnp.rint(values / self.grid) * self.grid
@@ -242,6 +240,15 @@ class HostNoise(Noise):
         if draw != SubsetDraw(num_rows, count, size):
             raise RuntimeError(f"{draw} was planned, but the step asked for {count} subsets of {size} of {num_rows}.")
         return lines
+
+
+@as_one
+def _noised(aggregate: ExactSum, scale: jax.Array, standard: jax.Array) -> jax.Array:
+    """An exact sum plus standard noise f64[k] times the scale, in whole steps of a public grid."""
+    steps = scale.astype(jnp.float64) * (1.0 + MARGIN) / jnp.abs(aggregate.unit)
+    noised = aggregate.plus(Whole(jnp.rint(steps * standard), aggregate.unit))
+    coarse = jnp.ldexp(1.0, jnp.maximum(jnp.ceil(jnp.log2(steps / GRID_STEPS)), 0.0).astype(jnp.int32))
+    return jnp.rint(noised.steps / coarse) * coarse * noised.unit
 
 
 class Entropy:

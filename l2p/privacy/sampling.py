@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, ClassVar
 
-from scipy.stats import binom
-
 from l2p.errors import InputError
 from l2p.privacy.events import Adjacency
 from l2p.privacy.renyi import Neighbours
@@ -117,6 +115,8 @@ class Poisson(Sampler):
         return Neighbours.TWO_SIDED if adjacency is Adjacency.REPLACE_ONE else Neighbours.ONE_SIDED
 
     def capacity(self, num_rows: int) -> int:
+        from scipy.stats import binom  # imported late: it takes 50 MB, and most runs need none of it
+
         return min(num_rows, int(binom.isf(OVERFLOW, num_rows, self.sampling_rate)) + 1)
 
 

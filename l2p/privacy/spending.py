@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
+from l2p.compiled import as_one
 
 # Let u = 2^-24, half the spacing of float32. Casting the cost, the sum and the product each lose a factor of 1 - u at
 # worst, and (1 - u)^3 (1 + 4u) = 1 + u - 9u^2 + ... > 1: the recorded sum is never below the true one.
@@ -85,6 +86,7 @@ class Spending:
         )
 
     @property
+    @as_one
     def left(self) -> jax.Array:
         """f32[] in [0, 1]: share of the budget that may still be planned for; 1 for an infinite budget.
 

@@ -14,12 +14,17 @@ from l2p.protectors.agd import AGD, agd, agd_gumbel
 from l2p.protectors.amp import ApproximateMinima, amp
 from l2p.protectors.auto_clip import AutoClip, auto_clip
 from l2p.protectors.bolt_on import BoltOn, bolt_on, bolt_on_sc
+from l2p.protectors.boosted_adassp import BoostedAdaSSP, boosted_adassp
+from l2p.protectors.dp_fc import dp_fc
+from l2p.protectors.dp_ls import DPLeastSquares, dp_ls
+from l2p.protectors.dp_newton import DPNewton, dp_newton
 from l2p.protectors.eigenbasis import Eigenbasis
 from l2p.protectors.geometry import PublicGeometry
-from l2p.protectors.gradient_descent import dpsgd, noisygd
+from l2p.protectors.gradient_descent import dpsgd, dpsgd_mean, noisygd, noisygd_mean
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import HyFree, hyfree
 from l2p.protectors.kalman import CurveScheduler, KalmanProjector
+from l2p.protectors.linear_scaling import LinearScaling, linear_scaling
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.mirror_descent import pda_dpmd
 from l2p.protectors.noisy_sgd import NoisySGD, SampledSGD, bst14, bst14_sc, scs13
@@ -29,6 +34,7 @@ from l2p.protectors.objpert import ObjectivePerturbation, objpert, objpert_paper
 from l2p.protectors.only_public import OnlyPublic, agd_avg, onlypub
 from l2p.protectors.outpert import OutputPerturbation, outpert, outpert_paper
 from l2p.protectors.paper_sgd import sgd_adv, sgd_ma
+from l2p.protectors.pass_glm import PassGLM, pass_glm
 from l2p.protectors.pnsgd import PNSGD, pnsgd
 from l2p.protectors.ppsgd import ppgd, ppsgd, ppsgd_tight
 from l2p.protectors.private_meta import PrivateMeta, private_meta
@@ -38,6 +44,7 @@ from l2p.protectors.public_growth import PublicGrowth
 from l2p.protectors.public_moments import PublicMoments, public_moments
 from l2p.protectors.public_parts import (
     Decay,
+    OverCurvature,
     PublicClip,
     PublicFit,
     PublicLength,

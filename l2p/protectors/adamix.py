@@ -4,14 +4,25 @@ Its parts are in `l2p.protectors.public_parts`. The paper sums losses and gradie
 means, so a learning rate here is the paper's times the number of rows.
 """
 
+import math
+
 import jax.numpy as jnp
 
+from l2p.models import GeneralizedLinear, find_model
 from l2p.privacy import planning
 from l2p.privacy.budget import Budget
 from l2p.privacy.sampling import FullBatch
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.projectors import Optax, Projector
-from l2p.protectors.public_parts import Decay, PublicClip, PublicFit, PublicLength, PublicSubspace, PublicSum
+from l2p.protectors.public_parts import (
+    Decay,
+    OverCurvature,
+    PublicClip,
+    PublicFit,
+    PublicLength,
+    PublicSubspace,
+    PublicSum,
+)
 from l2p.protectors.public_rows import Matrix
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying
@@ -24,6 +35,8 @@ MOST_STEPS = 2000
 #: Learning rates on rows of length 1, chosen on one split of scikit-learn's digits: at a fixed clipping norm of 1, and
 #: at that of public gradients, which are short once the model fits public rows. That of public rows was not tuned.
 PRIVATE_RATE, CLIPPED_RATE, PUBLIC_RATE = 5.0, 30.0, 3.0
+#: That of least squares, over a bound on its curvature; 2 is the largest stable one.
+UNBOUNDED_RATE = 1.0
 
 
 def steps_for(budget: Budget, noise_multiplier: float = SIGMA) -> int:
@@ -44,14 +57,27 @@ def descent(rate: float, to_start: bool = False) -> Decay:
     return Decay(Optax("sgd", {"learning_rate": log_constant(rate)}), log_constant(0.01), to_start)
 
 
-def mixed(budget: Budget, projector: Projector) -> Stepwise:
+def descent_for(model: str, rate: float) -> Projector:
+    """The same at a rate that was chosen for softmax, whose gradients are bounded; least squares, whose are not, steps
+    by the curvature."""
+    return descent(rate) if has_bounded_gradients(model) else OverCurvature(descent(UNBOUNDED_RATE))
+
+
+def has_bounded_gradients(model: str) -> bool:
+    """Whether a row's gradient stays bounded however wrong the model of this name is."""
+    found = find_model(model)
+    return not isinstance(found, GeneralizedLinear) or math.isfinite(found.lipschitz)
+
+
+def mixed(budget: Budget, model: str, projector: Projector) -> Stepwise:
     """NoisyGD from the model of public rows, at a fixed clipping norm, on rows that are centred and have a mean
     length of 1."""
+    start = PUBLIC_RATE if has_bounded_gradients(model) else UNBOUNDED_RATE
     return Stepwise(
         Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0])),
         projector,
         public_length=PublicLength(jnp.float32(1.0), centered=True),
-        public_start=PublicFit(log_constant(PUBLIC_RATE), log_constant(1e-3)),
+        public_start=PublicFit(log_constant(start), log_constant(1e-3)),
         num_steps=steps_for(budget),
     )
 
@@ -66,7 +92,11 @@ def adamix(problem: Problem) -> Stepwise:
     which it says nothing, would have a single direction; they get those of all public rows' gradients.
     """
     matrix: Matrix = "total" if problem.model.startswith("softmax") else "rows"
-    ngd_like = mixed(problem.budget, PublicSubspace(PublicSum(descent(CLIPPED_RATE)), matrix=matrix))
+    ngd_like = mixed(
+        problem.budget,
+        problem.model,
+        PublicSubspace(PublicSum(descent_for(problem.model, CLIPPED_RATE)), matrix=matrix),
+    )
     return ngd_like.replace(scheduler=PublicClip(ngd_like.scheduler, logit_constant(0.9)))  # type: ignore[attr-defined]
 
 
@@ -75,7 +105,7 @@ def ngd(problem: Problem) -> Stepwise:
     """AdaMix without its adaptive parts.
 
     NoisyGD from the model of public rows, with their gradient, at the fixed clipping norm 1 and without projection."""
-    return mixed(problem.budget, PublicSum(descent(PRIVATE_RATE)))
+    return mixed(problem.budget, problem.model, PublicSum(descent_for(problem.model, PRIVATE_RATE)))
 
 
 @hand_designed(form="paper")
@@ -84,4 +114,4 @@ def fully_private(problem: Problem) -> Stepwise:
 
     Algorithm 1 of the AdaMix paper: its baseline, which reads no public rows."""
     scheduler = Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0]))
-    return Stepwise(scheduler, descent(PRIVATE_RATE), num_steps=steps_for(problem.budget))
+    return Stepwise(scheduler, descent_for(problem.model, PRIVATE_RATE), num_steps=steps_for(problem.budget))

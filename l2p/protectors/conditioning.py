@@ -5,6 +5,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from l2p.compiled import as_one
+
 #: The range of log(mu N) that protectors are meta-trained on: mu N from 2 to 6,000.
 LOG_SIGNAL_RANGE = (0.7, 8.7)
 #: The range of the logarithm of the number of params: 2 to 4,000.
@@ -43,6 +45,7 @@ def standardize_rate(sampling_rate: float) -> float:
     return max(math.log(sampling_rate), -4.0) / 2.0
 
 
+@as_one
 def value(coefficients: jax.Array, log_signal: jax.Array) -> jax.Array:
     """A hyper-parameter at a given log(mu N).
 

@@ -1,7 +1,7 @@
 """Public-data-assisted mirror descent (PDA-DPMD; Amid, Ganesh, Mathews, Ramaswamy, Song, Steinke, Suriyakumar,
 Thakkar and Thakurta, ICML 2022)."""
 
-from l2p.protectors.adamix import PRIVATE_RATE, descent, mixed
+from l2p.protectors.adamix import PRIVATE_RATE, descent_for, mixed
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.public_parts import PublicMirror
 from l2p.protectors.register import hand_designed
@@ -15,4 +15,6 @@ def pda_dpmd(problem: Problem) -> Stepwise:
     Its practical form, from the model of public rows: the mixture of a noised and a public gradient, by a cosine that
     reaches zero at twice the number of steps.
     """
-    return mixed(problem.budget, PublicMirror(descent(PRIVATE_RATE), log_constant(2.0)))
+    return mixed(
+        problem.budget, problem.model, PublicMirror(descent_for(problem.model, PRIVATE_RATE), log_constant(2.0))
+    )

@@ -15,7 +15,7 @@ from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.projectors import Projector
-from l2p.protectors.public_parts import PublicClip, PublicFit
+from l2p.protectors.public_parts import PublicClip, PublicFit, PublicLength
 from l2p.protectors.public_rows import PublicGradients, check_classes, public_rows
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying, Observation, Scheduler
@@ -25,10 +25,12 @@ from l2p.task import Rows
 
 @struct.dataclass
 class MomentsState:
-    """Between two steps: states of the scheduler and the projector, and the last noised gradient's norm f32[]."""
+    """Between two steps: states of the scheduler and the projector, the map that params are for, and the last noised
+    gradient's norm f32[]."""
 
     scheduler: Any
     projector: Any
+    features: FeatureMap
     norm: jax.Array
     noise_std: jax.Array
     gradient: jax.Array
@@ -47,6 +49,8 @@ class PublicMoments(Protector):
       projector: update from the noised gradient that was scaled once.
       log_stability: f32[k], log of what is added to a root, over the root mean square of all; a polynomial in
         log(mu N).
+      public_length: the length that rows are scaled to beforehand, or None; without it the learning rate depends on
+        how long rows are.
       public_start: where training starts, or None.
       num_steps: T (static).
     """
@@ -54,6 +58,7 @@ class PublicMoments(Protector):
     scheduler: Scheduler
     projector: Projector
     log_stability: Polynomial
+    public_length: PublicLength | None = None
     public_start: PublicFit | None = None
     num_steps: Count = struct.field(pytree_node=False, default=50)
     models: ClassVar[tuple[str, ...]] = ("logistic", "softmax", "svm")
@@ -68,18 +73,24 @@ class PublicMoments(Protector):
         self.projector.check_public(public, model, kind)
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, MomentsState]:
-        features = FeatureMap.identity(oracle.setup.model.num_features(params.shape[0]))
+        model = oracle.setup.model
+        features = FeatureMap.identity(model.num_features(params.shape[0]))
+        if self.public_length is not None:
+            features = self.public_length(model.num_features(params.shape[0]), oracle)
+        params = model.params_for_mapped_rows(params, features)
         if self.public_start is not None:
             params = self.public_start(params, features, oracle)
         zeros, one = jnp.zeros_like(params), jnp.ones(())
         projector = self.projector.init(params, oracle.setup)
-        return params, MomentsState(self.scheduler.init(oracle), projector, jnp.zeros(()), one, zeros)
+        return params, MomentsState(self.scheduler.init(oracle), projector, features, jnp.zeros(()), one, zeros)
 
     def step(self, params: jax.Array, state: MomentsState, oracle: Oracle) -> tuple[jax.Array, MomentsState]:
         setup, model = oracle.setup, oracle.setup.model
         rows = public_rows(oracle, "public_moments")
-        features = self.scaling(PublicGradients.at(model, params, rows), setup)
-        mapped = model.params_for_mapped_rows(params, features)
+        plain = state.features
+        scaling = self.scaling(PublicGradients.at(model, params, rows, plain), setup)
+        mapped = model.params_for_mapped_rows(params, scaling)
+        features = FeatureMap(plain.center, plain.scale, scaling.basis)
         public = PublicGradients.at(model, mapped, rows, features)
         seen = Observation(state.gradient, state.noise_std, state.norm, None, public)
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
@@ -89,7 +100,7 @@ class PublicMoments(Protector):
         norm = jnp.sqrt(jnp.maximum(jnp.square(gradient).sum(), 1e-24))
         seen = Observation(gradient, noise_std, norm, None, public)
         update, projector = self.projector(state.projector, seen, params, oracle.step / self.num_steps, setup)
-        return params + update, MomentsState(scheduler, projector, norm, noise_std, gradient)
+        return params + update, MomentsState(scheduler, projector, plain, norm, noise_std, gradient)
 
     def scaling(self, public: PublicGradients, setup: Setup) -> FeatureMap:
         """The map that divides features by the roots of their gradients' second moments; 1 on average."""
@@ -102,7 +113,7 @@ class PublicMoments(Protector):
         return FeatureMap(jnp.zeros_like(roots), jnp.ones(()), Basis(jnp.diag(inverse), jnp.diag(1.0 / inverse)))
 
     def finish(self, params: jax.Array, state: MomentsState, setup: Setup) -> jax.Array:
-        return params
+        return setup.model.params_for_raw_rows(params, state.features)
 
 
 @hand_designed(form="rival")
@@ -110,13 +121,15 @@ def public_moments(problem: Problem) -> PublicMoments:
     """Gradients divided by the root of public second moments.
 
     AdaDPS with public gradients as side information, from the model of public rows; clipped at the 90 % quantile of
-    scaled public gradients, since one fixed norm would not suit every scaling.
+    scaled public gradients, since one fixed norm would not suit every scaling. Rows are centred and scaled as by
+    `adamix`, which its learning rate is for.
     """
     even = Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0]))
     return PublicMoments(
         PublicClip(even, logit_constant(0.9)),
         descent(CLIPPED_RATE),
         log_constant(0.1),
+        PublicLength(jnp.float32(1.0), centered=True),
         PublicFit(log_constant(PUBLIC_RATE), log_constant(1e-3)),
         num_steps=steps_for(problem.budget),
     )

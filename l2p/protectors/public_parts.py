@@ -9,12 +9,12 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.features import FeatureMap
-from l2p.models import Model
+from l2p.models import INTERCEPT_COLUMN, Model
 from l2p.oracle import Oracle, Setup
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial, Positive
 from l2p.protectors.projectors import Projector
-from l2p.protectors.public_rows import Matrix, PublicGradients, fit, missing, projected, public_rows
+from l2p.protectors.public_rows import Matrix, PublicGradients, fit, missing, moment_bound, projected, public_rows
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation, Plan, Scheduler
 from l2p.task import Rows
@@ -229,6 +229,37 @@ class Decay(Projector):
         seen = with_gradient(seen, seen.gradient + weight * (params - reference))
         update, inner = self.projector(inner, seen, params, progress, setup)
         return update, (reference, inner)
+
+
+@stored
+@struct.dataclass
+class OverCurvature(Projector):
+    """Divides gradients by a bound on the largest second moment of rows, as least squares needs it: its gradients grow
+    with the error, so that too long a step makes the next one longer still, until nothing is finite.
+
+    The bound is of public rows where there are any, else of rows in [0, 1]^d.
+
+    Attributes:
+      projector: what gets the shorter gradient; learning rates below 2 are stable for a curvature of 1.
+    """
+
+    projector: Projector
+
+    @property
+    def needs_public(self) -> bool:  # type: ignore[override]
+        return self.projector.needs_public
+
+    def check_public(self, public: Rows, model: Model, kind: str) -> None:
+        self.projector.check_public(public, model, kind)
+
+    def init(self, params: jax.Array, setup: Setup):
+        return self.projector.init(params, setup)
+
+    def __call__(self, state, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup):
+        longest = setup.model.num_features(params.shape[0]) + INTERCEPT_COLUMN**2
+        bound = longest if seen.public is None else moment_bound(setup.model, seen.public.rows)
+        seen = with_gradient(seen, seen.gradient / bound, seen.noise_std / bound)
+        return self.projector(state, seen, params, progress, setup)
 
 
 def known(seen: Observation, part: str) -> PublicGradients:

@@ -188,22 +188,31 @@ def fit(
 
     Args:
       params: f32[p], where it starts, for rows as they are given.
-      learning_rate: of a step along the mean gradient, over the Frobenius norm of the rows' second moments with their
-        intercept column, which bounds the largest of them. Below 4 it is stable for softmax and below 8 for logistic
-        regression, whatever the rows are.
+      learning_rate: of a step along the mean gradient, over `moment_bound`. Below 4 it is stable for softmax, below 8
+        for logistic regression and below 2 for least squares, whatever the rows are.
       num_steps: number of steps (static).
       decay: weight of the L2 term.
     """
-    lines = rows.mask[:, None] * jnp.column_stack([rows.x, jnp.full(rows.y.shape[0], INTERCEPT_COLUMN)])
-    moment = lines.T @ lines / jnp.maximum(rows.mask.sum(), 1.0)
-    # The constant column alone keeps it above zero, unless every row is a null row.
-    bound = jnp.sqrt(jnp.maximum(jnp.square(moment).sum(), INTERCEPT_COLUMN**4))
+    bound = moment_bound(model, rows)
 
     def step(params: jax.Array, _: None) -> tuple[jax.Array, None]:
         gradient = PublicGradients.at(model, params, rows).mean() + decay * params
         return params - learning_rate / bound * gradient, None
 
     return jax.lax.scan(step, params, length=num_steps)[0]
+
+
+def moment_bound(model: Model, rows: Rows) -> jax.Array:
+    """The Frobenius norm f32[] of the rows' second moments, with their intercept column: a bound on the largest of
+    them, and so, times the loss's curvature in the margins, on the curvature of the mean loss."""
+    if isinstance(model, GeneralizedLinear):
+        lines = model.lines(rows.x)
+    else:
+        lines = jnp.column_stack([rows.x, jnp.full(rows.y.shape[0], INTERCEPT_COLUMN)])
+    lines = rows.mask[:, None] * lines
+    moment = lines.T @ lines / jnp.maximum(rows.mask.sum(), 1.0)
+    # The constant column alone keeps it above zero, unless every row is a null row.
+    return jnp.sqrt(jnp.maximum(jnp.square(moment).sum(), INTERCEPT_COLUMN**4))
 
 
 def _length(vectors: jax.Array) -> jax.Array:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
+from l2p.compiled import as_one
 from l2p.oracle import Oracle
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Line, Polynomial
@@ -79,6 +80,7 @@ def noise_for_share(oracle: Oracle, share: jax.Array) -> jax.Array:
     return oracle.noise_multiplier(jnp.maximum(share * oracle.left, 1e-9) * (1.0 - SLACK) * budget)
 
 
+@as_one
 def tail_share(log_weights: jax.Array, step: jax.Array) -> jax.Array:
     """Share f32[] of what is left that makes spending proportional to exp(log_weights), f32[T], at `step`."""
     tail = jnp.where(jnp.arange(log_weights.shape[0]) >= step, log_weights, -jnp.inf)

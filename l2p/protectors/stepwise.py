@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from l2p import struct
+from l2p.compiled import as_one
 from l2p.features import FeatureMap
 from l2p.models import NAMES, Model
 from l2p.oracle import Oracle, Setup
@@ -224,6 +225,7 @@ class Stepwise(Protector):
         return setup.model.params_for_raw_rows(state.average, state.features)
 
 
+@as_one
 def _norm(gradient: jax.Array) -> jax.Array:
     """L2 norm f32[] with a finite derivative at zero."""
     return jnp.asarray(optax.safe_norm(gradient, 1e-12))

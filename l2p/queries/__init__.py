@@ -6,10 +6,11 @@ from l2p.queries.correct import CorrectCount
 from l2p.queries.descent import Descent
 from l2p.queries.fewest_errors import FewestErrors
 from l2p.queries.gradient import ClippedGradient, GradientNorm
+from l2p.queries.hessian import HessianSum
 from l2p.queries.length import LengthSum
 from l2p.queries.loss import ClippedLoss
 from l2p.queries.mean import FeatureSum
-from l2p.queries.moments import Covariance, CrossMoment, LeastEigenvalue, SecondMoment
+from l2p.queries.moments import ClassMoment, Covariance, CrossMoment, LeastEigenvalue, SecondMoment
 from l2p.queries.noisy_passes import NoisyPasses, SampledPasses
 from l2p.queries.normalized import NormalizedGradient
 from l2p.queries.one_pass import OnePass
@@ -21,6 +22,7 @@ from l2p.queries.solve import Minimizer
 __all__ = [
     "ApproximateMinimum",
     "BinCounts",
+    "ClassMoment",
     "ClippedGradient",
     "ClippedLoss",
     "CorrectCount",
@@ -30,6 +32,7 @@ __all__ = [
     "FeatureSum",
     "FewestErrors",
     "GradientNorm",
+    "HessianSum",
     "LeastEigenvalue",
     "LengthSum",
     "Minimizer",

@@ -7,6 +7,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from l2p.compiled import as_one
 from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients, value_of, weighed
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import Noise
@@ -119,6 +120,7 @@ def positive(value: jax.Array) -> jax.Array:
     return (value > 0) & (value < jnp.inf)
 
 
+@as_one
 def within(bound: jax.Array, *conditions: jax.Array) -> jax.Array:
     """`bound` f32[] where every condition bool[] on the fields of its query holds, else NaN, which the oracle refuses.
 

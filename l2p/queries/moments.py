@@ -1,5 +1,7 @@
-"""Second moments of rows, their product with targets, and the least eigenvalue, as least squares needs them."""
+"""Second moments of rows, their products with targets and classes, and the least eigenvalue, as least squares needs
+them."""
 
+import dataclasses
 import math
 from typing import ClassVar
 
@@ -49,8 +51,9 @@ def unfolded(vector: jax.Array, size: int) -> jax.Array:
     return upper + jnp.triu(upper, 1).T
 
 
-def exact_moment(lines: Lines, norm_bound: jax.Array, constant: float = 0.0) -> Whole:
-    """`folded` sum of z z' over a block's rows z, extended by a constant column and shrunk to `norm_bound`.
+def exact_moment(lines: Lines, norm_bound: jax.Array, constant: float = 0.0, stretch: jax.Array | None = None) -> Whole:
+    """`folded` sum of z z' over a block's rows z, extended by a constant column, times their `stretch` f64[n], at least
+    0, where there is one, and shrunk to `norm_bound`.
 
     Shrunk rows are rounded to whole units, so that their products are whole numbers; with a third of the margin each,
     their products stay within it. Folding is part of the public units.
@@ -58,10 +61,13 @@ def exact_moment(lines: Lines, norm_bound: jax.Array, constant: float = 0.0) -> 
     values = lines.values()
     if constant:
         values = jnp.column_stack([values, jnp.full(len(values), constant)])
+    lengths = lines.lengths(constant)
+    if stretch is not None:
+        values, lengths = values * stretch[:, None], lengths * stretch
     size, norm_bound = values.shape[1], norm_bound.astype(jnp.float64)
     unit = norm_bound * 2.0**-COEFFICIENT_BITS
     longest = norm_bound * (1.0 + MARGIN / 3.0) - 0.5 * size**0.5 * unit
-    factor = jnp.minimum(1.0, jnp.minimum(norm_bound, longest) / jnp.maximum(lines.lengths(constant), 1e-150))
+    factor = jnp.minimum(1.0, jnp.minimum(norm_bound, longest) / jnp.maximum(lengths, 1e-150))
     # The root of what a row counts, for it enters twice.
     counted = jnp.sqrt(lines.block.counted.astype(jnp.float64))[:, None]
     short = weighed(numbers(values * factor[:, None], unit).steps, counted)
@@ -81,11 +87,13 @@ class SecondMoment(Query):
       num_features: d (static).
       norm_bound: f32[], L2 bound on a row with its intercept column; above 0.
       noise_multiplier: f32[], noise standard deviation over the sensitivity.
+      features: the map that rows are read through before the column is added; None reads them as they are.
     """
 
     num_features: int = struct.field(pytree_node=False)
     norm_bound: jax.Array
     noise_multiplier: jax.Array
+    features: FeatureMap | None = None
     name: ClassVar[str] = "second_moment"
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
@@ -95,7 +103,8 @@ class SecondMoment(Query):
         return within(jnp.square(self.norm_bound), positive(self.norm_bound))
 
     def contributions(self, rows: Rows) -> jax.Array:
-        lines = jnp.column_stack([rows.x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
+        x = self._mapped(rows).x
+        lines = jnp.column_stack([x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
         return folded(lines[:, :, None] * lines[:, None, :])
 
     def empty(self) -> jax.Array:
@@ -103,11 +112,15 @@ class SecondMoment(Query):
         return jnp.zeros(size * (size + 1) // 2, jnp.float32)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        lines, _ = shrunk(rows, self.norm_bound)
+        lines, _ = shrunk(self._mapped(rows), self.norm_bound)
         return aggregate + folded((lines.T * rows.mask[None, :]) @ lines)
 
     def exact(self, lines: Lines) -> Whole:
-        return exact_moment(lines, self.norm_bound, INTERCEPT_COLUMN)
+        mapped = lines if self.features is None else lines.map(self.features)
+        return exact_moment(mapped, self.norm_bound, INTERCEPT_COLUMN)
+
+    def _mapped(self, rows: Rows) -> Rows:
+        return rows if self.features is None else dataclasses.replace(rows, x=self.features.apply(rows.x))
 
 
 @struct.dataclass
@@ -234,3 +247,56 @@ class CrossMoment(Query):
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_features + 1, jnp.float32)
+
+
+@struct.dataclass
+class ClassMoment(Query):
+    """Sum of e(y) x over rows x with their intercept column, each shrunk to `norm_bound`, and classes y, with Gaussian
+    noise: what least squares on one-hot targets needs, as a flat (d + 1) x K matrix.
+
+    e(y) has a 1 in the column of the row's class, so a contribution is as long as the row. A label outside the classes
+    counts as no class.
+
+    Attributes:
+      num_features: d (static).
+      num_classes: K (static); at least 2.
+      norm_bound: f32[], L2 bound on a row with its intercept column; above 0.
+      noise_multiplier: f32[], noise standard deviation over the sensitivity.
+    """
+
+    num_features: int = struct.field(pytree_node=False)
+    num_classes: int = struct.field(pytree_node=False)
+    norm_bound: jax.Array
+    noise_multiplier: jax.Array
+    name: ClassVar[str] = "class_moment"
+    mechanism: ClassVar[str] = "gaussian"
+    is_plain_sum: ClassVar[bool] = True
+
+    @property
+    def bound(self) -> jax.Array:
+        return within(self.norm_bound, positive(self.norm_bound))
+
+    def contributions(self, rows: Rows) -> jax.Array:
+        lines = jnp.column_stack([rows.x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
+        return jnp.where(self._of(rows.y)[:, None, :], lines[:, :, None], 0.0).reshape(lines.shape[0], -1)
+
+    def empty(self) -> jax.Array:
+        return jnp.zeros((self.num_features + 1) * self.num_classes, jnp.float32)
+
+    def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
+        lines, _ = shrunk(rows, self.norm_bound)
+        return aggregate + ((lines.T * rows.mask[None, :]) @ self._of(rows.y).astype(lines.dtype)).ravel()
+
+    def exact(self, lines: Lines) -> Whole:
+        lengths = lines.lengths(INTERCEPT_COLUMN)
+        one, largest = jnp.ones_like(lengths), self.bound.astype(jnp.float64) / lengths
+        factor = coefficients(one, one, jnp.minimum(1.0, largest), largest, jnp.asarray(2.0**-COEFFICIENT_BITS))
+        weights = Whole(jnp.where(self._of(lines.y), factor.steps[:, None], 0.0), factor.unit)
+        intercepts = lines.sum(weights)
+        return joined(lines.weighted_sum(weights), Whole(intercepts.steps, intercepts.unit * INTERCEPT_COLUMN))
+
+    def _of(self, y: jax.Array) -> jax.Array:
+        """One-hot classes: f[n] -> bool[n, K]."""
+        if self.num_classes < 2:
+            raise ValueError(f"{self.num_classes} classes leave nothing to tell apart; declare at least two.")
+        return y[:, None] == jnp.arange(self.num_classes)[None, :]

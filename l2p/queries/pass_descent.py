@@ -17,7 +17,7 @@ from l2p.privacy.passes import Passes
 from l2p.privacy.prices import float32_up
 from l2p.queries.base import Query, within
 from l2p.queries.rows_in_order import Matrix, all_passes, gradient_sum, lines_of, one_pass, orders, projected
-from l2p.task import Rows
+from l2p.task import PassRows, Rows
 
 # Margin for the float32 rounding of a product of a few factors.
 _ROUNDING = 2.0**-18
@@ -124,9 +124,11 @@ class PassDescent(Query):
     def empty(self) -> jax.Array:
         return jnp.zeros_like(self.start)
 
-    def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> jax.Array:
+    def answer(self, rows: Rows | PassRows, noise: Noise, adjacency: Adjacency) -> jax.Array:
         check_adjacency(adjacency)
-        return self.release(self.result(rows, orders(self.plan, noise)), noise, adjacency)
+        order = orders(self.plan, noise)
+        found = jnp.asarray(rows.passes(self, order)) if isinstance(rows, PassRows) else self.result(rows, order)
+        return self.release(found, noise, adjacency)
 
     def result(self, rows: Rows, order: jax.Array) -> jax.Array:
         """f[p K], without noise, with the rows in this order i32[k, T / k * b]."""

@@ -1,6 +1,6 @@
 """The exact minimiser, without noise: the reference for what privacy costs."""
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,9 @@ WEIGHT_DECAY = 1e-4
 #: The length of a gradient at which a search ends; the mean loss then equals its minimum to all printed digits.
 TOLERANCE = 1e-6
 LBFGS_ITERATIONS = 500
+#: A search also ends once so many iterations in a row did not lower the objective. In float32 a sharp bend's gradient
+#: may never get as short as `TOLERANCE`, and every further line search would try all its step sizes in vain.
+LBFGS_PATIENCE = 5
 #: Widths of the bend that replaces the hinge's kink, one solve after the other.
 HINGE_WIDTHS = (0.1, 0.01, 0.001)
 
@@ -55,7 +58,7 @@ def lbfgs(
 ) -> jax.Array:
     """Minimiser f32[p] of the mean loss plus ridge/2 ||params||^2, from `params` by L-BFGS with a zoom line search.
 
-    It ends when the gradient vanishes, or after `num_iterations`.
+    It ends when the gradient vanishes, when it no longer gets anywhere, or after `num_iterations`.
     """
     weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
 
@@ -65,18 +68,34 @@ def lbfgs(
     solver = optax.lbfgs()
     value_and_grad = optax.value_and_grad_from_state(objective)
 
-    def goes_on(carry: tuple[jax.Array, Any, jax.Array, jax.Array]) -> jax.Array:
-        _, _, count, norm = carry
-        return (count < num_iterations) & (norm > TOLERANCE)
+    def goes_on(carry: Search) -> jax.Array:
+        return (carry.count < num_iterations) & (carry.norm > TOLERANCE) & (carry.stalled < LBFGS_PATIENCE)
 
-    def step(carry: tuple[jax.Array, Any, jax.Array, jax.Array]) -> tuple[jax.Array, Any, jax.Array, jax.Array]:
-        params, state, count, _ = carry
-        value, gradient = value_and_grad(params, state=state)
-        update, state = solver.update(gradient, state, params, value=value, grad=gradient, value_fn=objective)
-        return cast(jax.Array, optax.apply_updates(params, update)), state, count + 1, optax.tree.norm(gradient)
+    def step(carry: Search) -> Search:
+        value, gradient = value_and_grad(carry.params, state=carry.state)
+        update, state = solver.update(
+            gradient, carry.state, carry.params, value=value, grad=gradient, value_fn=objective
+        )
+        moved = cast(jax.Array, optax.apply_updates(carry.params, update))
+        stalled = jnp.where(value < carry.lowest, 0, carry.stalled + 1)
+        lowest = jnp.minimum(value, carry.lowest)
+        return Search(moved, state, carry.count + 1, optax.tree.norm(gradient), lowest, stalled)
 
-    begin = (params, solver.init(params), jnp.zeros((), jnp.int32), jnp.array(jnp.inf, params.dtype))
-    return jax.lax.while_loop(goes_on, step, begin)[0]
+    zero, unknown = jnp.zeros((), jnp.int32), jnp.array(jnp.inf, params.dtype)
+    begin = Search(params, solver.init(params), zero, unknown, unknown, zero)
+    return jax.lax.while_loop(goes_on, step, begin).params
+
+
+class Search(NamedTuple):
+    """Between two iterations of L-BFGS: params f32[p], its state, iterations i32[], the last gradient's norm f32[], the
+    lowest objective f32[], and iterations i32[] since it was found."""
+
+    params: jax.Array
+    state: Any
+    count: jax.Array
+    norm: jax.Array
+    lowest: jax.Array
+    stalled: jax.Array
 
 
 @struct.dataclass

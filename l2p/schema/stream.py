@@ -12,7 +12,7 @@ import numpy as np
 
 from l2p.data.reading import Format, RawSource
 from l2p.data.reading.source import BLOCK
-from l2p.errors import InputError, RowsError
+from l2p.errors import InputError, ending_run
 from l2p.fixed_point import BLOCK as LINES
 from l2p.progress import Progress
 from l2p.schema.encoding import Encoding
@@ -49,7 +49,7 @@ class StreamedTable(RowSource):
 
     def blocks(self) -> Iterator[Rows]:
         size = min(BLOCK, -(-self.num_rows // LINES) * LINES)
-        with self._ending():
+        with ending_run():
             self._check_version()
             count = 0
             for rows, filled in _of_one_size(self._encoded("null"), size):
@@ -68,17 +68,6 @@ class StreamedTable(RowSource):
     def _check_version(self) -> None:
         if self._source.version() != self._version:
             raise InputError(_CHANGED.format(self._source.said))
-
-    @contextlib.contextmanager
-    def _ending(self) -> Iterator[None]:
-        """An `InputError` would say that nothing was spent, so in a run it becomes another."""
-        try:
-            yield
-        except InputError as error:
-            raise RowsError(
-                f"{str(error).rstrip('.')}. The run ends here without a result, and what its queries were charged "
-                "stays charged."
-            ) from None
 
 
 _CHANGED = (

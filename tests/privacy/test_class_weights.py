@@ -458,7 +458,7 @@ def test_weights_beside_a_schema_or_encoded_rows_are_refused(given):
 def test_a_method_takes_weights_or_refuses_before_a_row_is_read(method):
     """Whatever asks for sums takes them."""
     budget = Budget(1.0, 1e-6, HAND_DESIGNED[method].adjacency or Adjacency.ZERO_OUT)
-    model = "square" if method == "adassp" else "logistic"
+    model = "square" if method in ("adassp", "boosted_adassp", "dp_ls") else "logistic"
     facts = {"num_rows": 200, "weights": WEIGHTS, "has_public": True}
     check = functools.partial(l2p.private_run.check, method, budget, model, **facts)
     if HAND_DESIGNED[method](budget).additive:

@@ -337,3 +337,41 @@ def test_logistic_regression_runs_with_every_part():
     assert int(ended.step) == STEPS
     assert np.isfinite(params).all()
     assert np.abs(params).max() > 0.5
+
+
+# ------------------------------------------------------------------------------------------------ rows of other lengths
+def long_rows(seed, size, weights):
+    """Rows in [0, 1]^20, several times as long as 1 and nearly along one line, and numbers nearly linear in them."""
+    random = np.random.default_rng(seed)
+    x = 0.9 * random.random((size, 1)) + 0.1 * random.random((size, 20))
+    y = np.clip(x @ weights + 0.02 * random.normal(size=size), 0.0, 1.0)
+    return Rows(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), jnp.ones(size))
+
+
+@pytest.mark.parametrize("name", ["adamix", "ngd", "pda_dpmd", "fully_private"])
+def test_least_squares_does_not_diverge(name):
+    """Its gradients grow with the error: at the rates of softmax every step is longer than the one before."""
+    weights = np.random.default_rng(9).dirichlet(np.ones(20))
+    private, public = long_rows(0, 200, weights), long_rows(1, 30, weights)
+    model, budget = Square(), Budget(50.0, 1e-5)
+    protector = HAND_DESIGNED[name](budget, "square").replace(num_steps=40)
+    here = Setup.create(model, Adjacency.ZERO_OUT, Filter("gdp", budget).price_list(), 200, "regression")
+    start = model.init(20)
+    params = go(protector, start, private, here, KEY, public if protector.needs_public else None)[0]
+    losses = model.losses(jnp.stack([params, start]), private.x, private.y).mean(1)
+    assert losses[0] < losses[1]
+
+
+def test_public_moments_step_does_not_depend_on_how_long_rows_are():
+    """It diverged on features in [0, 1], at a rate for centred rows of length 1."""
+    random = np.random.default_rng(3)
+    y = np.arange(200) % 2
+    x = jnp.asarray(random.random((200, 4)) + 0.5 * y[:, None], jnp.float32)
+    both = [Rows(scale * x, jnp.asarray(y, jnp.float32), jnp.ones(200)) for scale in (1.0, 8.0)]
+    protector = HAND_DESIGNED["public_moments"](BUDGET, "logistic").replace(num_steps=20)
+    here = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(50.0, 1e-5)).price_list(), 200)
+    margins = []
+    for rows in both:
+        params = go(protector, jnp.zeros(5), rows, here, KEY, jax.tree.map(lambda leaf: leaf[:20], rows))[0]
+        margins.append(np.asarray(Logistic().margin(params, rows.x)))
+    np.testing.assert_allclose(*margins, rtol=0.02, atol=0.02)

@@ -59,7 +59,7 @@ from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import _least_change
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
-from l2p.protectors.public_parts import PublicClip, PublicFit, PublicSubspace, PublicSum
+from l2p.protectors.public_parts import OverCurvature, PublicClip, PublicFit, PublicSubspace, PublicSum
 from l2p.result import answered
 from l2p.run import Release, Simulation, trace_rows
 from l2p.task import Rows
@@ -282,6 +282,27 @@ CASES = {
         adjacency=Adjacency.ADD_REMOVE,
         slack=2e-3,
     ),
+    "noisygd_mean": Case(first=(MEAN,)),
+    "dpsgd_mean": Case(first=(MEAN,), accountant="rdp", slack=2e-3),
+    "dp_fc": Case(first=(MEAN, COVARIANCE)),
+    # With a limit that some of its steps reach.
+    "dp_newton": Case(
+        HAND_DESIGNED["dp_newton"](BUDGETS[MIDDLE]).replace(**logs(max_step=0.3)),
+        first=(MEAN,),
+        each=("hessian", GRADIENT),
+    ),
+    "dp_ls": Case(first=(MEAN,), each=("second_moment", "cross_moment"), exhausts=True),
+    "pass_glm": Case(first=(MEAN,), each=("second_moment", "cross_moment"), exhausts=True),
+    # With a mean that clips no row: each row whose clipping starts or ends within a difference is a kink.
+    "boosted_adassp": Case(
+        HAND_DESIGNED["boosted_adassp"](BUDGETS[MIDDLE]).replace(
+            centering=CONTROL.centering.replace(row_norm=f32(1.1))
+        ),
+        first=(MEAN, "least_eigenvalue", "second_moment"),
+    ),
+    "linear_scaling": Case(
+        HAND_DESIGNED["linear_scaling"](BUDGETS[MIDDLE]).replace(num_trials=2, trial_steps=2), each=(GRADIENT, LOSS)
+    ),
     "control": Case(CONTROL, first=(MEAN,)),
     "census": Case(CENSUS, first=(MEAN,)),
     "control, eigenbasis": Case(CONTROL.replace(eigenbasis=EIGENBASIS), first=(MEAN, COVARIANCE), accountant="rdp"),
@@ -365,7 +386,7 @@ CASES = {
     "adamix, learned": Case(
         Stepwise(
             PublicClip(spender(2.0), f32([1.0])),
-            PublicSubspace(PublicSum(CONTROL.projector), 2, "rows"),
+            PublicSubspace(PublicSum(OverCurvature(CONTROL.projector)), 2, "rows"),
             public_start=PublicFit(f32([0.5]), f32([-3.0]), num_steps=5),
         ),
         exhausts=True,
@@ -1065,6 +1086,8 @@ SILENT = {
     "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "agd_gumbel": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "hyfree": {".log_loss_clip": _MOST, ".log_loss_ratio": _MOST},
+    "dp_ls": {".log_scale": "it scales the margins of several classes, and here are two"},
+    "linear_scaling": {".log_loss_clip": _CHOICE},
     "objpert": {".logit_share": "its ridge gives convexity for nothing, and none need be bought; in `amp` some is"},
     "objpert_paper": {".log_ridge": _NO_RIDGE, ".logit_share": "as published the share is a half, whatever it says"},
     "adamix": {".scheduler.scheduler.log_clip_norm": _PUBLIC_CLIP},

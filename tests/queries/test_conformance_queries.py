@@ -31,6 +31,7 @@ from l2p.protectors.private_meta import MetaDescent
 from l2p.queries import (
     ApproximateMinimum,
     BinCounts,
+    ClassMoment,
     ClippedGradient,
     ClippedLoss,
     CorrectCount,
@@ -40,6 +41,7 @@ from l2p.queries import (
     FeatureSum,
     FewestErrors,
     GradientNorm,
+    HessianSum,
     LeastEigenvalue,
     LengthSum,
     Minimizer,
@@ -112,11 +114,15 @@ QUERIES = {
     "clipped loss": losses(),
     "clipped loss, one candidate": losses(LINE[:1]),
     "second moment": SecondMoment(D, f32(0.9), f32(NOISE)),
+    "second moment, mapped": SecondMoment(D, f32(0.9), f32(NOISE), TURNED),
     "covariance": Covariance(TURNED, f32(0.9), f32(NOISE)),
     "row_length": LengthSum(TURNED, f32(0.9), f32(NOISE)),
     "least eigenvalue": LeastEigenvalue(SecondMoment(D, f32(0.9), f32(NOISE)), f32(NOISE)),
     "cross moment": CrossMoment(D, f32(0.9), f32(NOISE)),
     "cross moment, two classes": CrossMoment(D, f32(0.9), f32(NOISE), signed=True),
+    "class moment": ClassMoment(D, 2, f32(0.9), f32(NOISE)),
+    "hessian": HessianSum(MODEL, f32(0.2 * PARAMS), f32(0.9), f32(NOISE)),
+    "hessian, svm": HessianSum(HuberSVM(0.4), f32(0.2 * PARAMS), f32(0.9), f32(NOISE)),
     "minimum, gumbel": minimum("gumbel"),
     "minimum, exponential": minimum("exponential"),
     "line search, gumbel": line_search("gumbel"),
@@ -180,6 +186,28 @@ def naive_losses(query, rows):
     return totals
 
 
+def naive_mapped(query, rows):
+    """The rows that a query reads, with float64 features."""
+    if getattr(query, "features", None) is None:
+        return rows
+    return rows.replace(x=(np.asarray(rows.x, float) - np.asarray(MAP.center, float)) * float(MAP.scale) @ FORWARD)
+
+
+def naive_hessian(query, rows):
+    params, most = np.asarray(query.params, float), float(query.bound)
+    total = np.zeros((D + 1, D + 1))
+    for x, y, mask in zip(*as_float64(rows), strict=True):
+        line = np.append(x, INTERCEPT_COLUMN)
+        margin = line @ params
+        if isinstance(query.model, Logistic):
+            curvature = special.expit(margin) * special.expit(-margin)
+        else:
+            curvature = 0.5 / max(abs(1 - (2 * y - 1) * margin), query.model.width)
+        hessian = curvature * np.outer(line, line)
+        total += mask * hessian * min(1.0, most / np.linalg.norm(hessian))
+    return total
+
+
 def naive_moments(norm_bound, rows, signed=False):
     """The second moment and the cross moment of shrunk rows, with unchanged targets or 0 and 1 read as -1 and 1."""
     second, cross = np.zeros((D + 1, D + 1)), np.zeros(D + 1)
@@ -192,12 +220,21 @@ def naive_moments(norm_bound, rows, signed=False):
 
 def naive(query, rows):
     """(aggregate, answer without noise)"""
+    if isinstance(query, ClassMoment):
+        total = np.zeros((D + 1, 2))
+        for x, y, mask in zip(*as_float64(rows), strict=True):
+            total[:, int(y)] += mask * clipped(np.append(x, INTERCEPT_COLUMN), float(query.norm_bound))
+        return total.ravel(), total.ravel()
+    if isinstance(query, HessianSum):
+        total = naive_hessian(query, rows)
+        entries = [total[i, j] * (1 if i == j else math.sqrt(2)) for i in range(D + 1) for j in range(i, D + 1)]
+        return entries, entries
     if isinstance(query, CrossMoment):
         cross = naive_moments(query.norm_bound, rows, query.signed)[1]
         return cross, cross
     if isinstance(query, (SecondMoment, LeastEigenvalue)):
         moment = query if isinstance(query, SecondMoment) else query.moment
-        second = naive_moments(moment.norm_bound, rows)[0]
+        second = naive_moments(moment.norm_bound, naive_mapped(moment, rows))[0]
         entries = [(i, j) for i in range(D + 1) for j in range(i, D + 1)]
         total = np.array([second[i, j] * (1 if i == j else math.sqrt(2)) for i, j in entries])
         return total, total if moment is query else [np.linalg.eigvalsh(second)[0]]
@@ -921,13 +958,19 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
     (QUERIES["correct count"], {"params": POINT, "model": Harmless()}),
     (QUERIES["bin counts"], {"num_columns": WIDTH, "num_bins": Harmless((1, 3, 300))}),
     (losses(), {"clip_norm": POSITIVE, "candidates": POINTS, "model": Harmless()}),
-    (QUERIES["second moment"], {"norm_bound": POSITIVE, "num_features": WIDTH}),
+    (QUERIES["second moment, mapped"], {"norm_bound": POSITIVE, "num_features": WIDTH, "features": maps(TURNED)}),
     (QUERIES["covariance"], {"norm_bound": POSITIVE, "features": maps(TURNED)}),
     (QUERIES["row_length"], {"longest": POSITIVE, "features": maps(TURNED)}),
     (QUERIES["least eigenvalue"], {
         "moment": Refused(tuple(SecondMoment(D, f32(bad), f32(NOISE)) for bad in POSITIVE.values)),
     }),
     (QUERIES["cross moment"], {"norm_bound": POSITIVE, "num_features": WIDTH, "signed": Harmless((True,))}),
+    (QUERIES["class moment"], {
+        "norm_bound": POSITIVE, "num_features": WIDTH, "num_classes": Raises((-1, 0, 1, 2.5)),
+    }),
+    (QUERIES["hessian"], {
+        "model": Refused((Hinge(), HuberSVM(-0.1))), "norm_bound": POSITIVE, "params": POINT,
+    }),
     (minimum("gumbel", LINE), {
         "clip_norm": POSITIVE, "candidates": POINTS, "mechanism": KIND, "model": Harmless(),
     }),

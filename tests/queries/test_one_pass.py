@@ -13,9 +13,11 @@ from scipy import special
 
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Hinge, HuberSVM, Logistic, Square
-from l2p.privacy import Adjacency
+from l2p.oracle import Oracle, Setup
+from l2p.privacy import Adjacency, Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.noise import KeyNoise, Noise
+from l2p.privacy.spending import Spending
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import OnePass
 from l2p.task import Rows
@@ -217,6 +219,24 @@ def test_it_stays_in_its_ball():
     asked = query(radius=0.4).replace(noise_multiplier=f32(50.0))
     ends = [asked.answer(some_rows(4), KeyNoise(jax.random.key(seed)), Adjacency.ZERO_OUT) for seed in range(5)]
     assert np.linalg.norm(ends, axis=1) == pytest.approx(0.4, rel=1e-4)
+
+
+# ------------------------------------------------------------------------------------------------------------ protector
+def test_noise_of_least_squares_is_for_rows_as_long_as_public_ones():
+    """And not for the longest row in [0, 1]^d: on 123 features of rows of length 1 that is 70 times as much."""
+    pnsgd = HAND_DESIGNED["pnsgd"](Budget(1.0, 1e-6), "square", 100)
+    setup = Setup.create(Square(), Adjacency.REPLACE_ONE, Filter("gdp", Budget(1.0, 1e-6)).price_list(), 100)
+    ends = []
+    for features in (2, 50):
+        public = np.zeros((3, features), np.float32)
+        public[:, 0] = 1.0, 0.5, 9.0
+        rows = Rows(f32(public), f32([0, 1, 1]), f32([1, 1, 0]))  # the longest one is a null row
+        oracle = Oracle(rows, setup, Spending(f32(0.0), f32(1.0)), KeyNoise(jax.random.key(0)), jnp.zeros(()), rows)
+        ends.append(pnsgd.query(Square().init(features), oracle))
+    norm = math.sqrt(1.0 + INTERCEPT_COLUMN**2)
+    for end in ends:
+        assert float(end.norm_bound) == pytest.approx(norm, rel=1e-5)
+        assert float(end.lipschitz) == pytest.approx((2.0 * norm + 1.0) * norm, rel=1e-5)
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals

@@ -2,6 +2,9 @@
 
 import dataclasses
 import os
+import signal
+import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -29,6 +32,7 @@ from pyspark.ml.feature import VectorAssembler
 from pyspark.sql import functions as F
 
 from l2p.spark import PrivateClassifier
+from l2p.spark import rows as of_spark
 from l2p.spark.columns import features_of, labels_of
 from l2p.spark.rows import encoded_rows
 
@@ -150,7 +154,18 @@ def test_a_release_is_private_and_stands_in_the_ledger(spark, ward, tmp_path):
     assert len(ledger.entries()) == 1
 
 
-@pytest.mark.parametrize("ends", ["with an error", "with its process"])
+def kill_the_executor():
+    """Kill the JVM that this task's Python belongs to, as the kernel does where memory ends."""
+    executor, words = os.getpid(), ""
+    while "CoarseGrainedExecutorBackend" not in words:
+        executor = int(Path(f"/proc/{executor}/stat").read_text().rpartition(")")[2].split()[1])
+        assert executor > 1, "no executor runs this task"
+        words = Path(f"/proc/{executor}/cmdline").read_text()
+    os.kill(executor, signal.SIGKILL)
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("ends", ["with an error", "with its process", "with its executor"])
 def test_a_task_that_fails_once_changes_nothing(spark, ward, tmp_path, ends):
     ask, failed = gradient(), tmp_path / "failed"
 
@@ -160,6 +175,8 @@ def test_a_task_that_fails_once_changes_nothing(spark, ward, tmp_path, ends):
             next(blocks)
             if ends == "with an error":
                 raise ValueError("the first attempt fails")
+            if ends == "with its executor":
+                kill_the_executor()
             os._exit(1)
         return ask(blocks)
 
@@ -172,6 +189,51 @@ def test_a_task_that_fails_once_changes_nothing(spark, ward, tmp_path, ends):
         for one in (total, again):
             np.testing.assert_array_equal(one.steps, expected.steps)
             np.testing.assert_array_equal(one.unit, expected.unit)
+
+
+def dying(monkeypatch, where, once):
+    """Have each query's task for partition 1 die after its first rows, or only the first such task; a line in the file
+    `where` for each death."""
+    portable = of_spark._portable
+
+    def ask_of(summed):
+        ask = portable(summed)
+
+        def asked(blocks):
+            if TaskContext.get().partitionId() == 1 and not (once and where.exists()):
+                next(blocks)
+                with where.open("a") as file:
+                    file.write("died\n")
+                kill_the_executor() if once else os._exit(1)
+            return ask(blocks)
+
+        return asked
+
+    monkeypatch.setattr(of_spark, "_portable", ask_of)
+
+
+def test_an_executor_that_is_killed_during_a_run_costs_no_budget_of_its_own(spark, ward, tmp_path, monkeypatch):
+    table, ledger = assembler().transform(ward.repartition(2)), ledger_of(tmp_path, l2p.Budget(8.0, 2e-5))
+    made = classifier(protector=short(), epsilon=4.0, ledger=ledger.path)
+    dying(monkeypatch, tmp_path / "died", once=True)
+    killed = made.fit(table)
+    assert (tmp_path / "died").read_text() == "died\n"
+    undisturbed = made.fit(table)
+    assert killed.card.mechanisms == undisturbed.card.mechanisms
+    first, second = ledger.entries()
+    assert (first.state, first.counted) == (second.state, second.counted) == ("settled", first.counted)
+
+
+def test_a_task_that_fails_each_time_ends_the_run_whose_reservation_remains(spark, ward, tmp_path, monkeypatch):
+    ledger = ledger_of(tmp_path, BUDGET)
+    dying(monkeypatch, tmp_path / "died", once=False)
+    made = classifier(protector=short(), epsilon=4.0, ledger=ledger.path)
+    with pytest.raises(RowsError, match="Spark failed while adding up rows") as caught:
+        made.fit(assembler().transform(ward.repartition(2)))
+    assert (tmp_path / "died").read_text() == "died\n" * 4
+    assert any("reserv" in note for note in caught.value.__notes__)
+    (entry,) = ledger.entries()
+    assert (entry.state, entry.counted) == ("reserved", entry.reserved)
 
 
 def test_the_driver_receives_no_more_than_a_sum_from_each_partition(spark):

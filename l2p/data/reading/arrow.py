@@ -12,6 +12,9 @@ from l2p.data.reading.source import BLOCK, Block, RawSource, distinct, objects
 from l2p.data.reading.text import refused_as
 from l2p.errors import InputError
 
+#: Bytes of each column that are read ahead in a Parquet file.
+_READ_AT_ONCE = 2**16
+
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Arrow(RawSource):
@@ -58,8 +61,8 @@ class Arrow(RawSource):
         pa = import_pyarrow("reading an Arrow table")
         with refused_as(_unreadable(self.said), pa.ArrowException):
             if isinstance(self.table, Path):
-                # Unbuffered, so that memory does not grow with the size of row groups.
-                file = pa.parquet.ParquetFile(self.table, pre_buffer=False)
+                # Read a little at a time: either default keeps the columns of a row group in memory, however large.
+                file = pa.parquet.ParquetFile(self.table, pre_buffer=False, buffer_size=_READ_AT_ONCE)
                 batches = file.iter_batches(BLOCK, columns=list(wanted), use_threads=False)
             else:
                 batches = self.table.select(list(wanted)).to_batches(BLOCK)
@@ -80,7 +83,8 @@ def cells_of(column: Any, name: str, source: RawSource, wanted: Sequence[str]) -
         column = column.cast(pa.float64(), safe=False)
     kind = column.type
     if pa.types.is_floating(kind) or (column.null_count == 0 and (pa.types.is_integer(kind))):
-        return column.to_numpy(zero_copy_only=False)
+        # Not `to_numpy`, which imports pandas where it is installed, and with it 60 MB.
+        return np.from_dlpack(column.fill_null(np.nan) if column.null_count else column)
     if _type_of(pa, kind) or pa.types.is_null(kind):
         return objects(column.to_pylist())
     raise InputError(

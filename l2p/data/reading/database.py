@@ -124,11 +124,14 @@ class Database(RawSource):
         column = pa.concat_arrays([pa.array([last.as_py()], column.type), column]) if last is not None else column
         same = pa.compute.any(pa.compute.equal(column.slice(1), column.slice(0, len(column) - 1))).as_py()
         if column.null_count or same:
-            raise InputError(
-                f"{self.said} is to be ordered by {self.key!r}, but rows share a value of it or have none, so "
-                "their order is not settled; name a column that is unique, such as the primary key."
-            )
+            raise self._unsettled()
         return column[-1]
+
+    def _unsettled(self) -> InputError:
+        return InputError(
+            f"{self.said} is to be ordered by {self.key!r}, but rows share a value of it or have none, so their order "
+            "is not settled; name a column that is unique, such as the primary key."
+        )
 
     @contextlib.contextmanager
     def _refused(self) -> Iterator[None]:

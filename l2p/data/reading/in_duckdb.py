@@ -11,8 +11,9 @@ from l2p.data.reading.database import Database, Held, selection
 from l2p.data.reading.source import BLOCK
 from l2p.errors import InputError
 
-#: What DuckDB may hold in memory; sorts of larger tables go to its own folder beside the file.
-MEMORY_LIMIT = "200MB"
+#: What DuckDB may hold in memory: it keeps what it has read as long as there is room, although a pass reads it once.
+#: Sorts need more, and those of larger tables go to its own folder beside the file.
+SCAN_LIMIT, SORT_LIMIT = "50MB", "200MB"
 
 
 class DuckDB(Database):
@@ -26,7 +27,9 @@ class DuckDB(Database):
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
-        config = {"memory_limit": MEMORY_LIMIT, "preserve_insertion_order": "true"}
+        limit = SCAN_LIMIT if self.address.key is None else SORT_LIMIT
+        # One thread, for what it gives is encoded in one, and each takes memory of its own.
+        config = {"memory_limit": limit, "threads": "1", "preserve_insertion_order": "true"}
         with import_duckdb().connect(self.address.location, read_only=True, config=config) as connection:
             yield connection
 
@@ -55,13 +58,11 @@ class DuckDB(Database):
             return f"{self.address.place} is open for writing in this process; close it there first."
         if isinstance(error, duckdb.IOException):
             return (
-                f"{self.address.place} cannot be read: it is open for writing elsewhere, no DuckDB file, or of a newer "
-                "version; close it there, or check the file."
+                f"{self.address.place} cannot be read: it is open for writing elsewhere, no DuckDB file, of a newer "
+                "version, or its disk has no room to sort it; close it there, check the file, or leave key= out."
             )
         if isinstance(error, duckdb.OutOfMemoryException):
-            return (
-                f"{self.said} cannot be sorted in {MEMORY_LIMIT}; leave key= out, or free disk space beside the file."
-            )
+            return f"{self.said} cannot be sorted in {SORT_LIMIT}; leave key= out, or free disk space beside the file."
         return f"{self.said} cannot be read; check that DuckDB itself can read all of it."
 
 

@@ -9,7 +9,8 @@ from l2p.data.reading.arrow import import_pyarrow
 from l2p.data.reading.database import Database, Held, quoted
 from l2p.errors import InputError
 
-_NUMBERS = {"int2", "int4", "int8", "float4", "float8", "numeric"}
+#: Types of columns of numbers.
+NUMBERS = {"int2", "int4", "int8", "float4", "float8", "numeric"}
 _WORDS = {"bool", "text", "varchar", "bpchar", "citext", "name", "uuid", "enum"}
 #: Types that the driver gives as something else than numbers or texts, and what statements turn them into.
 _CASTS = {"numeric": "float8"} | dict.fromkeys(_WORDS - {"bool", "text"}, "text")
@@ -40,6 +41,7 @@ _MEANINGS = {
     "42501": "this role may not read it; have SELECT granted on its columns",
     "42P01": "there is no such table; check table= in the address, with its schema where it is not on the search path",
     "42703": "a column is no longer there; check the schema",
+    "53": "it has no more room, memory or connections for this",
     "22": "a column cannot be turned into numbers or texts; have a view do it, or declare the column as ignored",
 }
 _OTHERWISE = "the server ended the connection before the last row"
@@ -64,10 +66,14 @@ class PostgreSQL(Database):
         except dbapi.Error:
             raise InputError(f"{self.said} cannot be read: {_UNREACHED}.") from None
         with connection:
+            self._prepare(connection)
             for setting in _SETTINGS:
                 with connection.cursor() as cursor:
                     cursor.execute(setting)
             yield connection
+
+    def _prepare(self, connection: Any) -> None:
+        """What a session needs before the transaction that reads."""
 
     def _describe(self, connection: Any) -> Held:
         with connection.cursor() as cursor:
@@ -78,7 +84,7 @@ class PostgreSQL(Database):
         self._kinds = {name: kind for name, kind, may in found if may}
         if not self._kinds:
             raise InputError(f"{self.said} cannot be read: {_MEANINGS['42501']}.")
-        types = {name: "number" for name, kind in self._kinds.items() if kind in _NUMBERS}
+        types = {name: "number" for name, kind in self._kinds.items() if kind in NUMBERS}
         types |= {name: "category" for name, kind in self._kinds.items() if kind in _WORDS}
         return Held(list(self._kinds), types, ordered=False)
 

@@ -12,7 +12,7 @@ from l2p.data.header import what_is_missing
 from l2p.errors import InputError
 
 #: Rows per block.
-BLOCK = 2**14
+BLOCK = 2**13
 
 #: Raw cells: columns of one length by name, each a NumPy array of numbers, booleans or objects (texts, None).
 Block = Mapping[str, np.ndarray]
