@@ -13,7 +13,7 @@ from l2p.errors import InputError
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import for_runs
 from meta_train.tasks.reference import RIDGE
-from meta_train.tasks.sources import kind_of, num_classes_of
+from meta_train.tasks.sources import kind_of, num_classes_of, parts_of
 
 #: Budgets are grouped in this many bands with equally many tasks: scores are reported by band, and where spending is a
 #: constraint each band has its own multiplier, since each budget is a separate constraint.
@@ -27,11 +27,15 @@ class Shape(NamedTuple):
       num_features: None for the table's own columns.
       num_classes: None for the model's.
       sampling_rate: of the runs' Poisson batches; None for batches as the protector draws them.
+      source: that tasks are drawn from; None for the config's.
+      model: that is trained on them; None for the config's.
     """
 
     num_features: int | None
     num_classes: int | None = None
     sampling_rate: float | None = None
+    source: str | None = None
+    model: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +63,9 @@ class MetaConfig:
       num_classes: number of classes of the tasks with each of these counts; None for the number in the model's name.
       sampling_rates: Poisson sampling rate of runs on tasks with each of these counts; None for batches as the
         protector draws them. What ships uses the first of these rates.
+      sources: source of the tasks with each of these counts, as `source` names them; None for `source`. Those of a
+        config whose tasks have different kinds of targets, so that one protector learns to train every model.
+      models: name of the model that is trained on the tasks with each of these counts; None for `model`.
       fresh_rows: whether runs are scored on rows of their task that they did not read
         (`meta_train.tasks.fresh_rows`). Only for whole runs on tasks from one table.
       unseen: classes of the source that are in no training task and in all held-out tasks: what networks learn on the
@@ -111,6 +118,8 @@ class MetaConfig:
     num_features: tuple[int, ...] | None = (8, 24, 52, 104)
     num_classes: tuple[int, ...] | None = None
     sampling_rates: tuple[float, ...] | None = None
+    sources: tuple[str, ...] | None = None
+    models: tuple[str, ...] | None = None
     fresh_rows: bool = False
     unseen: tuple[int, ...] | None = None
     directions: int | None = None
@@ -181,6 +190,11 @@ class MetaConfig:
                 "fresh_rows is for runs that are scored at their end, and these are scored along the way; choose "
                 "objective 'final' and a constraint other than 'soft'."
             )
+        others = self.fresh_rows or self.directions is not None or self.method != "gradient"
+        if self.sources is not None and (self.gain_rounds or others):
+            raise InputError(
+                "gains, fresh rows, directions and a search are of tasks from one source; leave these out, or sources."
+            )
         if self.unseen is not None and not self.fresh_rows:
             raise InputError(
                 "unseen classes need runs that are scored on fresh_rows; set fresh_rows, or leave unseen out."
@@ -213,6 +227,13 @@ class MetaConfig:
                 ),
                 "it needs one rate, strictly between 0 and 1, for each of num_features; list equally many",
             ),
+            **{
+                field: (
+                    getattr(self, field) is not None and len(getattr(self, field)) != len(self.num_features or ()),
+                    "it needs one name for each of num_features; list equally many",
+                )
+                for field in ("sources", "models")
+            },
             "directions": (
                 self.directions is not None and self.num_features is not None,
                 "tasks with drawn columns have no directions in common; set num_features to null",
@@ -237,32 +258,49 @@ class MetaConfig:
             if is_wrong:
                 raise InputError(f"{field} is {getattr(self, field)!r}, but {why}.")
 
-    def find_model(self, num_classes: int | None = None) -> Model:
-        """The model that is trained, with `num_classes` classes or as many as its name says.
+    def source_of(self, shape: Shape) -> str:
+        """The source of the tasks of a shape."""
+        return shape.source or self.source
+
+    @property
+    def all_sources(self) -> tuple[str, ...]:
+        """Every public set that tasks are drawn from."""
+        return tuple(dict.fromkeys(part for shape in self.shapes for part in parts_of(self.source_of(shape))))
+
+    @property
+    def all_models(self) -> tuple[str, ...]:
+        """The plain name of every model that is trained."""
+        return tuple(dict.fromkeys(plain_name(shape.model or self.model) for shape in self.shapes))
+
+    def find_model(self, shape: Shape | None = None) -> Model:
+        """The model that is trained on tasks of a shape, by default one without settings of its own.
 
         Raises:
           InputError: it is unknown, or does not fit the targets of the source's tasks.
         """
-        model, kind = find_model(self.model, None if ":" in self.model else 2), kind_of(self.source)
+        shape = Shape(None) if shape is None else shape
+        name, source, num_classes = shape.model or self.model, self.source_of(shape), shape.num_classes
+        model, kind = find_model(name, None if ":" in name else 2), kind_of(source)
         if kind not in model.kinds:
             raise InputError(
-                f"model {self.model!r} needs a {' or '.join(model.kinds)} target, but that of tasks from {self.source} "
+                f"model {name!r} needs a {' or '.join(model.kinds)} target, but that of tasks from {source} "
                 f"is {kind}; choose another model or source."
             )
-        count = num_classes_of(self.source)
+        count = num_classes_of(source)
         if kind == "multiclass" and len(model.labels) != count:
             raise InputError(
-                f"model {self.model!r} has {len(model.labels)} classes and tasks from {self.source} have {count}; "
+                f"model {name!r} has {len(model.labels)} classes and tasks from {source} have {count}; "
                 f"name it softmax:{count}."
             )
-        return model if num_classes is None else find_model(plain_name(self.model), num_classes)
+        return model if num_classes is None else find_model(plain_name(name), num_classes)
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
         """The shapes that outer steps cycle through."""
         counts = (None,) if self.num_features is None else self.num_features
         unsaid = (None,) * len(counts)
-        given = zip(counts, self.num_classes or unsaid, self.sampling_rates or unsaid, strict=True)
+        listed = (self.num_classes, self.sampling_rates, self.sources, self.models)
+        given = zip(counts, *(values or unsaid for values in listed), strict=True)
         return tuple(itertools.starmap(Shape, given))
 
     def log_signal_at(self, step: jax.Array | int) -> tuple[float | jax.Array, float]:

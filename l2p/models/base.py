@@ -109,6 +109,17 @@ class Model(abc.ABC):
     def per_param(self, values: jax.Array) -> jax.Array:
         """One number per feature f32[d] to one per param f32[p]; params that belong to no feature get zero."""
 
+    def typical_slope(self, kind: str) -> float:
+        """Typical length of the loss's derivative in the margins at the start, for targets of a kind: a public scale of
+        clipping norms."""
+        del kind
+        return 1.0
+
+    def typical_curvature(self, kind: str) -> float:
+        """Typical second derivative of the loss in a margin at the start: a public scale of step sizes."""
+        del kind
+        return 1.0
+
     def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
         """Predicted classes, if the target is a class: params f32[p], x f32[n, d] -> f32[n]."""
         return self.predict(params, x)

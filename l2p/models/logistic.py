@@ -24,6 +24,14 @@ class Logistic(GeneralizedLinear):
     lipschitz: ClassVar[float] = 1.0
     smoothness: ClassVar[float] = 0.25
 
+    def typical_slope(self, kind: str) -> float:
+        del kind
+        return 0.5
+
+    def typical_curvature(self, kind: str) -> float:
+        del kind
+        return self.smoothness
+
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return softplus(margin) - y * margin
 

@@ -153,6 +153,15 @@ class Softmax(Model):
         mapped = jnp.concatenate([turned, weights[..., -1:, :] + shift / INTERCEPT_COLUMN], -2)
         return mapped.reshape(*params.shape[:-1], -1)
 
+    def typical_slope(self, kind: str) -> float:
+        del kind
+        return (1.0 - 1.0 / self.num_classes) ** 0.5
+
+    def typical_curvature(self, kind: str) -> float:
+        del kind
+        # Twice p (1 - p) at even chances: the classes' Hessian has eigenvalues of up to that when chances differ.
+        return 2.0 * (1.0 - 1.0 / self.num_classes) / self.num_classes
+
     def per_param(self, values: jax.Array) -> jax.Array:
         return jnp.repeat(jnp.append(values, 0.0), self.num_classes)
 

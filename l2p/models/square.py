@@ -36,6 +36,9 @@ class Square(GeneralizedLinear):
         start = super().init(num_features)
         return start.at[-1].set(0.5 / INTERCEPT_COLUMN) if self.has_intercept else start
 
+    def typical_slope(self, kind: str) -> float:
+        return 0.2 if kind == "regression" else 0.5
+
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return 0.5 * jnp.square(margin - y)
 

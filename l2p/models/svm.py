@@ -34,6 +34,10 @@ class HuberSVM(GeneralizedLinear):
     def smoothness(self) -> float:  # type: ignore[override]
         return 1.0 / (2.0 * self.width)
 
+    def typical_curvature(self, kind: str) -> float:
+        del kind
+        return 0.5  # `newton_curvature` at margin 0
+
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         h, z = self.width, (2.0 * y - 1.0) * margin
         bends = jnp.abs(1.0 - z) <= h
@@ -73,6 +77,10 @@ class Hinge(GeneralizedLinear):
     lipschitz: ClassVar[float] = 1.0
     flat: ClassVar[bool] = True
     smoothness: ClassVar[float] = math.inf
+
+    def typical_curvature(self, kind: str) -> float:
+        del kind
+        return 0.5  # of the flattest parabola that touches the loss at margin 0 and lies above it
 
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         slack = 1.0 - (2.0 * y - 1.0) * margin

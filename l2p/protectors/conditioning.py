@@ -13,6 +13,10 @@ LOG_SIGNAL_RANGE = (0.7, 8.7)
 LOG_SIZE_RANGE = (math.log(2.0), math.log(4000.0))
 
 
+#: The range of log(mu N) that knots are spread over: from budgets that buy nothing to noise that can be neglected.
+KNOT_RANGE = (0.7, 14.0)
+
+
 def standardize(log_signal: jax.Array) -> jax.Array:
     """log(mu N) -> [-2, 2] over the range that protectors are meta-trained on, and clipped to it.
 
@@ -59,3 +63,28 @@ def value(coefficients: jax.Array, log_signal: jax.Array) -> jax.Array:
     coefficients = jnp.asarray(coefficients)
     powers = standardize(log_signal) ** jnp.arange(coefficients.shape[0])
     return jnp.tensordot(powers, coefficients, 1)
+
+
+def between_knots(knots: jax.Array, log_signal: jax.Array, size: float) -> jax.Array:
+    """A hyper-parameter at a given log(mu N) and number of params; nothing is extrapolated.
+
+    Args:
+      knots: f32[k, 2], at k budgets spread evenly over `KNOT_RANGE`: the value at a typical number of params, and its
+        slope.
+      log_signal: f32[].
+      size: from `standardize_size`.
+
+    Returns:
+      f32[], linear between knots and constant beyond the first and the last.
+
+    >>> import jax.numpy as jnp
+    >>> knots = jnp.array([[1.0, 0.0], [3.0, 1.0]])
+    >>> [float(between_knots(knots, jnp.array(signal), 0.5)) for signal in (-5.0, 7.35, 99.0)]
+    [1.0, 2.25, 3.5]
+    """
+    low, high = KNOT_RANGE
+    knots = jnp.asarray(knots)
+    place = jnp.clip((log_signal - low) / (high - low), 0.0, 1.0) * (knots.shape[0] - 1)
+    weights = jnp.maximum(0.0, 1.0 - jnp.abs(place - jnp.arange(knots.shape[0])))
+    value, slope = weights @ knots
+    return value + slope * size

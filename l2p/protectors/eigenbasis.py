@@ -55,11 +55,15 @@ class Eigenbasis:
     #: The share is not tuned by gradients, see above; the others are public choices.
     fixed: ClassVar[tuple[str, ...]] = ("logit_share", "row_norm", "log_least_ratio")
 
-    def __call__(self, features: FeatureMap, oracle: Oracle) -> tuple[FeatureMap, jax.Array]:
-        """The map followed by the basis, and f32[d], log of each direction's eigenvalue relative to the noise's."""
+    def __call__(self, features: FeatureMap, oracle: Oracle) -> tuple[FeatureMap, jax.Array, jax.Array]:
+        """The map followed by the basis; f32[d], log of each direction's eigenvalue relative to the noise's; and
+        f32[d], second moments along them, hardly less than the true ones, or equal shares of a row's if none were
+        bought.
+        """
         setup, size = oracle.setup, features.center.shape[0]
+        unknown = jnp.full(size, jnp.square(self.row_norm) / size)
         if size > MAX_FEATURES:
-            return features, jnp.zeros(size)
+            return features, jnp.zeros(size), unknown
         share, bought = jax.nn.sigmoid(value(self.logit_share, setup.log_signal)), jnp.array(True)
         if self.log_least_ratio is not None:
             bought = setup.log_signal >= self.log_least_ratio + jnp.log(size)
@@ -81,7 +85,8 @@ class Eigenbasis:
         known = bought & ~oracle.refused
         basis = jax.tree.map(lambda learned, plain: jnp.where(known, learned, plain), basis, Basis.identity(size))
         strength = jnp.log(variance + noise) - jnp.log(noise)
-        return FeatureMap(features.center, features.scale, basis), jnp.where(known, strength, 0.0)
+        moment = jnp.where(known, (variance + noise) * jnp.square(stretch), unknown)
+        return FeatureMap(features.center, features.scale, basis), jnp.where(known, strength, 0.0), moment
 
     def _variance(self, eigenvalues: jax.Array) -> jax.Array:
         """Eigenvalues f32[d] clipped at 0, with a sum of at most what clipped rows can have."""

@@ -47,6 +47,21 @@ class Coefficients:
 
 
 @dataclasses.dataclass(frozen=True)
+class Knots:
+    """f32[k, 2], for `conditioning.between_knots`: values and their slopes in a size that is kept in [-2, 2].
+
+    They are logarithms, logits or the like, so none leaves [-MAX_LOG, MAX_LOG].
+    """
+
+    def __call__(self, value: jax.Array, sizes: Sizes) -> str | None:
+        del sizes
+        if value.ndim != 2 or value.shape[1] != 2 or not 0 < len(value) <= MAX_COEFFICIENTS:
+            return f"has shape {list(value.shape)} where [k, 2] belongs, k from 1 to {MAX_COEFFICIENTS}"
+        most = (np.abs(np.asarray(value, np.float64)) @ np.array([1.0, 2.0])).max()
+        return None if most <= MAX_LOG else f"reaches {most:.3g}, beyond {MAX_LOG:g}, near which exponentials overflow"
+
+
+@dataclasses.dataclass(frozen=True)
 class Numbers:
     """Finite numbers of a shape. A name in it means the same size in all fields of a part."""
 

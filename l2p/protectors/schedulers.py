@@ -40,6 +40,8 @@ class Observation:
       norm: f32[], of the coming mean gradient if that was bought, else of the last noised one, which is free.
       strength: f32[p], log of the signal-to-noise ratio of each coordinate's feature; None if it was not bought.
       public: gradients of public rows at the params of this step; None without public rows, and between steps.
+      moment: f32[p], the second moment of each coordinate's feature, as far as it is known; 0 for params that belong to
+        no feature, and None without an intercept.
     """
 
     gradient: jax.Array
@@ -47,6 +49,7 @@ class Observation:
     norm: jax.Array
     strength: jax.Array | None = None
     public: PublicGradients | None = None
+    moment: jax.Array | None = None
 
 
 class Scheduler(abc.ABC):

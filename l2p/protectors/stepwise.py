@@ -163,11 +163,11 @@ class Stepwise(Protector):
             features = self.centering(num_features, oracle)
         if self.row_length is not None and model.has_intercept:
             features = self.row_length(features, oracle)
-        of_feature = None
+        of_feature = moment = None
         if self.geometry is not None and model.has_intercept:
             features, of_feature = self.geometry(num_features, oracle.setup)
         if self.eigenbasis is not None and model.has_intercept:
-            features, of_feature = self.eigenbasis(features, oracle)
+            features, of_feature, moment = self.eigenbasis(features, oracle)
         if self.public_length is not None and model.has_intercept:
             features = self.public_length(num_features, oracle)
         strength = None if of_feature is None else model.per_param(of_feature)
@@ -175,8 +175,17 @@ class Stepwise(Protector):
         if self.public_start is not None:
             params = self.public_start(params, features, oracle)
         seen = Observation(jnp.zeros_like(params), jnp.ones(()), _norm(jnp.zeros_like(params)), strength)
+        if model.has_intercept:
+            moment = self._typical_moment(features) if moment is None else moment
+            seen = seen.replace(moment=model.per_param(moment))  # type: ignore[attr-defined]
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
+
+    def _typical_moment(self, features: FeatureMap) -> jax.Array:
+        """The second moment f32[k] of each mapped feature, if all have the same and rows have their typical length."""
+        size = features.num_mapped
+        square = TYPICAL_SQUARE if self.centering is None else jnp.square(self.centering.target_norm) / size
+        return jnp.full(size, square)
 
     def query(self, params: jax.Array, features: FeatureMap, plan: Plan, setup: Setup) -> Query:
         """The query of a step: a gradient sum with the noise multiplier and the clip norm of `plan`."""
@@ -199,7 +208,7 @@ class Stepwise(Protector):
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
         gradient = oracle.ask(self.query(params, features, plan, setup)) / setup.batch_rows
         noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
-        seen = Observation(gradient, noise_std, _norm(gradient), state.seen.strength, seen.public)
+        seen = Observation(gradient, noise_std, _norm(gradient), state.seen.strength, seen.public, state.seen.moment)
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
         seen = seen.replace(public=None)  # type: ignore[attr-defined]

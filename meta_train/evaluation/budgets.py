@@ -164,7 +164,8 @@ def budgets_of_shapes(config: MetaConfig, protector: Protector) -> dict[Shape, B
         if rate not in found:
             drawn = protector if rate is None else dataclasses.replace(cast(Any, protector), sampler=Poisson(rate))
             found[rate] = budgets_for(config, drawn)
-    return {shape: found[shape.sampling_rate] for shape in config.shapes}
+    kinds = {shape: kind_of(config.source_of(shape)) for shape in config.shapes}
+    return {shape: dataclasses.replace(found[shape.sampling_rate], kind=kinds[shape]) for shape in config.shapes}
 
 
 def epsilon_for(config: MetaConfig, protector: Protector, log_signal: float) -> float:

@@ -16,7 +16,7 @@ from meta_train.evaluation.budgets import Budgets, budgets_of_shapes, sized
 from meta_train.evaluation.scores import evaluate
 from meta_train.tasks.family import Family, TaskBatch
 from meta_train.tasks.mixtures import Mixture
-from meta_train.tasks.sources import parts_of
+from meta_train.tasks.sources import families, parts_of
 
 #: Seeds of the tasks for model selection, and of those on which the networks' gains are measured.
 EVAL_KEY, GAIN_KEY = 20_000, 30_000
@@ -114,7 +114,8 @@ class Evaluator:
 
     def _draw(self, family: Family, shape: Shape) -> Callable[[int], TaskBatch]:
         """A compiled draw of `eval_tasks` tasks from a seed."""
-        family, model = family.with_num_classes(shape.num_classes), self._config.find_model(shape.num_classes)
+        family = (family if shape.source is None else families(shape.source)[1]).with_num_classes(shape.num_classes)
+        model = self._config.find_model(shape)
         arguments = {**self._config.task_arguments(shape.num_features), "num_tasks": self._config.eval_tasks}
         sample = jax.jit(functools.partial(family.sample, model=model, **arguments))
         return lambda seed: sample(jax.random.fold_in(jax.random.key(seed), shape.num_features or 0))
@@ -136,7 +137,7 @@ class Evaluator:
         return {name: np.where(level, instead[name], values) for name, values in found.items()}
 
     def _results(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
-        model, budgets = self._config.find_model(shape.num_classes), self._budgets[shape]
+        model, budgets = self._config.find_model(shape), self._budgets[shape]
         return jax.device_get(self._evaluate(protector, jax.random.key(seed), batch, model=model, budgets=budgets))
 
 

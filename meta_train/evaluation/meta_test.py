@@ -28,7 +28,7 @@ from l2p.oracle import Setup
 from l2p.protector import Protector
 from l2p.run import run
 from l2p.task import Rows
-from meta_train.config import BANDS, MetaConfig
+from meta_train.config import BANDS, MetaConfig, Shape
 from meta_train.evaluation.budgets import Budgets, budgets_for, sized
 from meta_train.tasks.family import Family, TaskBatch
 from meta_train.tasks.other_classes import along_other_classes
@@ -136,12 +136,16 @@ def meta_test(
             "out from it; pass a checkpoint that l2p meta-train wrote."
         )
     config = MetaConfig.from_json(card["config"])
+    if config.sources is not None:
+        raise InputError(
+            f"{card['name']} was trained on tasks of several kinds, and a meta-test is of one; compare it."
+        )
     low, high = card["range"]["log_signal"]
     num_rows = num_rows or (ROWS if config.num_features else config.rows)
     drawn = []
     # Sampling rates do not change the tasks; runs draw batches as the shipped protector does.
     for num_features, num_classes in dict.fromkeys(shape[:2] for shape in config.shapes):
-        model, count = config.find_model(num_classes), _count(num_tasks, num_features)
+        model, count = config.find_model(Shape(num_features, num_classes)), _count(num_tasks, num_features)
         shape = {"num_features": num_features, "num_classes": num_classes, "directions": config.directions}
         drawn.append((model, draw(config.source, model, num_tasks=count, num_rows=num_rows, seed=seed, **shape)))
     trivial, optimum = (np.concatenate([getattr(tasks, name) for _, tasks in drawn]) for name in ("trivial", "optimum"))

@@ -17,6 +17,7 @@ from meta_train.config import MetaConfig, Shape
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
 from meta_train.evaluation.scores import whole_run
 from meta_train.tasks.family import Family
+from meta_train.tasks.sources import families
 from meta_train.training import evolution
 from meta_train.training.constraints import Constraint, bands_of, penalty
 from meta_train.training.damping import damped
@@ -77,8 +78,12 @@ def compiled(
     config: MetaConfig, family: Family, start: Protector
 ) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
     """One outer step on fresh tasks; steps cycle through the shapes, each compiled once."""
+
+    def of(shape: Shape) -> Family:
+        return family if shape.source is None else families(shape.source)[0]
+
     updates = {
-        shape: jax.jit(functools.partial(update, config=config, family=family, budgets=budgets, shape=shape))
+        shape: jax.jit(functools.partial(update, config=config, family=of(shape), budgets=budgets, shape=shape))
         for shape, budgets in budgets_of_shapes(config, start).items()
     }
     turns = [updates[shape] for shape in config.shapes]
@@ -94,7 +99,7 @@ def update(
     shape: Shape,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
     """One outer step on fresh tasks of one of the config's shapes: a whole unroll, or its segments in sequence."""
-    model = config.find_model(shape.num_classes)
+    model = config.find_model(shape)
     key = jax.random.fold_in(jax.random.key(config.seed), step)
     sample_key, run_key = jax.random.split(key)
     family = family.with_num_classes(shape.num_classes)

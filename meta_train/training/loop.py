@@ -16,7 +16,6 @@ import orbax.checkpoint as ocp
 from l2p.checkpoints import checkpoint
 from l2p.data.own import is_own
 from l2p.errors import InputError
-from l2p.models import plain_name
 from l2p.privacy.accountants import find
 from l2p.protector import Protector
 from meta_train.config import MetaConfig
@@ -205,6 +204,13 @@ def _made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Chec
     return [min(low, max(start[0], low // REACH)), max(high, min(start[1], high * REACH))]
 
 
+def _classes(config: MetaConfig) -> tuple[int, ...] | None:
+    """Numbers of classes that it was trained on, if the config lists several."""
+    if config.models is None:
+        return config.num_classes
+    return tuple(len(config.find_model(shape).labels) for shape in config.shapes)
+
+
 def _ship(
     config: MetaConfig, out: Path, protector: Protector, report: dict[str, Any], seconds: float, counts: tuple[int, ...]
 ) -> Path:
@@ -213,9 +219,9 @@ def _ship(
     warm = None if config.warm_start is None else checkpoint.load(config.warm_start)
     card = {
         "name": config.name,
-        "models": [plain_name(config.model)],
+        "models": list(config.all_models),
         # The sources of the starting point are sources of this protector, too.
-        "sources": sorted({*parts_of(config.source), *(warm.card["sources"] if warm else ())}),
+        "sources": sorted({*config.all_sources, *(warm.card["sources"] if warm else ())}),
         "warm_start_arrays_sha256": None if warm is None else warm.arrays_sha256,
         # Named if it is the constraint's unit or a method's own; otherwise runs take the tightest there is.
         "accountant": config.accountant if find(config.accountant).binds else None,
@@ -224,7 +230,7 @@ def _ship(
             "num_features": _made_for(config, counts, warm),
             **{
                 name: [min(listed), max(listed)]
-                for name, listed in (("num_classes", config.num_classes), ("sampling_rate", config.sampling_rates))
+                for name, listed in (("num_classes", _classes(config)), ("sampling_rate", config.sampling_rates))
                 if listed is not None
             },
         },
@@ -233,7 +239,7 @@ def _ship(
         "command": f"l2p meta-train --like {config.name} --out OUT",
         "config": config.__dict__,
         # Beside what names them: whoever asks whether a table of theirs was among them needs the whole SHA-256.
-        **({"tables": tables} if (tables := facts(parts_of(config.source))) else {}),
+        **({"tables": tables} if (tables := facts(config.all_sources)) else {}),
         "held_out": report,
         "seconds": round(seconds, 1),
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,

@@ -39,7 +39,7 @@ def compiled(
     """One outer step: try one candidate. All candidates get the same tasks and noise, so that differences are due to
     the candidates; a shape that is listed twice would have the same tasks twice, and counts once."""
     key, budgets = jax.random.key(config.seed), budgets_of_shapes(config, start)
-    models = [config.find_model(shape.num_classes) for shape in budgets]
+    models = [config.find_model(shape) for shape in budgets]
     batches = [
         jax.jit(
             functools.partial(

@@ -19,8 +19,10 @@ from l2p.protectors import (
     AGD,
     HAND_DESIGNED,
     Centering,
+    CurveScheduler,
     Decaying,
     Eigenbasis,
+    KalmanProjector,
     LSTMProjector,
     LSTMScheduler,
     MixProjector,
@@ -41,6 +43,8 @@ from meta_train.tasks.sources import families
 
 #: Inputs of a coordinate network where rows have no private eigenbasis.
 PLAIN_INPUTS = COORDINATE_INPUTS - 1
+#: Knots of a curve over log(mu N): a little more than one apart.
+KNOTS = 11
 #: Inputs of the schedule and tensor networks of full-batch runs.
 FULL_BATCH_INPUTS = 3, TENSOR_INPUTS - 1
 
@@ -135,6 +139,28 @@ def _with_networks(plain: Stepwise, key: jax.Array, schedule_inputs: int, tensor
     )
 
 
+def control_kalman(key: jax.Array) -> Stepwise:
+    """`control_eigen` whose steps are those of a Kalman filter, for every model."""
+
+    def curve(low: float, high: float) -> jax.Array:
+        return jnp.stack([jnp.linspace(low, high, KNOTS), jnp.zeros(KNOTS)], 1)
+
+    return dataclasses.replace(
+        cast(Any, control_eigen(key)),
+        scheduler=CurveScheduler(log_clip_norm=curve(-1.0, 1.5), rate=curve(0.0, 2.0)),
+        projector=KalmanProjector(
+            log_curvature=curve(0.0, 0.0),
+            log_unknown=curve(2.0, 1.0),
+            log_spread=curve(-1.5, 3.0),
+            spread_power=curve(0.0, 0.0),
+            log_intercept=curve(-2.0, 3.0),
+            logit_certain=curve(2.0, -1.0),
+            logit_momentum=curve(-2.0, 1.0),
+        ),
+        averaging=None,
+    )
+
+
 def control_level(key: jax.Array) -> Stepwise:
     """`control_eigen` whose private mean is shrunk towards its own average."""
     return _to_level(control_eigen(key))
@@ -207,6 +233,7 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "census_eigen": census_eigen,
     "universal": universal,
     "universal_batches": universal_batches,
+    "control_kalman": control_kalman,
     "control_level": control_level,
     "universal_level": universal_level,
     "paper": paper,

@@ -46,7 +46,9 @@ ROWS = np.random.default_rng(0).random((50, D))
 @functools.cache
 def examples():
     """Protectors that together have every class of `CLASSES` among their parts, with all optional fields set."""
-    universal, paper = (BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper"))
+    universal, paper, kalman = (
+        BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper", "control_kalman")
+    )
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))
     made = {name: method(BUDGET, num_rows=N) for name, method in HAND_DESIGNED.items()}
     first = {type(one): name for name, one in reversed(made.items()) if type(one) in CLASSES.values()}
@@ -57,6 +59,7 @@ def examples():
         "outpert": made["outpert"].replace(noise_multiplier=jnp.float32(3.0)),
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,
+        "kalman": kalman,
     }
 
 

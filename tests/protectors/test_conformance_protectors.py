@@ -33,10 +33,12 @@ from l2p.protectors import (
     AveragedWithPublic,
     BoltOn,
     Centering,
+    CurveScheduler,
     Decaying,
     Eigenbasis,
     FineTuned,
     HyFree,
+    KalmanProjector,
     LSTMProjector,
     LSTMScheduler,
     MixProjector,
@@ -173,6 +175,15 @@ ALONG = CONTROL.replace(
         f32([-2.0]),
     ),
 )
+#: Knots that change over the budgets of this table, and a slope in the number of params.
+RISING = f32([[-0.5, 0.1], [0.5, 0.1]])
+KALMAN = Stepwise(
+    CurveScheduler(RISING, RISING),
+    KalmanProjector(*[RISING] * 7),
+    centering=CONTROL.centering,
+    row_length=LENGTH,
+    eigenbasis=EIGENBASIS,
+)
 LSTM = LSTMProjector(perturbed(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
 GREEDY = AGD(
     **logs(
@@ -297,6 +308,8 @@ CASES = {
     "control, eigenbasis": Case(CONTROL.replace(eigenbasis=EIGENBASIS), first=(MEAN, COVARIANCE), accountant="rdp"),
     "census, row length, eigenbasis": Case(IN_BASIS.replace(row_length=LENGTH), first=(MEAN, "row_length", COVARIANCE)),
     "control, public geometry": Case(ALONG),
+    "kalman, eigenbasis": Case(KALMAN, first=(MEAN, "row_length", COVARIANCE)),
+    "kalman": Case(KALMAN.replace(centering=None, row_length=None, eigenbasis=None)),
     "paper": Case(Stepwise(spender(3.0), LSTM), exhausts=True),
     "paper, norm query": Case(Stepwise(spender(1.5), LSTM, norm_query=NORM), each=(NORM_OF, GRADIENT), exhausts=True),
     "shares, norm query, batches": Case(
@@ -1068,6 +1081,8 @@ def _ratios(place):
 
 #: Leaves without a derivative, and why.
 SILENT = {
+    "kalman, eigenbasis": {".projector.log_unknown": "second moments are bought here, and in `kalman` they are not"},
+    "kalman": {".projector.spread_power": "all features have the same moment until second moments are bought"},
     "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "agd_gumbel": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "hyfree": {".log_loss_clip": _MOST, ".log_loss_ratio": _MOST},

@@ -32,6 +32,7 @@ def rows_of(seed: int) -> Rows:
     return Rows(jnp.asarray(0.5 + latent @ mixing, jnp.float32), jnp.asarray(y, jnp.float32), jnp.ones(N, jnp.float32))
 
 
+KEY = jax.random.key(1)
 ROWS = rows_of(0)
 CENTRED = FeatureMap(ROWS.x.mean(0), jnp.float32(2.0))
 
@@ -50,7 +51,9 @@ def asked(epsilon: float, eigenbasis: Eigenbasis, key: int = 0, spent: float = 0
     here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
     spending = Spending(here.cap * spent, here.cap)
     oracle = Oracle(ROWS, here, spending, KeyNoise(jax.random.key(key), jax.random.key(key)), jnp.array(0))
-    return *eigenbasis(features, oracle), oracle.records[0]
+    features, strength, moment = eigenbasis(features, oracle)
+    assert moment.shape == strength.shape
+    return features, strength, oracle.records[0]
 
 
 def moments(features: FeatureMap) -> np.ndarray:
@@ -65,6 +68,20 @@ def test_without_noise_a_power_of_one_makes_rows_white():
     # At their old length.
     np.testing.assert_allclose(np.trace(found), np.trace(moments(CENTRED)), rtol=0.01)
     assert (strength > 4).all()
+
+
+@pytest.mark.parametrize("epsilon", [1e6, 10.0, 1.0, 0.05])
+def test_moments_along_its_directions_are_no_larger_than_it_says(epsilon):
+    """In any direction: noise on the matrix moves an eigenvalue by no more than its spectral radius, up to the square
+    root of what Gaussian ensembles deviate from it."""
+    budget = Budget(epsilon, 1e-6)
+    here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
+    oracle = Oracle(ROWS, here, Spending(0.0 * here.cap, here.cap), KeyNoise(*jax.random.split(KEY)), jnp.array(0))
+    features, _, moment = basis(0.7)(CENTRED, oracle)
+    ratio = np.linalg.eigvalsh(moments(features) / np.sqrt(np.outer(moment, moment))).max()
+    assert ratio < 1.1
+    if epsilon == 1e6:
+        np.testing.assert_allclose(moment, np.diag(moments(features)), rtol=0.02)
 
 
 def test_a_power_of_zero_only_turns_rows():
@@ -228,7 +245,7 @@ def test_of_more_features_than_it_turns_nothing_is_asked(monkeypatch):
     monkeypatch.setattr(eigenbasis_module, "MAX_FEATURES", D - 1)
     here = Setup.create(MODEL, Budget(1.0, 1e-6).adjacency, Filter("zcdp", Budget(1.0, 1e-6)).price_list(), N)
     oracle = Oracle(ROWS, here, Spending(jnp.array(0.0), here.cap), KeyNoise(*[jax.random.key(0)] * 2), jnp.array(0))
-    features, strength = basis(1.0)(CENTRED, oracle)
+    features, strength, _ = basis(1.0)(CENTRED, oracle)
     assert features is CENTRED
     assert not oracle.records
     np.testing.assert_array_equal(strength, 0.0)

@@ -111,6 +111,44 @@ def test_a_training_cycles_through_shapes_and_evaluates_all_of_them(tmp_path, mo
     assert held_out["gains"]["tasks"] == 2
 
 
+def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_path):
+    sources, models = ("breast_cancer", "synthetic:classes:3", "synthetic:numbers"), ("logistic", "softmax:3", "square")
+    several = {"sources": sources, "models": models}
+    config = dataclasses.replace(CONFIG, steps=3, eval_every=3, num_features=(3, 4, 5), num_steps=4, **several)
+    assert [str(config.find_model(shape)) for shape in config.shapes] == ["logistic", "softmax:3", "square"]
+    found = budgets.budgets_of_shapes(config, starting_point(config))
+    assert [found[shape].kind for shape in config.shapes] == ["binary", "multiclass", "regression"]
+    path = meta_train(config, tmp_path)
+    card = checkpoint.load(path).card
+    assert np.isfinite(card["held_out"]["held_out_score_per_budget"]).all()
+    assert card["models"] == ["logistic", "softmax", "square"]
+    assert card["sources"] == ["breast_cancer", "synthetic:classes:3", "synthetic:numbers"]
+    assert card["range"]["num_classes"] == [2, 3]
+    assert resolve.like(str(path)) == config
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sources": ("adult",)},
+        {"models": ("logistic", "svm")},
+        {"sources": ("adult", "synthetic"), "gain_rounds": 2},
+        {"sources": ("adult", "synthetic"), "method": "search"},
+        {"sources": ("adult", "synthetic"), "fresh_rows": True},
+    ],
+)
+def test_sources_and_models_that_do_not_fit_are_refused(change):
+    with pytest.raises(InputError, match=r"one name for each of num_features|tasks from one source") as refusal:
+        dataclasses.replace(CONFIG, **({"num_features": (3, 4)} if "models" not in change else {}), **change)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_model_that_does_not_fit_its_own_source_is_refused():
+    config = dataclasses.replace(CONFIG, sources=("synthetic:numbers",), models=("logistic",))
+    with pytest.raises(InputError, match="tasks from synthetic:numbers"):
+        config.find_model(config.shapes[0])
+
+
 def test_gains_are_paired_by_task_and_split_by_band():
     # A shape that is listed twice has the same held-out tasks, which count once.
     config = dataclasses.replace(CONFIG, num_features=(3, 3), eval_tasks=16, gain_rounds=2)

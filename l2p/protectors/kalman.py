@@ -1,0 +1,135 @@
+"""Steps as long as curvature and noise allow, by a Kalman filter in each coordinate.
+
+The constants of a `MixProjector` are rates for gradients: they were learned at some curvature, and at another they are
+several times too large, or too small. Here a step is derived from public facts. Near the minimum w* a noised gradient
+at w is h (w - w*) plus noise of known size, with h at most the loss's curvature times the second moment of the
+coordinate's feature, which is known from the moments that the run has bought. So a noised gradient is a noised
+measurement of w*, and a filter keeps a variance P of the distance from it: the step is K = P h / (h^2 P + noise^2)
+times the gradient. Where noise vanishes K is 1 / h, the step of Newton's method; where it dominates, K is small, and
+falls as P does, which averages the noise away. What is learned are the variance at the start, how much smaller than its
+bound the curvature may be, and a momentum, which makes up for curvature that is smaller.
+"""
+
+from typing import Annotated, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from l2p import struct
+from l2p.models.base import INTERCEPT_COLUMN
+from l2p.oracle import Oracle, Setup
+from l2p.protectors.conditioning import between_knots, standardize_size
+from l2p.protectors.fields import Knots
+from l2p.protectors.projectors import Projector
+from l2p.protectors.register import stored
+from l2p.protectors.schedulers import Observation, Plan, Scheduler, noise_for_share, tail_share
+
+#: Values at log(mu N) of each knot, and how they change with the number of params.
+Curve = Annotated[jax.Array, Knots()]
+
+
+@stored
+@struct.dataclass
+class CurveScheduler(Scheduler):
+    """Noise that changes geometrically over the run, and a clipping norm in units of a row's gradient at the start.
+
+    Attributes:
+      log_clip_norm: f32[k, 2], log of the clipping norm over the loss's `typical_slope`.
+      rate: f32[k, 2], spending grows by exp(rate) from the first step to the last.
+    """
+
+    log_clip_norm: Curve
+    rate: Curve
+    adaptive: ClassVar[bool] = False
+
+    def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+        setup = oracle.setup
+        facts = setup.log_signal, standardize_size(seen.gradient.shape[0])
+        charge, num_charges = oracle.charge, setup.num_charges(num_steps)
+        share = tail_share(between_knots(self.rate, *facts) * jnp.arange(num_charges) / num_charges, charge)
+        clip_norm = setup.model.typical_slope(setup.kind) * jnp.exp(between_knots(self.log_clip_norm, *facts))
+        return Plan(noise_for_share(oracle, share), clip_norm), state
+
+
+@struct.dataclass
+class Belief:
+    """Between two steps: variance f32[p] of each coordinate's distance from the minimum, and the last update f32[p].
+
+    Before the first step the variance is negative: what it depends on is observed with the first gradient.
+    """
+
+    variance: jax.Array
+    update: jax.Array
+
+
+@stored
+@struct.dataclass
+class KalmanProjector(Projector):
+    """The filter above. Every constant is a curve over log(mu N), the same for all models.
+
+    Attributes:
+      log_curvature: f32[k, 2], log of the curvature over its typical value, `typical_curvature` times the second moment
+        of the coordinate's feature.
+      log_unknown: f32[k, 2], added where second moments were not bought: the mean one is known there, and the largest,
+        which bounds the curvature, is larger.
+      log_spread: f32[k, 2], log of the length of the margins of w* at the start, over typical slope / curvature.
+      spread_power: f32[k, 2], by what power of its second moment a coordinate has less of that spread.
+      log_intercept: f32[k, 2], the same as `log_spread` for the intercepts.
+      logit_certain: f32[k, 2], logit of the curvature assumed where the filter narrows P, over that of its steps.
+      logit_momentum: f32[k, 2], logit of the share of the last update that is added, where noise vanishes.
+    """
+
+    log_curvature: Curve
+    log_unknown: Curve
+    log_spread: Curve
+    spread_power: Curve
+    log_intercept: Curve
+    logit_certain: Curve
+    logit_momentum: Curve
+
+    def init(self, params: jax.Array, setup: Setup) -> Belief:
+        return Belief(jnp.full_like(params, -1.0), jnp.zeros_like(params))
+
+    def __call__(
+        self, state: Belief, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
+    ) -> tuple[jax.Array, Belief]:
+        facts = setup.log_signal, standardize_size(params.shape[0])
+        curvature = self._curvature(seen, params, facts, setup)
+        prior = self._prior(seen, params, facts, setup)
+        variance = jnp.where(state.variance < 0.0, prior, state.variance)
+        noise = jnp.square(seen.noise_std) + 1e-20
+        gain = variance * curvature / (jnp.square(curvature) * variance + noise)
+        certain = jax.nn.sigmoid(between_knots(self.logit_certain, *facts))
+        variance = jnp.square(1.0 - certain * gain * curvature) * variance + jnp.square(gain) * noise
+        # gain * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
+        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, *facts)) * gain * curvature
+        update = momentum * state.update - gain * seen.gradient
+        return update, Belief(variance, update)
+
+    def _curvature(self, seen: Observation, params: jax.Array, facts: tuple, setup: Setup) -> jax.Array:
+        """h f32[p]."""
+        moment, of_feature = _moments(seen, params)
+        bought = jnp.array(False) if seen.strength is None else seen.strength.max() > 0.0
+        unknown = jnp.where(of_feature & ~bought, between_knots(self.log_unknown, *facts), 0.0)
+        scale = jnp.exp(between_knots(self.log_curvature, *facts) + unknown)
+        return setup.model.typical_curvature(setup.kind) * scale * moment
+
+    def _prior(self, seen: Observation, params: jax.Array, facts: tuple, setup: Setup) -> jax.Array:
+        """P f32[p] at the start."""
+        moment, of_feature = _moments(seen, params)
+        mean = jnp.where(of_feature, moment, 0.0).sum() / jnp.maximum(of_feature.sum(), 1)
+        mean = jnp.maximum(mean, 1e-9)
+        # Margins of length exp(log_spread) together, so each coordinate has its part of them.
+        of_features = jnp.exp(2.0 * between_knots(self.log_spread, *facts)) / (mean * params.shape[0])
+        of_features = of_features * (moment / mean) ** -between_knots(self.spread_power, *facts)
+        of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, *facts)) / moment
+        unit = setup.model.typical_slope(setup.kind) / setup.model.typical_curvature(setup.kind)
+        return jnp.square(unit) * jnp.where(of_feature, of_features, of_intercept)
+
+
+def _moments(seen: Observation, params: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The second moment f32[p] of what each param multiplies, and bool[p], whether that is a feature."""
+    if seen.moment is None:
+        return jnp.full_like(params, INTERCEPT_COLUMN**2), jnp.zeros(params.shape, bool)
+    of_feature = seen.moment > 0.0
+    return jnp.where(of_feature, jnp.maximum(seen.moment, 1e-9), INTERCEPT_COLUMN**2), of_feature

@@ -1,0 +1,103 @@
+"""Steps by a Kalman filter: its limits, and what they are by formulas."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.models import MODELS, Softmax, find_model
+from l2p.models.base import INTERCEPT_COLUMN
+from l2p.oracle import Setup
+from l2p.privacy import Budget, Filter
+from l2p.protectors import KalmanProjector
+from l2p.protectors.conditioning import KNOT_RANGE, between_knots
+from l2p.protectors.schedulers import Observation
+
+MODEL, BUDGET, N = MODELS["square"], Budget(1.0, 1e-6), 1000
+SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), N)
+MOMENT = jnp.array([0.5, 0.1, 0.02, 0.0])  # of three features, and of an intercept
+CURVATURE = jnp.array([0.5, 0.1, 0.02, INTERCEPT_COLUMN**2])
+MINIMUM = jnp.array([1.0, -2.0, 3.0, 0.5])
+#: Far above the largest of `MINIMUM`, in margins.
+WIDE = 6.0
+
+
+def curve(number):
+    return jnp.array([[number, 0.0]])
+
+
+def filter_of(spread=WIDE, certain=30.0, momentum=-30.0):
+    return KalmanProjector(
+        *map(curve, (0.0, 0.0, spread, 0.0, spread, certain, momentum)),
+    )
+
+
+def trajectory(projector, noise_std, num_steps, key=0):
+    """Params after each step f32[T, 4] on a quadratic with curvature `CURVATURE` and minimum `MINIMUM`."""
+
+    def step(carry, key):
+        params, state = carry
+        gradient = CURVATURE * (params - MINIMUM) + noise_std * jax.random.normal(key, params.shape)
+        seen = Observation(gradient, noise_std, jnp.ones(()), jnp.ones(4), None, MOMENT)
+        update, state = projector(state, seen, params, jnp.zeros(()), SETUP)
+        return (params + update, state), params + update
+
+    start = jnp.zeros(4)
+    keys = jax.random.split(jax.random.key(key), num_steps)
+    return np.asarray(jax.lax.scan(step, (start, projector.init(start, SETUP)), keys)[1])
+
+
+def test_without_noise_the_first_step_is_newtons():
+    np.testing.assert_allclose(trajectory(filter_of(), jnp.float32(0.0), 1)[0], MINIMUM, rtol=1e-3)
+
+
+def test_with_noise_it_ends_at_the_mean_of_all_measurements():
+    """Each gradient is a measurement of the minimum with noise_std / curvature of noise; a wide start adds nothing."""
+    num_steps, noise_std = 40, 0.05
+    ends = np.stack([trajectory(filter_of(), jnp.float32(noise_std), num_steps, key)[-1] for key in range(60)])
+    deviation = noise_std / np.asarray(CURVATURE) / num_steps**0.5
+    np.testing.assert_allclose(ends.std(0), deviation, rtol=0.3)
+    assert (np.abs(ends.mean(0) - MINIMUM) < 4 * deviation / 60**0.5).all()
+
+
+def test_a_narrow_start_keeps_params_near_it():
+    """With all noise and no signal to trust, the step is that of the posterior mean, which is nearly no step."""
+    moved = trajectory(filter_of(spread=-12.0), jnp.float32(10.0), 50)
+    assert np.abs(moved).max() < 1e-3
+
+
+def test_smaller_curvature_than_assumed_only_takes_more_steps():
+    """Its steps are then too short; a filter that is not certain goes on."""
+    flat = dataclasses.replace(filter_of(certain=0.0), log_curvature=curve(float(np.log(4.0))))
+    assert np.abs(trajectory(flat, jnp.float32(0.0), 60)[-1] - MINIMUM).max() < 1e-2
+    faster = dataclasses.replace(flat, logit_momentum=curve(0.0))
+    slow, fast = (np.abs(trajectory(one, jnp.float32(0.0), 8)[-1] - MINIMUM).max() for one in (flat, faster))
+    assert fast < 0.75 * slow
+
+
+@pytest.mark.parametrize("name", ["logistic", "svm", "hinge", "square", "softmax:4"])
+def test_typical_slopes_and_curvatures_are_those_at_the_start(name):
+    """Of random labels and margins 0; the hinge's curvature is that of the flattest parabola above it."""
+    model = find_model(name)
+    kind = model.kinds[0] if name != "square" else "binary"
+    features, labels = jnp.zeros((8, 2)), jnp.arange(8.0) % len(model.labels)
+    gradients = model.gradients(model.init(2), features, labels) / INTERCEPT_COLUMN
+    slopes = np.linalg.norm(np.asarray(gradients), axis=1)
+    assert slopes.mean() == pytest.approx(model.typical_slope(kind), rel=1e-3)
+    if isinstance(model, Softmax):
+        hessian = jax.hessian(lambda params: model.loss(params, features[0], labels[0]))(model.init(2))
+        largest = np.linalg.eigvalsh(np.asarray(hessian)).max() / INTERCEPT_COLUMN**2
+        assert largest < model.typical_curvature(kind) < 2.0 * largest + 1e-6
+    elif name != "hinge":
+        at_start = model.margin(model.init(2), features[0])
+        found = model.newton_curvature(at_start, labels[0])
+        assert float(found) == pytest.approx(model.typical_curvature(kind), rel=1e-3)
+
+
+def test_knots_are_met_and_nothing_is_extrapolated():
+    knots = jnp.array([[0.0, 0.0], [4.0, 1.0], [2.0, 0.0]])
+    low, high = KNOT_RANGE
+    found = [float(between_knots(knots, jnp.array(at), 1.0)) for at in (low - 9, low, (low + high) / 2, high, high + 9)]
+    np.testing.assert_allclose(found, [0.0, 0.0, 5.0, 2.0, 2.0], atol=1e-5)
