@@ -25,6 +25,7 @@ from l2p.private_run import plan_run
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import (
     BinCounts,
+    ClassMoment,
     ClippedGradient,
     ClippedLoss,
     CorrectCount,
@@ -32,6 +33,7 @@ from l2p.queries import (
     CrossMoment,
     FeatureSum,
     GradientNorm,
+    HessianSum,
     LeastEigenvalue,
     LengthSum,
     NoisyMinimum,
@@ -68,6 +70,8 @@ SUMS = [
     CrossMoment(D, CLIP, NOISE),
     LengthSum(IDENTITY, CLIP, NOISE),
     BinCounts(D, 200, NOISE),
+    ClassMoment(D, 2, CLIP, NOISE),
+    HessianSum(MODEL, f32(PARAMS), CLIP, NOISE),
 ]
 OTHERS = [
     GradientNorm(GRADIENT, NOISE),

@@ -60,7 +60,7 @@ class TableRows(PassRows):
         if not isinstance(protector, BoltOn) or _special(protector):
             raise InputError(
                 "the database takes bolt-on SGD's passes over permuted rows, and gives back their last iterate; choose "
-                "bolt_on or bolt_on_sc without averages, snapshots, projected features or repeated rows, or train "
+                "bolt_on or bolt_on_sc without averages, snapshots, fewer features or repeated rows, or train "
                 "outside of the database (private_train)."
             )
         if protector.num_rows != self.num_rows:

@@ -39,7 +39,7 @@ def from_fields(fields: Mapping[str, Any], path: Path) -> MetaConfig:
     """The config of these fields, which were read from a file.
 
     >>> from_fields({"name": "x", "protector": "control", "num_features": "null"}, Path("x.toml")).shapes
-    (Shape(num_features=None, num_classes=None, sampling_rate=None),)
+    (Shape(num_features=None, num_classes=None, sampling_rate=None, source=None, model=None),)
     """
     given = {name: None if value == NULL and _is_toml(path) else value for name, value in fields.items()}
     kinds = {field.name: field.type for field in dataclasses.fields(MetaConfig)}

@@ -55,6 +55,7 @@ def examples():
     return {name: made[name] for name in first.values()} | {
         "noisygd": made["noisygd"].replace(geometry=PublicGeometry.of(ROWS, 2)),
         "adamix": made["adamix"],
+        "ngd": HAND_DESIGNED["ngd"](BUDGET, "square", N),
         "pda_dpmd": made["pda_dpmd"],
         "outpert": made["outpert"].replace(noise_multiplier=jnp.float32(3.0)),
         "paper": paper.replace(norm_query=norm_query),

@@ -20,7 +20,7 @@ from l2p.checkpoints.shipped import index
 from l2p.compare.config import CompareConfig
 from l2p.compare.runner import compare
 from l2p.errors import InputError
-from l2p.models import Logistic, Quadratic, Softmax, plain_name
+from l2p.models import Logistic, Quadratic, Softmax
 from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.result import answered
@@ -30,7 +30,7 @@ from l2p.task import Rows
 from meta_train.evaluation.budgets import ByMu
 from meta_train.evaluation.scores import evaluate
 from meta_train.recipes import resolve
-from meta_train.tasks.sources import families, parts_of
+from meta_train.tasks.sources import families
 
 SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -48,8 +48,8 @@ BUDGET = Budget(0.5, 1e-6)
 def test_cards_say_how_a_protector_was_made(name):
     card, config = checkpoint.load(name).card, resolve.like(name)
     assert checkpoint.canonical(card["name"]) == name
-    assert set(parts_of(config.source)) <= set(card["sources"])
-    assert card["models"] == [plain_name(config.model)]
+    assert set(config.all_sources) <= set(card["sources"])
+    assert card["models"] == list(config.all_models)
     assert {"seed", "seconds", "peak_memory_mib", "range", "budgets", "held_out", "versions"} <= card.keys()
 
 
