@@ -41,8 +41,8 @@ from l2p.queries import (
 from l2p.task import Rows
 
 D, CLIP = 5, 0.7
-#: Powers of two and their neighbours, up to three blocks.
-COUNTS = sorted({n + step for n in 2 ** np.arange(1, 13) for step in (-1, 0, 1)} | {24, 25, 5000})
+#: Powers of two and their neighbours, up to three blocks, and lengths at which a kernel of XLA was seen to change.
+COUNTS = sorted({n + step for n in (2, 8, 16, 128, 1024, 4096) for step in (-1, 0, 1)} | {24, 25, 5000})
 PLACES = (0, 1, 7, 8, 63, 64, 1023, 2046, 2047, 2048, 2049, 4095, 4096, 4999)
 RANDOM = np.random.default_rng(20261124)
 
