@@ -251,7 +251,7 @@ def test_mirror_descent_starts_with_private_gradients_and_ends_with_public_ones(
 
 def test_public_moments_divide_features_by_the_roots_of_their_gradients_moments():
     protector = HAND_DESIGNED["public_moments"](BUDGET, str(MODEL), N).replace(num_steps=1, public_start=None)
-    protector = protector.replace(scheduler=WIDE)
+    protector = protector.replace(scheduler=WIDE, public_length=None)
     params, _, _, _ = go(protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
     zeros = np.zeros((D + 1, K))
     roots = np.sqrt(np.square(gradients(zeros, PUBLIC)).sum(2).mean(0))[:D]
