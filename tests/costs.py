@@ -26,7 +26,7 @@ REPRESENTATIVES = tomllib.loads((HERE / "representatives.toml").read_text(encodi
 #: another one has paid; they run all or none.
 ALIKE: dict[str, dict[str, str]] = REPRESENTATIVES.pop("alike")
 #: CPU seconds. Costs below the least are not written down.
-MAX_SECONDS, MAX_SECONDS_OF_A_TEST, MIN_SECONDS = 0.3, 0.7, 0.2
+MAX_SECONDS, MAX_SECONDS_OF_A_TEST, MIN_SECONDS = 0.25, 0.7, 0.2
 #: Under which a worker reports what a test cost to the process that writes costs.json.
 PROPERTY = "cpu_seconds"
 
