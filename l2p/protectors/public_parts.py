@@ -197,9 +197,26 @@ class PublicMirror(Wrapper):
         return with_gradient(seen, alpha * seen.gradient + (1.0 - alpha) * public, alpha * seen.noise_std)
 
 
+class AroundProjector(Projector):
+    """A projector that changes the gradient which another one gets.
+
+    Attributes:
+      projector: that other one.
+    """
+
+    projector: Projector
+
+    @property
+    def needs_public(self) -> bool:  # type: ignore[override]
+        return self.projector.needs_public
+
+    def check_public(self, public: Rows, model: Model, kind: str) -> None:
+        self.projector.check_public(public, model, kind)
+
+
 @stored
 @struct.dataclass
-class Decay(Projector):
+class Decay(AroundProjector):
     """Adds the gradient of an L2 term, lambda / 2 |w - w_ref|^2 over the sum of losses.
 
     Attributes:
@@ -211,13 +228,6 @@ class Decay(Projector):
     projector: Projector
     log_decay: Polynomial
     to_start: bool = struct.field(pytree_node=False, default=False)
-
-    @property
-    def needs_public(self) -> bool:  # type: ignore[override]
-        return self.projector.needs_public
-
-    def check_public(self, public: Rows, model: Model, kind: str) -> None:
-        self.projector.check_public(public, model, kind)
 
     def init(self, params: jax.Array, setup: Setup):
         reference = params if self.to_start else jnp.zeros_like(params)
@@ -233,7 +243,7 @@ class Decay(Projector):
 
 @stored
 @struct.dataclass
-class OverCurvature(Projector):
+class OverCurvature(AroundProjector):
     """Divides gradients by a bound on the largest second moment of rows, as least squares needs it: its gradients grow
     with the error, so that too long a step makes the next one longer still, until nothing is finite.
 
@@ -244,13 +254,6 @@ class OverCurvature(Projector):
     """
 
     projector: Projector
-
-    @property
-    def needs_public(self) -> bool:  # type: ignore[override]
-        return self.projector.needs_public
-
-    def check_public(self, public: Rows, model: Model, kind: str) -> None:
-        self.projector.check_public(public, model, kind)
 
     def init(self, params: jax.Array, setup: Setup):
         return self.projector.init(params, setup)

@@ -138,7 +138,7 @@ def meta_test(
     config = MetaConfig.from_json(card["config"])
     if config.sources is not None:
         raise InputError(
-            f"{card['name']} was trained on tasks of several kinds, and a meta-test is of one; compare it."
+            f"{card['name']} was trained on tasks of several kinds, and a meta-test is of one; use l2p compare."
         )
     low, high = card["range"]["log_signal"]
     num_rows = num_rows or (ROWS if config.num_features else config.rows)
