@@ -37,6 +37,8 @@ def measure(num_rows: int, workers: int) -> None:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.executorEnv.PYTHONPATH": root,
+        # XLA's threads: otherwise the one worker would take all cores of this machine.
+        "spark.executorEnv.NPROC": "1",
         "spark.executor.memory": "1500m",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -150,7 +150,9 @@ def _failing(doing: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         said = str(error)
-        if "No module named" in said or "ModuleNotFoundError" in said:
+        if isinstance(error, ImportError):
+            hint = "Python here lacks a package that it needs; install l2p-jax[spark]"
+        elif "No module named" in said or "ModuleNotFoundError" in said:
             hint = "its workers cannot import a module; install l2p-jax[spark] in the Python that they run"
         else:
             hint = "the reason is in the executors' logs, and not repeated here, because it may quote private rows"

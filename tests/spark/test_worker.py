@@ -21,10 +21,11 @@ if said := missing(java=False):
 
 import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.errors import PySparkImportError
 from pyspark.sql import Row
 
 from l2p.spark import worker
-from l2p.spark.rows import SparkRows, added
+from l2p.spark.rows import RowsError, SparkRows, _failing, added
 
 N, D = 5000, 3
 #: Of the classes, in a public unit.
@@ -150,3 +151,14 @@ def test_rows_on_a_cluster_are_not_shown_and_do_not_stream():
 def test_what_a_worker_is_asked_is_the_same_for_jit_once_unpickled():
     ask = gradient()
     assert jax.tree.structure(cloudpickle.loads(cloudpickle.dumps(ask))) == jax.tree.structure(ask)
+
+
+def test_a_package_that_is_missing_is_not_said_to_be_in_the_executors_logs():
+    missing_here = PySparkImportError(
+        errorClass="PACKAGE_NOT_INSTALLED", messageParameters={"package_name": "Pandas", "minimum_version": "2.2"}
+    )
+    with (
+        pytest.raises(RowsError, match=r"lacks a package that it needs; install l2p-jax\[spark\]"),
+        _failing("encoding"),
+    ):
+        raise missing_here
