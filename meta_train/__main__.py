@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import jax
+
 from l2p.data.reading import Format
 from l2p.errors import InputError
 from meta_train.config import MetaConfig
@@ -10,6 +12,9 @@ from meta_train.fine_tuning import fine_tune, train
 from meta_train.recipes import files, own, resolve, tuned
 from meta_train.recipes.remembered import resumed
 from meta_train.training.watch import Watch
+
+#: In the folder of a training: what was compiled for it.
+COMPILED = "compiled"
 
 
 def main(
@@ -50,6 +55,7 @@ def main(
             "--method, --model and --source say which hand-designed method is tuned, and on what; they need --recipe "
             f"{tuned.RECIPE}."
         )
+    keep_compiled(out)
     if data:
         print(fine_tune(data, schema, out, start or own.DEFAULT, minutes, format))
         return
@@ -64,6 +70,13 @@ def main(
     else:
         chosen = resolve.resolve(recipe or "", without)
     print(train(chosen, out, Watch(minutes)))
+
+
+def keep_compiled(out: Path) -> None:
+    """Keep what is compiled in the training's folder, so that one that is resumed goes on at once; a cache of the
+    user's own (JAX_COMPILATION_CACHE_DIR) serves as well, for all trainings."""
+    if jax.config.jax_compilation_cache_dir is None:  # pyrefly: ignore[missing-attribute]
+        jax.config.update("jax_compilation_cache_dir", str(out.absolute() / COMPILED))
 
 
 def _tuned(method: str | None, model: str | None, source: str | None, without: str | None) -> MetaConfig:

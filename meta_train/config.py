@@ -191,9 +191,9 @@ class MetaConfig:
                 "objective 'final' and a constraint other than 'soft'."
             )
         others = self.fresh_rows or self.directions is not None or self.method != "gradient"
-        if self.sources is not None and (self.gain_rounds or others):
+        if self.sources is not None and others:
             raise InputError(
-                "gains, fresh rows, directions and a search are of tasks from one source; leave these out, or sources."
+                "fresh rows, directions and a search are of tasks from one source; leave these out, or sources."
             )
         if self.unseen is not None and not self.fresh_rows:
             raise InputError(

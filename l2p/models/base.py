@@ -36,6 +36,7 @@ class Model(abc.ABC):
       convex: whether the loss is convex in the params.
       has_intercept: whether an intercept can absorb a shift of the features. Without one, rows cannot be centred.
       floats_per_row: how many intermediate numbers the loss of a row needs, for planning memory.
+      num_margins: how many numbers of a row the loss depends on: K for K classes, else 1.
     """
 
     name: ClassVar[str]
@@ -44,6 +45,7 @@ class Model(abc.ABC):
     convex: ClassVar[bool] = True
     has_intercept: ClassVar[bool] = True
     floats_per_row: int = 1
+    num_margins: int = 1
 
     @property
     def labels(self) -> tuple[float, ...]:

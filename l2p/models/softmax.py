@@ -45,6 +45,10 @@ class Softmax(Model):
     def floats_per_row(self) -> int:  # type: ignore[override]
         return self.num_classes
 
+    @property
+    def num_margins(self) -> int:  # type: ignore[override]
+        return self.num_classes
+
     def num_params(self, num_features: int) -> int:
         return (num_features + 1) * self.num_classes
 

@@ -1,11 +1,13 @@
 """Hyper-parameters as functions of the budget and the table's size."""
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from l2p.compiled import as_one
+from l2p.oracle import Setup
 
 #: The range of log(mu N) that protectors are meta-trained on: mu N from 2 to 6,000.
 LOG_SIGNAL_RANGE = (0.7, 8.7)
@@ -65,26 +67,45 @@ def value(coefficients: jax.Array, log_signal: jax.Array) -> jax.Array:
     return jnp.tensordot(powers, coefficients, 1)
 
 
-def between_knots(knots: jax.Array, log_signal: jax.Array, size: float) -> jax.Array:
-    """A hyper-parameter at a given log(mu N) and number of params; nothing is extrapolated.
+class Facts(NamedTuple):
+    """What is public about a run before it starts.
+
+    Attributes:
+      log_signal: f32[], log(mu N).
+      size: the number of features, from `standardize_size`.
+      margins: the number of margins of a row: half its logarithm, from 0 for one to 2 for 55 and more.
+    """
+
+    log_signal: jax.Array
+    size: float
+    margins: float
+
+
+def facts_of(setup: Setup, num_params: int) -> Facts:
+    """The facts of a run of the setup's model with f32[num_params] params."""
+    size = standardize_size(max(setup.model.num_features(num_params), 1))
+    return Facts(setup.log_signal, size, min(math.log(setup.model.num_margins) / 2.0, 2.0))
+
+
+def between_knots(knots: jax.Array, facts: Facts) -> jax.Array:
+    """A hyper-parameter of a run; nothing is extrapolated.
 
     Args:
-      knots: f32[k, 2], at k budgets spread evenly over `KNOT_RANGE`: the value at a typical number of params, and its
-        slope.
-      log_signal: f32[].
-      size: from `standardize_size`.
+      knots: f32[k, 3], at k budgets spread evenly over `KNOT_RANGE`: the value for one margin and a typical number of
+        features, and its slopes in `size` and `margins`.
+      facts: of the run.
 
     Returns:
       f32[], linear between knots and constant beyond the first and the last.
 
     >>> import jax.numpy as jnp
-    >>> knots = jnp.array([[1.0, 0.0], [3.0, 1.0]])
-    >>> [float(between_knots(knots, jnp.array(signal), 0.5)) for signal in (-5.0, 7.35, 99.0)]
-    [1.0, 2.25, 3.5]
+    >>> knots = jnp.array([[1.0, 0.0, 0.0], [3.0, 1.0, 2.0]])
+    >>> [float(between_knots(knots, Facts(jnp.array(signal), 0.5, 0.25))) for signal in (-5.0, 7.35, 99.0)]
+    [1.0, 2.5, 4.0]
     """
     low, high = KNOT_RANGE
     knots = jnp.asarray(knots)
-    place = jnp.clip((log_signal - low) / (high - low), 0.0, 1.0) * (knots.shape[0] - 1)
+    place = jnp.clip((facts.log_signal - low) / (high - low), 0.0, 1.0) * (knots.shape[0] - 1)
     weights = jnp.maximum(0.0, 1.0 - jnp.abs(place - jnp.arange(knots.shape[0])))
-    value, slope = weights @ knots
-    return value + slope * size
+    value, of_size, of_margins = weights @ knots
+    return value + of_size * facts.size + of_margins * facts.margins

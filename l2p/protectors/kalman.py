@@ -7,7 +7,9 @@ coordinate's feature, which is known from the moments that the run has bought. S
 measurement of w*, and a filter keeps a variance P of the distance from it: the step is K = P h / (h^2 P + noise^2)
 times the gradient. Where noise vanishes K is 1 / h, the step of Newton's method; where it dominates, K is small, and
 falls as P does, which averages the noise away. What is learned are the variance at the start, how much smaller than its
-bound the curvature may be, and a momentum, which makes up for curvature that is smaller.
+bound the curvature may be, and a momentum, which makes up for curvature that is smaller. A network may correct these in
+each coordinate, by how the gradients seen so far compare with what the filter expected; no step becomes longer than
+`LONGEST` / h, so it converges as without a network.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -18,14 +20,22 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Oracle, Setup
-from l2p.protectors.conditioning import between_knots, standardize_size
+from l2p.protectors.conditioning import Facts, between_knots, facts_of, standardize
 from l2p.protectors.fields import Knots
+from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation, Plan, Scheduler, noise_for_share, tail_share
 
-#: Values at log(mu N) of each knot, and how they change with the number of params.
+#: Values at log(mu N) of each knot, and how they change with the numbers of features and of margins.
 Curve = Annotated[jax.Array, Knots()]
+#: Steps of gradient descent are stable up to 2 / h.
+LONGEST = 1.5
+#: How fast the averages that the network sees forget.
+MEMORY = 0.8
+#: Inputs of the network, see `KalmanProjector._seen`, and outputs: the logarithm of a factor for the step, and what is
+#: added to the logits of certainty and momentum.
+INPUTS, OUTPUTS = 11, 3
 
 
 @stored
@@ -34,8 +44,8 @@ class CurveScheduler(Scheduler):
     """Noise that changes geometrically over the run, and a clipping norm in units of a row's gradient at the start.
 
     Attributes:
-      log_clip_norm: f32[k, 2], log of the clipping norm over the loss's `typical_slope`.
-      rate: f32[k, 2], spending grows by exp(rate) from the first step to the last.
+      log_clip_norm: f32[k, 3], log of the clipping norm over the loss's `typical_slope`.
+      rate: f32[k, 3], spending grows by exp(rate) from the first step to the last.
     """
 
     log_clip_norm: Curve
@@ -44,22 +54,43 @@ class CurveScheduler(Scheduler):
 
     def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
         setup = oracle.setup
-        facts = setup.log_signal, standardize_size(seen.gradient.shape[0])
+        facts = facts_of(setup, seen.gradient.shape[0])
         charge, num_charges = oracle.charge, setup.num_charges(num_steps)
-        share = tail_share(between_knots(self.rate, *facts) * jnp.arange(num_charges) / num_charges, charge)
-        clip_norm = setup.model.typical_slope(setup.kind) * jnp.exp(between_knots(self.log_clip_norm, *facts))
+        share = tail_share(between_knots(self.rate, facts) * jnp.arange(num_charges) / num_charges, charge)
+        clip_norm = setup.model.typical_slope(setup.kind) * jnp.exp(between_knots(self.log_clip_norm, facts))
         return Plan(noise_for_share(oracle, share), clip_norm), state
 
 
 @struct.dataclass
 class Belief:
-    """Between two steps: variance f32[p] of each coordinate's distance from the minimum, and the last update f32[p].
+    """Between two steps, for each coordinate f32[p].
 
-    Before the first step the variance is negative: what it depends on is observed with the first gradient.
+    Attributes:
+      variance: of its distance from the minimum; before the first step negative, for what it depends on is observed
+        with the first gradient.
+      update: the last one.
+      average: running average of gradients.
+      noise: the variance of that average's noise.
+      surprise: running average of squared gradients over what the filter expected of them.
+      weight: f32[], the total weight of what is in the averages.
     """
 
     variance: jax.Array
     update: jax.Array
+    average: jax.Array
+    noise: jax.Array
+    surprise: jax.Array
+    weight: jax.Array
+
+    def after(self, gradient: jax.Array, noise: jax.Array, expected: jax.Array) -> "Belief":
+        """With another gradient f32[p], its noise's variance f32[], and its expected square f32[p] in the averages."""
+        new = 1.0 - MEMORY
+        return self.replace(  # type: ignore[attr-defined]
+            average=MEMORY * self.average + new * gradient,
+            noise=MEMORY**2 * self.noise + new**2 * noise,
+            surprise=MEMORY * self.surprise + new * jnp.square(gradient) / expected,
+            weight=MEMORY * self.weight + new,
+        )
 
 
 @stored
@@ -68,15 +99,16 @@ class KalmanProjector(Projector):
     """The filter above. Every constant is a curve over log(mu N), the same for all models.
 
     Attributes:
-      log_curvature: f32[k, 2], log of the curvature over its typical value, `typical_curvature` times the second moment
+      log_curvature: f32[k, 3], log of the curvature over its typical value, `typical_curvature` times the second moment
         of the coordinate's feature.
-      log_unknown: f32[k, 2], added where second moments were not bought: the mean one is known there, and the largest,
+      log_unknown: f32[k, 3], added where second moments were not bought: the mean one is known there, and the largest,
         which bounds the curvature, is larger.
-      log_spread: f32[k, 2], log of the length of the margins of w* at the start, over typical slope / curvature.
-      spread_power: f32[k, 2], by what power of its second moment a coordinate has less of that spread.
-      log_intercept: f32[k, 2], the same as `log_spread` for the intercepts.
-      logit_certain: f32[k, 2], logit of the curvature assumed where the filter narrows P, over that of its steps.
-      logit_momentum: f32[k, 2], logit of the share of the last update that is added, where noise vanishes.
+      log_spread: f32[k, 3], log of the length of the margins of w* at the start, over typical slope / curvature.
+      spread_power: f32[k, 3], by what power of its second moment a coordinate has less of that spread.
+      log_intercept: f32[k, 3], the same as `log_spread` for the intercepts.
+      logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
+      logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
+      network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
     """
 
     log_curvature: Curve
@@ -86,43 +118,73 @@ class KalmanProjector(Projector):
     log_intercept: Curve
     logit_certain: Curve
     logit_momentum: Curve
+    network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
-        return Belief(jnp.full_like(params, -1.0), jnp.zeros_like(params))
+        zeros = jnp.zeros_like(params)
+        return Belief(zeros - 1.0, zeros, zeros, zeros, zeros, jnp.zeros((), params.dtype))
 
     def __call__(
         self, state: Belief, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Belief]:
-        facts = setup.log_signal, standardize_size(params.shape[0])
+        facts = facts_of(setup, params.shape[0])
         curvature = self._curvature(seen, params, facts, setup)
         prior = self._prior(seen, params, facts, setup)
         variance = jnp.where(state.variance < 0.0, prior, state.variance)
         noise = jnp.square(seen.noise_std) + 1e-20
-        gain = variance * curvature / (jnp.square(curvature) * variance + noise)
-        certain = jax.nn.sigmoid(between_knots(self.logit_certain, *facts))
+        expected = jnp.square(curvature) * variance + noise
+        gain = variance * curvature / expected
+        state = state.after(seen.gradient, noise, expected)
+        longer, surer, faster = self._corrections(state, seen, gain * curvature, progress, facts)
+        gain = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
+        certain = jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer)
         variance = jnp.square(1.0 - certain * gain * curvature) * variance + jnp.square(gain) * noise
         # gain * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
-        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, *facts)) * gain * curvature
-        update = momentum * state.update - gain * seen.gradient
-        return update, Belief(variance, update)
+        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * gain * curvature
+        update = jnp.minimum(momentum, 1.0) * state.update - gain * seen.gradient
+        return update, state.replace(variance=variance, update=update)  # type: ignore[attr-defined]
 
-    def _curvature(self, seen: Observation, params: jax.Array, facts: tuple, setup: Setup) -> jax.Array:
+    def _corrections(
+        self, state: Belief, seen: Observation, signal: jax.Array, progress: jax.Array, facts: Facts
+    ) -> jax.Array:
+        """The network's outputs f32[OUTPUTS, p], zeros without one; `signal` f32[p] is the filter's share of signal."""
+        if self.network is None:
+            return jnp.zeros((OUTPUTS, 1))
+        return apply_known(self.network, self._seen(state, seen, signal, progress, facts)).T
+
+    def _seen(
+        self, state: Belief, seen: Observation, signal: jax.Array, progress: jax.Array, facts: Facts
+    ) -> jax.Array:
+        """What the network is told of each coordinate: f32[p, INPUTS]."""
+        ratio = state.average / jnp.sqrt(state.noise + 1e-20)
+        # 1 if the filter is right about curvature, distance and noise; 0 on this scale.
+        surprise = state.surprise / state.weight
+        strength = jnp.zeros_like(signal) if seen.strength is None else seen.strength / 4.0
+        of_feature = jnp.zeros_like(signal) if seen.moment is None else jnp.sign(seen.moment)
+        each = [jnp.arcsinh(jnp.abs(ratio)), jnp.log(surprise + 0.1) / 2.0, signal, strength, of_feature]
+        # Of all coordinates together far less is chance.
+        together = [jnp.log(jnp.square(ratio).mean() + 0.1) / 2.0, jnp.log(surprise.mean() + 0.1) / 2.0]
+        run = [2.0 * progress - 1.0, standardize(facts.log_signal), jnp.asarray(facts.size), jnp.asarray(facts.margins)]
+        shared = jnp.stack([*together, *run])
+        return jnp.concatenate([jnp.stack(each, 1), jnp.broadcast_to(shared, (*signal.shape, len(shared)))], 1)
+
+    def _curvature(self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
         """h f32[p]."""
         moment, of_feature = _moments(seen, params)
         bought = jnp.array(False) if seen.strength is None else seen.strength.max() > 0.0
-        unknown = jnp.where(of_feature & ~bought, between_knots(self.log_unknown, *facts), 0.0)
-        scale = jnp.exp(between_knots(self.log_curvature, *facts) + unknown)
+        unknown = jnp.where(of_feature & ~bought, between_knots(self.log_unknown, facts), 0.0)
+        scale = jnp.exp(between_knots(self.log_curvature, facts) + unknown)
         return setup.model.typical_curvature(setup.kind) * scale * moment
 
-    def _prior(self, seen: Observation, params: jax.Array, facts: tuple, setup: Setup) -> jax.Array:
+    def _prior(self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
         """P f32[p] at the start."""
         moment, of_feature = _moments(seen, params)
         mean = jnp.where(of_feature, moment, 0.0).sum() / jnp.maximum(of_feature.sum(), 1)
         mean = jnp.maximum(mean, 1e-9)
         # Margins of length exp(log_spread) together, so each coordinate has its part of them.
-        of_features = jnp.exp(2.0 * between_knots(self.log_spread, *facts)) / (mean * params.shape[0])
-        of_features = of_features * (moment / mean) ** -between_knots(self.spread_power, *facts)
-        of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, *facts)) / moment
+        of_features = jnp.exp(2.0 * between_knots(self.log_spread, facts)) / (mean * params.shape[0])
+        of_features = of_features * (moment / mean) ** -between_knots(self.spread_power, facts)
+        of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, facts)) / moment
         unit = setup.model.typical_slope(setup.kind) / setup.model.typical_curvature(setup.kind)
         return jnp.square(unit) * jnp.where(of_feature, of_features, of_intercept)
 

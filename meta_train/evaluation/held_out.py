@@ -32,8 +32,7 @@ class Evaluator:
     def __init__(self, config: MetaConfig, family: Family, start: Protector):
         self._config, self._family, self._start = config, family, start
         self._stand_in = _stand_in(config)
-        self._draws: dict[tuple[int, Shape], Callable[[int], TaskBatch]] = {}
-        self._start_scores: dict[tuple[int, Shape, int], np.ndarray] = {}
+        self._start_scores: dict[tuple[Callable[[int], TaskBatch], int], np.ndarray] = {}
         # Compiled for what a report tells: runs without a cap are left out where nobody asks what they would spend.
         self._reported = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
         self._evaluate = jax.jit(self._measure, static_argnames="model")
@@ -82,12 +81,7 @@ class Evaluator:
 
         Both run on the same tasks with the same noise, so the standard errors are those of paired differences.
         """
-        parts = self._family.parts if isinstance(self._family, Mixture) else (self._family,)
-        names = parts_of(self._config.source)
-        found = {
-            name: self._differences(protector, part, place)
-            for place, (name, part) in enumerate(zip(names, parts, strict=True))
-        }
+        found = {name: self._differences(protector, draws) for name, draws in self._draws.items()}
         gains = {
             "log_signal": _rounded(np.linspace(*self._config.log_signal, BANDS + 1)),
             **_gain(np.concatenate(list(found.values()))),
@@ -96,20 +90,32 @@ class Evaluator:
             return gains
         return gains | {"by_source": {name: _gain(differences) for name, differences in found.items()}}
 
-    def _differences(self, protector: Protector, family: Family, place: int) -> np.ndarray:
-        """f[., BANDS]: the start's scores minus the protector's, on `gain_rounds` batches of every shape of the part of
-        the mixture at `place`."""
+    @functools.cached_property
+    def _draws(self) -> dict[str, list[tuple[Shape, Callable[[int], TaskBatch]]]]:
+        """By source, and model where there are several: its shapes, each with what draws its tasks."""
+        found: dict[str, list] = {}
+        if self._config.sources is not None:
+            for shape in self._budgets:
+                name = f"{self._config.source_of(shape)} {shape.model or self._config.model}"
+                found.setdefault(name, []).append((shape, self._draw(self._family, shape)))
+            return found
+        parts = self._family.parts if isinstance(self._family, Mixture) else (self._family,)
+        for name, part in zip(parts_of(self._config.source), parts, strict=True):
+            # A source of a mixture is left out where it has too few columns.
+            few = [shape for shape in self._budgets if (shape.num_features or 0) <= part.max_features]
+            found[name] = [(shape, self._draw(part, shape)) for shape in few]
+        return found
+
+    def _differences(self, protector: Protector, draws: list[tuple[Shape, Callable[[int], TaskBatch]]]) -> np.ndarray:
+        """f[., BANDS]: the start's scores minus the protector's, on `gain_rounds` batches of every shape."""
         differences = []
-        for shape in self._budgets:
-            if (shape.num_features or 0) > family.max_features:
-                continue  # a source of a mixture is left out where it has too few columns
-            draw = self._draws.setdefault((place, shape), self._draw(family, shape))
+        for shape, draw in draws:
             for seed in range(GAIN_KEY, GAIN_KEY + self._config.gain_rounds):
                 batch = draw(seed)
-                if (place, shape, seed) not in self._start_scores:
-                    self._start_scores[place, shape, seed] = self._start_results(shape, batch, seed)["score"]
+                if (draw, seed) not in self._start_scores:
+                    self._start_scores[draw, seed] = self._start_results(shape, batch, seed)["score"]
                 ours = self._results(protector, shape, batch, seed)["score"]
-                differences.append(self._start_scores[place, shape, seed] - ours)
+                differences.append(self._start_scores[draw, seed] - ours)
         return _by_band(np.stack(differences))
 
     def _draw(self, family: Family, shape: Shape) -> Callable[[int], TaskBatch]:

@@ -15,6 +15,7 @@ from meta_train.tasks.family import Family, TaskFamily
 from meta_train.tasks.mixtures import Mixture
 from meta_train.tasks.quadratics import QUADRATICS, Quadratics
 from meta_train.tasks.synthetic import (
+    ROUGH,
     SYNTHETIC,
     SYNTHETIC_CLASSES,
     SYNTHETIC_NUMBERS,
@@ -29,7 +30,7 @@ MIN_DEVIATION = 0.05
 #: All digits but some, two of which are a task's classes; as pixels or as frozen features of these.
 _REST = re.compile(r"(mnist|digits):rest:([\d,]*)(:features(?::\d+)?)?")
 #: Families that need no table.
-_DRAWN = {QUADRATICS: Quadratics, SYNTHETIC: Synthetic, SYNTHETIC_NUMBERS: SyntheticNumbers}
+_SYNTHETIC = {SYNTHETIC: Synthetic, SYNTHETIC_NUMBERS: SyntheticNumbers}
 #: Separates the names of a mixture's sources.
 AND = "+"
 
@@ -83,14 +84,14 @@ def _classes_of_table(source: str) -> int | None:
 
 
 def _drawn_classes(source: str) -> int | None:
-    """The number of classes in a source named `SYNTHETIC_CLASSES` plus a number; None for other sources.
+    """The number of classes in a source named `SYNTHETIC_CLASSES` plus a number, rough or not; None for other sources.
 
     Raises:
       InputError: what follows is not a number of classes.
     """
-    if not source.startswith(SYNTHETIC_CLASSES):
+    if not _smooth(source).startswith(SYNTHETIC_CLASSES):
         return None
-    count = source.removeprefix(SYNTHETIC_CLASSES)
+    count = _smooth(source).removeprefix(SYNTHETIC_CLASSES)
     if not count.isdecimal() or int(count) < 3:
         raise InputError(
             f"source {source!r} does not say how many classes its tasks have, from 3 up; name it "
@@ -99,14 +100,19 @@ def _drawn_classes(source: str) -> int | None:
     return int(count)
 
 
+def _smooth(source: str) -> str:
+    """The name of a source of synthetic tasks, without `ROUGH`; other names as they are."""
+    return SYNTHETIC + source.removeprefix(SYNTHETIC + ROUGH) if source.startswith(SYNTHETIC + ROUGH) else source
+
+
 def _kind_of_part(source: str) -> Kind:
     if is_own(source):
         return own_tables.find(source).kind
     if _drawn_classes(source):
         return "multiclass"
-    if source in (QUADRATICS, SYNTHETIC_NUMBERS):
+    if _smooth(source) in (QUADRATICS, SYNTHETIC_NUMBERS):
         return "regression"
-    if source == SYNTHETIC or _REST.fullmatch(source):
+    if _smooth(source) == SYNTHETIC or _REST.fullmatch(source):
         return "binary"
     return data.kind_of(source)
 
@@ -117,16 +123,21 @@ def families(source: str) -> tuple[Family, Family]:
     Args:
       source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time, and
         `mnist:rest:3,5:features:1152`, the same digits with 1152 frozen features; `QUADRATICS`, `SYNTHETIC`,
-        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families; a user's own
-        table that was read (`own_tables`); or several sources of one kind joined by `AND`.
+        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families, with `ROUGH`
+        in their names (`synthetic:rough:numbers`) for longer tails, stronger correlations and rarer classes; a user's
+        own table that was read (`own_tables`); or several sources of one kind joined by `AND`.
     """
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
         return Mixture(train), Mixture(held_out)
+    is_rough = _smooth(source) != source
     if classes := _drawn_classes(source):
-        return SyntheticClasses(0, num_classes=classes), SyntheticClasses(1, num_classes=classes)
-    if source in _DRAWN:
-        return _DRAWN[source](0), _DRAWN[source](1)
+        first, second = (SyntheticClasses(stream, rough=is_rough, num_classes=classes) for stream in (0, 1))
+        return first, second
+    if source == QUADRATICS:
+        return Quadratics(0), Quadratics(1)
+    if (drawn := _SYNTHETIC.get(_smooth(source))) is not None:
+        return drawn(0, rough=is_rough), drawn(1, rough=is_rough)
     x, y = _load(source)
     kind, count = kind_of(source), None if _REST.fullmatch(source) else _classes_of_table(source)
     make = TaskFamily.from_table if kind == "binary" else functools.partial(from_table, num_classes=count)

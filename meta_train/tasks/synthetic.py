@@ -13,6 +13,8 @@ from meta_train.tasks.family import Family, between, with_class_noise, with_labe
 
 #: The sources of synthetic tasks with two classes, with numbers, and (followed by their number) with several classes.
 SYNTHETIC, SYNTHETIC_NUMBERS, SYNTHETIC_CLASSES = "synthetic", "synthetic:numbers", "synthetic:classes:"
+#: What follows the first of these words in the names of sources of rough tasks, as in `synthetic:rough:numbers`.
+ROUGH = ":rough"
 #: Exponents of the power law of the latent variables' variances: from all equal to a handful that matter.
 SPECTRUM = (0.0, 2.0)
 #: Standard deviation of a continuous feature's squashed score: from nearly linear to nearly binary.
@@ -23,6 +25,10 @@ TEACHER = (0.5, 6.0)
 IMBALANCE = 1.5
 #: Standard deviation of a number, and the share of its variance that is noise.
 DEVIATION, NOISE_SHARE = (0.05, 0.3), (0.05, 0.95)
+#: Of rough tasks: the power to which columns are raised, the share of their variance that all scores have in common,
+#: and how many times further apart offsets are, each for half of the tasks; and the largest power of the directions'
+#: deviations that a teacher's weights on them follow.
+TAIL, COMMON, RARE, ALIGNED = (1.0, 8.0), 0.98, 2.0, 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +42,13 @@ class Synthetic(Family):
     Attributes:
       stream: families with different numbers draw independent tasks from the same distribution.
       half: selects which rows of a task it draws.
+      rough: whether columns may also have long tails, with most values near 0, scores be nearly one, classes be rare,
+        and teachers look at the directions of most variance above all.
     """
 
     stream: int
     half: int = 0
+    rough: bool = False
 
     def halves(self) -> tuple["Synthetic", "Synthetic"]:
         return dataclasses.replace(self, half=1), dataclasses.replace(self, half=2)
@@ -76,15 +85,34 @@ class Synthetic(Family):
         spread = jnp.where(jax.random.bernoulli(next(keys)), 1.0, deviations / deviations[0])
 
         share_key, which_key, cut_key, gain_key = jax.random.split(next(keys), 4)
+        rough_key = jax.random.fold_in(share_key, 1)
+        if self.rough:
+            share = COMMON * self._in_half(rough_key, 0) * jax.random.uniform(jax.random.fold_in(rough_key, 3))
+            scores = jnp.sqrt(1.0 - share) * scores + jnp.sqrt(share) * latent[:, :1]
+            # The classes of real tables differ most where rows vary most, often by more than in proportion.
+            latent = latent * deviations ** jax.random.uniform(jax.random.fold_in(rough_key, 5), maxval=ALIGNED)
         binary = jax.random.bernoulli(which_key, jax.random.uniform(share_key), (num_features,))
         cuts = jax.random.normal(cut_key, (num_features,))
         squashed = jax.nn.sigmoid(between(gain_key, GAIN) * spread[None, :] * scores)
+        if self.rough:
+            tail = between(jax.random.fold_in(rough_key, 4), TAIL)
+            squashed = jnp.where(self._in_half(rough_key, 1), squashed**tail, squashed)
         return jnp.where(binary[None, :], (scores > cuts[None, :]).astype(jnp.float32), squashed), latent
+
+    @staticmethod
+    def _in_half(key: jax.Array, number: int) -> jax.Array:
+        """bool[], true in half of the tasks."""
+        return jax.random.bernoulli(jax.random.fold_in(key, 10 + number))
+
+    def _offsets(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """What is added to a teacher's output of variance 1, f32[shape]."""
+        offsets = IMBALANCE * jax.random.normal(key, shape) / 2.0
+        return jnp.where(self._in_half(key, 2), RARE, 1.0) * offsets if self.rough else offsets
 
     def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, output: jax.Array) -> Rows:
         """Rows with classes, from the teacher's output f32[n], of mean 0 and variance 1."""
         length = between(next(keys), TEACHER)
-        offset = IMBALANCE * jax.random.normal(next(keys)) / 2.0
+        offset = self._offsets(next(keys), ())
         logits = length * (output + offset)
         label_key, noise_key = jax.random.split(next(keys))
         label_key = jax.random.fold_in(label_key, self.half)
@@ -128,7 +156,7 @@ class SyntheticClasses(Synthetic):
 
     def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, output: jax.Array) -> Rows:
         length = between(next(keys), TEACHER)
-        offsets = IMBALANCE * jax.random.normal(next(keys), (self.num_classes,)) / 2.0
+        offsets = self._offsets(next(keys), (self.num_classes,))
         logits = length * (output + offsets[None, :])
         label = jax.random.categorical(jax.random.fold_in(next(keys), self.half), logits)
         rate_key, *noise_keys = jax.random.split(next(keys), 3)

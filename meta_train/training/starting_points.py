@@ -33,6 +33,7 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
+from l2p.protectors.kalman import INPUTS, OUTPUTS
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 from l2p.protectors.tunable import lift, tunable
@@ -143,7 +144,7 @@ def control_kalman(key: jax.Array) -> Stepwise:
     """`control_eigen` whose steps are those of a Kalman filter, for every model."""
 
     def curve(low: float, high: float) -> jax.Array:
-        return jnp.stack([jnp.linspace(low, high, KNOTS), jnp.zeros(KNOTS)], 1)
+        return jnp.zeros((KNOTS, 3)).at[:, 0].set(jnp.linspace(low, high, KNOTS))
 
     return dataclasses.replace(
         cast(Any, control_eigen(key)),
@@ -157,8 +158,16 @@ def control_kalman(key: jax.Array) -> Stepwise:
             logit_certain=curve(2.0, -1.0),
             logit_momentum=curve(-2.0, 1.0),
         ),
+        eigenbasis=dataclasses.replace(cast(Any, _eigenbasis()), norm_growth=jnp.float32(0.35)),
         averaging=None,
     )
+
+
+def kalman(key: jax.Array) -> Stepwise:
+    """`control_kalman` with a network that corrects the filter in each coordinate."""
+    plain = cast(Any, control_kalman(key))
+    network = init_mlp(jax.random.fold_in(key, 5), (INPUTS, 24, 12, OUTPUTS))
+    return dataclasses.replace(plain, projector=dataclasses.replace(plain.projector, network=network))
 
 
 def control_level(key: jax.Array) -> Stepwise:
@@ -234,6 +243,7 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "universal": universal,
     "universal_batches": universal_batches,
     "control_kalman": control_kalman,
+    "kalman": kalman,
     "control_level": control_level,
     "universal_level": universal_level,
     "paper": paper,

@@ -12,7 +12,8 @@ from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protectors import KalmanProjector
-from l2p.protectors.conditioning import KNOT_RANGE, between_knots
+from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of
+from l2p.protectors.kalman import INPUTS, OUTPUTS
 from l2p.protectors.schedulers import Observation
 
 MODEL, BUDGET, N = MODELS["square"], Budget(1.0, 1e-6), 1000
@@ -25,7 +26,7 @@ WIDE = 6.0
 
 
 def curve(number):
-    return jnp.array([[number, 0.0]])
+    return jnp.array([[number, 0.0, 0.0]])
 
 
 def filter_of(spread=WIDE, certain=30.0, momentum=-30.0):
@@ -97,7 +98,54 @@ def test_typical_slopes_and_curvatures_are_those_at_the_start(name):
 
 
 def test_knots_are_met_and_nothing_is_extrapolated():
-    knots = jnp.array([[0.0, 0.0], [4.0, 1.0], [2.0, 0.0]])
+    knots = jnp.array([[0.0, 0.0, 0.0], [4.0, 1.0, 2.0], [2.0, 0.0, 0.0]])
     low, high = KNOT_RANGE
-    found = [float(between_knots(knots, jnp.array(at), 1.0)) for at in (low - 9, low, (low + high) / 2, high, high + 9)]
-    np.testing.assert_allclose(found, [0.0, 0.0, 5.0, 2.0, 2.0], atol=1e-5)
+    places = (low - 9, low, (low + high) / 2, high, high + 9)
+    found = [float(between_knots(knots, Facts(jnp.array(at), 1.0, 0.5))) for at in places]
+    np.testing.assert_allclose(found, [0.0, 0.0, 6.0, 2.0, 2.0], atol=1e-5)
+
+
+def test_facts_tell_features_and_margins_apart():
+    of = [
+        facts_of(dataclasses.replace(SETUP, model=find_model(name)), size)
+        for name, size in (("square", 8), ("softmax:4", 32))
+    ]
+    assert of[0].size == of[1].size
+    assert of[0].margins == 0.0 < of[1].margins
+
+
+def network_of(longer=0.0, surer=0.0, faster=0.0):
+    """One layer that says the same whatever it is told."""
+    return {"layer0": {"w": jnp.zeros((INPUTS, OUTPUTS)), "b": jnp.array([longer, surer, faster])}}
+
+
+def test_a_network_of_zeros_changes_nothing_and_others_do():
+    plain = filter_of(certain=0.5, momentum=-1.0)
+    noise = jnp.float32(0.1)
+    expected = trajectory(plain, noise, 5)
+    np.testing.assert_array_equal(trajectory(dataclasses.replace(plain, network=network_of()), noise, 5), expected)
+    for name in ("longer", "surer", "faster"):
+        other = trajectory(dataclasses.replace(plain, network=network_of(**{name: -1.0})), noise, 5)
+        assert np.abs(other - expected).max() > 1e-3, name
+
+
+def test_no_network_makes_a_filter_diverge():
+    """Steps of gradient descent are stable up to 2 / h, and a network's are at most 1.5 / h."""
+    wild = dataclasses.replace(filter_of(certain=0.0), network=network_of(longer=20.0))
+    assert np.abs(trajectory(wild, jnp.float32(0.0), 60)[-1] - MINIMUM).max() < 1e-3
+
+
+def test_a_network_sees_whether_gradients_are_what_the_filter_expects():
+    """From a start that the filter takes to be near the minimum, and is not, gradients surprise it."""
+
+    def surprise(spread):
+        projector = filter_of(spread)
+        gradient, noise_std = CURVATURE * -MINIMUM, jnp.float32(0.01)
+        seen = Observation(gradient, noise_std, jnp.ones(()), jnp.ones(4), None, MOMENT)
+        _, state = projector(projector.init(MINIMUM, SETUP), seen, jnp.zeros(4), jnp.zeros(()), SETUP)
+        told = projector._seen(state, seen, jnp.ones(4), jnp.zeros(()), facts_of(SETUP, 4))
+        assert told.shape == (4, INPUTS)
+        return np.asarray(told[:, 1])
+
+    assert (surprise(-6.0) > 1.0).all()
+    assert (surprise(WIDE) < 0.5).all()

@@ -240,6 +240,27 @@ def test_synthetic_classes_are_all_there_and_can_be_told_in_part():
             kind_of(source)
 
 
+def test_rough_tasks_have_longer_tails_stronger_correlations_and_rarer_classes():
+    def extremes(source):
+        family = families(source)[0]
+        rows = jax.jit(jax.vmap(lambda key: family.draw(key, 300, 4)))(jax.random.split(jax.random.key(1), 48))
+        x, y = np.asarray(rows.x), np.asarray(rows.y)
+        assert (x >= 0.0).all()
+        assert (x <= 1.0).all()
+        centred = (x - x.mean(1, keepdims=True)) / np.maximum(x.std(1, keepdims=True), 1e-6)
+        values = np.linalg.svd(centred, compute_uv=False) ** 2
+        tails = (x.max(1) / np.maximum(np.median(x, 1), 1e-6)).max(1)
+        rare = np.array([np.bincount(one.astype(int), minlength=3).min() for one in y])
+        return np.quantile(tails, 0.25), np.quantile(values[:, 0] / values.sum(1), 0.9), np.mean(rare < 5)
+
+    smooth, rough = extremes("synthetic:classes:3"), extremes("synthetic:rough:classes:3")
+    assert all(more > less for more, less in zip(rough, smooth, strict=True))
+    assert (kind_of("synthetic:rough"), kind_of("synthetic:rough:numbers")) == ("binary", "regression")
+    assert num_classes_of("synthetic:rough:classes:7") == 7
+    with pytest.raises(InputError):
+        kind_of("rough")
+
+
 def test_halves_make_the_same_tasks_of_other_rows():
     family = families("synthetic")[1]
     first, second = family.halves()

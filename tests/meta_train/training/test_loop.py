@@ -113,7 +113,7 @@ def test_a_training_cycles_through_shapes_and_evaluates_all_of_them(tmp_path, mo
 
 def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_path):
     sources, models = ("breast_cancer", "synthetic:classes:3", "synthetic:numbers"), ("logistic", "softmax:3", "square")
-    several = {"sources": sources, "models": models}
+    several = {"sources": sources, "models": models, "gain_rounds": 1}
     config = dataclasses.replace(CONFIG, steps=3, eval_every=3, num_features=(3, 4, 5), num_steps=4, **several)
     assert [str(config.find_model(shape)) for shape in config.shapes] == ["logistic", "softmax:3", "square"]
     found = budgets.budgets_of_shapes(config, starting_point(config))
@@ -124,6 +124,9 @@ def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_
     assert card["models"] == ["logistic", "softmax", "square"]
     assert card["sources"] == ["breast_cancer", "synthetic:classes:3", "synthetic:numbers"]
     assert card["range"]["num_classes"] == [2, 3]
+    gains = card["held_out"]["gains"]
+    assert list(gains["by_source"]) == [" ".join(one) for one in zip(sources, models, strict=True)]
+    assert gains["tasks"] == sum(one["tasks"] for one in gains["by_source"].values())
     assert resolve.like(str(path)) == config
 
 
@@ -132,7 +135,6 @@ def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_
     [
         {"sources": ("adult",)},
         {"models": ("logistic", "svm")},
-        {"sources": ("adult", "synthetic"), "gain_rounds": 2},
         {"sources": ("adult", "synthetic"), "method": "search"},
         {"sources": ("adult", "synthetic"), "fresh_rows": True},
     ],

@@ -1,0 +1,94 @@
+"""More budget helps, to the end: protectors on fresh synthetic tables, from budgets that buy little to ones whose noise
+hardly matters."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from l2p.checkpoints.lookup import resolve
+from l2p.checkpoints.set_up import set_up
+from l2p.models import find_model
+from l2p.privacy.budget import Budget
+from l2p.queries.solve import minimise
+from l2p.simulate import mean_loss, simulate, split, train_size
+from l2p.task import Rows
+from meta_train.tasks.synthetic import Synthetic, SyntheticClasses, SyntheticNumbers
+
+EPSILONS, DELTA, SEEDS = (0.02, 0.1, 0.5, 2.0, 10.0), 1e-6, 6
+#: Unlike those of any training.
+STREAM = 77
+#: Model, family, features and rows. No trained table is among them, for these are drawn here.
+TABLES = {
+    "logistic": ("logistic", Synthetic(STREAM), 6, 8000),
+    "logistic, rough": ("logistic", Synthetic(STREAM, rough=True), 12, 8000),
+    "svm, rough": ("svm", Synthetic(STREAM, rough=True), 6, 8000),
+    "numbers, rough": ("square", SyntheticNumbers(STREAM, rough=True), 12, 8000),
+    "five classes": ("softmax:5", SyntheticClasses(STREAM, num_classes=5), 12, 12000),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """Test losses f[budgets, seeds] of one protector, that of where it starts, and the non-private model's."""
+
+    losses: np.ndarray
+    first: float
+    best: float
+
+    @property
+    def rises(self) -> list[float]:
+        """Epsilons whose mean loss is above that of the budget before by more than 2 % and two standard errors."""
+        change = np.diff(self.losses, axis=0)
+        allowed = 0.02 * self.losses[:-1].mean(1) + 2.0 * change.std(1, ddof=1) / SEEDS**0.5
+        return [epsilon for epsilon, up in zip(EPSILONS[1:], change.mean(1) > allowed, strict=True) if up]
+
+    @property
+    def left(self) -> float:
+        """The share of the gap between start and non-private model that is left at the largest budget."""
+        return (self.losses[-1].mean() - self.best) / (self.first - self.best)
+
+    @property
+    def excess_of_smallest(self) -> float:
+        """How far above the start the smallest budget ends, in standard errors."""
+        error = self.losses[0].std(ddof=1) / SEEDS**0.5
+        return (self.losses[0].mean() - self.first) / max(error, 1e-3 * self.first)
+
+
+@functools.cache
+def curve(name: str, table: str, key: int = 5) -> Curve:
+    """One protector on one table; budgets one by one, for at some its control may run instead."""
+    model_name, family, num_features, num_rows = TABLES[table]
+    model = find_model(model_name, None if ":" in model_name else 2)
+    drawn = family.draw(jax.random.key(key), num_rows, num_features)
+    rows: Rows = jax.tree.map(np.asarray, drawn)
+    parts = [split(rows, seed) for seed in range(SEEDS)]
+    losses = []
+    for epsilon in EPSILONS:
+        budget = Budget(epsilon, DELTA)
+        resolved = resolve(name, budget, model_name, num_rows=train_size(rows))
+        ran, _, setup, _ = set_up(resolved, budget, model, num_features, train_size(rows))
+        params = simulate([ran.protector], [setup], rows, range(SEEDS)).params[:, 0]
+        losses.append([float(mean_loss(params[seed], model, part.test)) for seed, part in enumerate(parts)])
+    test = parts[0].test
+    params = [minimise(model, model.init(num_features), part.private) for part in parts]
+    best = np.mean([mean_loss(one, model, part.test) for one, part in zip(params, parts, strict=True)])
+    return Curve(np.array(losses), float(mean_loss(model.init(num_features), model, test)), float(best))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_more_budget_never_hurts_and_the_largest_reaches_the_non_private_model(table):
+    found = curve("control-kalman-synthetic", table)
+    assert math.isfinite(found.losses.sum())
+    assert found.rises == []
+    assert found.left < 0.02
+    assert found.excess_of_smallest < 2.0
+
+
+def test_the_check_catches_a_protector_that_gets_worse():
+    """`noisygd` at its default rate oscillates where rows are long, and ends far from the non-private model."""
+    found = curve("noisygd", "numbers, rough")
+    assert found.left > 0.02
