@@ -1,4 +1,4 @@
-"""l2p beside diffprivlib, Opacus and jax-privacy on raw Adult: lines of code, time, accuracy, AUC and log loss.
+"""l2p beside diffprivlib, Opacus, jax-privacy and interpret on raw Adult: lines of code, time and scores.
 
     python benchmarks/side_by_side.py FOLDER [--out runs/side_by_side] [--jobs 1]
     python benchmarks/side_by_side.py --page     # writes the table of docs/side_by_side.md again, and runs nothing
@@ -94,6 +94,21 @@ PROGRAMS = {
             {"rate": 8, "iterations": 160, "batch": 4096},
             {"rate": 8, "iterations": 500, "batch": 4096},
             {"rate": 4, "iterations": 500, "batch": 4096, "clip": 3},
+        ),
+    ),
+    "interpret": Program(
+        "with_interpret",
+        "interpret",
+        ("with_interpret.py",),
+        (
+            {"learning_rate": 0.01, "max_rounds": 300},
+            {"learning_rate": 0.03, "max_rounds": 300},
+            {"learning_rate": 0.1, "max_rounds": 300},
+            {"learning_rate": 0.1, "max_rounds": 100},
+            {"learning_rate": 0.1, "max_rounds": 30},
+            {"learning_rate": 0.3, "max_rounds": 100},
+            {"learning_rate": 0.1, "max_rounds": 100, "max_bins": 16},
+            {"learning_rate": 0.1, "max_rounds": 100, "max_leaves": 2},
         ),
     ),
 }

@@ -49,7 +49,16 @@ class CompareConfig:
     bounds: Path | None = None
     classes: tuple[float, ...] | None = None
     model: str = "logistic"
-    methods: tuple[str, ...] = ("plain-adult", "paper-adult", "agd", "noisygd", "nonprivate")
+    methods: tuple[str, ...] = (
+        "plain-adult",
+        "paper-adult",
+        "agd",
+        "noisygd",
+        "dp_fc",
+        "dp_newton",
+        "pass_glm",
+        "nonprivate",
+    )
     epsilon: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)
     delta: float = 1e-8
     seeds: int = 10

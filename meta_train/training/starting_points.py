@@ -66,6 +66,17 @@ def noisygd(key: jax.Array) -> Stepwise:
     )
 
 
+def noisygd_mean(key: jax.Array) -> Stepwise:
+    """`noisygd` with the private feature mean."""
+    return dataclasses.replace(cast(Any, noisygd(key)), centering=_centering())
+
+
+def dp_fc(key: jax.Array) -> Stepwise:
+    """`noisygd_mean` on rows whitened by private second moments, for the share of the budget that `universal` pays."""
+    whitening = dataclasses.replace(_eigenbasis(), log_ridge=_quadratic(0.0))
+    return dataclasses.replace(cast(Any, noisygd_mean(key)), eigenbasis=whitening)
+
+
 def _on_centred_rows(schedule: dict | None, tensor: dict | None, coordinate: dict | None) -> Stepwise:
     """Constants as functions of the budget, with the private feature mean, and networks on top where given."""
     return Stepwise(
@@ -76,13 +87,17 @@ def _on_centred_rows(schedule: dict | None, tensor: dict | None, coordinate: dic
             tensor_network=tensor,
             coordinate_network=coordinate,
         ),
-        centering=Centering(
-            logit_share=_quadratic(-2.5),
-            log_spread=jnp.log(jnp.float32(0.3)),
-            row_norm=jnp.float32(0.5),
-            target_norm=jnp.float32(2.5),
-        ),
+        centering=_centering(),
         averaging=_quadratic(0.0),
+    )
+
+
+def _centering() -> Centering:
+    return Centering(
+        logit_share=_quadratic(-2.5),
+        log_spread=jnp.log(jnp.float32(0.3)),
+        row_norm=jnp.float32(0.5),
+        target_norm=jnp.float32(2.5),
     )
 
 
@@ -236,6 +251,8 @@ def agd_gumbel(key: jax.Array) -> AGD:
 
 BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "noisygd": noisygd,
+    "noisygd_mean": noisygd_mean,
+    "dp_fc": dp_fc,
     "control": control,
     "census": census,
     "control_eigen": control_eigen,
