@@ -45,6 +45,7 @@ TABLES: dict[str, tuple[str | None, str]] = {
 }
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
 SHIPPED, NONPRIVATE = "shipped", "nonprivate"
+METHODS = ("kalman-synthetic", "control-kalman-synthetic", SHIPPED, "noisygd", NONPRIVATE)
 FIELDS = ("table", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
 
 
@@ -98,7 +99,7 @@ def run(
     folder: Path,
     out: Path = Path("docs/results/convergence/table.csv"),
     tables: tuple[str, ...] = tuple(TABLES),
-    methods: tuple[str, ...] = ("control-kalman", SHIPPED, "noisygd", NONPRIVATE),
+    methods: tuple[str, ...] = METHODS,
     seeds: int = 5,
 ) -> None:
     """Append the lines that are missing."""
@@ -150,7 +151,7 @@ def main(
     folder: Path | None = None,
     out: Path = Path("docs/results/convergence/table.csv"),
     tables: tuple[str, ...] = tuple(TABLES),
-    methods: tuple[str, ...] = ("control-kalman", SHIPPED, "noisygd", NONPRIVATE),
+    methods: tuple[str, ...] = METHODS,
     seeds: int = 5,
 ) -> None:
     """Measure, or print what was measured."""

@@ -90,7 +90,8 @@ class Synthetic(Family):
             share = COMMON * self._in_half(rough_key, 0) * jax.random.uniform(jax.random.fold_in(rough_key, 3))
             scores = jnp.sqrt(1.0 - share) * scores + jnp.sqrt(share) * latent[:, :1]
             # The classes of real tables differ most where rows vary most, often by more than in proportion.
-            latent = latent * deviations ** jax.random.uniform(jax.random.fold_in(rough_key, 5), maxval=ALIGNED)
+            power = jax.random.uniform(jax.random.fold_in(rough_key, 5), maxval=ALIGNED)
+            latent = latent * (deviations**power)[None, :]
         binary = jax.random.bernoulli(which_key, jax.random.uniform(share_key), (num_features,))
         cuts = jax.random.normal(cut_key, (num_features,))
         squashed = jax.nn.sigmoid(between(gain_key, GAIN) * spread[None, :] * scores)
