@@ -243,7 +243,7 @@ def _with_public(draw: Draw, per_class: int) -> Draw:
 
 
 def shift(config: Config) -> Table:
-    """Test error with public rows of a shifted domain: turned halfway towards another row's features."""
+    """Test error with public rows of a shifted domain: moved by a share of the way to one common direction."""
     lines = []
     for share in (0.0, 0.3, 0.6, 0.9):
         change = functools.partial(_shifted, share=share)

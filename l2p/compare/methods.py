@@ -220,9 +220,11 @@ def find_method(
 
 
 def reads_public(name: MethodName, budget: Budget, model: str) -> bool:
-    """Whether a method does not run without public rows."""
+    """Whether a method does not run without public rows. A paper's form is asked under the adjacency of its proof,
+    where alone it exists."""
+    paper = HAND_DESIGNED.get(name.base)
     try:
-        return resolve(MethodName(name.base), budget, model).protector.needs_public
+        return resolve(MethodName(name.base), paper.budget(budget) if paper else budget, model).protector.needs_public
     except InputError:  # `find_method` says why
         return False
 

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p.checkpoints.method_name import MethodName
 from l2p.compare.config import CompareConfig
 from l2p.compare.leaderboard import command, read_comparison
-from l2p.compare.methods import find_method
+from l2p.compare.methods import find_method, reads_public
 from l2p.compare.public_part import PER_CLASS, SHARE, Division, PublicPart
 from l2p.compare.runner import compare, load_rows
 from l2p.errors import InputError
@@ -172,6 +173,12 @@ def test_a_method_that_needs_public_rows_brings_a_public_part(config, tmp_path, 
         config, methods=("noisygd:pretrained",), public_share=0.001, out=config.out.with_name("two")
     )
     assert compare(pretrained)[0]["test_loss"] == pytest.approx(rows[1]["test_loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "reads"), [("ppsgd", True), ("pnsgd", True), ("adamix", True), ("sgd_adv", False)])
+def test_a_papers_form_reads_public_rows_whatever_neighbours_are_compared(name, reads):
+    """`ppsgd` exists for replaced rows alone: asked for added ones, it seemed to need no public rows, and got none."""
+    assert reads_public(MethodName.parse(name), Budget(1.0, 1e-5), "logistic") is reads
 
 
 def test_n_is_the_number_of_rows_that_are_left():

@@ -23,6 +23,7 @@ from l2p.privacy.card import Card
 from l2p.privacy.ledger import Cost, Ledger
 from l2p.private_run import plan_run
 from l2p.protector import Protector
+from l2p.protectors import HAND_DESIGNED, PublicSubspace
 from l2p.protectors.public_rows import check_classes
 from l2p.queries import ClippedGradient
 from l2p.schema import Number, Schema, Target
@@ -211,6 +212,12 @@ class Untouchable(RowSource):
         raise AssertionError("a private row was read")
 
 
+def two_directions_of_the_total():
+    """A total gradient of two classes has one."""
+    adamix = HAND_DESIGNED["adamix"](BUDGET)
+    return adamix.replace(projector=PublicSubspace(adamix.projector.projector, 2, "total"))
+
+
 BAD = {
     "no public rows": (None, Grateful(), "none are given; name a file of rows that anybody may see"),
     "none for a warm start": (None, "noisygd:pretrained", "'noisygd:pretrained' learns from public rows too"),
@@ -226,6 +233,12 @@ BAD = {
     "an array": (np.ones((3, D)), "noisygd", "public rows came as ndarray"),
     "shapes": (Rows(np.ones((3, D)), np.ones(2), np.ones(3)), "noisygd", "the public rows do not fit"),
     "all alike": (rows([[0.5, 0.5]] * 3, [1, 0, 1]), "noisygd:projected", "no directions in which they vary"),
+    "more directions than the rank": (
+        table(9),
+        two_directions_of_the_total(),
+        "has rank 1, and singular vectors beyond",
+    ),
+    "not of length 1": (table(9), "adamix_theory", "rows of length 1"),
 }
 
 
