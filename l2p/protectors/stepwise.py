@@ -1,5 +1,6 @@
 """One noised gradient per step: a scheduler decides its price, and a projector turns it into an update."""
 
+import functools
 from typing import Any, ClassVar
 
 import jax
@@ -173,33 +174,10 @@ class Stepwise(Protector):
         params = model.params_for_mapped_rows(params, features)
         if self.public_start is not None:
             params = self.public_start(params, features, oracle)
-        seen = self._nothing_seen(params, features, of_feature, moment, oracle.setup)
+        length = None if self.centering is None else self.centering.target_norm
+        seen = _nothing_seen(params, features, of_feature, moment, length, model)
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
-
-    @as_one
-    def _nothing_seen(
-        self,
-        params: jax.Array,
-        features: FeatureMap,
-        of_feature: jax.Array | None,
-        moment: jax.Array | None,
-        setup: Setup,
-    ) -> Observation:
-        """What a projector sees before the first answer."""
-        model, zeros = setup.model, jnp.zeros_like(params)
-        strength = None if of_feature is None else model.per_param(of_feature)
-        seen = Observation(zeros, jnp.ones(()), _norm(zeros), strength)
-        if not model.has_intercept:
-            return seen
-        moment = self._typical_moment(features) if moment is None else moment
-        return seen.replace(moment=model.per_param(moment))  # type: ignore[attr-defined]
-
-    def _typical_moment(self, features: FeatureMap) -> jax.Array:
-        """The second moment f32[k] of each mapped feature, if all have the same and rows have their typical length."""
-        size = features.num_mapped
-        square = TYPICAL_SQUARE if self.centering is None else jnp.square(self.centering.target_norm) / size
-        return jnp.full(size, square)
 
     def query(self, params: jax.Array, features: FeatureMap, plan: Plan, setup: Setup) -> Query:
         """The query of a step: a gradient sum with the noise multiplier and the clip norm of `plan`."""
@@ -237,6 +215,27 @@ class Stepwise(Protector):
 
     def finish(self, params: jax.Array, state: StepwiseState, setup: Setup) -> jax.Array:
         return setup.model.params_for_raw_rows(state.average, state.features)
+
+
+@functools.partial(as_one, static=("model",))
+def _nothing_seen(
+    params: jax.Array,
+    features: FeatureMap,
+    of_feature: jax.Array | None,
+    moment: jax.Array | None,
+    length: jax.Array | None,
+    model: Model,
+) -> Observation:
+    """What a projector sees before the first answer; without second moments f32[k] of the mapped features, all have the
+    same, and rows this length, or a typical one."""
+    zeros, strength = jnp.zeros_like(params), None if of_feature is None else model.per_param(of_feature)
+    seen = Observation(zeros, jnp.ones(()), _norm(zeros), strength)
+    if not model.has_intercept:
+        return seen
+    if moment is None:
+        size = features.num_mapped
+        moment = jnp.full(size, TYPICAL_SQUARE if length is None else jnp.square(length) / size)
+    return seen.replace(moment=model.per_param(moment))  # type: ignore[attr-defined]
 
 
 @as_one
