@@ -1,7 +1,7 @@
 """Private passes over rows where they live: rows per second and peak memory, from Parquet, DuckDB and PostgreSQL.
 
     python benchmarks/row_sources.py [--rows 100000 1000000] [--kinds Parquet DuckDB] [--passes 3]
-        [--no-batches] [--postgresql postgresql:///postgres?host=/tmp]
+        [--no-batches] [--stages] [--postgresql postgresql:///postgres?host=/tmp]
 
 A pass is one step of noisy gradient descent (logistic regression, 54 numbers scaled by the schema, exact sums, noise),
 read from the source anew; the first one compiles and is not timed. "Permuted" passes read DuckDB's rows in the order of
@@ -57,8 +57,13 @@ def taken(what: str) -> float:
     return int(line.split()[1]) / 1024
 
 
-def measure(kind: str, address: str, num_passes: int, batches: bool) -> None:
-    """One line of the table."""
+def measure(kind: str, address: str, num_passes: int, batches: bool, stages: bool) -> None:
+    """One line of the table, and what is held at each stage of the run if that is wanted."""
+
+    def reached(stage: str) -> None:
+        if stages:
+            print(f"{stage}: {taken('RssAnon'):.0f} MB, {taken('RssFile'):.0f} of files", file=sys.stderr, flush=True)
+
     import jax
 
     from l2p.models import Logistic
@@ -75,7 +80,9 @@ def measure(kind: str, address: str, num_passes: int, batches: bool) -> None:
     budget, model, columns = Budget(1.0, 1e-8), Logistic(), dict.fromkeys(COLUMNS, Number(0, 1))
     schema = Schema({"id": Ignore(), "shuffled": Ignore(), **columns}, Target("y", classes=(0, 1)))
     before = taken("VmHWM")
+    reached("imports")
     with streamed(address, schema) as table:
+        reached("first pass, which counts rows")
         sampler = Poisson(BATCH / table.num_rows) if batches else FullBatch()
         accountant = "rdp" if batches else "gdp"
         protector = dataclasses.replace(HAND_DESIGNED["dpsgd" if batches else "noisygd"](budget), sampler=sampler)
@@ -88,17 +95,21 @@ def measure(kind: str, address: str, num_passes: int, batches: bool) -> None:
             begun = Release(entropy.draw(at_start, 1), [], at_start, ())
             run, _ = start(protector, params, table, setup, begun)
 
+            reached("start")
+
             def go(run, num_steps):
                 noise = Release([], entropy.draw(per_step, num_steps), (), per_step)
                 return advance_streaming(protector, run, table, setup, noise, num_steps)[0]
 
             run = go(run, 1)
+            reached("first step")
             passes = [0]
             blocks = table.blocks
             table.blocks = lambda: (passes.__setitem__(0, passes[0] + 1), blocks())[1]  # type: ignore[method-assign]
             began, cpu = time.perf_counter(), time.process_time()
             run = go(run, STEPS if batches else num_passes)
             jax.block_until_ready(run.params)
+            reached("end")
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     read = passes[0] * table.num_rows
     print(
@@ -108,7 +119,14 @@ def measure(kind: str, address: str, num_passes: int, batches: bool) -> None:
     )
 
 
-def main(sizes: list[int], postgresql: str | None, kinds: list[str] | None, num_passes: int, has_batches: bool) -> None:
+def main(
+    sizes: list[int],
+    postgresql: str | None,
+    kinds: list[str] | None,
+    num_passes: int,
+    has_batches: bool,
+    stages: bool,
+) -> None:
     import duckdb
     import jax
 
@@ -127,7 +145,7 @@ def main(sizes: list[int], postgresql: str | None, kinds: list[str] | None, num_
                         continue
                     if not batches or (num_rows == sizes[-1] and kind == "DuckDB"):
                         words = ["--measure", f"{kind}{', batches' if batches else ''}", address]
-                        words += ["--passes", str(num_passes)]
+                        words += ["--passes", str(num_passes), *(["--stages"] if stages else [])]
                         subprocess.run([sys.executable, __file__, *words], check=True)
 
 
@@ -138,9 +156,10 @@ if __name__ == "__main__":
     parser.add_argument("--kinds", nargs="+", help="of sources; all are the default")
     parser.add_argument("--passes", type=int, default=3, help="that are timed")
     parser.add_argument("--no-batches", action="store_true")
+    parser.add_argument("--stages", action="store_true", help="print what is held at each stage of a run, too")
     parser.add_argument("--measure", nargs=2, metavar=("KIND", "ADDRESS"), help="one line, in this process")
     given = parser.parse_args()
     if given.measure:
-        measure(*given.measure, given.passes, batches="batches" in given.measure[0])
+        measure(*given.measure, given.passes, "batches" in given.measure[0], given.stages)
     else:
-        main(given.rows, given.postgresql, given.kinds, given.passes, not given.no_batches)
+        main(given.rows, given.postgresql, given.kinds, given.passes, not given.no_batches, given.stages)

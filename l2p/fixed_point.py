@@ -14,6 +14,7 @@ of blocks are kept in two parts of 32 bits and more, so that no table is too lon
 Call everything here under `jax.enable_x64(True)`; `Block.of` alone switches it on by itself.
 """
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -304,10 +305,12 @@ class ExactSum:
     low: jax.Array
     unit: jax.Array
 
-    @classmethod
-    def empty(cls, size: int) -> "ExactSum":
+    @staticmethod
+    @functools.partial(as_one, static=("size",))
+    def empty(size: int) -> "ExactSum":
+        """The sum of no rows."""
         zero = jnp.zeros(size, jnp.float64)
-        return cls(zero, zero, jnp.ones(size, jnp.float64))
+        return ExactSum(zero, zero, jnp.ones(size, jnp.float64))
 
     def plus(self, block: Whole) -> "ExactSum":
         """This sum plus a block's sum [k], which has the same unit."""
@@ -325,6 +328,11 @@ class ExactSum:
     def value(self) -> jax.Array:
         """f64[k], rounded to 53 bits."""
         return self.steps * self.unit
+
+
+def dtype_of(aggregate: jax.Array | ExactSum) -> jnp.dtype:
+    """Of the value of an aggregate."""
+    return aggregate.unit.dtype if isinstance(aggregate, ExactSum) else aggregate.dtype
 
 
 def value_of(aggregate: jax.Array | ExactSum) -> jax.Array:

@@ -1,8 +1,10 @@
 """The oracle: the only door to private rows. It charges before it answers."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ from l2p.features import FeatureMap
 from l2p.fixed_point import Block, ExactSum, Lines, mapped, picked, raw_lines
 from l2p.models import Model
 from l2p.privacy import class_weights
-from l2p.privacy.events import Adjacency
+from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
 from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
@@ -89,6 +91,10 @@ class Setup:
     def batch_rows(self) -> jax.Array:
         """f32[], how many rows a step's query is expected to read: public, unlike the size of a drawn batch."""
         return self.num_rows * self.price_list.sampler.rate()
+
+    def charge(self, step: jax.Array) -> jax.Array:
+        """i32[], number of charges before a step's: the step, or the index of its permutation epoch."""
+        return step // self.price_list.sampler.steps_per_charge
 
     def num_charges(self, num_steps: int) -> int:
         """Number of charges in `num_steps` steps: one each, or one per permutation epoch."""
@@ -194,7 +200,7 @@ class Oracle:
     @property
     def charge(self) -> jax.Array:
         """i32[], number of charges before this step's: `step`, or the index of its permutation epoch."""
-        return self.step // self.setup.price_list.sampler.steps_per_charge
+        return self.setup.charge(self.step)
 
     def ask(self, query: Query) -> jax.Array:
         """Price, charge, aggregate, release: the noised answer in float32, or zeros if the budget does not cover it.
@@ -242,26 +248,28 @@ class Oracle:
                 "sums, so nobody checked that its table has no more rows than the proof allows; set "
                 "`additive = False` there."
             )
-        valid = jnp.isfinite(event.noise_multiplier) & (event.noise_multiplier >= 0) & ~self.refused
-        if event.mechanism != "none":
-            valid &= (query.bound >= MIN_BOUND) & (query.bound <= MAX_BOUND)  # false for NaN
-            valid &= query.most_rows >= self._num_lines
-        # An invalid multiplier is replaced by 1 below, so that its NaN reaches no gradient.
-        priced = dataclasses.replace(event, noise_multiplier=jnp.where(valid, event.noise_multiplier, 1.0))
-        step = None if self._starts else self.step
-        price = self.setup.price_list.price(priced, self.sampled, step, len(self.records))
-        cost = jnp.where(valid, price, jnp.nan)
-        granted = self._charge(cost)
-        self.refused = self.refused | ~granted
-        safe = query.replace(noise_multiplier=jnp.where(granted, priced.noise_multiplier, 1.0))  # type: ignore[attr-defined]
-        answer = jnp.where(granted, self._answer(safe, granted), 0)
+        decided = _decide(
+            self.setup,
+            self.spending,
+            self.refused,
+            event,
+            query.bound,
+            query.most_rows,
+            None if self._starts else self.step,
+            slot=len(self.records),
+            sampled=self.sampled,
+            num_lines=self._num_lines,
+        )
+        granted, self.spending, self.refused = decided.granted, decided.spending, decided.refused
+        safe = query.replace(noise_multiplier=decided.noise_multiplier)  # type: ignore[attr-defined]
+        answer = _or_zeros(granted, self._answer(safe, granted))
         self.records.append(
             Record(
                 query.name,
                 event.mechanism,
-                over_unit(jnp.asarray(event.noise_multiplier, jnp.float32), self.setup.rows_per_unit or 1),
-                jnp.asarray(query.bound, jnp.float32),
-                jnp.where(granted, cost, 0.0).astype(jnp.float32),
+                decided.shown_multiplier,
+                decided.shown_bound,
+                decided.cost,
                 self.spending.spent,
                 granted,
                 event.tail,
@@ -276,13 +284,6 @@ class Oracle:
     def noise_multiplier(self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian") -> jax.Array:
         """f32[], the least noise multiplier that `cost` pays for here, in the accountant's unit."""
         return self.setup.price_list.noise_multiplier(cost, mechanism, self.sampled)
-
-    def _charge(self, cost: jax.Array) -> jax.Array:
-        if not (self.sampled and isinstance(self.setup.price_list.sampler, PermutationEpochs)):
-            granted, self.spending = self.spending.charge(cost)
-            return granted
-        granted, self.spending = self.spending.charge_in_epoch(cost)
-        return granted
 
     def _answer(self, query: Query, granted: jax.Array) -> jax.Array:
         if not query.additive:
@@ -381,6 +382,76 @@ class Oracle:
         return self._batch
 
 
+class _Decision(NamedTuple):
+    """Whether a query is answered, and what is then known.
+
+    Attributes:
+      granted: bool[].
+      spending: with its cost.
+      refused: bool[], whether anything was refused in this step.
+      noise_multiplier: f32[], that the query is answered with; 1 if it is refused.
+      cost: f32[], in the accountant's unit; 0 if it is refused.
+      shown_multiplier, shown_bound: f32[] each, as the trace has them.
+    """
+
+    granted: jax.Array
+    spending: Spending
+    refused: jax.Array
+    noise_multiplier: jax.Array
+    cost: jax.Array
+    shown_multiplier: jax.Array
+    shown_bound: jax.Array
+
+
+@functools.partial(as_one, static=("slot", "sampled", "num_lines"))
+def _decide(
+    setup: Setup,
+    spending: Spending,
+    refused: jax.Array,
+    event: Event,
+    bound: jax.Array,
+    most_rows: jax.Array,
+    step: jax.Array | None,
+    slot: int,
+    sampled: bool,
+    num_lines: int,
+) -> _Decision:
+    """Price and charge a query.
+
+    Args:
+      setup: the public facts.
+      spending, refused: before it.
+      event: what it costs.
+      bound, most_rows: its own.
+      step, slot: as `PriceList.price` takes them.
+      sampled: whether it reads a batch.
+      num_lines: of the table.
+    """
+    valid = jnp.isfinite(event.noise_multiplier) & (event.noise_multiplier >= 0) & ~refused
+    if event.mechanism != "none":
+        valid &= (bound >= MIN_BOUND) & (bound <= MAX_BOUND)  # false for NaN
+        valid &= most_rows >= num_lines
+    # An invalid multiplier is replaced by 1 below, so that its NaN reaches no gradient.
+    priced = dataclasses.replace(event, noise_multiplier=jnp.where(valid, event.noise_multiplier, 1.0))
+    cost = jnp.where(valid, setup.price_list.price(priced, sampled, step, slot), jnp.nan)
+    in_epoch = sampled and isinstance(setup.price_list.sampler, PermutationEpochs)
+    granted, spending = (spending.charge_in_epoch if in_epoch else spending.charge)(cost)
+    return _Decision(
+        granted,
+        spending,
+        refused | ~granted,
+        jnp.where(granted, priced.noise_multiplier, 1.0),
+        jnp.where(granted, cost, 0.0).astype(jnp.float32),
+        over_unit(jnp.asarray(event.noise_multiplier, jnp.float32), setup.rows_per_unit or 1),
+        jnp.asarray(bound, jnp.float32),
+    )
+
+
+@as_one
+def _or_zeros(granted: jax.Array, answer: jax.Array) -> jax.Array:
+    return jnp.where(granted, answer, 0)
+
+
 @jax.jit
 def _add(query: Query, aggregate: jax.Array, rows: Rows) -> jax.Array:
     return query.add(aggregate, rows)
@@ -418,7 +489,8 @@ class BlockSum:
 
     def __call__(self, blocks: Iterator[Rows]) -> ExactSum:
         """The sum [k]; blocks of one size compile once. Call it under `jax.enable_x64(True)`."""
-        total = ExactSum.empty(self.query.empty().shape[0])
+        # Its shape alone is needed, and an array of zeros would be a compiled function more.
+        total = ExactSum.empty(jax.eval_shape(self.query.empty).shape[0])
         for block in blocks:
             jax.block_until_ready(total)  # as in simulations: one block is added while the next is read
             total = _add_rows(self.query, block, self.view, total, self.weights)

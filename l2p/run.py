@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p import fixed_point, struct
+from l2p.compiled import as_one
 from l2p.data.lookahead import Lookahead
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle, Record, Setup
@@ -188,12 +189,19 @@ def take_step(
     alive = ~oracle.refused
     moved = Run(params, state, oracle.spending, run.step + 1, alive)
     kept = dataclasses.replace(run, spending=oracle.spending, alive=alive)
+    new, tree = jax.tree.flatten(moved)
+    old = jax.tree.leaves(kept)
+    # State that a step returns unchanged is recognised as constant, so what depends on it alone is computed once.
+    changed = [place for place, leaf in enumerate(new) if leaf is not old[place]]
+    chosen = _chosen(alive, [new[place] for place in changed], [old[place] for place in changed])
+    for place, leaf in zip(changed, chosen, strict=True):
+        old[place] = leaf
+    return jax.tree.unflatten(tree, old), oracle.records
 
-    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
-        # State that a step returns unchanged is recognised as constant, so what depends on it alone is computed once.
-        return old if new is old else jnp.where(alive, new, old)
 
-    return jax.tree.map(choose, moved, kept), oracle.records
+@as_one
+def _chosen(alive: jax.Array, new: list[jax.Array], old: list[jax.Array]) -> list[jax.Array]:
+    return [jnp.where(alive, *pair) for pair in zip(new, old, strict=True)]
 
 
 @jax.enable_x64(False)
@@ -227,7 +235,12 @@ def advance_streaming(
             progress.stepped(int(run.step), whole)
         if not run.alive:
             break
-    return run, jax.tree.map(lambda *leaves: jnp.stack(leaves), *taken)
+    return run, _stacked(taken)
+
+
+@as_one
+def _stacked(records: list[Records]) -> Records:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *records)
 
 
 def run(

@@ -1,5 +1,6 @@
 """The oracle: it charges before it answers, answers once per ask, and a refusal ends the run."""
 
+import dataclasses
 import functools
 import math
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from l2p.models import Logistic
 from l2p.oracle import Oracle, Setup
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Spending
 from l2p.privacy.noise import Entropy, KeyNoise
+from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import Poisson
 from l2p.protector import Protector
 from l2p.protectors import AGD, CLASSES, HAND_DESIGNED
@@ -117,6 +119,7 @@ def test_a_solve_on_a_random_batch_is_refused():
 def test_ask_prices_then_charges_then_reads_rows_then_releases():
     log = []
 
+    @struct.dataclass
     class LoggedSpending(Spending):
         def charge(self, cost):
             log.append("charge")
@@ -136,14 +139,15 @@ def test_ask_prices_then_charges_then_reads_rows_then_releases():
             log.append("release")
             return super().release(aggregate, noise, adjacency)
 
-    class LoggedPriceList:
-        budget = setup().price_list.budget
-
+    @struct.dataclass
+    class LoggedPriceList(PriceList):
         def price(self, event, *when):
             log.append("price")
-            return setup().price_list.price(event, *when)
+            return super().price(event, *when)
 
-    oracle = opened(spending=LoggedSpending(f32(0), setup().cap), price_list=LoggedPriceList())
+    prices = setup().price_list
+    price_list = LoggedPriceList(**{field.name: getattr(prices, field.name) for field in dataclasses.fields(prices)})
+    oracle = opened(spending=LoggedSpending(f32(0), setup().cap), price_list=price_list)
     oracle.ask(LoggedSum(D, f32(1), f32(1e3)))
     assert log == ["event", "price", "charge", "rows", "release"]
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import struct
+from l2p.compiled import as_one
 from l2p.errors import InputError
 from l2p.privacy.events import Event
 from l2p.privacy.renyi import Neighbours
@@ -93,6 +94,7 @@ class PriceList:
             whole = self.sampled_price(self, event.mechanism, safe, whole)
         return jnp.where(noisy, whole, jnp.inf)
 
+    @functools.partial(as_one, static=("mechanism", "sampled"))
     def noise_multiplier(
         self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian", sampled: bool = False
     ) -> jax.Array:

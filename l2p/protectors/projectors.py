@@ -14,6 +14,7 @@ from numpy.polynomial.polynomial import polyval
 from scipy.special import expit
 
 from l2p import struct
+from l2p.compiled import as_one
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Setup
@@ -112,9 +113,11 @@ class Optax(Projector):
         }
         return getattr(optax, self.optimizer)(**arguments)
 
+    @as_one
     def init(self, params: jax.Array, setup: Setup) -> Any:
         return self._transformation(setup).init(params)
 
+    @as_one
     def __call__(
         self, state: Any, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Any]:

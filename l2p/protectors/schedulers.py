@@ -4,6 +4,7 @@ All but the paper's emit a share of the remaining budget, so they cannot overspe
 """
 
 import abc
+import functools
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -11,7 +12,9 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.compiled import as_one
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, Setup
+from l2p.privacy.prices import PriceList
+from l2p.privacy.spending import Spending
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
@@ -75,9 +78,14 @@ class Scheduler(abc.ABC):
 
 def noise_for_share(oracle: Oracle, share: jax.Array) -> jax.Array:
     """The noise multiplier f32[] of a Gaussian query that costs `share` of what is left."""
-    budget = oracle.setup.price_list.budget
+    return _noise_for_share(oracle.setup.price_list, oracle.spending, share, oracle.sampled)
+
+
+@functools.partial(as_one, static=("sampled",))
+def _noise_for_share(prices: PriceList, spending: Spending, share: jax.Array, sampled: bool) -> jax.Array:
     # With nothing left it would ask for infinite noise; the floor keeps the number finite, and the filter refuses it.
-    return oracle.noise_multiplier(jnp.maximum(share * oracle.left, 1e-9) * (1.0 - SLACK) * budget)
+    cost = jnp.maximum(share * spending.left, 1e-9) * (1.0 - SLACK) * prices.budget
+    return prices.noise_multiplier(cost, sampled=sampled)
 
 
 @as_one
@@ -102,11 +110,14 @@ class Decaying(Scheduler):
     adaptive: ClassVar[bool] = False
 
     def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
-        log_signal = oracle.setup.log_signal
-        charge, num_charges = oracle.charge, oracle.setup.num_charges(num_steps)
+        share, clip_norm = self._share_and_clip_norm(oracle.setup, oracle.step, num_steps)
+        return Plan(noise_for_share(oracle, share), clip_norm), state
+
+    @functools.partial(as_one, static=("num_steps",))
+    def _share_and_clip_norm(self, setup: Setup, step: jax.Array, num_steps: int) -> tuple[jax.Array, jax.Array]:
+        log_signal, num_charges = setup.log_signal, setup.num_charges(num_steps)
         log_weights = value(self.rate, log_signal) * jnp.arange(num_charges) / num_charges
-        share = tail_share(log_weights, charge)
-        return Plan(noise_for_share(oracle, share), jnp.exp(value(self.log_clip_norm, log_signal))), state
+        return tail_share(log_weights, setup.charge(step)), jnp.exp(value(self.log_clip_norm, log_signal))
 
 
 @stored

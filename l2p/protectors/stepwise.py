@@ -1,5 +1,6 @@
 """One noised gradient per step: a scheduler decides its price, and a projector turns it into an update."""
 
+import functools
 from typing import Any, ClassVar
 
 import jax
@@ -170,22 +171,13 @@ class Stepwise(Protector):
             features, of_feature, moment = self.eigenbasis(features, oracle)
         if self.public_length is not None and model.has_intercept:
             features = self.public_length(num_features, oracle)
-        strength = None if of_feature is None else model.per_param(of_feature)
         params = model.params_for_mapped_rows(params, features)
         if self.public_start is not None:
             params = self.public_start(params, features, oracle)
-        seen = Observation(jnp.zeros_like(params), jnp.ones(()), _norm(jnp.zeros_like(params)), strength)
-        if model.has_intercept:
-            moment = self._typical_moment(features) if moment is None else moment
-            seen = seen.replace(moment=model.per_param(moment))  # type: ignore[attr-defined]
+        length = None if self.centering is None else self.centering.target_norm
+        seen = _nothing_seen(params, features, of_feature, moment, length, model)
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
-
-    def _typical_moment(self, features: FeatureMap) -> jax.Array:
-        """The second moment f32[k] of each mapped feature, if all have the same and rows have their typical length."""
-        size = features.num_mapped
-        square = TYPICAL_SQUARE if self.centering is None else jnp.square(self.centering.target_norm) / size
-        return jnp.full(size, square)
 
     def query(self, params: jax.Array, features: FeatureMap, plan: Plan, setup: Setup) -> Query:
         """The query of a step: a gradient sum with the noise multiplier and the clip norm of `plan`."""
@@ -206,9 +198,9 @@ class Stepwise(Protector):
         if self.norm_query is not None:
             seen = seen.replace(norm=self.norm_query(params, features, oracle, self.num_steps))  # type: ignore[attr-defined]
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
-        gradient = oracle.ask(self.query(params, features, plan, setup)) / setup.batch_rows
-        noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
-        seen = Observation(gradient, noise_std, _norm(gradient), state.seen.strength, seen.public, state.seen.moment)
+        answer = oracle.ask(self.query(params, features, plan, setup))
+        gradient, noise_std, norm = _mean_gradient(answer, plan, setup)
+        seen = Observation(gradient, noise_std, norm, state.seen.strength, seen.public, state.seen.moment)
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
         seen = seen.replace(public=None)  # type: ignore[attr-defined]
@@ -223,6 +215,35 @@ class Stepwise(Protector):
 
     def finish(self, params: jax.Array, state: StepwiseState, setup: Setup) -> jax.Array:
         return setup.model.params_for_raw_rows(state.average, state.features)
+
+
+@functools.partial(as_one, static=("model",))
+def _nothing_seen(
+    params: jax.Array,
+    features: FeatureMap,
+    of_feature: jax.Array | None,
+    moment: jax.Array | None,
+    length: jax.Array | None,
+    model: Model,
+) -> Observation:
+    """What a projector sees before the first answer; without second moments f32[k] of the mapped features, all have the
+    same, and rows this length, or a typical one."""
+    zeros, strength = jnp.zeros_like(params), None if of_feature is None else model.per_param(of_feature)
+    seen = Observation(zeros, jnp.ones(()), _norm(zeros), strength)
+    if not model.has_intercept:
+        return seen
+    if moment is None:
+        size = features.num_mapped
+        moment = jnp.full(size, TYPICAL_SQUARE if length is None else jnp.square(length) / size)
+    return seen.replace(moment=model.per_param(moment))  # type: ignore[attr-defined]
+
+
+@as_one
+def _mean_gradient(answer: jax.Array, plan: Plan, setup: Setup) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """A noised gradient sum over the rows that it is expected to read; its noise in each coordinate; its L2 norm."""
+    gradient = answer / setup.batch_rows
+    noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
+    return gradient, noise_std, _norm(gradient)
 
 
 @as_one

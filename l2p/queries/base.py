@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p.compiled import as_one
-from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients, value_of, weighed
+from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients, dtype_of, weighed
 from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.noise import Noise
 from l2p.task import Rows
@@ -105,19 +105,24 @@ class Query(abc.ABC):
 
     def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
         """The answer: the aggregate with noise of scale noise_multiplier * bound * sensitivity_factor."""
-        # In a release in float64, like the aggregate: rounded down in float32, noise would be narrower than its price.
-        dtype = value_of(aggregate).dtype
-        scale = jnp.asarray(self.noise_multiplier, dtype) * jnp.asarray(self.bound, dtype)
-        return noise.add(self.mechanism, aggregate, scale * adjacency.sensitivity_factor)
+        scale = _scale(self.noise_multiplier, self.bound, adjacency.sensitivity_factor, dtype_of(aggregate))
+        return noise.add(self.mechanism, aggregate, scale)
 
     def event(self) -> Event:
         """The event that one answer is priced by."""
         return Event(self.mechanism, jnp.asarray(self.noise_multiplier))
 
 
+@as_one
 def positive(value: jax.Array) -> jax.Array:
     """Whether f32[] is above 0 and finite; False for NaN."""
     return (value > 0) & (value < jnp.inf)
+
+
+@functools.partial(as_one, static=("factor", "dtype"))
+def _scale(noise_multiplier: jax.Array, bound: jax.Array, factor: float, dtype: jnp.dtype) -> jax.Array:
+    # In a release in float64, like the aggregate: rounded down in float32, noise would be narrower than its price.
+    return jnp.asarray(noise_multiplier, dtype) * jnp.asarray(bound, dtype) * factor
 
 
 @as_one

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from l2p import struct
+from l2p.compiled import as_one
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN, ExactSum, Lines, Whole, value_of
 from l2p.models import MIN_NORM, Model
@@ -38,6 +39,7 @@ class ClippedGradient(Query):
     is_plain_sum: ClassVar[bool] = True
 
     @property
+    @as_one
     def bound(self) -> jax.Array:
         return within(self.clip_norm, positive(self.clip_norm))
 

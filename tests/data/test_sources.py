@@ -456,6 +456,15 @@ def test_a_key_orders_a_duckdb_table_in_a_process_that_has_imported_nothing_else
     assert done.stdout.split() == [str(N).encode()], done.stderr
 
 
+def test_a_wide_duckdb_table_gets_memory_for_each_column(tmp_path):
+    # DuckDB holds a block of 256 KiB of every column that it scans, which for so many is more than a narrow table gets.
+    file, numbers = tmp_path / "wide.db", ", ".join(f"random()::FLOAT AS x{place}" for place in range(300))
+    with duckdb.connect(file, config={"threads": "1"}) as connection:
+        connection.execute(f"CREATE TABLE ward AS SELECT {numbers} FROM range(40000)")  # noqa: S608
+    source = open_table(f"duckdb://{file}?table=ward")
+    assert sum(len(block["x0"]) for block in source.blocks(source.names)) == 40_000
+
+
 def test_a_duckdb_table_cannot_be_written_to_while_it_is_held(folder):
     write = "import duckdb, sys; duckdb.connect(sys.argv[1])"
     with streamed(f"duckdb://{folder}/ward.db?table=ward", WARD):

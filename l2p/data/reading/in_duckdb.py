@@ -1,6 +1,7 @@
 """Tables and views in a DuckDB file. duckdb is an extra, imported only for them."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,18 @@ from l2p.data.reading.database import Database, Held, selection
 from l2p.data.reading.source import BLOCK
 from l2p.errors import InputError
 
-#: What DuckDB may hold in memory: it keeps what it has read as long as there is room, although a pass reads it once.
-#: Sorts need more, and those of larger tables go to its own folder beside the file.
-SCAN_LIMIT, SORT_LIMIT = "50MB", "200MB"
+#: MB that DuckDB may hold in memory, and MB for each column of a wide table: it keeps what it has read as long as there
+#: is room, although a pass reads it once.
+#: A scan holds a block of 256 KiB or two of each column. Sorts need more, and those of larger tables go to its own
+#: folder beside the file.
+SCAN_LIMIT, SCAN_COLUMN, SORT_LIMIT, SORT_COLUMN = 50, 0.6, 200, 4
 
 
 class DuckDB(Database):
     """A table in a DuckDB file, opened for reading, which keeps other processes from changing it meanwhile."""
 
     def __init__(self, address: Address):
+        self.names = ()
         self.driver_errors = (import_duckdb().Error, import_pyarrow("reading DuckDB").ArrowException)
         if not Path(address.location).is_file():
             raise InputError(f"there is no file {address.location}, so there is nothing to read; check the path.")
@@ -27,11 +31,17 @@ class DuckDB(Database):
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
-        limit = SCAN_LIMIT if self.address.key is None else SORT_LIMIT
         # One thread, for what it gives is encoded in one, and each takes memory of its own.
-        config = {"memory_limit": limit, "threads": "1", "preserve_insertion_order": "true"}
+        config = {"memory_limit": self._limit, "threads": "1", "preserve_insertion_order": "true"}
         with import_duckdb().connect(self.address.location, read_only=True, config=config) as connection:
             yield connection
+
+    @property
+    def _limit(self) -> str:
+        columns = len(self.names)
+        if self.address.key is None:
+            return f"{max(SCAN_LIMIT, math.ceil(SCAN_COLUMN * columns))}MB"
+        return f"{max(SORT_LIMIT, SORT_COLUMN * columns)}MB"
 
     def _describe(self, connection: Any) -> Held:
         *_, schema, table = ("", *self.address.table)
@@ -62,7 +72,9 @@ class DuckDB(Database):
                 "version, or its disk has no room to sort it; close it there, check the file, or leave key= out."
             )
         if isinstance(error, duckdb.OutOfMemoryException):
-            return f"{self.said} cannot be sorted in {SORT_LIMIT}; leave key= out, or free disk space beside the file."
+            if self.address.key is None:
+                return f"{self.said} cannot be read in {self._limit}; make a view of fewer columns, and read that."
+            return f"{self.said} cannot be sorted in {self._limit}; leave key= out, or free disk space beside the file."
         return f"{self.said} cannot be read; check that DuckDB itself can read all of it."
 
 
