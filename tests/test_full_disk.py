@@ -216,6 +216,7 @@ def test_rows_that_end_halfway_leave_nothing_in_a_database(tmp_path):
 # ------------------------------------------------------------------------------------------------------ spilling sorts
 def test_a_sort_that_finds_no_room_on_disk_is_refused_before_anything_is_spent(tmp_path, monkeypatch):
     monkeypatch.setattr(in_duckdb, "SORT_LIMIT", 100)
+    monkeypatch.setattr(in_duckdb, "SORT_COLUMN", 1)
     file, numbers = tmp_path / "ward.db", ", ".join(f"random() AS x{place}" for place in range(30))
     with duckdb.connect(file) as connection:
         rows = f"SELECT hash(i) AS id, {numbers}, 0 AS y FROM range(300000) r(i)"  # noqa: S608
