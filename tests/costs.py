@@ -25,6 +25,8 @@ REPRESENTATIVES = tomllib.loads((HERE / "representatives.toml").read_text(encodi
 #: By file: cases that resemble another one. What a case's tests compile is shared, so each of them is cheap only if
 #: another one has paid; they run all or none.
 ALIKE: dict[str, dict[str, str]] = REPRESENTATIVES.pop("alike")
+#: By file: those of them that .ci/run leaves to .ci/full.
+BY_HAND: dict[str, list[str]] = REPRESENTATIVES.pop("by_hand")
 #: CPU seconds. Costs below the least are not written down.
 MAX_SECONDS, MAX_SECONDS_OF_A_TEST, MIN_SECONDS = 0.25, 0.7, 0.2
 #: Under which a worker reports what a test cost to the process that writes costs.json.
@@ -81,6 +83,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.nodeid in names:
             item.add_marker(pytest.mark.slow)
+        if case_of(item.nodeid) in BY_HAND.get(item.nodeid.split("::")[0], ()):
+            item.add_marker(pytest.mark.by_hand)
 
 
 @pytest.hookimpl(wrapper=True)
