@@ -341,9 +341,13 @@ def is_broken(sum_of, rows):
 
 
 def test_float32_contributions_in_a_block_that_follows_the_table_are_caught():
-    query, tables = cancelling(), [table(count, 16, equal=True) for count in (25, 129, 1025)]
-    assert any(is_broken(functools.partial(old_exact_sum, query), rows) for rows in tables)
-    assert not any(is_broken(lambda *rows: total(query, rows), rows) for rows in tables)
+    # Which of these tables shows it depends on the processor: some have no more rounding in one block than in another.
+    counts = {16: (25, 129, 1025), 17: (3, 25), 7: (25,)}
+    cases = [(cancelling(size=size), table(count, size, equal=True)) for size in counts for count in counts[size]]
+    assert any(is_broken(functools.partial(old_exact_sum, query), rows) for query, rows in cases)
+    assert not any(
+        is_broken(functools.partial(lambda query, *rows: total(query, rows), query), rows) for query, rows in cases
+    )
 
 
 def test_rows_mapped_outside_the_block_are_caught():
