@@ -9,7 +9,7 @@ times the gradient. Where noise vanishes K is 1 / h, the step of Newton's method
 falls as P does, which averages the noise away. What is learned are the variance at the start, how much smaller than its
 bound the curvature may be, and a momentum, which makes up for curvature that is smaller. A network may correct these in
 each coordinate, by how the gradients seen so far compare with what the filter expected; no step becomes longer than
-`LONGEST` / h, so it converges as without a network.
+`LONGEST` / h, below what gradient descent is stable up to.
 """
 
 from typing import Annotated, Any, ClassVar

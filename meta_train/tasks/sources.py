@@ -29,7 +29,7 @@ from meta_train.tasks.targets import from_table
 MIN_DEVIATION = 0.05
 #: All digits but some, two of which are a task's classes; as pixels or as frozen features of these.
 _REST = re.compile(r"(mnist|digits):rest:([\d,]*)(:features(?::\d+)?)?")
-#: Families that need no table.
+#: Families of synthetic tasks without several classes.
 _SYNTHETIC = {SYNTHETIC: Synthetic, SYNTHETIC_NUMBERS: SyntheticNumbers}
 #: Separates the names of a mixture's sources.
 AND = "+"

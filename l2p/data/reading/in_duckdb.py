@@ -23,7 +23,7 @@ class DuckDB(Database):
     """A table in a DuckDB file, opened for reading, which keeps other processes from changing it meanwhile."""
 
     def __init__(self, address: Address):
-        self.names = ()
+        self.names = ()  # not known yet, and `_limit` asks how many there are
         self.driver_errors = (import_duckdb().Error, import_pyarrow("reading DuckDB").ArrowException)
         if not Path(address.location).is_file():
             raise InputError(f"there is no file {address.location}, so there is nothing to read; check the path.")
