@@ -3,10 +3,11 @@
     L2P_DATA_DIR=/path/to/data python benchmarks/ppsgd_table.py [table|sweeps|gaussians] [--seeds 20] [--data adult ...]
         [--methods ppsgd agd ...] [--out FILE.csv]
     python benchmarks/ppsgd_table.py summary --out FILE.csv
+    python benchmarks/ppsgd_table.py pairs --out FILE.csv
 
 A run appends one line per cell and seed to FILE.csv and skips those that are there, so it can be stopped and gone on
-with; all cells of a seed come before those of the next. `summary` prints their means. docs/ppsgd.md says what differs
-from the paper and why.
+with; all cells of a seed come before those of the next. `summary` prints their means, `pairs` differences from AGD.
+docs/ppsgd.md says what differs from the paper and why.
 """
 
 import argparse
@@ -58,6 +59,8 @@ METHODS = (
     "ppsgd_tight",
     "ppgd",
 )
+#: What `pairs` compares with `agd`.
+PAIRED = ("ppsgd", "ppgd", "agd_avg")
 #: Methods whose proof needs a smooth loss, and what replaces the hinge there.
 SMOOTH, HUBER = ("outpert_paper", "objpert_paper", "pnsgd"), "svm"
 #: As published, in the order of the first nine methods.
@@ -114,15 +117,18 @@ class Cell(NamedTuple):
 def main() -> None:
     """Append the score of every cell as soon as it is known, or print means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", default="table", choices=("table", "sweeps", "gaussians", "summary"))
+    parser.add_argument(
+        "what", nargs="?", default="table", choices=("table", "sweeps", "gaussians", "summary", "pairs")
+    )
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--data", nargs="+", default=["adult", "ipums_br", "california"])
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--out", type=Path, help="by default in docs/results/ppsgd")
     options = parser.parse_args()
-    out = options.out or FOLDER / f"{'table' if options.what == 'summary' else options.what}.csv"
-    if options.what == "summary":
-        summary(out)
+    draws = {"summary": summary, "pairs": pairs}.get(options.what)
+    out = options.out or FOLDER / f"{'table' if draws else options.what}.csv"
+    if draws is not None:
+        draws(out)
         return
     known = {(cell, seed) for cell, seed, _ in read(out)}
     cells = {"table": table, "sweeps": sweeps, "gaussians": gaussians}[options.what](options)
@@ -167,6 +173,19 @@ def summary(out: Path) -> None:
             print(
                 "| *published* | " + " | ".join(f"*{value:.4f}*" for value in PUBLISHED[data, loss, epsilon]) + " | | |"
             )
+
+
+def pairs(out: Path) -> None:
+    """What methods have more than `agd`, paired by seed, in Markdown; of numbers the scores are errors."""
+    scores: dict[Cell, dict[int, float]] = {}
+    for cell, seed, found in read(out):
+        if found is not None:
+            scores.setdefault(cell, {})[seed] = found
+    print("| data, loss, epsilon | " + " | ".join(PAIRED) + " |\n|---|" + "---|" * len(PAIRED))
+    for agd in sorted(cell for cell in scores if cell.method == "agd"):
+        rivals = [scores.get(agd._replace(method=method), {}) for method in PAIRED]
+        gains = [[ours[seed] - scores[agd][seed] for seed in ours.keys() & scores[agd].keys()] for ours in rivals]
+        print(f"| {agd.data}, {agd.loss}, {agd.epsilon:g} | " + " | ".join(map(mean, gains)) + " |")
 
 
 def mean(scores: list[float]) -> str:
