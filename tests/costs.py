@@ -25,8 +25,6 @@ REPRESENTATIVES = tomllib.loads((HERE / "representatives.toml").read_text(encodi
 #: By file: cases that resemble another one. What a case's tests compile is shared, so each of them is cheap only if
 #: another one has paid; they run all or none.
 ALIKE: dict[str, dict[str, str]] = REPRESENTATIVES.pop("alike")
-#: By file: those of them that .ci/run leaves to .ci/full.
-BY_HAND: dict[str, list[str]] = REPRESENTATIVES.pop("by_hand")
 #: CPU seconds. Costs below the least are not written down.
 MAX_SECONDS, MAX_SECONDS_OF_A_TEST, MIN_SECONDS = 0.25, 0.7, 0.2
 #: Under which a worker reports what a test cost to the process that writes costs.json.
@@ -44,7 +42,12 @@ def slow(names: Sequence[str]) -> set[str]:
         name for test, name in cheapest.items() if test not in with_cheap_case and COSTS[name] <= MAX_SECONDS_OF_A_TEST
     }
     dear = {name for name in dear - alone if name not in REPRESENTATIVES and test_of(name) not in REPRESENTATIVES}
-    return dear | {name for name in names if case_of(name) in ALIKE.get(name.split("::")[0], ())}
+    return dear | set(filter(is_alike, names))
+
+
+def is_alike(name: str) -> bool:
+    """Whether a test is of a case that resembles another one."""
+    return case_of(name) in ALIKE.get(name.split("::")[0], ())
 
 
 def test_of(name: str) -> str:
@@ -83,7 +86,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.nodeid in names:
             item.add_marker(pytest.mark.slow)
-        if case_of(item.nodeid) in BY_HAND.get(item.nodeid.split("::")[0], ()):
+        if is_alike(item.nodeid):
             item.add_marker(pytest.mark.by_hand)
 
 

@@ -51,9 +51,3 @@ def test_every_test_with_a_cost_still_exists(names):
         source = sources.setdefault(file, (ROOT / file).read_text(encoding="utf-8"))
         function = place[-2] if place[-1] == "runTest" else place[-1].rsplit(".", 1)[-1]
         assert file.endswith(".ipynb") or function in source, f"{name} is gone: measure the costs again"
-
-
-@pytest.mark.parametrize("file", costs.BY_HAND)
-def test_what_is_left_to_run_by_hand_resembles_something_that_is_not(file):
-    assert len(set(costs.BY_HAND[file])) == len(costs.BY_HAND[file])
-    assert costs.ALIKE[file].keys() >= set(costs.BY_HAND[file])
