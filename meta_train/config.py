@@ -176,9 +176,10 @@ class MetaConfig:
                 f"and below {1 / self.simulated_rows:.1e}."
             )
         self._check_shape()
-        if 0 < self.gain_rounds * self.eval_tasks * len(set(self.shapes)) < 2 * BANDS:
+        if 0 < self.gain_rounds * self.eval_tasks * self._fewest_shapes() < 2 * BANDS:
             raise InputError(
-                f"gains with a single task in a band have no standard error; choose at least {2 * BANDS} eval_tasks."
+                "gains with a single task in a band have no standard error, and they are measured for every source and "
+                f"model; choose more gain_rounds, or at least {2 * BANDS} eval_tasks."
             )
         if self.estimator == "evolution" and self.objective == "truncated":
             raise InputError(
@@ -204,6 +205,11 @@ class MetaConfig:
                 f"constraint {self.constraint!r} is not supported by random search, so the two "
                 "cannot be compared; choose method 'gradient'."
             )
+
+    def _fewest_shapes(self) -> int:
+        """The number of shapes of that source and model which have fewest."""
+        kinds = [(self.source_of(shape), shape.model) for shape in set(self.shapes)]
+        return min(map(kinds.count, kinds))
 
     def _check_shape(self) -> None:
         """Refuse fields that have the right type but an unusable value."""

@@ -113,7 +113,7 @@ def test_a_training_cycles_through_shapes_and_evaluates_all_of_them(tmp_path, mo
 
 def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_path):
     sources, models = ("breast_cancer", "synthetic:classes:3", "synthetic:numbers"), ("logistic", "softmax:3", "square")
-    several = {"sources": sources, "models": models, "gain_rounds": 1}
+    several = {"sources": sources, "models": models, "gain_rounds": 2}
     config = dataclasses.replace(CONFIG, steps=3, eval_every=3, num_features=(3, 4, 5), num_steps=4, **several)
     assert [str(config.find_model(shape)) for shape in config.shapes] == ["logistic", "softmax:3", "square"]
     found = budgets.budgets_of_shapes(config, starting_point(config))
@@ -143,6 +143,11 @@ def test_sources_and_models_that_do_not_fit_are_refused(change):
     with pytest.raises(InputError, match=r"one name for each of num_features|tasks from one source") as refusal:
         dataclasses.replace(CONFIG, **({"num_features": (3, 4)} if "models" not in change else {}), **change)
     assert "\n" not in str(refusal.value)
+
+
+def test_gains_from_one_task_of_a_source_are_refused():
+    with pytest.raises(InputError, match="single task in a band have no standard error"):
+        dataclasses.replace(CONFIG, num_features=(3, 4), sources=("adult", "synthetic"), gain_rounds=1)
 
 
 def test_a_model_that_does_not_fit_its_own_source_is_refused():
