@@ -23,8 +23,10 @@ os.environ.setdefault("L2P_NOTEBOOK_SEEDS", "2")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(), f"l2p-jax-{getpass.getuser()}")))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 # Tests spend most of their time compiling, which is faster with fewer LLVM passes and without splitting modules. `l2p
-# demo` in .ci/run and the benchmarks compile as users do.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_parallel_codegen_split_count=1")
+# demo` in .ci/run and the benchmarks compile as users do. The caller's own flags are added. Workers inherit what is set
+# here and set it again; no flag may then be there twice, because the cache tells programs apart by this text.
+QUICK_COMPILES = ("--xla_backend_optimization_level=1", "--xla_cpu_parallel_codegen_split_count=1")
+os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys([*QUICK_COMPILES, *os.environ.get("XLA_FLAGS", "").split()]))
 
 # A shell ignores SIGINT for what it runs in the background, and Python then leaves it so: tests of Ctrl-C need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
