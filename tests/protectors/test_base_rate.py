@@ -77,7 +77,8 @@ def test_rates_are_shares_and_noise_shrinks_them():
     exact, noised = (np.asarray(BASE_RATE._rates(found, jnp.float32(std), jnp.float32(100.0))) for std in (1e-6, 0.5))
     np.testing.assert_allclose(exact, np.array([0.9, 0.3, 0.005]) / 1.205, rtol=1e-3)
     assert noised.sum() == pytest.approx(1.0)
-    assert (noised > 0.15).all() and (noised < 0.6).all()
+    assert (noised > 0.15).all()
+    assert (noised < 0.6).all()
     assert (np.diff(noised) < 0).all()
 
 
