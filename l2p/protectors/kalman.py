@@ -41,7 +41,7 @@ MEMORY = 0.8
 #: How fast measurements of the minimum are forgotten: early ones fall short where the curvature is less than assumed.
 REMEMBERED = 0.97
 #: Logarithms that the scale of the variance at the start may have, as a grid.
-LOG_SCALES = np.linspace(-6.0, 12.0, 37)
+LOG_SCALES = np.linspace(-6.0, 12.0, 37, dtype=np.float32)
 #: Measurements as noisy as this, over the distance that is expected, tell nothing; squares of more overflow.
 NOISIEST = 1e6
 #: Inputs of the network, see `KalmanProjector._seen`, and outputs: the logarithm of a factor for the step, and what is
