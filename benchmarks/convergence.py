@@ -45,7 +45,7 @@ TABLES: dict[str, tuple[str | None, str]] = {
 }
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
 SHIPPED, NONPRIVATE = "shipped", "nonprivate"
-METHODS = ("kalman-synthetic", "control-kalman-synthetic", SHIPPED, "noisygd", NONPRIVATE)
+METHODS = ("kalman", "control-kalman", SHIPPED, "noisygd", NONPRIVATE)
 FIELDS = ("table", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
 
 

@@ -37,6 +37,7 @@ from l2p.queries import (
     NormalizedGradient,
     Query,
     SecondMoment,
+    TargetSum,
 )
 from l2p.task import Rows
 
@@ -129,6 +130,8 @@ QUERIES = {
         for name in ("logistic", "square", "mlp", "softmax:3")
     },
     "mean": FeatureSum(D, f32(CLIP), f32(1.0)),
+    "targets": TargetSum(1, f32(1.0)),
+    "classes": TargetSum(3, f32(1.0)),
     "length": LengthSum(moved(D, square_basis(D)), f32(2.0), f32(1.0)),
     "second moment": SecondMoment(D, f32(CLIP), f32(1.0)),
     "least eigenvalue": LeastEigenvalue(SecondMoment(D, f32(CLIP), f32(1.0)), f32(1.0)),

@@ -40,6 +40,7 @@ from l2p.queries import (
     NormalizedGradient,
     Query,
     SecondMoment,
+    TargetSum,
 )
 from l2p.schema import Encoding, Number, Schema, Target, Unit, read_rows
 from l2p.schema import rows as reading
@@ -69,6 +70,7 @@ SUMS = [
     Covariance(IDENTITY, CLIP, NOISE),
     CrossMoment(D, CLIP, NOISE),
     LengthSum(IDENTITY, CLIP, NOISE),
+    TargetSum(2, NOISE),
     BinCounts(D, 200, NOISE),
     ClassMoment(D, 2, CLIP, NOISE),
     HessianSum(MODEL, f32(PARAMS), CLIP, NOISE),

@@ -46,6 +46,8 @@ class Model(abc.ABC):
     has_intercept: ClassVar[bool] = True
     floats_per_row: int = 1
     num_margins: int = 1
+    #: The length of a row's part in `l2p.queries.TargetSum`.
+    num_rates: int = 0
 
     @property
     def labels(self) -> tuple[float, ...]:
@@ -121,6 +123,18 @@ class Model(abc.ABC):
         """Typical second derivative of the loss in a margin at the start: a public scale of step sizes."""
         del kind
         return 1.0
+
+    def params_at_rates(self, params: jax.Array, rates: jax.Array) -> jax.Array:
+        """Params f32[p] with the intercepts that fit best where no feature counts.
+
+        Args:
+          params: f32[p].
+          rates: f32[K], the shares of the classes, above 0; for numbers in [0, 1] two, of which the last is their mean.
+
+        Raises:
+          TypeError: the model has no such intercepts, which it says by a `num_rates` of 0.
+        """
+        raise TypeError(f"model {self} does not start from rates.")
 
     def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
         """Predicted classes, if the target is a class: params f32[p], x f32[n, d] -> f32[n]."""

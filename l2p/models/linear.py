@@ -88,6 +88,17 @@ class GeneralizedLinear(Model):
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
         return self.classes(self.margin(params, x))
 
+    @property
+    def num_rates(self) -> int:  # type: ignore[override]
+        return 1 if self.has_intercept else 0
+
+    def base_margin(self, rates: jax.Array) -> jax.Array:
+        """The margin f32[] that fits best where all rows have the same, given f32[2] as in `params_at_rates`."""
+        raise TypeError(f"model {self} does not start from rates.")
+
+    def params_at_rates(self, params: jax.Array, rates: jax.Array) -> jax.Array:
+        return params.at[-1].set(self.base_margin(rates) / INTERCEPT_COLUMN)
+
     def class_scores(self, params: jax.Array, x: jax.Array) -> jax.Array:
         margin = self.margin(params, x)
         return jnp.stack([-margin, margin], axis=-1)

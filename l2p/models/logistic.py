@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from l2p.models.base import softplus
 from l2p.models.linear import GeneralizedLinear
@@ -31,6 +32,9 @@ class Logistic(GeneralizedLinear):
     def typical_curvature(self, kind: str) -> float:
         del kind
         return self.smoothness
+
+    def base_margin(self, rates: jax.Array) -> jax.Array:
+        return jnp.log(rates[1]) - jnp.log(rates[0])
 
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return softplus(margin) - y * margin

@@ -49,6 +49,10 @@ class Softmax(Model):
     def num_margins(self) -> int:  # type: ignore[override]
         return self.num_classes
 
+    @property
+    def num_rates(self) -> int:  # type: ignore[override]
+        return self.num_classes
+
     def num_params(self, num_features: int) -> int:
         return (num_features + 1) * self.num_classes
 
@@ -71,6 +75,10 @@ class Softmax(Model):
     def margin_loss(self, margins: jax.Array, y: jax.Array) -> jax.Array:
         """Loss as a function of the margins: f32[..., K], f32[...] -> f32[...]."""
         return jax.nn.logsumexp(margins, axis=-1) - jnp.where(self._of(y), margins, 0.0).sum(-1)
+
+    def params_at_rates(self, params: jax.Array, rates: jax.Array) -> jax.Array:
+        logs = jnp.log(rates)
+        return self._matrix(params).at[-1].set((logs - logs.mean()) / INTERCEPT_COLUMN).ravel()
 
     def residuals(self, margins: jax.Array, y: jax.Array) -> jax.Array:
         """Gradient of `margin_loss` in the margins: f32[..., K], f32[...] -> f32[..., K]."""

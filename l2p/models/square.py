@@ -39,6 +39,9 @@ class Square(GeneralizedLinear):
     def typical_slope(self, kind: str) -> float:
         return 0.2 if kind == "regression" else 0.5
 
+    def base_margin(self, rates: jax.Array) -> jax.Array:
+        return rates[1]
+
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         return 0.5 * jnp.square(margin - y)
 

@@ -9,6 +9,15 @@ import jax.numpy as jnp
 
 from l2p.models.linear import GeneralizedLinear
 
+#: How soon the larger class has the whole margin, in units of how much larger it is.
+STEEPNESS = 4.0
+
+
+def _base_margin(rates: jax.Array) -> jax.Array:
+    """Nearly 1 for the larger of two classes f32[2], which is best for both losses; less where they are nearly even and
+    it is hardly known which one is larger."""
+    return jnp.tanh(STEEPNESS * (rates[1] - rates[0]))
+
 
 @dataclasses.dataclass(frozen=True)
 class HuberSVM(GeneralizedLinear):
@@ -37,6 +46,9 @@ class HuberSVM(GeneralizedLinear):
     def typical_curvature(self, kind: str) -> float:
         del kind
         return 0.5  # `newton_curvature` at margin 0
+
+    def base_margin(self, rates: jax.Array) -> jax.Array:
+        return _base_margin(rates)
 
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         h, z = self.width, (2.0 * y - 1.0) * margin
@@ -81,6 +93,9 @@ class Hinge(GeneralizedLinear):
     def typical_curvature(self, kind: str) -> float:
         del kind
         return 0.5  # of the flattest parabola that touches the loss at margin 0 and lies above it
+
+    def base_margin(self, rates: jax.Array) -> jax.Array:
+        return _base_margin(rates)
 
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:
         slack = 1.0 - (2.0 * y - 1.0) * margin

@@ -13,6 +13,7 @@ from l2p.protectors.adassp import AdaSSP, adassp
 from l2p.protectors.agd import AGD, agd, agd_gumbel
 from l2p.protectors.amp import ApproximateMinima, amp
 from l2p.protectors.auto_clip import AutoClip, auto_clip
+from l2p.protectors.base_rate import BaseRate
 from l2p.protectors.bolt_on import BoltOn, bolt_on, bolt_on_sc
 from l2p.protectors.boosted_adassp import BoostedAdaSSP, boosted_adassp
 from l2p.protectors.dp_fc import dp_fc

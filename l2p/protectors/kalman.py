@@ -7,15 +7,20 @@ coordinate's feature, which is known from the moments that the run has bought. S
 measurement of w*, and a filter keeps a variance P of the distance from it: the step is K = P h / (h^2 P + noise^2)
 times the gradient. Where noise vanishes K is 1 / h, the step of Newton's method; where it dominates, K is small, and
 falls as P does, which averages the noise away. What is learned are the variance at the start, how much smaller than its
-bound the curvature may be, and a momentum, which makes up for curvature that is smaller. A network may correct these in
-each coordinate, by how the gradients seen so far compare with what the filter expected; no step becomes longer than
-`LONGEST` / h, below what gradient descent is stable up to.
+bound the curvature may be, and a momentum, which makes up for curvature that is smaller.
+
+How far w* is differs more between tables than anything else here: by e^10 in P between one whose classes are hard to
+tell apart and an easy one. So the variance at the start is only a first guess, and is scaled by what the measurements
+of w* show (empirical Bayes): pooled over the coordinates of all features they tell soon whether there is signal. A
+network may correct the filter in each coordinate, by how the gradients seen so far compare with what it expected; no
+step becomes longer than `LONGEST` / h, below what gradient descent is stable up to.
 """
 
 from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from l2p import struct
 from l2p.models.base import INTERCEPT_COLUMN
@@ -33,9 +38,15 @@ Curve = Annotated[jax.Array, Knots()]
 LONGEST = 1.5
 #: How fast the averages that the network sees forget.
 MEMORY = 0.8
+#: How fast measurements of the minimum are forgotten: early ones fall short where the curvature is less than assumed.
+REMEMBERED = 0.97
+#: Logarithms that the scale of the variance at the start may have, as a grid.
+LOG_SCALES = np.linspace(-6.0, 12.0, 37, dtype=np.float32)
+#: Measurements as noisy as this, over the distance that is expected, tell nothing; squares of more overflow.
+NOISIEST = 1e6
 #: Inputs of the network, see `KalmanProjector._seen`, and outputs: the logarithm of a factor for the step, and what is
 #: added to the logits of certainty and momentum.
-INPUTS, OUTPUTS = 11, 3
+INPUTS, OUTPUTS = 12, 3
 
 
 @stored
@@ -62,12 +73,50 @@ class CurveScheduler(Scheduler):
 
 
 @struct.dataclass
+class Measured:
+    """What the gradients so far say of the minimum's place, apart from where the steps have led: f32[p] each.
+
+    A noised gradient g at w measures the minimum as w - g / h, with the variance noise^2 / h^2.
+
+    Attributes:
+      total: measured distances from the start, each over its variance.
+      precision: the sum of one over these variances.
+    """
+
+    total: jax.Array
+    precision: jax.Array
+
+    def after(self, distance: jax.Array, variance: jax.Array) -> "Measured":
+        """With another distance f32[p] of the given variance f32[p]."""
+        return Measured(REMEMBERED * self.total + distance / variance, REMEMBERED * self.precision + 1.0 / variance)
+
+    def log_scale(self, prior: jax.Array, counts: jax.Array, width: jax.Array) -> jax.Array:
+        """log f32[] of how many times the variance `prior` f32[p] the distances show, over `counts` bool[p].
+
+        Squared distances are on average scale * prior + 1 / precision. Their mean, each weighted by how little it
+        varies if the scale is 1, is taken as normal; `width` f32[] is the deviation of log(scale) among tables.
+        This is its mean given the distances: near 0 as long as noise may explain them.
+        """
+        ratio = jnp.minimum(1.0 / (self.precision * prior), NOISIEST)
+        weight = jnp.where(counts, jnp.square(1.0 / (1.0 + ratio)), 0.0)
+        total = weight.sum() + 1e-12 / NOISIEST
+        weight = weight / total
+        found = (weight * (jnp.square(self.total / self.precision) / prior - ratio)).sum()
+        scales, ratio = jnp.exp(LOG_SCALES), (weight * ratio).sum()
+        deviation = jnp.sqrt(2.0 / total) * (scales + ratio) / (1.0 + ratio)
+        likely = -0.5 * jnp.square((found - scales) / deviation) - jnp.log(deviation)
+        return jax.nn.softmax(likely - 0.5 * jnp.square(LOG_SCALES / width)) @ LOG_SCALES
+
+
+@struct.dataclass
 class Belief:
     """Between two steps, for each coordinate f32[p].
 
     Attributes:
-      variance: of its distance from the minimum; before the first step negative, for what it depends on is observed
-        with the first gradient.
+      start: the params at the start.
+      left: the share of the distance from the start to the minimum that is left, as far as the filter knows.
+      variance: of the noise in the params.
+      measured: see there.
       update: the last one.
       average: running average of gradients.
       noise: the variance of that average's noise.
@@ -75,7 +124,10 @@ class Belief:
       weight: f32[], the total weight of what is in the averages.
     """
 
+    start: jax.Array
+    left: jax.Array
     variance: jax.Array
+    measured: Measured
     update: jax.Array
     average: jax.Array
     noise: jax.Array
@@ -106,6 +158,8 @@ class KalmanProjector(Projector):
       log_spread: f32[k, 3], log of the length of the margins of w* at the start, over typical slope / curvature.
       spread_power: f32[k, 3], by what power of its second moment a coordinate has less of that spread.
       log_intercept: f32[k, 3], the same as `log_spread` for the intercepts.
+      log_width: f32[k, 3], log of by how much the logarithm of that variance differs between tables: from how narrow a
+        start the filter lets itself be moved.
       logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
       logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
@@ -116,44 +170,64 @@ class KalmanProjector(Projector):
     log_spread: Curve
     spread_power: Curve
     log_intercept: Curve
+    log_width: Curve
     logit_certain: Curve
     logit_momentum: Curve
     network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
         zeros = jnp.zeros_like(params)
-        return Belief(zeros - 1.0, zeros, zeros, zeros, zeros, jnp.zeros((), params.dtype))
+        none = jnp.zeros((), params.dtype)
+        return Belief(params, zeros + 1.0, zeros, Measured(zeros, zeros), zeros, zeros, zeros, zeros, none)
 
     def __call__(
         self, state: Belief, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Belief]:
         facts = facts_of(setup, params.shape[0])
         curvature = self._curvature(seen, params, facts, setup)
-        prior = self._prior(seen, params, facts, setup)
-        variance = jnp.where(state.variance < 0.0, prior, state.variance)
         noise = jnp.square(seen.noise_std) + 1e-20
+        moved = params - state.start
+        measured = state.measured.after(moved - seen.gradient / curvature, noise / jnp.square(curvature))
+        prior, log_scale = self._prior(seen, params, measured, facts, setup)
+        variance = jnp.square(state.left) * prior + state.variance
         expected = jnp.square(curvature) * variance + noise
         gain = variance * curvature / expected
         state = state.after(seen.gradient, noise, expected)
-        longer, surer, faster = self._corrections(state, seen, gain * curvature, progress, facts)
+        longer, surer, faster = self._corrections(state, seen, gain * curvature, log_scale, progress, facts)
         gain = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
-        certain = jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer)
-        variance = jnp.square(1.0 - certain * gain * curvature) * variance + jnp.square(gain) * noise
+        left = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
         # gain * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
         momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * gain * curvature
         update = jnp.minimum(momentum, 1.0) * state.update - gain * seen.gradient
-        return update, state.replace(variance=variance, update=update)  # type: ignore[attr-defined]
+        return update, state.replace(  # type: ignore[attr-defined]
+            left=left * state.left,
+            variance=jnp.square(left) * state.variance + jnp.square(gain) * noise,
+            measured=measured,
+            update=update,
+        )
 
     def _corrections(
-        self, state: Belief, seen: Observation, signal: jax.Array, progress: jax.Array, facts: Facts
+        self,
+        state: Belief,
+        seen: Observation,
+        signal: jax.Array,
+        log_scale: jax.Array,
+        progress: jax.Array,
+        facts: Facts,
     ) -> jax.Array:
         """The network's outputs f32[OUTPUTS, p], zeros without one; `signal` f32[p] is the filter's share of signal."""
         if self.network is None:
             return jnp.zeros((OUTPUTS, 1))
-        return apply_known(self.network, self._seen(state, seen, signal, progress, facts)).T
+        return apply_known(self.network, self._seen(state, seen, signal, log_scale, progress, facts)).T
 
     def _seen(
-        self, state: Belief, seen: Observation, signal: jax.Array, progress: jax.Array, facts: Facts
+        self,
+        state: Belief,
+        seen: Observation,
+        signal: jax.Array,
+        log_scale: jax.Array,
+        progress: jax.Array,
+        facts: Facts,
     ) -> jax.Array:
         """What the network is told of each coordinate: f32[p, INPUTS]."""
         ratio = state.average / jnp.sqrt(state.noise + 1e-20)
@@ -165,7 +239,7 @@ class KalmanProjector(Projector):
         # Of all coordinates together far less is chance.
         together = [jnp.log(jnp.square(ratio).mean() + 0.1) / 2.0, jnp.log(surprise.mean() + 0.1) / 2.0]
         run = [2.0 * progress - 1.0, standardize(facts.log_signal), jnp.asarray(facts.size), jnp.asarray(facts.margins)]
-        shared = jnp.stack([*together, *run])
+        shared = jnp.stack([*together, log_scale / 4.0, *run])
         return jnp.concatenate([jnp.stack(each, 1), jnp.broadcast_to(shared, (*signal.shape, len(shared)))], 1)
 
     def _curvature(self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
@@ -176,8 +250,10 @@ class KalmanProjector(Projector):
         scale = jnp.exp(between_knots(self.log_curvature, facts) + unknown)
         return setup.model.typical_curvature(setup.kind) * scale * moment
 
-    def _prior(self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
-        """P f32[p] at the start."""
+    def _prior(
+        self, seen: Observation, params: jax.Array, measured: Measured, facts: Facts, setup: Setup
+    ) -> tuple[jax.Array, jax.Array]:
+        """P f32[p] at the start, and the log f32[] of the scale that the measurements give that of features."""
         moment, of_feature = _moments(seen, params)
         mean = jnp.where(of_feature, moment, 0.0).sum() / jnp.maximum(of_feature.sum(), 1)
         mean = jnp.maximum(mean, 1e-9)
@@ -186,7 +262,9 @@ class KalmanProjector(Projector):
         of_features = of_features * (moment / mean) ** -between_knots(self.spread_power, facts)
         of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, facts)) / moment
         unit = setup.model.typical_slope(setup.kind) / setup.model.typical_curvature(setup.kind)
-        return jnp.square(unit) * jnp.where(of_feature, of_features, of_intercept)
+        guess = jnp.square(unit) * jnp.where(of_feature, of_features, of_intercept)
+        log_scale = measured.log_scale(guess, of_feature, jnp.exp(between_knots(self.log_width, facts)))
+        return guess * jnp.where(of_feature, jnp.exp(log_scale), 1.0), log_scale
 
 
 def _moments(seen: Observation, params: jax.Array) -> tuple[jax.Array, jax.Array]:

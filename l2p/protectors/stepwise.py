@@ -14,6 +14,7 @@ from l2p.models import NAMES, Model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
+from l2p.protectors.base_rate import BaseRate
 from l2p.protectors.conditioning import value
 from l2p.protectors.eigenbasis import Eigenbasis
 from l2p.protectors.fields import Count, Polynomial, Positive, Scalar
@@ -113,6 +114,8 @@ class Stepwise(Protector):
       public_length: the length that rows are scaled to by a number from public rows, used instead of these four, or
         None; not used without an intercept.
       public_start: where training starts, from public rows, or None.
+      base_rate: the private counts of the classes, or mean of the targets, bought before all else, whose intercepts
+        training starts from; or None. Not used with `public_start`, nor for models without rates.
       norm_query: the private norm of the coming gradient, bought before its noise is decided, or None.
       averaging: f32[k], log of the inverse horizon of an exponential average of the iterates, as a polynomial in
         log(mu N); the released params are that average. None releases the last iterate.
@@ -130,6 +133,7 @@ class Stepwise(Protector):
     geometry: PublicGeometry | None = None
     public_length: PublicLength | None = None
     public_start: PublicFit | None = None
+    base_rate: BaseRate | None = None
     num_steps: Count = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     models = NAMES
@@ -160,6 +164,8 @@ class Stepwise(Protector):
         model = oracle.setup.model
         num_features = model.num_features(params.shape[0])
         features = FeatureMap.identity(num_features)
+        if self.base_rate is not None and model.num_rates and self.public_start is None:
+            params = self.base_rate(params, oracle)
         if self.centering is not None and model.has_intercept:
             features = self.centering(num_features, oracle)
         if self.row_length is not None and model.has_intercept:

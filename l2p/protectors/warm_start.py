@@ -72,6 +72,8 @@ class WarmStart(ProtectorWrapper):
             # From the model's own start, which is the same at every budget, so that simulations fit once for all.
             start = model.init(public.x.shape[1])
             params = minimise(model, start, public, 1.0 / jnp.maximum(public.mask.sum(), 1.0))
+            if isinstance(inner, Stepwise):  # the intercepts of this fit are not those of rates alone
+                inner = dataclasses.replace(cast(Any, inner), base_rate=None)
         if self.projected:
             inner = along(inner, public_directions(public))
         return inner.init(params, oracle)

@@ -18,6 +18,7 @@ from l2p.queries.pass_descent import PassDescent
 from l2p.queries.perturbed import ApproximateMinimum, PerturbedMinimum
 from l2p.queries.selection import NoisyLineSearch, NoisyMinimum
 from l2p.queries.solve import Minimizer
+from l2p.queries.targets import TargetSum
 
 __all__ = [
     "ApproximateMinimum",
@@ -46,4 +47,5 @@ __all__ = [
     "Query",
     "SampledPasses",
     "SecondMoment",
+    "TargetSum",
 ]

@@ -29,6 +29,8 @@ DEVIATION, NOISE_SHARE = (0.05, 0.3), (0.05, 0.95)
 #: and how many times further apart offsets are, each for half of the tasks; and the largest power of the directions'
 #: deviations that a teacher's weights on them follow.
 TAIL, COMMON, RARE, ALIGNED = (1.0, 8.0), 0.98, 2.0, 3.0
+#: Length of their teachers' weights: the classes of many real tables can be told apart.
+ROUGH_TEACHER = (0.5, 20.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Synthetic(Family):
 
     def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, output: jax.Array) -> Rows:
         """Rows with classes, from the teacher's output f32[n], of mean 0 and variance 1."""
-        length = between(next(keys), TEACHER)
+        length = between(next(keys), ROUGH_TEACHER if self.rough else TEACHER)
         offset = self._offsets(next(keys), ())
         logits = length * (output + offset)
         label_key, noise_key = jax.random.split(next(keys))
@@ -156,7 +158,7 @@ class SyntheticClasses(Synthetic):
         return (self.num_classes,)
 
     def _labelled(self, keys: Iterator[jax.Array], x: jax.Array, output: jax.Array) -> Rows:
-        length = between(next(keys), TEACHER)
+        length = between(next(keys), ROUGH_TEACHER if self.rough else TEACHER)
         offsets = self._offsets(next(keys), (self.num_classes,))
         logits = length * (output + offsets[None, :])
         label = jax.random.categorical(jax.random.fold_in(next(keys), self.half), logits)

@@ -26,7 +26,7 @@ from meta_train.training.objective import first_segment, next_segment, soft_run,
 #: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not dominate the rest.
 TASK_GRADIENT_NORM = 1.0
 #: Parts of a protector that decide what the budget is spent on.
-SPENDERS = ("scheduler", "centering", "row_length", "eigenbasis", "norm_query")
+SPENDERS = ("scheduler", "base_rate", "centering", "row_length", "eigenbasis", "norm_query")
 
 
 @struct.dataclass

@@ -18,6 +18,7 @@ from l2p.protector import Protector
 from l2p.protectors import (
     AGD,
     HAND_DESIGNED,
+    BaseRate,
     Centering,
     CurveScheduler,
     Decaying,
@@ -163,17 +164,19 @@ def control_kalman(key: jax.Array) -> Stepwise:
 
     return dataclasses.replace(
         cast(Any, control_eigen(key)),
-        scheduler=CurveScheduler(log_clip_norm=curve(-1.0, 1.5), rate=curve(0.0, 2.0)),
+        scheduler=CurveScheduler(log_clip_norm=curve(-1.0, 1.5), rate=curve(-1.0, 2.0)),
         projector=KalmanProjector(
-            log_curvature=curve(0.0, 0.0),
+            log_curvature=curve(0.0, -0.6),
             log_unknown=curve(2.0, 1.0),
-            log_spread=curve(-1.5, 3.0),
+            log_spread=curve(1.0, 4.0),
             spread_power=curve(0.0, 0.0),
             log_intercept=curve(-2.0, 3.0),
+            log_width=curve(0.7, 0.7),
             logit_certain=curve(2.0, -1.0),
             logit_momentum=curve(-2.0, 1.0),
         ),
         eigenbasis=dataclasses.replace(cast(Any, _eigenbasis()), norm_growth=jnp.float32(0.35)),
+        base_rate=BaseRate(logit_share=_quadratic(-2.5), log_spread=jnp.log(jnp.float32(0.35))),
         averaging=None,
     )
 

@@ -81,7 +81,7 @@ def curve(name: str, table: str, key: int = 5) -> Curve:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_more_budget_never_hurts_and_the_largest_reaches_the_non_private_model(table):
-    found = curve("control-kalman-synthetic", table)
+    found = curve("control-kalman", table)
     assert math.isfinite(found.losses.sum())
     assert found.rises == []
     assert found.left < 0.02

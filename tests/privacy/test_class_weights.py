@@ -36,6 +36,7 @@ from l2p.queries import (
     NormalizedGradient,
     Query,
     SecondMoment,
+    TargetSum,
 )
 from l2p.queries.selection import Selection
 from l2p.schema import Number, Schema, Target, Unit
@@ -79,6 +80,8 @@ WEIGHED = {
     "mlp": gradient(MLP),
     "one by one": OneByOne(MODEL, f32(PARAMS), IDENTITY, CLIP, NOISE),
     "normalized": NormalizedGradient(MODEL, f32(PARAMS), IDENTITY, CLIP, f32(0.0), NOISE),
+    "targets": TargetSum(1, NOISE),
+    "classes": TargetSum(2, NOISE),
     "loss": ClippedLoss(MODEL, f32([PARAMS, -PARAMS]), CLIP, NOISE),
     "second moment": SecondMoment(D, CLIP, NOISE),
     "cross moment": CrossMoment(D, CLIP, NOISE, signed=True),

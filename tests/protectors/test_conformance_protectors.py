@@ -31,6 +31,7 @@ from l2p.protectors import (
     ApproximateMinima,
     AutoClip,
     AveragedWithPublic,
+    BaseRate,
     BoltOn,
     Centering,
     CurveScheduler,
@@ -180,10 +181,11 @@ ALONG = CONTROL.replace(
 RISING = f32([[-0.5, 0.1, 0.2], [0.5, 0.1, 0.2]])
 KALMAN = Stepwise(
     CurveScheduler(RISING, RISING),
-    KalmanProjector(*[RISING] * 7, perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03)),
+    KalmanProjector(*[RISING] * 8, perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03)),
     centering=CONTROL.centering,
     row_length=LENGTH,
     eigenbasis=EIGENBASIS.replace(norm_growth=f32(0.2)),
+    base_rate=BaseRate(f32([-2.0]), f32(-1.0)),
 )
 LSTM = LSTMProjector(perturbed(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
 GREEDY = AGD(
@@ -309,8 +311,8 @@ CASES = {
     "control, eigenbasis": Case(CONTROL.replace(eigenbasis=EIGENBASIS), first=(MEAN, COVARIANCE), accountant="rdp"),
     "census, row length, eigenbasis": Case(IN_BASIS.replace(row_length=LENGTH), first=(MEAN, "row_length", COVARIANCE)),
     "control, public geometry": Case(ALONG),
-    "kalman, eigenbasis": Case(KALMAN, first=(MEAN, "row_length", COVARIANCE)),
-    "kalman": Case(KALMAN.replace(centering=None, row_length=None, eigenbasis=None)),
+    "kalman, eigenbasis": Case(KALMAN, first=("target_sum", MEAN, "row_length", COVARIANCE)),
+    "kalman": Case(KALMAN.replace(centering=None, row_length=None, eigenbasis=None, base_rate=None)),
     "paper": Case(Stepwise(spender(3.0), LSTM), exhausts=True),
     "paper, norm query": Case(Stepwise(spender(1.5), LSTM, norm_query=NORM), each=(NORM_OF, GRADIENT), exhausts=True),
     "shares, norm query, batches": Case(

@@ -13,7 +13,7 @@ from l2p.oracle import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protectors import KalmanProjector
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of
-from l2p.protectors.kalman import INPUTS, OUTPUTS
+from l2p.protectors.kalman import INPUTS, OUTPUTS, Measured
 from l2p.protectors.schedulers import Observation
 
 MODEL, BUDGET, N = MODELS["square"], Budget(1.0, 1e-6), 1000
@@ -29,10 +29,8 @@ def curve(number):
     return jnp.array([[number, 0.0, 0.0]])
 
 
-def filter_of(spread=WIDE, certain=30.0, momentum=-30.0):
-    return KalmanProjector(
-        *map(curve, (0.0, 0.0, spread, 0.0, spread, certain, momentum)),
-    )
+def filter_of(spread=WIDE, certain=30.0, momentum=-30.0, width=1.0):
+    return KalmanProjector(*map(curve, (0.0, 0.0, spread, 0.0, spread, width, certain, momentum)))
 
 
 def trajectory(projector, noise_std, num_steps, key=0):
@@ -67,6 +65,44 @@ def test_a_narrow_start_keeps_params_near_it():
     """With all noise and no signal to trust, the step is that of the posterior mean, which is nearly no step."""
     moved = trajectory(filter_of(spread=-12.0), jnp.float32(10.0), 50)
     assert np.abs(moved).max() < 1e-3
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 40.0])
+@pytest.mark.parametrize("noise_std", [1e-3, 1.0, 1e3])
+def test_the_scale_of_the_start_is_what_measurements_show_as_far_as_noise_allows(scale, noise_std):
+    """Distances of w* with `scale` times the expected variance, in 400 coordinates, measured 10 times."""
+    random = np.random.default_rng(0)
+    prior = np.linspace(0.5, 2.0, 400).astype(np.float32)
+    measured = Measured(jnp.zeros((20, 400)), jnp.zeros((20, 400)))
+    truth = np.sqrt(scale * prior) * random.normal(size=(20, 400))
+    for _ in range(10):
+        measured = measured.after(truth + noise_std * random.normal(size=(20, 400)), jnp.full((20, 400), noise_std**2))
+    of_all = jax.vmap(Measured.log_scale, (0, None, None, None))
+    mean = float(of_all(measured, prior, np.arange(400) < 390, 2.0).mean())
+    if noise_std == 1e3:  # as much as nothing
+        assert abs(mean) < 0.1
+    elif scale == 0.0:  # no more than what the measurements vary by
+        assert mean < (-3.0 if noise_std < 1 else -1.0)
+    else:
+        assert mean == pytest.approx(np.log(scale), abs=0.25)
+
+
+def test_coordinates_that_do_not_count_do_not_change_the_scale():
+    counts, found = jnp.array([True, True, True, False]), []
+    for last in (0.0, 1e3):
+        measured = Measured(jnp.zeros(4), jnp.zeros(4)).after(jnp.array([1.0, 1.0, 1.0, last]), jnp.full(4, 1e-6))
+        found.append(float(measured.log_scale(jnp.ones(4), counts, jnp.float32(2.0))))
+    assert found[0] == found[1]
+    assert abs(found[0]) < 0.7
+
+
+def test_a_start_that_is_too_narrow_is_widened_where_there_is_signal():
+    """A spread of e^-3 margins would keep it near the start for long; so does a filter whose start is never wrong."""
+    widened, kept = (
+        np.abs(trajectory(filter_of(-3.0, width=width), jnp.float32(0.01), 20)[-1] - MINIMUM)[:3].max()
+        for width in (1.0, -4.0)
+    )
+    assert widened < 0.5 < 1.5 < kept
 
 
 def test_smaller_curvature_than_assumed_only_takes_more_steps():
@@ -143,7 +179,7 @@ def test_a_network_sees_whether_gradients_are_what_the_filter_expects():
         gradient, noise_std = CURVATURE * -MINIMUM, jnp.float32(0.01)
         seen = Observation(gradient, noise_std, jnp.ones(()), jnp.ones(4), None, MOMENT)
         _, state = projector(projector.init(MINIMUM, SETUP), seen, jnp.zeros(4), jnp.zeros(()), SETUP)
-        told = projector._seen(state, seen, jnp.ones(4), jnp.zeros(()), facts_of(SETUP, 4))
+        told = projector._seen(state, seen, jnp.ones(4), jnp.zeros(()), jnp.zeros(()), facts_of(SETUP, 4))
         assert told.shape == (4, INPUTS)
         return np.asarray(told[:, 1])
 

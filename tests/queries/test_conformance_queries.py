@@ -55,6 +55,7 @@ from l2p.queries import (
     Query,
     SampledPasses,
     SecondMoment,
+    TargetSum,
 )
 from l2p.queries.selection import Selection
 from l2p.run import null_invalid
@@ -116,6 +117,8 @@ QUERIES = {
     "second moment": SecondMoment(D, f32(0.9), f32(NOISE)),
     "second moment, mapped": SecondMoment(D, f32(0.9), f32(NOISE), TURNED),
     "covariance": Covariance(TURNED, f32(0.9), f32(NOISE)),
+    "target sum": TargetSum(1, f32(NOISE)),
+    "class counts": TargetSum(2, f32(NOISE)),
     "row_length": LengthSum(TURNED, f32(0.9), f32(NOISE)),
     "least eigenvalue": LeastEigenvalue(SecondMoment(D, f32(0.9), f32(NOISE)), f32(NOISE)),
     "cross moment": CrossMoment(D, f32(0.9), f32(NOISE)),
@@ -245,6 +248,10 @@ def naive(query, rows):
             total += mask * np.outer(line, line)
         entries = np.array([total[i, j] * (1 if i == j else math.sqrt(2)) for i in range(D) for j in range(i, D)])
         return entries, entries
+    if isinstance(query, TargetSum):
+        lines = zip(*as_float64(rows), strict=True)
+        parts = [mask * np.array([1 - y, y] if query.num_classes == 2 else [y - 0.5]) for _, y, mask in lines]
+        return sum(parts), sum(parts)
     if isinstance(query, LengthSum):
         total = 0.0
         for x, _, mask in zip(*as_float64(rows), strict=True):
@@ -317,8 +324,8 @@ def test_clean_value_is_that_of_naive_float64_loops(query):
 
 @ADDITIVE
 def test_some_rows_of_the_reference_table_are_limited_and_some_are_not(query):
-    if isinstance(query, (CorrectCount, BinCounts)):
-        pytest.skip("a row is right or wrong, a cell in a bin or in none: there is nothing to limit")
+    if isinstance(query, (CorrectCount, BinCounts, TargetSum)):
+        pytest.skip("a row is right or wrong, a cell or a target in its range or in none: there is nothing to limit")
     rows = table()
     if isinstance(query, CrossMoment):  # it shrinks the row before the label makes it shorter
         query = SecondMoment(D, query.norm_bound, query.noise_multiplier)
@@ -402,10 +409,14 @@ def stacked_exact():
     return jax.jit(lambda query, tables: jax.lax.map(lambda rows: exact_sum(query, null_invalid(rows)), tables))
 
 
+def counts(query):
+    return isinstance(query, BinCounts) or (isinstance(query, TargetSum) and query.num_classes > 1)
+
+
 def check_sensitivity(query, differences, bound, adjacency, rounding=0.0):
     """Differences [tables, k] from the first table, under the norm that the query's noise is scaled to."""
     # Counts are never negative, so that a row in the place of another moves them less than twice as far.
-    limit = bound * adjacency.sensitivity_factor ** (0.5 if isinstance(query, BinCounts) else 1)
+    limit = bound * adjacency.sensitivity_factor ** (0.5 if counts(query) else 1)
     assert differences.dtype == np.float64
     one_sign = np.all((differences >= -rounding).all(1) | (differences <= rounding).all(1))
     if isinstance(query, Selection):
@@ -648,6 +659,8 @@ def wide(query, size):
         return query.replace(num_features=size)
     if isinstance(query, BinCounts):
         return query.replace(num_columns=size, num_bins=1)
+    if isinstance(query, TargetSum):
+        return query.replace(num_classes=size)
     if isinstance(query, ClippedLoss):
         return query.replace(candidates=jnp.zeros((size, D + 1)))
     if isinstance(query, CrossMoment):
@@ -657,16 +670,17 @@ def wide(query, size):
 
 @ADJACENCIES
 @pytest.mark.parametrize(
-    "kind", ["gradient", "normalized gradient", "feature sum", "clipped loss", "cross moment", "bin counts"]
+    "kind",
+    ["gradient", "normalized gradient", "feature sum", "clipped loss", "cross moment", "bin counts", "class counts"],
 )
 @pytest.mark.parametrize("source", ["key", "host"])
 def test_vector_answers_carry_noise_multiplier_times_sensitivity(kind, source, adjacency):
     query = wide(QUERIES[kind], DRAWS)
     # A vector of clipped losses may move in all its entries at once.
     length = {"cross moment": "norm_bound", "bin counts": "noise_multiplier"}.get(kind, "clip_norm")
-    bound = DRAWS**0.5 if kind == "bin counts" else float(getattr(query, length))
+    bound = DRAWS**0.5 if kind == "bin counts" else 1.0 if kind == "class counts" else float(getattr(query, length))
     bound *= DRAWS**0.5 if kind == "clipped loss" else 1
-    replaced = 2**0.5 if kind == "bin counts" else 2
+    replaced = 2**0.5 if counts(query) else 2
     scale = NOISE * bound * (replaced if adjacency is Adjacency.REPLACE_ONE else 1)
     with jax.enable_x64(source == "host"):
         noise = KeyNoise(jax.random.key(7)) if source == "key" else host_noise("gaussian", DRAWS, bound * 2.0**-24)

@@ -1,0 +1,55 @@
+"""A start that knows how often each class occurs, or the mean of the targets."""
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.stats import norm
+
+from l2p import struct
+from l2p.oracle import Oracle
+from l2p.protectors.conditioning import value
+from l2p.protectors.fields import Polynomial, Scalar
+from l2p.protectors.register import stored
+from l2p.protectors.schedulers import noise_for_share
+from l2p.queries import TargetSum
+
+
+@stored
+@struct.dataclass
+class BaseRate:
+    """Buys the counts of the classes, or the mean of the targets, and starts from the intercepts that fit them.
+
+    Where noise hides what features say, this is all that can be learned, and where classes are rare it is much.
+    Gradients would tell it, too, but they are clipped to the length of whole rows, of which the intercept is a small
+    part: here the same budget gives several times less noise.
+
+    Attributes:
+      logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N).
+      log_spread: f32[], log of how much classes' shares differ, times the square root of their number; they are shrunk
+        towards one another as far as noise is larger.
+    """
+
+    logit_share: Polynomial
+    log_spread: Scalar
+
+    def __call__(self, params: jax.Array, oracle: Oracle) -> jax.Array:
+        setup, model = oracle.setup, oracle.setup.model
+        multiplier = noise_for_share(oracle, jax.nn.sigmoid(value(self.logit_share, setup.log_signal)))
+        query = TargetSum(model.num_rates, multiplier)
+        found = oracle.ask(query) / setup.num_rows
+        rates = self._rates(found, query.noise_std(setup.adjacency) / setup.num_rows, setup.num_rows)
+        return jnp.where(oracle.refused, params, model.params_at_rates(params, rates))
+
+    def _rates(self, found: jax.Array, noise_std: jax.Array, num_rows: jax.Array) -> jax.Array:
+        """Shares f32[K] of the classes, from noised ones; two for a number in [0, 1], that of 1 last."""
+        if len(found) == 1:
+            found = 0.5 + jnp.concatenate([-found, found])
+        even = 1.0 / len(found)
+        spread = jnp.exp(self.log_spread) * even**0.5
+        trust = jnp.square(spread) / (jnp.square(spread) + jnp.square(noise_std))
+        shrunk = even + trust * (found - even)
+        # No share is negative: this is the mean of a normal distribution that is cut off at 0.
+        std = noise_std * jnp.sqrt(trust)
+        scaled = shrunk / std
+        rates = shrunk + std * jnp.exp(norm.logpdf(scaled) - norm.logcdf(scaled))
+        rates = jnp.maximum(rates, 0.5 / num_rows)
+        return rates / rates.sum()
