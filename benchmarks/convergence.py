@@ -11,6 +11,7 @@ accuracy (squared error for numbers), with the standard error of the loss; lines
 """
 
 import csv
+import itertools
 import math
 from pathlib import Path
 from typing import Literal
@@ -36,6 +37,11 @@ TABLES: dict[str, tuple[str | None, str]] = {
     "segment": ("class", "softmax:7"),
     "vowel": ("Class", "softmax:11"),
     "waveform5000": ("class", "softmax:3"),
+    "car": ("class", "softmax:4"),
+    "nursery": ("class", "softmax:5"),
+    "page.blocks": ("class", "softmax:5"),
+    "cmc": ("Contraceptive_method_used", "softmax:3"),
+    "vehicle": ("Class", "softmax:4"),
     "elevators": ("Goal", "square"),
     "kin8nm": ("y", "square"),
     "puma32H": ("thetadd6", "square"),
@@ -129,7 +135,7 @@ def read(out: Path) -> list[dict[str, str]]:
 
 
 def summary(out: Path) -> None:
-    """Print the losses as a table in Markdown."""
+    """Print the losses as a table in Markdown, and how often `kalman` is ahead of what ships."""
     lines = read(out)
     print(
         "| table | method |",
@@ -137,13 +143,29 @@ def summary(out: Path) -> None:
         "\n|---|---|" + "---|" * len(EPSILONS),
         sep="",
     )
-    for name, method in dict.fromkeys((line["table"], line["method"]) for line in lines):
-        found = {
-            float(line["epsilon"]): line["loss"] for line in lines if (line["table"], line["method"]) == (name, method)
-        }
-        cells = [found[math.inf]] * len(EPSILONS) if math.inf in found else [found[epsilon] for epsilon in EPSILONS]
-        size = next(f"{int(line['rows']):,} x {line['features']}" for line in lines if line["table"] == name)
-        print(f"| {name} ({size}) | {method} |", *(f" {float(cell):.4f} |" for cell in cells), sep="")
+    for name, method in itertools.product(TABLES, METHODS):
+        found = cells(lines, name, method)
+        if found:
+            size = next(f"{int(line['rows']):,} x {line['features']}" for line in lines if line["table"] == name)
+            print(f"| {name} ({size}) | {method} |", *(f" {loss:.4f} |" for loss, _ in found), sep="")
+    compared = [(cells(lines, name, METHODS[0]), cells(lines, name, SHIPPED)) for name in TABLES]
+    ours, theirs = (np.array(side) for side in zip(*filter(all, compared), strict=True))  # [tables, budgets, 2]
+    gained = theirs[..., 0] - ours[..., 0]
+    sure = 2.0 * np.hypot(theirs[..., 1], ours[..., 1])
+    print(f"\n{METHODS[0]} against {SHIPPED} by two standard errors, on {len(ours)} tables:")
+    for number, epsilon in enumerate(EPSILONS):
+        better, worse = (gained > sure)[:, number].sum(), (gained < -sure)[:, number].sum()
+        print(f"epsilon {epsilon:g}: better on {better}, level on {len(ours) - better - worse}, worse on {worse}")
+
+
+def cells(lines: list[dict[str, str]], name: str, method: str) -> list[tuple[float, float]]:
+    """Mean loss and standard error at each budget, the same at all for a method without noise; none without lines."""
+    found = {
+        float(line["epsilon"]): (float(line["loss"]), float(line["standard_error"]))
+        for line in lines
+        if (line["table"], line["method"]) == (name, method)
+    }
+    return [found[math.inf]] * len(EPSILONS) if math.inf in found else [found[one] for one in EPSILONS if found]
 
 
 def main(
