@@ -63,6 +63,10 @@ class TargetSum(Query):
 
     def _of(self, y: jax.Array) -> jax.Array:
         """Each row's part f[n, K]; a target that is not finite, or no class, has none."""
+        if self.num_classes < 1:
+            raise ValueError(
+                f"{self.num_classes} classes leave nothing to count; declare two or more, or 1 for a number."
+            )
         if self.num_classes > 1:
             return (y[:, None] == jnp.arange(self.num_classes)[None, :]).astype(y.dtype)
         return jnp.where(jnp.isfinite(y), jnp.clip(y, 0.0, 1.0) - 0.5, 0.0)[:, None]

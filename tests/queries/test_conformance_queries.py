@@ -974,6 +974,7 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
     (losses(), {"clip_norm": POSITIVE, "candidates": POINTS, "model": Harmless()}),
     (QUERIES["second moment, mapped"], {"norm_bound": POSITIVE, "num_features": WIDTH, "features": maps(TURNED)}),
     (QUERIES["covariance"], {"norm_bound": POSITIVE, "features": maps(TURNED)}),
+    (QUERIES["class counts"], {"num_classes": Raises((-1, 0, 2.5))}),
     (QUERIES["row_length"], {"longest": POSITIVE, "features": maps(TURNED)}),
     (QUERIES["least eigenvalue"], {
         "moment": Refused(tuple(SecondMoment(D, f32(bad), f32(NOISE)) for bad in POSITIVE.values)),
