@@ -50,8 +50,8 @@ TABLES: dict[str, tuple[str | None, str]] = {
     "many rows": (None, "logistic"),
 }
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
-SHIPPED, NONPRIVATE = "shipped", "nonprivate"
-METHODS = ("kalman", "control-kalman", SHIPPED, "noisygd", NONPRIVATE)
+OURS, SHIPPED, NONPRIVATE = "kalman", "shipped", "nonprivate"
+METHODS = (OURS, "control-kalman", SHIPPED, "noisygd", NONPRIVATE)
 FIELDS = ("table", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
 
 
@@ -148,11 +148,11 @@ def summary(out: Path) -> None:
         if found:
             size = next(f"{int(line['rows']):,} x {line['features']}" for line in lines if line["table"] == name)
             print(f"| {name} ({size}) | {method} |", *(f" {loss:.4f} |" for loss, _ in found), sep="")
-    compared = [(cells(lines, name, METHODS[0]), cells(lines, name, SHIPPED)) for name in TABLES]
+    compared = [(cells(lines, name, OURS), cells(lines, name, SHIPPED)) for name in TABLES]
     ours, theirs = (np.array(side) for side in zip(*filter(all, compared), strict=True))  # [tables, budgets, 2]
     gained = theirs[..., 0] - ours[..., 0]
     sure = 2.0 * np.hypot(theirs[..., 1], ours[..., 1])
-    print(f"\n{METHODS[0]} against {SHIPPED} by two standard errors, on {len(ours)} tables:")
+    print(f"\n{OURS} against {SHIPPED} by two standard errors, on {len(ours)} tables:")
     for number, epsilon in enumerate(EPSILONS):
         better, worse = (gained > sure)[:, number].sum(), (gained < -sure)[:, number].sum()
         print(f"epsilon {epsilon:g}: better on {better}, level on {len(ours) - better - worse}, worse on {worse}")

@@ -207,7 +207,7 @@ class MetaConfig:
             )
 
     def _fewest_shapes(self) -> int:
-        """The number of shapes of that source and model which have fewest."""
+        """How many shapes the source and model with the fewest has."""
         kinds = [(self.source_of(shape), shape.model) for shape in set(self.shapes)]
         return min(map(kinds.count, kinds))
 

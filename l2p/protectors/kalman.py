@@ -9,11 +9,11 @@ times the gradient. Where noise vanishes K is 1 / h, the step of Newton's method
 falls as P does, which averages the noise away. What is learned are the variance at the start, how much smaller than its
 bound the curvature may be, and a momentum, which makes up for curvature that is smaller.
 
-How far w* is differs more between tables than anything else here: by e^10 in P between one whose classes are hard to
-tell apart and an easy one. So the variance at the start is only a first guess, and is scaled by what the measurements
-of w* show (empirical Bayes): pooled over the coordinates of all features they tell soon whether there is signal. A
-network may correct the filter in each coordinate, by how the gradients seen so far compare with what it expected; no
-step becomes longer than `LONGEST` / h, below what gradient descent is stable up to.
+How far w* is differs much between a table whose classes are hard to tell apart and an easy one. So the variance at the
+start is only a first guess, and is scaled by what the measurements of w* show (empirical Bayes): pooled over the
+coordinates of all features they tell soon whether there is signal. A network may correct the filter in each coordinate,
+by how the gradients seen so far compare with what it expected; no step becomes longer than `LONGEST` / h, below what
+gradient descent is stable up to.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -99,7 +99,7 @@ class Measured:
         """
         ratio = jnp.minimum(1.0 / (self.precision * prior), NOISIEST)
         weight = jnp.where(counts, jnp.square(1.0 / (1.0 + ratio)), 0.0)
-        total = weight.sum() + 1e-12 / NOISIEST
+        total = weight.sum() + 1e-18  # far below the weight of one coordinate, for a table without features
         weight = weight / total
         found = (weight * (jnp.square(self.total / self.precision) / prior - ratio)).sum()
         scales, ratio = jnp.exp(LOG_SCALES), (weight * ratio).sum()
@@ -116,7 +116,7 @@ class Belief:
       start: the params at the start.
       left: the share of the distance from the start to the minimum that is left, as far as the filter knows.
       variance: of the noise in the params.
-      measured: see there.
+      measured: where the gradients so far place the minimum.
       update: the last one.
       average: running average of gradients.
       noise: the variance of that average's noise.
@@ -158,8 +158,8 @@ class KalmanProjector(Projector):
       log_spread: f32[k, 3], log of the length of the margins of w* at the start, over typical slope / curvature.
       spread_power: f32[k, 3], by what power of its second moment a coordinate has less of that spread.
       log_intercept: f32[k, 3], the same as `log_spread` for the intercepts.
-      log_width: f32[k, 3], log of by how much the logarithm of that variance differs between tables: from how narrow a
-        start the filter lets itself be moved.
+      log_width: f32[k, 3], log of the standard deviation, among tables, of the logarithm of what scales the variance
+        of features at the start.
       logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
       logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
@@ -177,8 +177,17 @@ class KalmanProjector(Projector):
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
         zeros = jnp.zeros_like(params)
-        none = jnp.zeros((), params.dtype)
-        return Belief(params, zeros + 1.0, zeros, Measured(zeros, zeros), zeros, zeros, zeros, zeros, none)
+        return Belief(
+            start=params,
+            left=jnp.ones_like(params),
+            variance=zeros,
+            measured=Measured(zeros, zeros),
+            update=zeros,
+            average=zeros,
+            noise=zeros,
+            surprise=zeros,
+            weight=jnp.zeros((), params.dtype),
+        )
 
     def __call__(
         self, state: Belief, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
@@ -193,7 +202,11 @@ class KalmanProjector(Projector):
         expected = jnp.square(curvature) * variance + noise
         gain = variance * curvature / expected
         state = state.after(seen.gradient, noise, expected)
-        longer, surer, faster = self._corrections(state, seen, gain * curvature, log_scale, progress, facts)
+        corrections = jnp.zeros((OUTPUTS, 1))
+        if self.network is not None:
+            told = self._seen(state, seen, gain * curvature, log_scale, progress, facts)
+            corrections = apply_known(self.network, told).T
+        longer, surer, faster = corrections
         gain = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
         left = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
         # gain * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
@@ -206,20 +219,6 @@ class KalmanProjector(Projector):
             update=update,
         )
 
-    def _corrections(
-        self,
-        state: Belief,
-        seen: Observation,
-        signal: jax.Array,
-        log_scale: jax.Array,
-        progress: jax.Array,
-        facts: Facts,
-    ) -> jax.Array:
-        """The network's outputs f32[OUTPUTS, p], zeros without one; `signal` f32[p] is the filter's share of signal."""
-        if self.network is None:
-            return jnp.zeros((OUTPUTS, 1))
-        return apply_known(self.network, self._seen(state, seen, signal, log_scale, progress, facts)).T
-
     def _seen(
         self,
         state: Belief,
@@ -229,7 +228,7 @@ class KalmanProjector(Projector):
         progress: jax.Array,
         facts: Facts,
     ) -> jax.Array:
-        """What the network is told of each coordinate: f32[p, INPUTS]."""
+        """What the network is told of each coordinate, f32[p, INPUTS], with the filter's share of signal f32[p]."""
         ratio = state.average / jnp.sqrt(state.noise + 1e-20)
         # 1 if the filter is right about curvature, distance and noise; 0 on this scale.
         surprise = state.surprise / state.weight

@@ -1,4 +1,4 @@
-"""How often each class occurs, or the mean of the targets: what predicts best for who knows nothing else of a row."""
+"""How often each class occurs, or the mean of the targets: the best prediction that looks at no feature."""
 
 from typing import ClassVar
 
