@@ -13,7 +13,7 @@ from l2p.errors import InputError
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import for_runs
 from meta_train.tasks.reference import RIDGE
-from meta_train.tasks.sources import kind_of, num_classes_of, parts_of
+from meta_train.tasks.sources import class_counts, kind_of, parts_of
 
 #: Budgets are grouped in this many bands with equally many tasks: scores are reported by band, and where spending is a
 #: constraint each band has its own multiplier, since each budget is a separate constraint.
@@ -292,13 +292,22 @@ class MetaConfig:
                 f"model {name!r} needs a {' or '.join(model.kinds)} target, but that of tasks from {source} "
                 f"is {kind}; choose another model or source."
             )
-        count = num_classes_of(source)
-        if kind == "multiclass" and len(model.labels) != count:
+        counts, count = class_counts(source), len(model.labels)
+        # Where sources are listed, tables of more classes lend some of them, so that one shape serves many tables.
+        fits = (min(counts) >= count if shape.source is not None else counts == {count}) if counts else True
+        if kind == "multiclass" and num_classes is None and not fits:
             raise InputError(
-                f"model {name!r} has {len(model.labels)} classes and tasks from {source} have {count}; "
-                f"name it softmax:{count}."
+                f"model {name!r} has {count} classes and tasks from {source} have {min(counts)}; "
+                f"name it softmax:{min(counts)}."
             )
         return model if num_classes is None else find_model(plain_name(name), num_classes)
+
+    def drawn_classes(self, shape: Shape) -> int | None:
+        """How many classes the tasks of a shape have where that is not the number of every table; None where it is."""
+        counts, model = class_counts(self.source_of(shape)), self.find_model(shape)
+        if shape.num_classes is not None or not counts or counts == {len(model.labels)}:
+            return shape.num_classes
+        return len(model.labels)
 
     @property
     def shapes(self) -> tuple[Shape, ...]:

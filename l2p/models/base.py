@@ -113,6 +113,11 @@ class Model(abc.ABC):
     def per_param(self, values: jax.Array) -> jax.Array:
         """One number per feature f32[d] to one per param f32[p]; params that belong to no feature get zero."""
 
+    def moment_per_param(self, moments: jax.Array) -> jax.Array:
+        """Second moment f32[p] of the margin's derivative in each param at the start, given those of the features
+        f32[d]; 0 for intercepts. Params that can only be moved together have that of all of them."""
+        return self.per_param(moments)
+
     def typical_slope(self, kind: str) -> float:
         """Typical length of the loss's derivative in the margins at the start, for targets of a kind: a public scale of
         clipping norms."""

@@ -16,6 +16,8 @@ from l2p.task import Rows
 #: The hidden layer's weights are its params times this. Both layers share one clipping norm and one step size; with
 #: this scale their gradients have about the same norm (0.45 and 0.58 at the start on IPUMS-BR).
 HIDDEN_SCALE = 0.5
+#: Typical second moment, over rows, of the direction in which the hidden units of a row vary most.
+UNITS_MOMENT = 0.3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +203,28 @@ class MLP(Model):
     def per_param(self, values: jax.Array) -> jax.Array:
         hidden = jnp.repeat(jnp.append(values, 0.0), self.num_units)
         return jnp.concatenate([hidden, jnp.zeros(self.num_units + 1)])
+
+    def moment_per_param(self, moments: jax.Array) -> jax.Array:
+        # Weights of one feature move the margin together, by the output's weights, whose length is 1 at the start.
+        hidden = jnp.square(0.5 * HIDDEN_SCALE) * jnp.append(moments, INTERCEPT_COLUMN**2)
+        output = jnp.full(self.num_units, UNITS_MOMENT)
+        return jnp.concatenate([jnp.repeat(hidden, self.num_units), output, jnp.zeros(1)])
+
+    def typical_slope(self, kind: str) -> float:
+        del kind
+        return 0.2  # rows' gradients are shorter than those of logistic regression by so much
+
+    def typical_curvature(self, kind: str) -> float:
+        del kind
+        return 0.25
+
+    @property
+    def num_rates(self) -> int:  # type: ignore[override]
+        return 1
+
+    def params_at_rates(self, params: jax.Array, rates: jax.Array) -> jax.Array:
+        # The hidden units of the start are odd around the middle of the unit cube, so that margins are around 0.
+        return params.at[-1].set(jnp.log(rates[1] / rates[0]) / INTERCEPT_COLUMN)
 
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
         """`hidden_weights` f32[d, h], `hidden_bias` f32[h], `weights` f32[h] and `bias` f32[1] of the margin

@@ -241,7 +241,7 @@ def _nothing_seen(
     if moment is None:
         size = features.num_mapped
         moment = jnp.full(size, TYPICAL_SQUARE if length is None else jnp.square(length) / size)
-    return seen.replace(moment=model.per_param(moment))  # type: ignore[attr-defined]
+    return seen.replace(moment=model.moment_per_param(moment))  # type: ignore[attr-defined]
 
 
 @as_one

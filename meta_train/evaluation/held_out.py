@@ -11,6 +11,7 @@ from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import Control, control_of
 from l2p.models import Model
 from l2p.protector import Protector
+from meta_train.compiling import quick_options
 from meta_train.config import BANDS, MetaConfig, Shape
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes, sized
 from meta_train.evaluation.scores import evaluate
@@ -35,7 +36,7 @@ class Evaluator:
         self._start_scores: dict[tuple[Callable[[int], TaskBatch], int], np.ndarray] = {}
         # Compiled for what a report tells: runs without a cap are left out where nobody asks what they would spend.
         self._reported = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
-        self._evaluate = jax.jit(self._measure, static_argnames="model")
+        self._evaluate = jax.jit(self._measure, static_argnames="model", compiler_options=quick_options())
         self._budgets = budgets_of_shapes(config, start)
         self._tasks = [(shape, self._draw(family, shape)(EVAL_KEY)) for shape in self._budgets]
 
@@ -120,7 +121,9 @@ class Evaluator:
 
     def _draw(self, family: Family, shape: Shape) -> Callable[[int], TaskBatch]:
         """A compiled draw of `eval_tasks` tasks from a seed."""
-        family = (family if shape.source is None else families(shape.source)[1]).with_num_classes(shape.num_classes)
+        family = (family if shape.source is None else families(shape.source)[1]).with_num_classes(
+            self._config.drawn_classes(shape)
+        )
         model = self._config.find_model(shape)
         arguments = {**self._config.task_arguments(shape.num_features), "num_tasks": self._config.eval_tasks}
         sample = jax.jit(functools.partial(family.sample, model=model, **arguments))

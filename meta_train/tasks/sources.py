@@ -61,22 +61,15 @@ def kind_of(source: str) -> Kind:
     return kinds.pop()
 
 
-def num_classes_of(source: str) -> int | None:
-    """The number of classes of a source's tasks; None for numbers.
+def class_counts(source: str) -> set[int]:
+    """The numbers of classes of the sets that a source names; none for two classes and for numbers.
 
-    Raises:
-      InputError: sets of different numbers of classes are mixed.
-
-    >>> num_classes_of("adult+synthetic"), num_classes_of("digits:features"), num_classes_of(QUADRATICS)
-    (2, 10, None)
+    >>> class_counts("digits+synthetic:classes:3"), class_counts("adult"), class_counts(QUADRATICS)
+    ({10, 3}, set(), set())
     """
-    kind = kind_of(source)
-    if kind != "multiclass":
-        return 2 if kind == "binary" else None
-    counts = {_drawn_classes(part) or _classes_of_table(part) for part in parts_of(source)}
-    if len(counts) > 1:
-        raise InputError(f"the sets of {source} have different numbers of classes; a model has one, so leave out some.")
-    return counts.pop()
+    if kind_of(source) != "multiclass":
+        return set()
+    return {_drawn_classes(part) or _classes_of_table(part) or 0 for part in parts_of(source)}
 
 
 def _classes_of_table(source: str) -> int | None:

@@ -13,6 +13,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.protector import Protector
 from l2p.protectors.tunable import combine, partition, tunable
+from meta_train.compiling import quick_options
 from meta_train.config import MetaConfig, Shape
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
 from meta_train.evaluation.scores import whole_run
@@ -83,7 +84,10 @@ def compiled(
         return family if shape.source is None else families(shape.source)[0]
 
     updates = {
-        shape: jax.jit(functools.partial(update, config=config, family=of(shape), budgets=budgets, shape=shape))
+        shape: jax.jit(
+            functools.partial(update, config=config, family=of(shape), budgets=budgets, shape=shape),
+            compiler_options=quick_options(),
+        )
         for shape, budgets in budgets_of_shapes(config, start).items()
     }
     turns = [updates[shape] for shape in config.shapes]
@@ -102,7 +106,7 @@ def update(
     model = config.find_model(shape)
     key = jax.random.fold_in(jax.random.key(config.seed), step)
     sample_key, run_key = jax.random.split(key)
-    family = family.with_num_classes(shape.num_classes)
+    family = family.with_num_classes(config.drawn_classes(shape))
     arguments = config.task_arguments(shape.num_features) | {"log_signal": config.log_signal_at(step)}
     batch = family.sample(sample_key, model, **arguments)
     model = model if config.inner_gradient else with_constant_gradients(model)
