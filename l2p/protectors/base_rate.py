@@ -6,8 +6,9 @@ from jax.scipy.stats import norm
 
 from l2p import struct
 from l2p.oracle import Oracle
-from l2p.protectors.conditioning import value
-from l2p.protectors.fields import Polynomial, Scalar
+from l2p.protectors import empirical_bayes
+from l2p.protectors.conditioning import at, facts_of
+from l2p.protectors.fields import Scalar, Share
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import TargetSum
@@ -23,17 +24,21 @@ class BaseRate:
     part: here the same budget gives several times less noise.
 
     Attributes:
-      logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N).
+      logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N); or
+        f32[k, 3], knots of a curve.
       log_spread: f32[], log of how much classes' shares differ, times the square root of their number; they are shrunk
         towards one another as far as noise is larger.
+      log_width: f32[], log of the standard deviation, among tables, of the logarithm of what scales the square of that
+        spread: how uneven classes are differs much, and the counts themselves tell. None for the same spread always.
     """
 
-    logit_share: Polynomial
+    logit_share: Share
     log_spread: Scalar
+    log_width: Scalar | None = None
 
     def __call__(self, params: jax.Array, oracle: Oracle) -> jax.Array:
         setup, model = oracle.setup, oracle.setup.model
-        multiplier = noise_for_share(oracle, jax.nn.sigmoid(value(self.logit_share, setup.log_signal)))
+        multiplier = noise_for_share(oracle, jax.nn.sigmoid(at(self.logit_share, facts_of(setup, params.shape[0]))))
         query = TargetSum(model.num_rates, multiplier)
         found = oracle.ask(query) / setup.num_rows
         rates = self._rates(found, query.noise_std(setup.adjacency) / setup.num_rows, setup.num_rows)
@@ -44,8 +49,14 @@ class BaseRate:
         if len(found) == 1:
             found = 0.5 + jnp.concatenate([-found, found])
         even = 1.0 / len(found)
-        spread = jnp.exp(self.log_spread) * even**0.5
-        trust = jnp.square(spread) / (jnp.square(spread) + jnp.square(noise_std))
+        variance, noise = jnp.exp(2.0 * self.log_spread) * even, jnp.square(noise_std)
+        if self.log_width is not None:
+            # Shares sum to one, so that one of them is no independent value.
+            count, width = len(found) - 1, jnp.exp(self.log_width)
+            seen = jnp.square(found - even).sum() / len(found)
+            log_scale = empirical_bayes.log_scale((seen - noise) / variance, noise / variance, count, width)
+            variance = variance * jnp.exp(log_scale)
+        trust = variance / (variance + noise)
         shrunk = even + trust * (found - even)
         # No share is negative: this is the mean of a normal distribution that is cut off at 0.
         std = noise_std * jnp.sqrt(trust)

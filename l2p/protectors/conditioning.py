@@ -83,7 +83,12 @@ class Facts(NamedTuple):
 
 def facts_of(setup: Setup, num_params: int) -> Facts:
     """The facts of a run of the setup's model with f32[num_params] params."""
-    size = standardize_size(max(setup.model.num_features(num_params), 1))
+    return facts_for(setup, setup.model.num_features(num_params))
+
+
+def facts_for(setup: Setup, num_features: int) -> Facts:
+    """The facts of a run on rows of so many features."""
+    size = standardize_size(max(num_features, 1))
     return Facts(setup.log_signal, size, min(math.log(setup.model.num_margins) / 2.0, 2.0))
 
 
@@ -109,3 +114,8 @@ def between_knots(knots: jax.Array, facts: Facts) -> jax.Array:
     weights = jnp.maximum(0.0, 1.0 - jnp.abs(place - jnp.arange(knots.shape[0])))
     value, of_size, of_margins = weights @ knots
     return value + of_size * facts.size + of_margins * facts.margins
+
+
+def at(constants: jax.Array, facts: Facts) -> jax.Array:
+    """A hyper-parameter f32[] of a run, from a polynomial f32[k] in log(mu N) or from knots f32[k, 3]."""
+    return between_knots(constants, facts) if constants.ndim == 2 else value(constants, facts.log_signal)

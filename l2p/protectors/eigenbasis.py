@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.features import Basis, FeatureMap
 from l2p.oracle import Oracle
-from l2p.protectors.conditioning import value
-from l2p.protectors.fields import Polynomial, Positive, Scalar
+from l2p.protectors.conditioning import at, facts_for, value
+from l2p.protectors.fields import Polynomial, Positive, Scalar, Share
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import Covariance
@@ -43,7 +43,8 @@ class Eigenbasis:
     query is not asked.
 
     Attributes:
-      logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N).
+      logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N); or
+        f32[k, 3], knots of a curve.
       log_power: f32[k], log of the power: power 0 only rotates rows, 1 whitens them.
       log_ridge: f32[k], log of the ridge over the spectral radius of the noise.
       row_norm: f32[], clipping norm of mapped rows for their second moments.
@@ -53,7 +54,7 @@ class Eigenbasis:
         as gradients are. None for a norm that stays.
     """
 
-    logit_share: Polynomial
+    logit_share: Share
     log_power: Polynomial
     log_ridge: Polynomial
     row_norm: Positive
@@ -71,7 +72,7 @@ class Eigenbasis:
         unknown = jnp.full(size, jnp.square(self.row_norm) / size)
         if size > MAX_FEATURES:
             return features, jnp.zeros(size), unknown
-        share, bought = jax.nn.sigmoid(value(self.logit_share, setup.log_signal)), jnp.array(True)
+        share, bought = jax.nn.sigmoid(at(self.logit_share, facts_for(setup, size))), jnp.array(True)
         if self.log_least_ratio is not None:
             bought = setup.log_signal >= self.log_least_ratio + jnp.log(size)
             share = jnp.where(bought, share, MIN_SHARE)

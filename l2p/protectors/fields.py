@@ -62,6 +62,14 @@ class Knots:
 
 
 @dataclasses.dataclass(frozen=True)
+class Either:
+    """Coefficients of a polynomial, or knots, told apart by their shape."""
+
+    def __call__(self, value: jax.Array, sizes: Sizes) -> str | None:
+        return (Knots() if value.ndim == 2 else Coefficients())(value, sizes)
+
+
+@dataclasses.dataclass(frozen=True)
 class Numbers:
     """Finite numbers of a shape. A name in it means the same size in all fields of a part."""
 
@@ -93,6 +101,8 @@ class Between:
 
 
 Polynomial = Annotated[jax.Array, Coefficients()]
+#: A polynomial in log(mu N), or values at knots: what `conditioning.at` takes.
+Share = Annotated[jax.Array, Either()]
 #: An intercept and a slope, each a polynomial.
 Line = Annotated[jax.Array, Coefficients((2,))]
 Scalar = Annotated[jax.Array, Numbers()]

@@ -20,11 +20,11 @@ from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from l2p import struct
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Oracle, Setup
+from l2p.protectors import empirical_bayes
 from l2p.protectors.conditioning import Facts, between_knots, facts_of, standardize
 from l2p.protectors.fields import Knots
 from l2p.protectors.networks import Layers, apply_known
@@ -40,8 +40,6 @@ LONGEST = 1.5
 MEMORY = 0.8
 #: How fast measurements of the minimum are forgotten: early ones fall short where the curvature is less than assumed.
 REMEMBERED = 0.97
-#: Logarithms that the scale of the variance at the start may have, as a grid.
-LOG_SCALES = np.linspace(-6.0, 12.0, 37, dtype=np.float32)
 #: Measurements as noisy as this, over the distance that is expected, tell nothing; squares of more overflow.
 NOISIEST = 1e6
 #: Inputs of the network, see `KalmanProjector._seen`, and outputs: the logarithm of a factor for the step, and what is
@@ -93,19 +91,15 @@ class Measured:
     def log_scale(self, prior: jax.Array, counts: jax.Array, width: jax.Array) -> jax.Array:
         """log f32[] of how many times the variance `prior` f32[p] the distances show, over `counts` bool[p].
 
-        Squared distances are on average scale * prior + 1 / precision. Their mean, each weighted by how little it
-        varies if the scale is 1, is taken as normal; `width` f32[] is the deviation of log(scale) among tables.
-        This is its mean given the distances: near 0 as long as noise may explain them.
+        Squared distances are on average scale * prior + 1 / precision, and each is weighted by how little it varies if
+        the scale is 1; `width` f32[] is the deviation of log(scale) among tables.
         """
         ratio = jnp.minimum(1.0 / (self.precision * prior), NOISIEST)
         weight = jnp.where(counts, jnp.square(1.0 / (1.0 + ratio)), 0.0)
         total = weight.sum() + 1e-18  # far below the weight of one coordinate, for a table without features
         weight = weight / total
         found = (weight * (jnp.square(self.total / self.precision) / prior - ratio)).sum()
-        scales, ratio = jnp.exp(LOG_SCALES), (weight * ratio).sum()
-        deviation = jnp.sqrt(2.0 / total) * (scales + ratio) / (1.0 + ratio)
-        likely = -0.5 * jnp.square((found - scales) / deviation) - jnp.log(deviation)
-        return jax.nn.softmax(likely - 0.5 * jnp.square(LOG_SCALES / width)) @ LOG_SCALES
+        return empirical_bayes.log_scale(found, (weight * ratio).sum(), total, width)
 
 
 @struct.dataclass

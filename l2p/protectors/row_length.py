@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle
-from l2p.protectors.conditioning import value
-from l2p.protectors.fields import Polynomial, Positive
+from l2p.protectors.conditioning import at, facts_for
+from l2p.protectors.fields import Positive, Share
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import LengthSum
@@ -29,18 +29,20 @@ class RowLength:
     little, and is trusted according to its signal-to-noise ratio.
 
     Attributes:
-      logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N).
+      logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N); or
+        f32[k, 3], knots of a curve.
       target_norm: f32[], mean length that mapped rows are scaled to, and the most that one row counts.
     """
 
-    logit_share: Polynomial
+    logit_share: Share
     target_norm: Positive
     #: A public choice of scale, never tuned.
     fixed: ClassVar[tuple[str, ...]] = ("target_norm",)
 
     def __call__(self, features: FeatureMap, oracle: Oracle) -> FeatureMap:
         setup = oracle.setup
-        multiplier = noise_for_share(oracle, jax.nn.sigmoid(value(self.logit_share, setup.log_signal)))
+        facts = facts_for(setup, features.num_mapped)
+        multiplier = noise_for_share(oracle, jax.nn.sigmoid(at(self.logit_share, facts)))
         length = oracle.ask(LengthSum(features, self.target_norm, multiplier))[0] / setup.num_rows
         noise_std = multiplier * self.target_norm * setup.adjacency.sensitivity_factor / setup.num_rows
         signal = jnp.square(jnp.maximum(length, 0.0))

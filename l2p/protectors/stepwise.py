@@ -15,9 +15,9 @@ from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors.base_rate import BaseRate
-from l2p.protectors.conditioning import value
+from l2p.protectors.conditioning import at, facts_for, value
 from l2p.protectors.eigenbasis import Eigenbasis
-from l2p.protectors.fields import Count, Polynomial, Positive, Scalar
+from l2p.protectors.fields import Count, Polynomial, Positive, Scalar, Share
 from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.projectors import Projector
@@ -43,7 +43,7 @@ class Centering:
     with `log_level_spread` means are shrunk towards it, and not towards zero.
 
     Attributes:
-      logit_share: f32[k], logit of the share of the budget, a polynomial in log(mu N).
+      logit_share: f32[k], logit of the share of the budget, a polynomial in log(mu N); or f32[k, 3], knots of a curve.
       log_spread: f32[], log of the distance of feature means from zero, or from their average: noise of this size
         halves the trust in them.
       row_norm: f32[], clipping norm of a row over the square root of its dimension.
@@ -52,7 +52,7 @@ class Centering:
       log_level_spread: f32[], the same for the distance of that average from zero; None shrinks means towards zero.
     """
 
-    logit_share: Polynomial
+    logit_share: Share
     log_spread: Scalar
     row_norm: Positive
     target_norm: Positive
@@ -62,7 +62,7 @@ class Centering:
 
     def __call__(self, num_features: int, oracle: Oracle) -> FeatureMap:
         setup = oracle.setup
-        share = jax.nn.sigmoid(value(self.logit_share, setup.log_signal))
+        share = jax.nn.sigmoid(at(self.logit_share, facts_for(setup, num_features)))
         multiplier = oracle.noise_multiplier(share * (1.0 - SLACK) * setup.price_list.budget)
         clip_norm = self.row_norm * num_features**0.5
         mean = oracle.ask(FeatureSum(num_features, clip_norm, multiplier)) / setup.num_rows

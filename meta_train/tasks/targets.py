@@ -44,7 +44,7 @@ class Classes(Family):
         return first, second
 
     def with_num_classes(self, num_classes: int | None) -> "Classes":
-        if num_classes in (None, self.num_classes):
+        if num_classes is None or num_classes == self.num_classes:
             return self
         if num_classes < self.num_classes:
             return dataclasses.replace(self, kept=num_classes)

@@ -34,6 +34,7 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
+from l2p.protectors.conditioning import KNOT_RANGE, value
 from l2p.protectors.kalman import INPUTS, OUTPUTS
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
@@ -156,27 +157,41 @@ def _with_networks(plain: Stepwise, key: jax.Array, schedule_inputs: int, tensor
     )
 
 
+def _curve(low: float, high: float) -> jax.Array:
+    """Knots f32[k, 3] on a line over log(mu N)."""
+    return jnp.zeros((KNOTS, 3)).at[:, 0].set(jnp.linspace(low, high, KNOTS))
+
+
+def _at_knots(polynomial: jax.Array) -> jax.Array:
+    """Knots f32[k, 3] on a polynomial in log(mu N), f32[k]."""
+    signals = jnp.linspace(*KNOT_RANGE, KNOTS)
+    return jnp.zeros((KNOTS, 3)).at[:, 0].set(jax.vmap(lambda signal: value(polynomial, signal))(signals))
+
+
 def control_kalman(key: jax.Array) -> Stepwise:
     """`control_eigen` whose steps are those of a Kalman filter, for every model."""
-
-    def curve(low: float, high: float) -> jax.Array:
-        return jnp.zeros((KNOTS, 3)).at[:, 0].set(jnp.linspace(low, high, KNOTS))
-
+    plain = cast(Any, control_eigen(key))
     return dataclasses.replace(
-        cast(Any, control_eigen(key)),
-        scheduler=CurveScheduler(log_clip_norm=curve(-1.0, 1.5), rate=curve(-1.0, 2.0)),
+        plain,
+        scheduler=CurveScheduler(log_clip_norm=_curve(-1.0, 1.5), rate=_curve(-1.0, 2.0)),
         projector=KalmanProjector(
-            log_curvature=curve(0.0, -0.6),
-            log_unknown=curve(2.0, 1.0),
-            log_spread=curve(1.0, 4.0),
-            spread_power=curve(0.0, 0.0),
-            log_intercept=curve(-2.0, 3.0),
-            log_width=curve(0.7, 0.7),
-            logit_certain=curve(2.0, -1.0),
-            logit_momentum=curve(-2.0, 1.0),
+            log_curvature=_curve(0.0, -0.6),
+            log_unknown=_curve(2.0, 1.0),
+            log_spread=_curve(1.0, 4.0),
+            spread_power=_curve(0.0, 0.0),
+            log_intercept=_curve(-2.0, 3.0),
+            log_width=_curve(1.0, 0.5),
+            logit_certain=_curve(2.0, -1.0),
+            logit_momentum=_curve(-2.0, 1.0),
         ),
-        eigenbasis=dataclasses.replace(cast(Any, _eigenbasis()), norm_growth=jnp.float32(0.35)),
-        base_rate=BaseRate(logit_share=_quadratic(-2.5), log_spread=jnp.log(jnp.float32(0.35))),
+        centering=dataclasses.replace(
+            plain.centering,
+            logit_share=_at_knots(plain.centering.logit_share),
+            log_level_spread=jnp.log(jnp.float32(0.1)),
+        ),
+        row_length=dataclasses.replace(plain.row_length, logit_share=_at_knots(plain.row_length.logit_share)),
+        eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.35)),
+        base_rate=BaseRate(_curve(-3.0, -6.0), log_spread=jnp.log(jnp.float32(0.35)), log_width=jnp.zeros(())),
         averaging=None,
     )
 
