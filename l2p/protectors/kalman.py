@@ -192,23 +192,30 @@ class KalmanProjector(Projector):
         moved = params - state.start
         measured = state.measured.after(moved - seen.gradient / curvature, noise / jnp.square(curvature))
         prior, log_scale = self._prior(seen, params, measured, facts, setup)
-        variance = jnp.square(state.left) * prior + state.variance
-        expected = jnp.square(curvature) * variance + noise
-        gain = variance * curvature / expected
-        state = state.after(seen.gradient, noise, expected)
+        # A prior that has become narrower takes back what it would not have believed: params are `share` of the distance
+        # and noise, of which this is the mean distance. It is the params themselves where the prior stays.
+        share = 1.0 - state.left
+        back = jnp.minimum(share * prior / (jnp.square(share) * prior + state.variance + 1e-20), 1.0)
+        returned = (back - 1.0) * moved
+        gradient = seen.gradient + curvature * returned  # what it would have been there
+        left, variance = 1.0 - back * share, jnp.square(back) * state.variance
+        unsure = jnp.square(left) * prior + variance
+        expected = jnp.square(curvature) * unsure + noise
+        gain = unsure * curvature / expected
+        state = state.after(gradient, noise, expected)
         corrections = jnp.zeros((OUTPUTS, 1))
         if self.network is not None:
             told = self._seen(state, seen, gain * curvature, log_scale, progress, facts)
             corrections = apply_known(self.network, told).T
         longer, surer, faster = corrections
         gain = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
-        left = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
+        less = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
         # gain * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
         momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * gain * curvature
-        update = jnp.minimum(momentum, 1.0) * state.update - gain * seen.gradient
-        return update, state.replace(  # type: ignore[attr-defined]
-            left=left * state.left,
-            variance=jnp.square(left) * state.variance + jnp.square(gain) * noise,
+        update = jnp.minimum(momentum, 1.0) * state.update - gain * gradient
+        return returned + update, state.replace(  # type: ignore[attr-defined]
+            left=less * left,
+            variance=jnp.square(less) * variance + jnp.square(gain) * noise,
             measured=measured,
             update=update,
         )

@@ -156,6 +156,17 @@ def test_a_model_that_does_not_fit_its_own_source_is_refused():
         config.find_model(config.shapes[0])
 
 
+def test_tables_lend_as_many_classes_as_a_listed_model_has():
+    config = dataclasses.replace(CONFIG, num_features=(5,), sources=("digits",), models=("softmax:4",))
+    (shape,) = config.shapes
+    assert config.drawn_classes(shape) == 4
+    assert config.drawn_classes(shape._replace(model="softmax:10")) is None
+    task = families("digits")[0].with_num_classes(4).draw(jax.random.key(0), 200, 5)
+    assert set(np.unique(task.y)) == {0.0, 1.0, 2.0, 3.0}
+    with pytest.raises(InputError, match="has 12 classes and tasks from digits have 10"):
+        config.find_model(shape._replace(model="softmax:12"))
+
+
 def test_gains_are_paired_by_task_and_split_by_band():
     # A shape that is listed twice has the same held-out tasks, which count once.
     config = dataclasses.replace(CONFIG, num_features=(3, 3), eval_tasks=16, gain_rounds=2)
