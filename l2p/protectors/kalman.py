@@ -157,6 +157,8 @@ class KalmanProjector(Projector):
       logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
       logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
+      logit_return: f32[k, 3], logit of the power to which params return to what a prior that has become narrower would
+        have made of them, between 0 for staying and 1; or None for staying.
     """
 
     log_curvature: Curve
@@ -168,6 +170,7 @@ class KalmanProjector(Projector):
     logit_certain: Curve
     logit_momentum: Curve
     network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
+    logit_return: Curve | None = None
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
         zeros = jnp.zeros_like(params)
@@ -192,10 +195,12 @@ class KalmanProjector(Projector):
         moved = params - state.start
         measured = state.measured.after(moved - seen.gradient / curvature, noise / jnp.square(curvature))
         prior, log_scale = self._prior(seen, params, measured, facts, setup)
-        # A prior that has become narrower takes back what it would not have believed: params are `share` of the distance
-        # and noise, of which this is the mean distance. It is the params themselves where the prior stays.
-        share = 1.0 - state.left
-        back = jnp.minimum(share * prior / (jnp.square(share) * prior + state.variance + 1e-20), 1.0)
+        share, back = 1.0 - state.left, jnp.ones_like(prior)
+        if self.logit_return is not None:
+            # Params are `share` of the distance and noise, and this is the mean distance, which they are themselves
+            # where the prior has not become narrower.
+            mean = share * prior / (jnp.square(share) * prior + state.variance + 1e-20)
+            back = jnp.clip(mean, 1e-6, 1.0) ** jax.nn.sigmoid(between_knots(self.logit_return, facts))
         returned = (back - 1.0) * moved
         gradient = seen.gradient + curvature * returned  # what it would have been there
         left, variance = 1.0 - back * share, jnp.square(back) * state.variance

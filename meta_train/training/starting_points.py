@@ -183,6 +183,7 @@ def control_kalman(key: jax.Array) -> Stepwise:
             log_width=_curve(1.0, 0.5),
             logit_certain=_curve(2.0, -1.0),
             logit_momentum=_curve(-2.0, 1.0),
+            logit_return=_curve(1.0, 1.0),
         ),
         centering=dataclasses.replace(
             plain.centering,
