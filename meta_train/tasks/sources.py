@@ -135,7 +135,8 @@ def families(source: str) -> tuple[Family, Family]:
     """
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
-        return Mixture(train), Mixture(held_out)
+        stacked = frozenset(place for place, part in enumerate(parts_of(source)) if is_openml(part))
+        return Mixture(train, stacked), Mixture(held_out, stacked)
     is_rough = _smooth(source) != source
     if classes := _drawn_classes(source):
         first, second = (SyntheticClasses(stream, rough=is_rough, num_classes=classes) for stream in (0, 1))
