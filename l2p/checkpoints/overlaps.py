@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from l2p.data.openml import OPENML, is_openml
 from l2p.data.own import OWN, is_own
 
 
@@ -18,8 +19,10 @@ def overlaps(source: str, avoid: Sequence[str]) -> bool:
     (False, True)
     >>> [overlaps("table:bank:01ab", [other]) for other in ("table:b2:01ab", "table:bank:02ab", "adult")]
     [True, False, False]
-    >>> overlaps("adult", ["table:adult:01ab"])
-    True
+    >>> overlaps("adult", ["table:adult:01ab"]), overlaps("openml:segment", ["table:segment:01ab"])
+    (True, True)
+    >>> overlaps("openml:segment", ["openml:vowel"]), overlaps("openml:diabetes", ["diabetes"])
+    (False, False)
     """
     return any(_share(source, other) for other in avoid)
 
@@ -27,15 +30,20 @@ def overlaps(source: str, avoid: Sequence[str]) -> bool:
 def _share(source: str, other: str) -> bool:
     if is_own(source) and is_own(other):
         return source.rpartition(":")[2] == other.rpartition(":")[2]
+    if is_openml(source) or is_openml(other):
+        return _table(source) == _table(other) and (source == other or is_own(source) or is_own(other))
     (table, digits), (other_table, others) = _kept(source), _kept(other)
     return table == other_table and bool(digits & others)
 
 
+def _table(name: str) -> str:
+    """What a user's own table or one of OpenML's is called; any other name as it is."""
+    return name.removeprefix(OWN).rpartition(":")[0] if is_own(name) else name.removeprefix(OPENML)
+
+
 def _kept(name: str) -> tuple[str, frozenset[str]]:
     """The table that a public set is part of, and its digits of that table; all of them for a table without digits."""
-    table, _, part = name.partition(":")
-    if is_own(name):
-        table, part = name.removeprefix(OWN).rpartition(":")[0], ""
+    table, _, part = (_table(name), "", "") if is_own(name) else name.partition(":")
     every, named = frozenset("0123456789"), frozenset(re.findall(r"\d", part.partition("features")[0]))
     if not named:
         return table, every

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from l2p.data import openml
 from l2p.data.download import Source, data_folder, fetch
 from l2p.data.preparation import Kind
-from l2p.data.public_set import PublicSet, Variant
+from l2p.data.public_set import Content, PublicSet, Variant
 from l2p.data.sets import NAMES, find
 from l2p.errors import InputError
 
@@ -42,7 +43,8 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
 
     Args:
       name: one of `NAMES`, with a colon and a variant if the set has any: `mnist:3,5`, `digits:odd`,
-        `digits:features` or `digits:features:1152` (`l2p.data.digit_variants`).
+        `digits:features` or `digits:features:1152` (`l2p.data.digit_variants`); or `openml:NAME`, one of
+        `l2p.data.openml.TABLES`.
       data_dir: the folder of the files, by default `L2P_DATA_DIR`, else `$XDG_CACHE_HOME/l2p`, else `~/.cache/l2p`.
       urls: file name to mirrors, instead of the built-in addresses; the checksums stay.
 
@@ -53,8 +55,15 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
     >>> data.x.shape, data.kind, int(data.y.sum())
     ((365, 64), 'binary', 182)
     """
-    entry, variant, text = _named(name)
     folder = data_folder(data_dir)
+    content = openml.read(name, folder) if openml.is_openml(name) else _packaged(name, folder, urls)
+    x, y = content.x, content.y.astype(np.float32)
+    return Dataset(name, x, y, content.columns, kind_of(name), hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest())
+
+
+def _packaged(name: str, folder: Path, urls: Mapping[str, Sequence[str]] | None) -> Content:
+    """The rows of one of `NAMES`."""
+    entry, variant, text = _named(name)
 
     def read(source: Source) -> bytes:
         if urls is not None:
@@ -62,10 +71,7 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
         return fetch(source, folder)
 
     content = entry.read(read)
-    if variant is not None:
-        content = variant.apply(content, text)
-    x, y = content.x, content.y.astype(np.float32)
-    return Dataset(name, x, y, content.columns, kind_of(name), hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest())
+    return content if variant is None else variant.apply(content, text)
 
 
 def num_classes(name: str) -> int | None:
@@ -74,6 +80,8 @@ def num_classes(name: str) -> int | None:
     >>> num_classes("digits"), num_classes("digits:odd"), num_classes("california")
     (10, 2, None)
     """
+    if openml.is_openml(name):
+        return openml.facts(name).classes
     entry, variant, _ = _named(name)
     return (variant.num_classes if variant else None) or len(entry.classes) or None
 
@@ -110,4 +118,5 @@ def _known() -> str:
         for variants, names in by_variants.items()
         if variants
     ]
-    return "; ".join([f"known names are {', '.join(NAMES)}", *said])
+    tables = f"{openml.OPENML} may be followed by a table of OpenML's, {', '.join(openml.TABLES)}"
+    return "; ".join([f"known names are {', '.join(NAMES)}", *said, tables])

@@ -21,7 +21,8 @@ from pathlib import Path
 from l2p.errors import InputError
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError, http.client.HTTPException, ValueError)
+#: What reading or downloading a file raises where it fails.
+UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError, http.client.HTTPException, ValueError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +81,7 @@ def fetch(source: Source, folder: Path, timeout: float = 30.0) -> bytes:
 def _read(path: Path, source: Source) -> bytes:
     try:
         data = _decompress(path.read_bytes())
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise InputError(f"{path} cannot be read ({error}): delete it to have it downloaded again") from error
     if hashlib.sha256(data).hexdigest() != source.sha256:
         raise InputError(
@@ -115,7 +116,7 @@ def _answers(source: Source, timeout: float) -> Iterator[tuple[str, bytes | Exce
         except urllib.error.HTTPError as error:
             error.close()  # the error is also the response
             yield url, error
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             yield url, error
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 OWN = "table:"
 #: Hexadecimal digits of the content's SHA-256 in a source's name.
 DIGITS = 16
+#: A class with fewer rows is too rare to learn from and to hold some out.
+MIN_OF_CLASS = 10
 
 
 def is_own(source: str) -> bool:

@@ -61,7 +61,9 @@ def template(source: RawSource, target: str) -> dict[str, Any]:
     }
 
 
-def from_public(source: RawSource, target: str, names: Sequence[str] | None = None) -> Schema:
+def from_public(
+    source: RawSource, target: str, names: Sequence[str] | None = None, *, is_number: bool = False
+) -> Schema:
     """A complete schema for tables like a public one, whose cells are read freely.
 
     Types are the source's own or, for text, read off its cells. Bounds hold all of the sample but its outermost half
@@ -73,6 +75,7 @@ def from_public(source: RawSource, target: str, names: Sequence[str] | None = No
       source: the public sample.
       target: the column to predict.
       names: the columns of the private table, in order; others of the sample are left out.
+      is_number: whether the target is a number, however few values the sample has of it.
 
     Raises:
       InputError: the sample lacks the target or has no rows, or its target is neither classes nor numbers.
@@ -95,7 +98,7 @@ def from_public(source: RawSource, target: str, names: Sequence[str] | None = No
     columns = {
         name: _column(cells[name], source.types.get(name, "")) if name in cells else Ignore() for name in features
     }
-    return Schema(columns, _target(target, cells[target], source.types.get(target, "")))
+    return Schema(columns, _target(target, cells[target], source.types.get(target, ""), is_number))
 
 
 def _column(cells: np.ndarray, kind: str) -> Column:
@@ -116,13 +119,13 @@ def _column(cells: np.ndarray, kind: str) -> Column:
     return Category(found, missing=Missing(indicator=True))
 
 
-def _target(name: str, cells: np.ndarray, kind: str) -> Target:
+def _target(name: str, cells: np.ndarray, kind: str, is_number: bool) -> Target:
     values, missing = numbers(cells, MISSING_WORDS), _is_missing(cells)
     held = cells[~missing]
-    numeric = kind != "category" and len(held) > 0 and not np.isinf(values).any()
+    numeric = (is_number or kind != "category") and len(held) > 0 and not np.isinf(values).any()
     whole = numeric and (values[~missing] == np.floor(values[~missing])).all()
     count = len(np.unique(values[~missing])) if numeric else 0
-    if numeric and not (whole and count <= MAX_CLASSES):
+    if numeric and (is_number or not (whole and count <= MAX_CLASSES)):
         low, high = float(values[~missing].min()), float(values[~missing].max())
         if low == high:
             raise InputError(f"the target {name!r} has one value in the public sample, so there is nothing to learn.")

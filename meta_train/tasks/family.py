@@ -23,11 +23,14 @@ from l2p.errors import InputError
 from l2p.models import Model
 from l2p.task import Rows
 from meta_train.tasks.reference import RIDGE, best_loss
+from meta_train.tasks.spans import Span, columns_of, draw_rows
 
 #: A column may serve as a label if it is 1 for at least this share of rows, and 0 for at least this share.
 MIN_PREVALENCE = 0.1
 #: Maximum number of columns that are mixed into one continuous column.
 MAX_MIXED = 6
+#: Shares of tasks that predict the table's own label, another column and a teacher; and where no column may be a label.
+KINDS, KINDS_WITHOUT_COLUMNS = (0.4, 0.3, 0.3), (0.6, 0.0, 0.4)
 
 
 @struct.dataclass
@@ -128,6 +131,7 @@ class TaskFamily(Family):
       classes: of the table's own label. Tasks with the table's own columns classify two of them; those with drawn
         columns, if there are more than two classes, some of them against the rest.
       other_classes: maps rows f32[n, c] of the first and the second class of such a pair; None leaves rows unchanged.
+      span: the part of x and y that tasks with drawn columns come from, if they hold several tables; None for all.
     """
 
     x: jax.Array
@@ -135,6 +139,7 @@ class TaskFamily(Family):
     label_columns: jax.Array
     classes: tuple[int, ...] = (0, 1)
     other_classes: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
+    span: Span | None = None
 
     @classmethod
     def from_table(cls, x: np.ndarray, y: np.ndarray) -> "TaskFamily":
@@ -180,19 +185,16 @@ class TaskFamily(Family):
 
     def _task(self, key: jax.Array, num_rows: int, num_features: int) -> Rows:
         keys = iter(jax.random.split(key, 12))
-        index = jax.random.randint(next(keys), (num_rows,), 0, self.x.shape[0])
+        index = draw_rows(next(keys), num_rows, self.x, self.span)
         table, label = self.x[index], self.y[index]
         if len(self.classes) != 2:
             label = self._grouped(jax.random.fold_in(key, 0), label)
-        candidates, kinds = self.label_columns, jnp.array([0.4, 0.3, 0.3])
-        if candidates.shape[0] == 0:
-            candidates, kinds = jnp.zeros(1, jnp.int32), jnp.array([0.6, 0.0, 0.4])
-        column = jax.random.choice(next(keys), candidates)
+        column, kinds = self._label_column(next(keys))
         kind = jax.random.choice(next(keys), 3, p=kinds)
         label = jnp.where(kind == 1, table[:, column], label)
         table = jnp.where(kind == 1, table.at[:, column].set(0.0), table)
 
-        x = table @ draw_columns(next(keys), next(keys), table.shape[1], num_features)
+        x = table @ draw_columns(next(keys), next(keys), table.shape[1], num_features, columns_of(self.x, self.span))
         flip_rate = jnp.maximum(jax.random.uniform(next(keys), minval=-0.3, maxval=0.3), 0.0)
         flip = jax.random.bernoulli(next(keys), flip_rate, (1, num_features))
         x = jnp.where(flip, 1.0 - x, x)
@@ -203,6 +205,16 @@ class TaskFamily(Family):
         label = jnp.where(kind == 2, teacher, label)
 
         return with_label_noise(next(keys), x, label)
+
+    def _label_column(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """A column i32[] that may serve as a label, and the shares f32[3] of the kinds of labels."""
+        if self.span is not None:
+            place = jax.random.randint(key, (), 0, jnp.maximum(self.span.labels, 1))
+            kinds = jnp.where(self.span.labels > 0, jnp.array(KINDS), jnp.array(KINDS_WITHOUT_COLUMNS))
+            return self.label_columns[place], kinds
+        if self.label_columns.shape[0] == 0:
+            return jax.random.choice(key, jnp.zeros(1, jnp.int32)), jnp.array(KINDS_WITHOUT_COLUMNS)
+        return jax.random.choice(key, self.label_columns), jnp.array(KINDS)
 
     def _grouped(self, key: jax.Array, label: jax.Array) -> jax.Array:
         """Classes f32[n] as 0 and 1: a random part of the classes against the rest."""
@@ -226,12 +238,17 @@ class TaskFamily(Family):
         return with_label_noise(keys[2], x, (self.y[index] == second).astype(jnp.float32))
 
 
-def draw_columns(key: jax.Array, mix_key: jax.Array, num_columns: int, num_features: int) -> jax.Array:
-    """f32[c, d]: each new column is one of the c old ones, or a convex mixture of a few, so that it stays in [0, 1]."""
-    order = jax.random.permutation(key, num_columns)[:num_features]
-    single = jax.nn.one_hot(order, num_columns).T
+def draw_columns(
+    key: jax.Array, mix_key: jax.Array, num_columns: int, num_features: int, among: int | jax.Array
+) -> jax.Array:
+    """f32[c, d]: each new column is one of the first `among` of c old ones, or a convex mixture of a few, so that it
+    stays in [0, 1]."""
+    order = jax.random.permutation(key, num_columns)
+    if not isinstance(among, int):
+        order = order[jnp.argsort(order >= among, stable=True)]  # padding last, the others still in random order
+    single = jax.nn.one_hot(order[:num_features], num_columns).T
     share_key, pick_key, weight_key, which_key = jax.random.split(mix_key, 4)
-    picked = jax.random.randint(pick_key, (MAX_MIXED, num_features), 0, num_columns)
+    picked = jax.random.randint(pick_key, (MAX_MIXED, num_features), 0, among)
     weights = jax.random.exponential(weight_key, (MAX_MIXED, num_features))
     weights = weights / weights.sum(0, keepdims=True)
     mixed = jnp.einsum("mdc,md->cd", jax.nn.one_hot(picked, num_columns), weights)

@@ -9,14 +9,21 @@ import numpy as np
 from l2p.errors import InputError
 from l2p.task import Rows
 from meta_train.tasks.family import Family
+from meta_train.tasks.stacks import draw_stacked
 
 
 @dataclasses.dataclass(frozen=True)
 class Mixture(Family):
     """Tasks of several families, equally many of each; a family is left out at feature counts it has too few columns
-    for."""
+    for.
+
+    Attributes:
+      parts: the families.
+      stacked: which of these, by place, are tables of one kind that are drawn by one program (`stacks.py`).
+    """
 
     parts: tuple[Family, ...]
+    stacked: frozenset[int] = frozenset()
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
         return jax.tree.map(lambda leaf: leaf[0], self.draw_several(key, 1, num_rows, num_features))
@@ -27,7 +34,10 @@ class Mixture(Family):
                 "the tables of a mixture have columns of their own, and as many each; set num_features to counts, so "
                 "that all lend as many columns to a task."
             )
-        fit = [part for part in self.parts if part.max_features >= num_features]
+        places = [place for place, part in enumerate(self.parts) if part.max_features >= num_features]
+        alone = [self.parts[place] for place in places if place not in self.stacked]
+        stacked = [self.parts[place] for place in places if place in self.stacked]
+        fit = [*alone, *stacked]
         if not fit:
             raise InputError(
                 f"no source of this mixture has {num_features} columns; set num_features to smaller counts."
@@ -37,7 +47,11 @@ class Mixture(Family):
         each, left = divmod(num_tasks, len(fit))
         order_key, more_key, *keys = jax.random.split(key, 2 + len(fit))
         width = each + (left > 0)
-        several = [part.draw_several(one, width, num_rows, num_features) for part, one in zip(fit, keys, strict=True)]
+        several = [
+            part.draw_several(one, width, num_rows, num_features) for part, one in zip(alone, keys, strict=False)
+        ]
+        if stacked:
+            several.append(draw_stacked(stacked, keys[len(alone) :], width, num_rows, num_features))
         lines = np.arange(len(fit) * width).reshape(len(fit), width)
         more = jax.random.permutation(more_key, lines[:, -1])[:left]
         chosen = jax.random.permutation(order_key, jnp.concatenate([lines[:, :each].ravel(), more]))
@@ -45,10 +59,10 @@ class Mixture(Family):
 
     def halves(self) -> tuple["Mixture", "Mixture"]:
         first, second = zip(*(part.halves() for part in self.parts), strict=True)
-        return Mixture(first), Mixture(second)
+        return Mixture(first, self.stacked), Mixture(second, self.stacked)
 
     def with_num_classes(self, num_classes: int | None) -> "Mixture":
-        return Mixture(tuple(part.with_num_classes(num_classes) for part in self.parts))
+        return Mixture(tuple(part.with_num_classes(num_classes) for part in self.parts), self.stacked)
 
     @property
     def max_features(self) -> float:

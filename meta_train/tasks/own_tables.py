@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from l2p.data.own import content_sha256, is_own, name_of, own_source
+from l2p.data.own import MIN_OF_CLASS, content_sha256, is_own, name_of, own_source
 from l2p.data.preparation import Kind
 from l2p.data.reading import Format
 from l2p.errors import InputError
@@ -19,8 +19,6 @@ from l2p.schema import Encoding, Schema, read_rows
 
 #: Fewer rows make too few different tasks, of which a fifth are held out.
 MIN_ROWS = 200
-#: Of a class.
-MIN_OF_CLASS = 10
 #: Cells beyond these are left out, at random: tasks take a few thousand rows each, and a table lies in memory whole.
 MAX_CELLS = 2**25
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import functools
+import os
 import re
 
 import numpy as np
 
 from l2p import data
 from l2p.data import Kind
+from l2p.data.openml import FOLDER, is_openml
 from l2p.data.own import is_own
 from l2p.errors import InputError
 from meta_train.tasks import own_tables
@@ -27,6 +29,9 @@ from meta_train.tasks.targets import from_table
 
 #: Minimum standard deviation of an image column that a mixture's tasks may draw.
 MIN_DEVIATION = 0.05
+#: Rows of one of OpenML's tables beyond these are left out, at random. Tables are constants of every compiled outer
+#: step, a mixture has a dozen of them, and a task takes a thousand rows or two.
+MAX_ROWS = 8192
 #: All digits but some, two of which are a task's classes; as pixels or as frozen features of these.
 _REST = re.compile(r"(mnist|digits):rest:([\d,]*)(:features(?::\d+)?)?")
 #: Families of synthetic tasks without several classes.
@@ -114,15 +119,17 @@ def families(source: str) -> tuple[Family, Family]:
     """The family to meta-train on and one of held-out tasks: from 80 % and 20 % of a public table.
 
     Args:
-      source: a data set's name; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time, and
-        `mnist:rest:3,5:features:1152`, the same digits with 1152 frozen features; `QUADRATICS`, `SYNTHETIC`,
-        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families, with `ROUGH`
-        in their names (`synthetic:rough:numbers`) for longer tails, stronger correlations and rarer classes; a user's
-        own table that was read (`own_tables`); or several sources of one kind joined by `AND`.
+      source: a data set's name; `openml:NAME`, of which at most `MAX_ROWS` rows are used; `mnist:rest:3,5` (or
+        `digits:...`), all digits but those, two at a time, and `mnist:rest:3,5:features:1152`, the same digits with
+        1152 frozen features; `QUADRATICS`, `SYNTHETIC`, `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn
+        independently for the two families, with `ROUGH` in their names (`synthetic:rough:numbers`) for longer tails,
+        stronger correlations and rarer classes; a user's own table that was read (`own_tables`); or several sources of
+        one kind joined by `AND`.
     """
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
-        return Mixture(train), Mixture(held_out)
+        stacked = frozenset(place for place, part in enumerate(parts_of(source)) if is_openml(part))
+        return Mixture(train, stacked), Mixture(held_out, stacked)
     is_rough = _smooth(source) != source
     if classes := _drawn_classes(source):
         first, second = (SyntheticClasses(stream, rough=is_rough, num_classes=classes) for stream in (0, 1))
@@ -137,7 +144,7 @@ def families(source: str) -> tuple[Family, Family]:
     order = np.random.default_rng(0).permutation(x.shape[0])
     cut = int(0.8 * order.size)
     train, held_out = (make(x[part], y[part]) for part in (order[:cut], order[cut:]))
-    if is_own(source) and isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily):
+    if (is_own(source) or is_openml(source)) and isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily):
         # Of a rare class, chance may hold none out.
         return tuple(dataclasses.replace(part, classes=(0, 1)) for part in (train, held_out))  # pyrefly: ignore
     return train, held_out
@@ -156,9 +163,20 @@ def _load(source: str) -> tuple[np.ndarray, np.ndarray]:
     if is_own(source):
         table = own_tables.find(source)
         return table.x, table.y
+    if is_openml(source):
+        return _some_rows(source, os.environ.get(FOLDER))
     rest = _REST.fullmatch(source)
     dataset = data.load(rest[1] + (rest[3] or "") if rest else source)
     if rest:
         kept = ~np.isin(dataset.y, [int(digit) for digit in rest[2].split(",") if digit])
         return dataset.x[kept], dataset.y[kept]
     return dataset.x, dataset.y
+
+
+@functools.lru_cache(maxsize=64)  # each shape and each family of a training asks anew
+def _some_rows(source: str, folder: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """At most `MAX_ROWS` rows of one of OpenML's tables, which is read from `folder` or downloaded."""
+    del folder
+    dataset = data.load(source)
+    kept = np.sort(np.random.default_rng(0).permutation(len(dataset.y))[:MAX_ROWS])
+    return dataset.x[kept], dataset.y[kept]

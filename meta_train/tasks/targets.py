@@ -9,6 +9,7 @@ import numpy as np
 from l2p.errors import InputError
 from l2p.task import Rows
 from meta_train.tasks.family import Family, draw_columns, with_class_noise
+from meta_train.tasks.spans import Span, columns_of, draw_rows, is_within
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Classes(Family):
       num_classes: K.
       parts: number of classes into which each of these is split.
       kept: number of the table's classes in a task, drawn at random; None for all.
+      span: the part of x and y that tasks come from, if they hold several tables; None for all.
     """
 
     x: jax.Array
@@ -31,6 +33,7 @@ class Classes(Family):
     num_classes: int
     parts: int = 1
     kept: int | None = None
+    span: Span | None = None
 
     @property
     def max_features(self) -> float:
@@ -59,15 +62,16 @@ class Classes(Family):
         keys = jax.random.split(key, 7)
         names = jax.random.permutation(keys[2], self.num_classes * self.parts)
         index = self._rows(keys[0], names, num_rows)
-        x = features_of(self.x[index], keys[1], num_features)
+        x = features_of(self.x[index], keys[1], num_features, columns_of(self.x, self.span))
         label = names[self.y[index].astype(jnp.int32) * self.parts + self._part(keys[6], x)]
         return with_class_noise(keys[3:6], x, label, self.kept or len(names))
 
     def _rows(self, key: jax.Array, names: jax.Array, num_rows: int) -> jax.Array:
         """Indices i32[num_rows] of rows of the table, from the task's classes: those with the lowest names."""
         if self.kept is None:
-            return jax.random.randint(key, (num_rows,), 0, self.x.shape[0])
-        among = (names[self.y.astype(jnp.int32)] < self.kept).astype(jnp.float32)
+            return draw_rows(key, num_rows, self.x, self.span)
+        among = names[self.y.astype(jnp.int32)] < self.kept
+        among = (among & is_within(self.x, self.span)).astype(jnp.float32)
         return jax.random.choice(key, self.x.shape[0], (num_rows,), p=among / among.sum())
 
     def _part(self, key: jax.Array, x: jax.Array) -> jax.Array:
@@ -83,10 +87,12 @@ class Numbers(Family):
     Attributes:
       x: f32[n, c].
       y: f32[n], in [0, 1].
+      span: the part of x and y that tasks come from, if they hold several tables; None for all.
     """
 
     x: jax.Array
     y: jax.Array
+    span: Span | None = None
 
     @property
     def max_features(self) -> float:
@@ -94,14 +100,14 @@ class Numbers(Family):
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
         keys = jax.random.split(key, 9)
-        index = jax.random.randint(keys[0], (num_rows,), 0, self.x.shape[0])
+        index, columns = draw_rows(keys[0], num_rows, self.x, self.span), columns_of(self.x, self.span)
         table = self.x[index]
         kind = jax.random.choice(keys[1], 3, p=jnp.array([0.5, 0.2, 0.3]))
-        column = jax.random.randint(keys[2], (), 0, table.shape[1])
+        column = jax.random.randint(keys[2], (), 0, columns)
         # A column that is the target must not be a feature.
         target = jnp.where(kind == 1, table[:, column], self.y[index])
         table = jnp.where(kind == 1, table.at[:, column].set(0.5), table)
-        x = features_of(table, keys[3], num_features)
+        x = features_of(table, keys[3], num_features, columns)
         weights = jax.random.normal(keys[4], (x.shape[1],))
         output = (x - x.mean(0, keepdims=True)) @ weights
         spread = jax.random.uniform(keys[5], minval=0.05, maxval=0.3)
@@ -112,8 +118,8 @@ class Numbers(Family):
         return Rows(x, target, jnp.ones(num_rows, jnp.float32))
 
 
-def features_of(table: jax.Array, key: jax.Array, num_features: int | None) -> jax.Array:
-    """A table's columns as they are, or `num_features` drawn from them, some mixed and some flipped: f32[n, d].
+def features_of(table: jax.Array, key: jax.Array, num_features: int | None, among: int | jax.Array) -> jax.Array:
+    """f32[n, d]: a table's columns as they are, or `num_features` drawn from the first `among`, some mixed, some flipped.
 
     Raises:
       InputError: the table has fewer columns.
@@ -126,7 +132,7 @@ def features_of(table: jax.Array, key: jax.Array, num_features: int | None) -> j
             "num_features to smaller counts, or to null for the table's own columns."
         )
     column_key, mix_key, rate_key, flip_key = jax.random.split(key, 4)
-    x = table @ draw_columns(column_key, mix_key, table.shape[1], num_features)
+    x = table @ draw_columns(column_key, mix_key, table.shape[1], num_features, among)
     rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.3, maxval=0.3), 0.0)
     return jnp.where(jax.random.bernoulli(flip_key, rate, (1, num_features)), 1.0 - x, x)
 
