@@ -126,7 +126,7 @@ class Evaluator:
         )
         model = self._config.find_model(shape)
         arguments = {**self._config.task_arguments(shape.num_features), "num_tasks": self._config.eval_tasks}
-        sample = jax.jit(functools.partial(family.sample, model=model, **arguments))
+        sample = jax.jit(functools.partial(family.sample, model=model, **arguments), compiler_options=quick_options())
         return lambda seed: sample(jax.random.fold_in(jax.random.key(seed), shape.num_features or 0))
 
     def _measure(

@@ -11,14 +11,15 @@ import optax
 
 from l2p import struct
 from l2p.errors import InputError
+from l2p.models import Model
 from l2p.protector import Protector
 from l2p.protectors.tunable import combine, partition, tunable
 from meta_train.compiling import quick_options
 from meta_train.config import MetaConfig, Shape
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
 from meta_train.evaluation.scores import whole_run
-from meta_train.tasks.family import Family
-from meta_train.tasks.sources import families
+from meta_train.tasks.family import Family, TaskBatch
+from meta_train.tasks.sources import families, kind_of
 from meta_train.training import evolution
 from meta_train.training.constraints import Constraint, bands_of, penalty
 from meta_train.training.damping import damped
@@ -78,40 +79,53 @@ def num_segments(protector: Protector, config: MetaConfig) -> int:
 def compiled(
     config: MetaConfig, family: Family, start: Protector
 ) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
-    """One outer step on fresh tasks; steps cycle through the shapes, each compiled once."""
+    """One outer step on fresh tasks; steps cycle through the shapes.
 
-    def of(shape: Shape) -> Family:
-        return family if shape.source is None else families(shape.source)[0]
-
-    updates = {
-        shape: jax.jit(
-            functools.partial(update, config=config, family=of(shape), budgets=budgets, shape=shape),
+    Tasks are drawn by a program of their own, so that what is compiled for the step itself, which takes longest, is the
+    same for all sources, and for the folds of a recipe: JAX's cache has it from then on.
+    """
+    updates: dict[tuple[Shape, str], Callable] = {}
+    turns: dict[Shape, tuple[Callable, Callable]] = {}
+    for shape, budgets in budgets_of_shapes(config, start).items():
+        source = config.source_of(shape)
+        drawn_from = family if shape.source is None else families(source)[0]
+        draw = jax.jit(
+            functools.partial(draw_tasks, config=config, family=drawn_from, shape=shape),
             compiler_options=quick_options(),
         )
-        for shape, budgets in budgets_of_shapes(config, start).items()
-    }
-    turns = [updates[shape] for shape in config.shapes]
-    return lambda state, step: turns[step % len(turns)](state, jnp.array(step))
+        alike = shape._replace(source=None), kind_of(source)
+        if alike not in updates:
+            fixed = {"config": config, "budgets": budgets, "model": config.find_model(shape)}
+            updates[alike] = jax.jit(functools.partial(update, **fixed), compiler_options=quick_options())
+        turns[shape] = draw, updates[alike]
+
+    def outer_step(state: GradientState, step: int) -> tuple[GradientState, dict]:
+        draw, update = turns[config.shapes[step % len(config.shapes)]]
+        return update(state, jnp.array(step), draw(jnp.array(step)))
+
+    return outer_step
+
+
+def _keys(step: jax.Array, config: MetaConfig) -> tuple[jax.Array, jax.Array]:
+    """Of an outer step: for drawing tasks and for their runs."""
+    sample_key, run_key = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), step))
+    return sample_key, run_key
+
+
+def draw_tasks(step: jax.Array, config: MetaConfig, family: Family, shape: Shape) -> TaskBatch:
+    """The tasks of an outer step, of one of the config's shapes."""
+    family = family.with_num_classes(config.drawn_classes(shape))
+    arguments = config.task_arguments(shape.num_features) | {"log_signal": config.log_signal_at(step)}
+    return family.sample(_keys(step, config)[0], config.find_model(shape), **arguments)
 
 
 def update(
-    state: GradientState,
-    step: jax.Array,
-    config: MetaConfig,
-    family: Family,
-    budgets: Budgets,
-    shape: Shape,
+    state: GradientState, step: jax.Array, batch: TaskBatch, config: MetaConfig, budgets: Budgets, model: Model
 ) -> tuple[GradientState, dict[str, jax.Array]]:
-    """One outer step on fresh tasks of one of the config's shapes: a whole unroll, or its segments in sequence."""
-    model = config.find_model(shape)
-    key = jax.random.fold_in(jax.random.key(config.seed), step)
-    sample_key, run_key = jax.random.split(key)
-    family = family.with_num_classes(config.drawn_classes(shape))
-    arguments = config.task_arguments(shape.num_features) | {"log_signal": config.log_signal_at(step)}
-    batch = family.sample(sample_key, model, **arguments)
+    """One outer step on these tasks: a whole unroll, or its segments in sequence."""
     model = model if config.inner_gradient else with_constant_gradients(model)
     rows, setups = budgets.simulate(batch, model, capped=config.constraint == "share")
-    tasks = (rows, batch.best_loss, setups, jax.random.split(run_key, config.tasks))
+    tasks = (rows, batch.best_loss, setups, jax.random.split(_keys(step, config)[1], config.tasks))
     if batch.scored is not None:
         tasks = (*tasks, batch.scored)
     if config.objective == "final":
