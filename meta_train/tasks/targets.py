@@ -119,7 +119,7 @@ class Numbers(Family):
 
 
 def features_of(table: jax.Array, key: jax.Array, num_features: int | None, among: int | jax.Array) -> jax.Array:
-    """f32[n, d]: a table's columns as they are, or `num_features` drawn from the first `among`, some mixed, some flipped.
+    """A table's columns as they are, or `num_features` drawn from the first `among`, some mixed and some flipped.
 
     Raises:
       InputError: the table has fewer columns.
