@@ -187,7 +187,7 @@ def _downloaded(name: str, cache: Path) -> tuple[dict[str, np.ndarray], str]:
         column: _texts(values, found.categories[column]) if column in found.categories else values
         for column, values in zip(found.feature_names, found.data.T, strict=True)
     }
-    return columns, found.details["default_target_attribute"]
+    return columns, found.details.get("default_target_attribute", found.feature_names[-1])
 
 
 def _texts(codes: np.ndarray, values: list[str]) -> np.ndarray:

@@ -47,7 +47,7 @@ class Classes(Family):
         return first, second
 
     def with_num_classes(self, num_classes: int | None) -> "Classes":
-        if num_classes is None or num_classes == self.num_classes:
+        if num_classes is None:
             return self
         if num_classes < self.num_classes:
             return dataclasses.replace(self, kept=num_classes)
@@ -119,7 +119,7 @@ class Numbers(Family):
 
 
 def features_of(table: jax.Array, key: jax.Array, num_features: int | None, among: int | jax.Array) -> jax.Array:
-    """f32[n, d]: a table's columns as they are, or `num_features` of the first `among`, some mixed and some flipped.
+    """A table's columns as they are, or `num_features` drawn from the first `among`, some mixed and some flipped.
 
     Raises:
       InputError: the table has fewer columns.
