@@ -52,7 +52,8 @@ def resolve(name: str, without: str | None = None, fold: int | None = None) -> M
     """
     name = checkpoint.canonical(name)
     if fold is not None:
-        if not 1 <= fold <= (count := num_folds(name)):
+        count = num_folds(name)
+        if not 1 <= fold <= count:
             raise InputError(f"recipe {name!r} has no fold {fold}; {_which(count)}.")
         name = fold_name(name, fold)
     if without is not None and _hold_out(name, without) in names():
