@@ -9,6 +9,7 @@ from l2p.data.reading import Format
 from l2p.errors import InputError
 from meta_train.config import MetaConfig
 from meta_train.fine_tuning import fine_tune, train
+from meta_train.fold_training import train_with_folds
 from meta_train.recipes import files, own, resolve, tuned
 from meta_train.recipes.remembered import resumed
 from meta_train.training.watch import Watch
@@ -21,6 +22,8 @@ def main(
     out: Path,
     recipe: str | None = None,
     without: str | None = None,
+    fold: int | None = None,
+    folds: bool = False,
     method: str | None = None,
     model: str | None = None,
     source: str | None = None,
@@ -35,6 +38,8 @@ def main(
 ) -> None:
     """Meta-train into `out`, or resume the training there; prints the path of the checkpoint.
 
+    With `folds` there are several trainings, in folders below `out`.
+
     Its card then has the results of the meta-test, if there is one for its model; `l2p plan` reads them.
     """
     asked = {
@@ -48,14 +53,16 @@ def main(
         raise InputError(f"say what to train with one of {', '.join(asked)}; or go on with --resume.")
     if not data and (schema or start is not None):
         raise InputError("--schema and --start go with tables to train on; name these with --data.")
-    if recipe is None and without is not None:
-        raise InputError("--without leaves a set out of a recipe; name the recipe with --recipe.")
+    _check_left_out(recipe, without, fold, folds, minutes)
     if recipe != tuned.RECIPE and (method or model or source):
         raise InputError(
             "--method, --model and --source say which hand-designed method is tuned, and on what; they need --recipe "
             f"{tuned.RECIPE}."
         )
     keep_compiled(out)
+    if folds:
+        train_with_folds(recipe or "", out)
+        return
     if data:
         print(fine_tune(data, schema, out, start or own.DEFAULT, minutes, format))
         return
@@ -68,8 +75,22 @@ def main(
     elif recipe == tuned.RECIPE:
         chosen = _tuned(method, model, source, without)
     else:
-        chosen = resolve.resolve(recipe or "", without)
+        chosen = resolve.resolve(recipe or "", without, fold)
     print(train(chosen, out, Watch(minutes)))
+
+
+def _check_left_out(
+    recipe: str | None, without: str | None, fold: int | None, folds: bool, minutes: float | None
+) -> None:
+    """Refuse options on what is left out of a recipe that have none, or exclude each other."""
+    if recipe is None and (without is not None or fold is not None or folds):
+        raise InputError("--without, --fold and --folds leave sets out of a recipe; name the recipe with --recipe.")
+    if (without is not None) + (fold is not None) + folds > 1:
+        raise InputError("--without, --fold and --folds exclude each other; choose one of them.")
+    if recipe == tuned.RECIPE and (fold is not None or folds):
+        raise InputError("a tuned method is made from one set, which --source names, so it has no folds.")
+    if folds and minutes is not None:
+        raise InputError("--minutes bounds one training, and --folds makes several; leave one of the two out.")
 
 
 def keep_compiled(out: Path) -> None:

@@ -635,6 +635,16 @@ def test_compare_splits_methods_at_commas(monkeypatch, tmp_path):
             ["meta-train", "--recipe", "universal", "--without", "adult", "--out", "o"],
             [Path("o"), "universal", "adult", Format()],
         ),
+        (
+            "meta_train.__main__",
+            ["meta-train", "--recipe", "universal", "--fold", "2", "--out", "o"],
+            [Path("o"), "universal", 2, Format()],
+        ),
+        (
+            "meta_train.__main__",
+            ["meta-train", "--recipe", "universal", "--folds", "--out", "o"],
+            [Path("o"), "universal", True, Format()],
+        ),
     ],
 )
 def test_demo_and_meta_train_are_called_with_their_options(monkeypatch, module, args, expected):

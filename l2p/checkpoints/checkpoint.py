@@ -1,12 +1,13 @@
 """Frozen protectors by name, each a `.safetensors` file with a checkpoint card in its metadata."""
 
+import contextlib
 import dataclasses
 import datetime
 import difflib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,18 @@ def study_hint() -> str:
         f" Hold-outs, tuned settings (METHOD{TUNED}) and other checkpoints that only studies need are in the "
         "repository's checkpoints/study and not in the package: run l2p in a clone of it, or pass the file's path."
     )
+
+
+@contextlib.contextmanager
+def looking_in(folders: Sequence[Path]) -> Iterator[None]:
+    """Look names up in these folders first, and then in `FOLDERS`."""
+    global FOLDERS
+    before = FOLDERS
+    FOLDERS = (*folders, *before)
+    try:
+        yield
+    finally:
+        FOLDERS = before
 
 
 def _files() -> dict[str, Path]:

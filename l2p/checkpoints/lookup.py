@@ -19,6 +19,7 @@ from l2p.checkpoints.checkpoint import (
 )
 from l2p.checkpoints.control import Control, control_of
 from l2p.checkpoints.defaults import what_to_use
+from l2p.checkpoints.folds import HoldOut, hold_out
 from l2p.checkpoints.method_name import PRETRAINED, PROJECTED, MethodName, is_file, is_object
 from l2p.checkpoints.overlaps import overlaps
 from l2p.checkpoints.own import import_protector
@@ -48,6 +49,8 @@ class NamedProtector:
       range: {log_signal: [low, high], num_features: [low, high]} that it was made for; None if unlimited or unknown.
       control: the constants-only baseline that its networks extend, or what it was fine-tuned from; None without one
         that ships.
+      hold_out: the checkpoint that it is, if that is one that stands for the protector of this name because it was not
+        made from what it will be scored on; None otherwise.
     """
 
     name: str
@@ -57,6 +60,7 @@ class NamedProtector:
     sha256: str | None = None
     range: dict[str, list[float]] | None = None
     control: Control | None = None
+    hold_out: HoldOut | None = None
 
     def filter(self, budget: Budget) -> Filter:
         """The filter that stops its runs within `budget`; `InputError` if no theorem covers it, or it asks without
@@ -95,7 +99,8 @@ def resolve(
       model: name of the model.
       accountant: overrides the protector's own.
       aux: for METHOD:tuned, the public data set that it was tuned on; None takes any that is not in `avoid`.
-      avoid: data sets that it must not be made from, because it will be scored on them.
+      avoid: data sets that it must not be made from, because it will be scored on them; a checkpoint's name then stands
+        for the first of its folds that is not (`l2p.checkpoints.folds`).
       num_rows: N, for hand-designed methods that set up batches; None to check names and options only.
 
     Raises:
@@ -120,13 +125,14 @@ def resolve(
         if not asked.tuned:
             protector = method(budget, model, num_rows, accountant)
             return describe(protector, name, model, accountant or method.accountant, sources=())
-    loaded = load(_tuned(asked, model, aux, avoid) if asked.tuned else name)
+    held = None if asked.tuned else hold_out(name, avoid)
+    loaded = load(_tuned(asked, model, aux, avoid) if asked.tuned else name if held is None else held.name)
     if shared := [source for source in loaded.card["sources"] if overlaps(source, avoid)]:
         raise InputError(
             f"protector {name!r} was made from {', '.join(shared)}, so its score there would flatter it; choose "
-            "another protector or data set."
+            f"another protector or data set.{study_hint()}"
         )
-    return _loaded(loaded, asked, budget, model, accountant, num_rows)
+    return dataclasses.replace(_loaded(loaded, asked, budget, model, accountant, num_rows), hold_out=held)
 
 
 def recognise(

@@ -29,6 +29,11 @@ class MetaTrain(TableOptions):
     """Name of the shipped checkpoint whose recipe to follow, or `tuned` for a hand-designed method."""
     without: str | None = None
     """A public data set to leave out of the recipe, so that the protector may be scored on it."""
+    fold: int | None = None
+    """Number of a fold of the recipe: what it makes may be scored on the public sets that this fold leaves out."""
+    folds: bool = False
+    """Train the recipe and all of its folds, and before each what it starts from if that is in the same file, in
+    folders below OUT; the same command goes on where it was interrupted."""
     method: str | None = None
     """With `--recipe tuned`: the hand-designed method whose constants are tuned."""
     model: str | None = None

@@ -191,12 +191,14 @@ def _link(folder: Path, out: Path | None) -> str:
 
 
 def _origin(one: Comparison, out: Path | None) -> str:
-    """The provenance of a comparison: versions, digests, and the command that repeats it."""
+    """The provenance of a comparison: versions, digests, the folds that ran under their protectors' names, and the
+    command that repeats it."""
     versions = ", ".join(f"{name} {version}" for name, version in one.inputs["versions"].items())
     said = [
         f"### {one.folder.name}",
         f"Files: [{one.folder.name}]({_link(one.folder, out)}). Versions: {versions or 'not recorded'}. Table "
         f"`{one.inputs['table_sha256'][:16]}`, splits `{one.inputs['splits_sha256'][:16]}`.",
+        *([" ".join(held)] if (held := results.hold_outs(one.rows)) else []),
         f"```bash\n{command(one)}\n```",
     ]
     return "\n\n".join(said)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from l2p.checkpoints.control import Control
+from l2p.checkpoints.folds import HoldOut
 from l2p.checkpoints.lookup import NamedProtector, resolve
 from l2p.checkpoints.method_name import ORACLE, PRIVATE, PROJECTED, MethodName
 from l2p.checkpoints.ranges import range_warnings
@@ -58,6 +59,7 @@ class ComparedMethod:
       by_choice: whether they are chosen there and charged; `protectors` are set up for one of the runs.
       control: control used where a checkpoint's networks show no gain, if there is one.
       division: which rows are private, and which public.
+      hold_out: the checkpoint that stands for the protector of this name, which was made from the data; None otherwise.
     """
 
     name: str
@@ -70,6 +72,7 @@ class ComparedMethod:
     by_choice: bool = False
     control: Control | None = None
     division: Division = WHOLE
+    hold_out: HoldOut | None = None
 
     @property
     def is_private(self) -> bool:
@@ -151,7 +154,7 @@ def find_method(
       num_rows: N of a split.
       accountant: the one asked for.
       aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected only these use it.
-      avoid: data sets that a checkpoint must not be made from.
+      avoid: data sets that a checkpoint must not be made from; a name stands for the first of its folds that is not.
       auxiliary: what METHOD:pretrained and METHOD:projected take from that set; None for nothing.
       division: which rows are public; where some are, METHOD:pretrained and METHOD:projected take these instead.
 
@@ -216,6 +219,7 @@ def find_method(
         name.private,
         None if some is None else some.control,
         division,
+        None if some is None else some.hold_out,
     )
 
 

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import math
 import os
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -67,6 +68,37 @@ def cell(row: Row) -> Cell:
 def is_scored(row: Row) -> bool:
     """Whether the row is from a run; otherwise its note says why there is none."""
     return row["train_loss"] is not None
+
+
+def note(hold_out: object | None, said: str) -> str:
+    """The note of a row: the checkpoint that stood for the protector of that name, in brackets, and what else there is
+    to say.
+
+    >>> note("universal-fold-2, made without adult", "Far out."), note(None, "Far out.")
+    ('[universal-fold-2, made without adult] Far out.', 'Far out.')
+    """
+    return said if hold_out is None else f"[{hold_out}] {said}".strip()
+
+
+def split_note(text: str) -> tuple[str, str]:
+    """What was joined by `note`; the first is empty if no other checkpoint stood for the protector.
+
+    >>> split_note("[universal-fold-2, made without adult] Far out."), split_note("Far out.")
+    (('universal-fold-2, made without adult', 'Far out.'), ('', 'Far out.'))
+    """
+    found = re.fullmatch(r"(?:\[([^\]]*)\] ?)?(.*)", text, re.DOTALL)
+    assert found is not None
+    return found[1] or "", found[2]
+
+
+def hold_outs(rows: Iterable[Row]) -> list[str]:
+    """A sentence on each method that ran as a hold-out of its protector.
+
+    >>> hold_outs([{"method": "universal", "data": "adult", "note": "[universal-fold-2, made without adult]"}] * 2)
+    ['universal on adult: universal-fold-2, made without adult.']
+    """
+    found = {(row["method"], row["data"]): held for row in rows if (held := split_note(row["note"])[0])}
+    return [f"{method} on {data}: {held}." for (method, data), held in found.items()]
 
 
 def read(path: Path) -> list[Row]:

@@ -252,7 +252,8 @@ def _kind(config: CompareConfig) -> str:
 
 
 def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
-    """Every method at every budget; none may be made from the data that it will be scored on."""
+    """Every method at every budget; none may be made from the data that it will be scored on. Where the protector of a
+    name is, one of its folds takes its place."""
     # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
     adjacency = cast(Adjacency, config.adjacency)
     budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
@@ -396,7 +397,8 @@ def _row(
 ) -> results.Row:
     facts = {"data": config.data, "model": str(_model(config)), "delta": config.delta, "epsilon": budget.epsilon}
     names = {"method": method.name, "adjacency": str(budget.adjacency), "accountant": method.accountant, "seed": seed}
-    return dict.fromkeys(results.COLUMNS) | facts | names | metrics | {"note": note}
+    said = results.note(method.hold_out, note)
+    return dict.fromkeys(results.COLUMNS) | facts | names | metrics | {"note": said}
 
 
 def _certified(prepared: PreparedMethod, outcome: Outcome | private_choice.Chosen, place: tuple[int, int]) -> float:

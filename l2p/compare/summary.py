@@ -34,7 +34,7 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
     for title in printed:
         Console().print(_rich(title, tables[title]))
     notes = [missing] if missing else []
-    notes += _notes(rows)
+    notes += [*results.hold_outs(rows), *_notes(rows)]
     legend = standings.legend(kinds.values(), config.adjacency)
     for line in (*legend, *verdicts, *notes):
         Console().print(line, markup=False, highlight=False)
@@ -48,7 +48,7 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
 
 
 def _notes(rows: list[results.Row]) -> list[str]:
-    """The notes of rows, each once, with its methods and budgets.
+    """The notes of rows, each once, with its methods and budgets, without those on hold-outs.
 
     >>> said = {"note": "Far out.", "epsilon": 0.1}
     >>> _notes([{"method": "agd"} | said, {"method": "paper"} | said, {"method": "sgd", "note": "", "epsilon": 1.0}])
@@ -56,8 +56,9 @@ def _notes(rows: list[results.Row]) -> list[str]:
     """
     epsilons: dict[tuple[str, str], set[float]] = {}
     for row in rows:
-        if row["note"]:
-            epsilons.setdefault((row["note"], row["method"]), set()).add(row["epsilon"])
+        _, said = results.split_note(row["note"])
+        if said:
+            epsilons.setdefault((said, row["method"]), set()).add(row["epsilon"])
     methods: dict[tuple[str, tuple[float, ...]], list[str]] = {}
     for (note, method), found in sorted(epsilons.items()):
         methods.setdefault((note, tuple(sorted(found))), []).append(method)

@@ -4,42 +4,30 @@ Each TOML file in this folder holds one kind of protector: `[defaults]`, a row `
 rows `[examples.NAME]` of which no checkpoint ships, and rows `[templates.NAME]` that other rows start from. A row sets
 fields of `MetaConfig`. With `like = "NAME"` it starts from that row instead of the defaults; `without = "SET"` then
 leaves a public set out. `tuned.toml` has another layout, which `tuned.py` reads.
+
+Under `[groups]` names stand for lists of sources: `@NAME` in `source`, `sources` or `[folds]` stands for all of them.
+Under `[folds]`, `without` lists up to four lists of public sets, and each NAME of the file then has recipes NAME-fold-1
+and so on, which leave out the sets of the first list, of the second and so on, and start from the same fold of their
+warm start if that is in the same file.
 """
 
 import dataclasses
 import difflib
-import functools
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from l2p.checkpoints import checkpoint
+from l2p.checkpoints.folds import fold_name
 from l2p.checkpoints.overlaps import overlaps
 from l2p.errors import InputError
 from l2p.protectors import HAND_DESIGNED
 from meta_train.config import MetaConfig
 from meta_train.recipes import files, tuned
-from meta_train.tasks.sources import AND, parts_of
+from meta_train.recipes.leave_out import left_out, sources_of
+from meta_train.recipes.rows import FOLD, LIKE, WITHOUT, Row, every
 
-#: Keys of a row that are not fields of the config.
-LIKE, WITHOUT = "like", "without"
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row of a recipe file.
-
-    Attributes:
-      path: of the file.
-      defaults: of all of its rows.
-      fields: its own.
-      kind: "names" if a checkpoint of it ships, "examples" if none does, "templates" if it is no recipe by itself.
-    """
-
-    path: Path
-    defaults: dict[str, Any]
-    fields: dict[str, Any]
-    kind: str
+#: Where the files are.
+FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
@@ -47,23 +35,29 @@ def names() -> list[str]:
     return sorted([*_named("names"), *tuned.rows()])
 
 
-def resolve(name: str, without: str | None = None) -> MetaConfig:
+def resolve(name: str, without: str | None = None, fold: int | None = None) -> MetaConfig:
     """The config of a checkpoint by its name, old or new.
 
     Args:
       name: of the checkpoint.
-      without: a public set to leave out: the row NAME-no-SET if there is one, else NAME with what is left of its source
-        and warm-started from a control that leaves the set out, too.
+      without: a public set to leave out: the row NAME-no-SET if there is one, else NAME with what is left of its
+        sources and warm-started from a control that leaves the set out, too.
+      fold: number of a fold, NAME-fold-K.
 
     Raises:
-      InputError: there is no such recipe, or it is not made from that set, or it is made from nothing else.
+      InputError: there is no such recipe or fold, or it is not made from that set, or it is made from nothing else.
 
     >>> resolve("universal", without="adult").source
     'ipums_br+mnist:rest:+digits:rest:+breast_cancer+synthetic'
     """
     name = checkpoint.canonical(name)
-    if without is not None and _fold(name, without) in names():
-        name, without = _fold(name, without), None
+    if fold is not None:
+        count = num_folds(name)
+        if not 1 <= fold <= count:
+            raise InputError(f"recipe {name!r} has no fold {fold}; {_which(count)}.")
+        name = fold_name(name, fold)
+    if without is not None and _hold_out(name, without) in names():
+        name, without = _hold_out(name, without), None
     if name not in [*names(), *_named("examples")]:
         raise _unknown(name)
     if name in tuned.rows():
@@ -76,9 +70,28 @@ def resolve(name: str, without: str | None = None) -> MetaConfig:
     if not _is_made_from(name, without):
         raise InputError(
             f"recipe {name!r} is not made from {without}, so there is nothing to leave out; its sources are "
-            f"{', '.join(_parts(fields))}."
+            f"{', '.join(sources_of(fields))}."
         )
-    return files.from_fields({"name": _fold(name, without), **_left_out(fields, without)}, _rows()[name].path)
+    return files.from_fields({"name": _hold_out(name, without), **_without(fields, without)}, _rows()[name].path)
+
+
+def num_folds(name: str) -> int:
+    """How many folds the recipe of a checkpoint has.
+
+    Raises:
+      InputError: there is no such recipe.
+    """
+    name = checkpoint.canonical(name)
+    if name not in [*names(), *_named("examples")]:
+        raise _unknown(name)
+    row = _rows().get(name)
+    return len(row.folds) if row is not None and fold_name(name, 1) in _rows() else 0
+
+
+def is_in_same_file(name: str, other: str) -> bool:
+    """Whether two recipes are rows of one file."""
+    rows = _rows()
+    return name in rows and other in rows and rows[name].path == rows[other].path
 
 
 def like(name: str) -> MetaConfig:
@@ -119,19 +132,36 @@ def _fields(name: str) -> dict[str, Any]:
     """The fields of a row and of the rows that it starts from."""
     row = _rows()[name]
     first = _fields(row.fields[LIKE]) if LIKE in row.fields else row.defaults
-    fields = first | {field: value for field, value in row.fields.items() if field not in (LIKE, WITHOUT)}
-    return _left_out(fields, row.fields[WITHOUT]) if WITHOUT in row.fields else fields
+    fields = first | {field: value for field, value in row.fields.items() if field not in (LIKE, WITHOUT, FOLD)}
+    if WITHOUT in row.fields:
+        fields = _without(fields, row.fields[WITHOUT])
+    return _in_fold(fields, row) if FOLD in row.fields else fields
 
 
-def _left_out(fields: dict[str, Any], without: str) -> dict[str, Any]:
-    """Fields of a recipe with a set left out of its source and of the source of its warm start."""
-    kept = [part for part in _parts(fields) if not overlaps(part, [without])]
-    if not kept:
-        raise InputError(f"no source is left for tasks without {without}; choose another recipe or set.")
-    fields = fields | {"source": AND.join(kept)}
+def _without(fields: dict[str, Any], without: str) -> dict[str, Any]:
+    """Fields of a recipe with a set left out of its sources and of those of its warm start."""
+    fields = left_out(fields, [without])
     start = fields.get("warm_start")
-    if start is not None and (_fold(start, without) in _rows() or _is_made_from(start, without)):
-        fields["warm_start"] = _fold(start, without)
+    if start is not None and (_hold_out(start, without) in _rows() or _is_made_from(start, without)):
+        fields["warm_start"] = _hold_out(start, without)
+    return fields
+
+
+def _in_fold(fields: dict[str, Any], row: Row) -> dict[str, Any]:
+    """Fields of a recipe with the sets of a fold left out of its sources and of those of its warm start."""
+    sets, number = row.folds[row.fields[FOLD] - 1], row.fields[FOLD]
+    fields = left_out(fields, sets)
+    start = fields.get("warm_start")
+    if start is None:
+        return fields
+    fold = fold_name(start, number)
+    if fold in _rows() and _rows()[fold].path == row.path:
+        fields["warm_start"] = fold
+    elif seen := [one for one in sets if _is_made_from(start, one)]:
+        raise InputError(
+            f"fold {number} of {row.fields[LIKE]} leaves out {', '.join(seen)}, but its warm start {start} is made "
+            f"from it and has no such fold in {row.path.name}; put the recipe of {start} there, or start from another."
+        )
     return fields
 
 
@@ -139,28 +169,23 @@ def _is_made_from(name: str, source: str) -> bool:
     """Whether a recipe, or its warm start, has tasks that share rows with a set."""
     fields = _fields(name)
     start = fields.get("warm_start")
-    return any(overlaps(part, [source]) for part in _parts(fields)) or (
+    return any(overlaps(part, [source]) for part in sources_of(fields)) or (
         start is not None and _is_made_from(start, source)
     )
 
 
-def _parts(fields: dict[str, Any]) -> tuple[str, ...]:
-    return parts_of(fields.get("source", MetaConfig.source))
-
-
-def _fold(name: str, without: str) -> str:
-    """The name of a recipe that leaves a set out."""
+def _hold_out(name: str, without: str) -> str:
+    """The name of a recipe that leaves one set out."""
     return f"{name}-no-{without.replace(':', '-')}"
 
 
-@functools.cache
+def _which(count: int) -> str:
+    """What to choose in place of a fold that a recipe does not have."""
+    if count:
+        return f"choose one from 1 to {count}"
+    return "its file lists no [folds]; leave one set out with --without"
+
+
 def _rows() -> dict[str, Row]:
-    """Every row by name, templates included."""
-    found: dict[str, Row] = {}
-    for path in sorted(Path(__file__).parent.glob("*.toml")):
-        if path != tuned.FILE:
-            file = tomllib.loads(path.read_text(encoding="utf-8"))
-            for kind in ("names", "examples", "templates"):
-                for name, row in file.get(kind, {}).items():
-                    found[name] = Row(path, file["defaults"], row, kind)
-    return found
+    """Every row by name, templates and folds included."""
+    return every(FOLDER)

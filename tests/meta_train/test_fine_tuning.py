@@ -129,8 +129,13 @@ def test_a_packed_table_is_the_same_and_one_called_as_a_public_set_is_that_set(t
     packed.write_bytes(gzip.compress(tables[0][0].read_bytes()))
     assert source_of_file(packed) == source_of_file(tables[0][0])
     adult = shutil.copy(tables[0][0], tmp_path / "adult.csv")
+    asked = (Budget(1.0, 1e-5), "logistic")
     with pytest.raises(InputError, match="was made from adult"):
-        lookup.resolve("universal", Budget(1.0, 1e-5), "logistic", avoid=(source_of_file(adult),))
+        lookup.resolve(str(checkpoint.find("universal")), *asked, avoid=(source_of_file(adult),))
+    # By its name, a hold-out without that set takes its place; on any other table it runs itself.
+    found = lookup.resolve("universal", *asked, avoid=(source_of_file(adult),))
+    assert found.sha256 == checkpoint.digest("universal-no-adult")
+    assert lookup.resolve("universal", *asked, avoid=(source_of_file(tables[0][0]),)).hold_out is None
 
 
 def test_held_out_rows_are_in_no_task_of_the_training(tables):

@@ -7,7 +7,17 @@ import meta_train
 
 ROOT = Path(meta_train.__file__).parent
 #: From the lowest layer up.
-LAYERS = ("tasks", "config", "evaluation", "training", "recipes", "fine_tuning", "__init__", "__main__")
+LAYERS = (
+    "tasks",
+    "config",
+    "evaluation",
+    "training",
+    "recipes",
+    "fine_tuning",
+    "fold_training",
+    "__init__",
+    "__main__",
+)
 
 
 def test_parts_import_only_from_below():

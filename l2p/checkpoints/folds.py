@@ -1,0 +1,86 @@
+"""Hold-outs: the checkpoints that stand for a protector in comparisons on data that it was made from.
+
+A protector NAME may have folds NAME-fold-1 and so on, each made like it without some public sets, and older hold-outs
+NAME-no-SET. Which of them never saw the data, their cards say.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from l2p.checkpoints.checkpoint import canonical, find, names, read_checkpoint_card
+from l2p.checkpoints.method_name import is_file
+from l2p.checkpoints.overlaps import overlaps
+
+#: The most folds of a protector, since each is a training of its own.
+MOST_FOLDS = 4
+#: How many of the sets that it leaves out a hold-out's description names.
+SHOWN = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class HoldOut:
+    """A checkpoint that stands for a protector where that must not be scored.
+
+    Attributes:
+      name: of the checkpoint.
+      without: the protector's sources that it never saw, those that share rows with the data first.
+    """
+
+    name: str
+    without: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = len(self.without) - SHOWN
+        return f"{self.name}, made without {', '.join(self.without[:SHOWN])}" + (
+            f" and {more} more" if more > 0 else ""
+        )
+
+
+def fold_name(name: str, number: int) -> str:
+    """The name of a protector's fold.
+
+    >>> fold_name("universal", 2)
+    'universal-fold-2'
+    """
+    return f"{name}-fold-{number}"
+
+
+def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
+    """The hold-out that is scored in place of a protector: its first fold that never saw the data, else the first of
+    its older hold-outs.
+
+    Args:
+      name: of a protector; one that is named by its file has no hold-outs.
+      avoid: data sets that it will be scored on.
+
+    Returns:
+      None if it was not made from them, or there is no such hold-out.
+
+    >>> print(hold_out("control-universal", ["digits:odd"]))
+    control-universal-no-digits, made without digits:rest:, digits:rest::features:1152
+    >>> hold_out("control-universal", ["california"])
+    """
+    path = None if is_file(name) else find(name)
+    if path is None:
+        return None
+    sources = read_checkpoint_card(path)["sources"]
+    if not any(overlaps(source, avoid) for source in sources):
+        return None
+    for other in _hold_outs(canonical(name)):
+        kept = _sources(other)
+        if not any(overlaps(source, avoid) for source in kept):
+            unseen = [source for source in sources if not overlaps(source, kept)]
+            return HoldOut(other, tuple(sorted(unseen, key=lambda source: not overlaps(source, avoid))))
+    return None
+
+
+def _hold_outs(name: str) -> list[str]:
+    """Names of a protector's folds by number, and of its older hold-outs."""
+    every, folds = names(), [fold_name(name, number) for number in range(1, MOST_FOLDS + 1)]
+    return [*(fold for fold in folds if fold in every), *(one for one in every if one.startswith(f"{name}-no-"))]
+
+
+def _sources(name: str) -> list[str]:
+    path = find(name)
+    assert path is not None
+    return read_checkpoint_card(path)["sources"]

@@ -1,0 +1,107 @@
+"""The rows of the recipe files in this folder, as they are written, with names of groups replaced by what they hold."""
+
+import dataclasses
+import functools
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from l2p.checkpoints.folds import MOST_FOLDS, fold_name
+from l2p.errors import InputError
+from meta_train.recipes import tuned
+from meta_train.tasks.sources import AND, parts_of
+
+#: Keys of a row that are not fields of the config.
+LIKE, WITHOUT, FOLD = "like", "without", "fold"
+#: Kinds of rows: a checkpoint of it ships, none does, and no recipe by itself.
+KINDS = ("names", "examples", "templates")
+#: Precedes the name of a group among the parts of a source.
+_GROUP = "@"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a recipe file.
+
+    Attributes:
+      path: of the file.
+      defaults: of all of its rows.
+      fields: its own.
+      kind: "names" if a checkpoint of it ships, "examples" if none does, "templates" if it is no recipe by itself.
+      folds: for every fold of the file, the public sets that it leaves out.
+    """
+
+    path: Path
+    defaults: dict[str, Any]
+    fields: dict[str, Any]
+    kind: str
+    folds: tuple[tuple[str, ...], ...] = ()
+
+
+@functools.cache
+def every(folder: Path) -> dict[str, Row]:
+    """Every row in a folder's files by name, templates and folds included."""
+    found: dict[str, Row] = {}
+    for path in sorted(folder.glob("*.toml")):
+        if path.name != tuned.FILE.name:
+            found |= _read(path)
+    return found
+
+
+def _read(path: Path) -> dict[str, Row]:
+    """The rows of a file by name. A row of which a checkpoint ships has one more for every fold."""
+    file = tomllib.loads(path.read_text(encoding="utf-8"))
+    groups = file.get("groups", {})
+    folds = _folds(file.get("folds", {}).get(WITHOUT, []), groups, path)
+    defaults = _expanded(file["defaults"], groups, path)
+    found: dict[str, Row] = {}
+    for kind in KINDS:
+        for name, fields in file.get(kind, {}).items():
+            found[name] = Row(path, defaults, _expanded(fields, groups, path), kind, folds)
+            for number in range(1, len(folds) + 1 if kind == "names" else 1):
+                fields_of_fold = {LIKE: name, FOLD: number}
+                found[fold_name(name, number)] = Row(path, defaults, fields_of_fold, kind, folds)
+    return found
+
+
+def _folds(
+    listed: Sequence[Sequence[str]], groups: Mapping[str, Sequence[str]], path: Path
+) -> tuple[tuple[str, ...], ...]:
+    """The sets that each fold of a file leaves out."""
+    if len(listed) > MOST_FOLDS:
+        raise InputError(
+            f"{path} has {len(listed)} folds, and each is a training of its own; put the sets in at most {MOST_FOLDS} "
+            "lists."
+        )
+    folds = tuple(tuple(part for entry in sets for part in _parts(entry, groups, path)) for sets in listed)
+    if not all(folds):
+        raise InputError(f"a fold of {path} leaves nothing out; list public sets in it, or drop it.")
+    return folds
+
+
+def _expanded(fields: Mapping[str, Any], groups: Mapping[str, Sequence[str]], path: Path) -> dict[str, Any]:
+    """Fields with what a group holds in place of its name."""
+
+    def replaced(source: str) -> str:
+        return AND.join(_parts(source, groups, path))
+
+    found = dict(fields)
+    if "source" in found:
+        found["source"] = replaced(found["source"])
+    if isinstance(found.get("sources"), list):
+        found["sources"] = [replaced(source) for source in found["sources"]]
+    return found
+
+
+def _parts(source: str, groups: Mapping[str, Sequence[str]], path: Path) -> list[str]:
+    """The parts of a source, those of its groups included."""
+    found: list[str] = []
+    for part in parts_of(source):
+        if not part.startswith(_GROUP):
+            found.append(part)
+        elif part.removeprefix(_GROUP) in groups:
+            found += groups[part.removeprefix(_GROUP)]
+        else:
+            raise InputError(f"{path} has no group {part!r}; list its sources under [groups], or correct the name.")
+    return found
