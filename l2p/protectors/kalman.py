@@ -199,8 +199,9 @@ class KalmanProjector(Projector):
         if self.logit_return is not None:
             # Params are `share` of the distance and noise, and this is the mean distance, which they are themselves
             # where the prior has not become narrower.
-            mean = share * prior / (jnp.square(share) * prior + state.variance + 1e-20)
-            back = jnp.clip(mean, 1e-6, 1.0) ** jax.nn.sigmoid(between_knots(self.logit_return, facts))
+            moved_at_all = share > 0.0
+            mean = share * prior / jnp.where(moved_at_all, jnp.square(share) * prior + state.variance, 1.0)
+            back = jnp.clip(jnp.where(moved_at_all, mean, 1.0), 1e-6, 1.0) ** jax.nn.sigmoid(between_knots(self.logit_return, facts))
         returned = (back - 1.0) * moved
         gradient = seen.gradient + curvature * returned  # what it would have been there
         left, variance = 1.0 - back * share, jnp.square(back) * state.variance
