@@ -227,14 +227,15 @@ class Trainer:
     def __init__(self, config: MetaConfig, like: Protector):
         train, self.family = sources(config.source)
         self.config, budgets = config, budgets_for(config, like)
-        fixed = {"family": train, "budgets": budgets, "shape": config.shapes[0]}
+        shape, model = config.shapes[0], config.find_model()
 
         def update(state: gradients.GradientState, step: jax.Array, seed: jax.Array) -> gradients.GradientState:
             seeded = dataclasses.replace(config, seed=cast(int, seed))
-            return gradients.update(state, step, config=seeded, **fixed)[0]
+            batch = gradients.draw_tasks(step, seeded, train, shape)
+            return gradients.update(state, step, batch, seeded, budgets, model)[0]
 
         self.update = jax.jit(update)
-        self.evaluate = jax.jit(functools.partial(evaluate, model=config.find_model(), budgets=budgets))
+        self.evaluate = jax.jit(functools.partial(evaluate, model=model, budgets=budgets))
 
     def train(self, start: Protector, seed: int) -> Protector:
         """The protector after all outer steps."""

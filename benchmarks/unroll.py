@@ -48,16 +48,17 @@ def measure(config: MetaConfig) -> dict[str, float]:
     """Measurements of one outer step."""
     family, _ = families(config.source)
     start = starting_point(config)
-    fixed = {"config": config, "family": family, "budgets": budgets_for(config, start), "num_features": NUM_FEATURES}
-    state = gradients.init(start, config)
+    shape = config.shapes[0]
+    fixed = {"config": config, "budgets": budgets_for(config, start), "model": config.find_model(shape)}
+    state, batch = gradients.init(start, config), gradients.draw_tasks(jnp.array(0), config, family, shape)
     began = time.perf_counter()
-    compiled = jax.jit(functools.partial(gradients.update, **fixed)).lower(state, jnp.array(0)).compile()
+    compiled = jax.jit(functools.partial(gradients.update, **fixed)).lower(state, jnp.array(0), batch).compile()
     compile_seconds = time.perf_counter() - began
-    jax.block_until_ready(compiled(state, jnp.array(0)))
+    jax.block_until_ready(compiled(state, jnp.array(0), batch))
     seconds = []
     for repetition in range(REPETITIONS):
         began = time.perf_counter()
-        jax.block_until_ready(compiled(state, jnp.array(1 + repetition)))
+        jax.block_until_ready(compiled(state, jnp.array(1 + repetition), batch))
         seconds.append(time.perf_counter() - began)
     memory = compiled.memory_analysis()
     assert memory is not None

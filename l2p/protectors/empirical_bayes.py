@@ -7,6 +7,9 @@ import numpy as np
 #: Logarithms that the scale of a prior's variance may have, as a grid.
 LOG_SCALES = np.linspace(-6.0, 12.0, 37, dtype=np.float32)
 
+#: Far beyond the largest scale; squares of more overflow.
+MOST = 1e12
+
 
 def log_scale(found: jax.Array, noise: jax.Array, count: jax.Array | float, width: jax.Array) -> jax.Array:
     """log f32[] of how many times wider than assumed a prior's variance is.
@@ -22,7 +25,7 @@ def log_scale(found: jax.Array, noise: jax.Array, count: jax.Array | float, widt
     Returns:
       Its mean given the values: near 0 as long as noise may explain them.
     """
-    scales = jnp.exp(LOG_SCALES)
+    scales, found = jnp.exp(LOG_SCALES), jnp.clip(found, -MOST, MOST)
     deviation = jnp.sqrt(2.0 / count) * (scales + noise)
     # In units that do not overflow where noise is large.
     likely = -0.5 * jnp.square((found - scales) / deviation) - jnp.log(deviation / (1.0 + noise))

@@ -201,7 +201,9 @@ class KalmanProjector(Projector):
             # where the prior has not become narrower.
             moved_at_all = share > 0.0
             mean = share * prior / jnp.where(moved_at_all, jnp.square(share) * prior + state.variance, 1.0)
-            back = jnp.clip(jnp.where(moved_at_all, mean, 1.0), 1e-6, 1.0) ** jax.nn.sigmoid(between_knots(self.logit_return, facts))
+            back = jnp.clip(jnp.where(moved_at_all, mean, 1.0), 1e-6, 1.0) ** jax.nn.sigmoid(
+                between_knots(self.logit_return, facts)
+            )
         returned = (back - 1.0) * moved
         gradient = seen.gradient + curvature * returned  # what it would have been there
         left, variance = 1.0 - back * share, jnp.square(back) * state.variance

@@ -1,5 +1,7 @@
 """A start from private counts of the classes, or the mean of the targets."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +20,7 @@ from l2p.task import Rows
 from meta_train.training.starting_points import BUILDERS
 
 BASE_RATE = BaseRate(jnp.array([0.0]), jnp.log(jnp.float32(0.35)))
-NAMES = ("logistic", "svm", "hinge", "square", "softmax:3")
+NAMES = ("logistic", "svm", "hinge", "square", "softmax:3", "mlp")
 
 
 def constant_rows(num_rows=400):
@@ -46,7 +48,8 @@ def test_without_noise_the_start_is_the_best_that_ignores_features(name):
     around = [float(mean_loss((params + one).astype(np.float32), model, rows)) for one in shift]
     assert loss < float(mean_loss(model.init(2), model, rows)) - 0.01
     assert loss <= min(around) + 0.01
-    assert (params[: -1 if name != "softmax:3" else -3] == 0).all()
+    others = slice(-1 if name != "softmax:3" else -3)
+    np.testing.assert_array_equal(params[others], model.init(2)[others])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -97,8 +100,21 @@ def test_without_the_query_the_start_is_the_models():
     np.testing.assert_array_equal(params, model.init(2))
 
 
+def test_counts_themselves_tell_how_uneven_classes_are():
+    """Noise of .05 on ten shares: those of even classes are levelled further, and one large share is kept."""
+    told = dataclasses.replace(BASE_RATE, log_width=jnp.float32(1.0))
+    even, uneven = np.full(10, 0.1), np.array([0.82] + 9 * [0.02])
+    noise = 0.05 * np.random.default_rng(0).normal(size=(200, 10))
+
+    def apart(base_rate, shares):
+        found = [base_rate._rates(jnp.float32(shares + one), jnp.float32(0.05), jnp.float32(1e4)) for one in noise]
+        return float((shares * np.log(shares / np.stack(found))).sum(1).mean())
+
+    assert apart(told, even) < 0.6 * apart(BASE_RATE, even)
+    assert apart(told, uneven) < 1.02 * apart(BASE_RATE, uneven)
+
+
 def test_a_model_without_intercepts_asks_for_no_rates():
-    model = find_model("mlp")
-    assert model.num_rates == 0 == find_model("quadratic").num_rates
-    with pytest.raises(TypeError, match="does not start from rates"):
-        model.params_at_rates(model.init(2), jnp.ones(2))
+    model, params = started("quadratic", 1e4)
+    assert model.num_rates == 0
+    np.testing.assert_array_equal(params, model.init(2))

@@ -105,6 +105,55 @@ def test_a_start_that_is_too_narrow_is_widened_where_there_is_signal():
     assert widened < 0.5 < 1.5 < kept
 
 
+def returning(projector):
+    """The same filter, whose params return all the way to what a narrower prior believes."""
+    return dataclasses.replace(projector, logit_return=curve(30.0))
+
+
+def test_what_noise_moved_is_taken_back_once_it_is_known_to_be_noise():
+    """A wide start follows the noise of the first gradient, and the others show that the minimum is at the start."""
+    size, noise_stds = 200, [3.0] + 10 * [0.3]
+    moment = jnp.append(jnp.full(size, 0.5), 0.0)
+
+    def ends(projector):
+        def step(carry, key_and_noise):
+            (params, state), (key, noise_std) = carry, key_and_noise
+            gradient = moment * params + noise_std * jax.random.normal(key, params.shape)
+            seen = Observation(gradient, noise_std, jnp.ones(()), jnp.ones(size + 1), None, moment)
+            update, state = projector(state, seen, params, jnp.zeros(()), SETUP)
+            return (params + update, state), jnp.linalg.norm(params[:-1] + update[:-1])
+
+        start = jnp.zeros(size + 1)
+        keys = jax.random.split(jax.random.key(0), len(noise_stds))
+        return np.asarray(jax.lax.scan(step, (start, projector.init(start, SETUP)), (keys, jnp.array(noise_stds)))[1])
+
+    stayed, returned = (ends(one) for one in (filter_of(4.0, width=0.5), returning(filter_of(4.0, width=0.5))))
+    assert returned[0] == pytest.approx(stayed[0])
+    assert returned[-1] < 0.5 * min(stayed[-1], returned[0])
+
+
+def test_returning_changes_nothing_where_there_is_no_noise_or_the_prior_stays():
+    for projector, noise_std in ((filter_of(), 0.0), (filter_of(width=-30.0), 0.1)):
+        stayed, returned = (trajectory(one, jnp.float32(noise_std), 10) for one in (projector, returning(projector)))
+        np.testing.assert_allclose(returned, stayed, rtol=1e-3, atol=1e-4)
+
+
+def test_derivatives_of_a_run_that_returns_are_finite():
+    """At the first step nothing has moved, and its share of the distance is 0 over 0."""
+
+    def end(number):
+        projector = dataclasses.replace(filter_of(), log_spread=curve(1.0) * number, logit_return=curve(0.5) * number)
+        params, state = jnp.zeros(4), projector.init(jnp.zeros(4), SETUP)
+        for key in range(3):
+            gradient = CURVATURE * (params - MINIMUM) + 0.1 * jax.random.normal(jax.random.key(key), (4,))
+            seen = Observation(gradient, jnp.float32(0.1), jnp.ones(()), jnp.ones(4), None, MOMENT)
+            update, state = projector(state, seen, params, jnp.zeros(()), SETUP)
+            params = params + update
+        return params.sum()
+
+    assert np.isfinite(jax.grad(end)(1.0))
+
+
 def test_smaller_curvature_than_assumed_only_takes_more_steps():
     """Its steps are then too short; a filter that is not certain goes on."""
     flat = dataclasses.replace(filter_of(certain=0.0), log_curvature=curve(float(np.log(4.0))))
@@ -131,6 +180,23 @@ def test_typical_slopes_and_curvatures_are_those_at_the_start(name):
         at_start = model.margin(model.init(2), features[0])
         found = model.newton_curvature(at_start, labels[0])
         assert float(found) == pytest.approx(model.typical_curvature(kind), rel=1e-3)
+
+
+def test_the_networks_moments_are_those_of_its_margins_derivatives():
+    """Of one feature's weights together, and of all units together: within a factor of 3, since units are random."""
+    model, x = find_model("mlp"), np.random.default_rng(0).uniform(size=(500, 6)).astype(np.float32)
+    params = model.init(6)
+    slopes = np.asarray(jax.vmap(jax.grad(lambda params, x: model.margin(params, x[None])[0]), (None, 0))(params, x))
+    moments = np.asarray(model.moment_per_param(jnp.asarray(np.square(x).mean(0))))
+    units = model.num_units
+    for feature in range(6):
+        block = slice(feature * units, (feature + 1) * units)
+        largest = np.linalg.eigvalsh(slopes[:, block].T @ slopes[:, block] / len(x))[-1]
+        assert largest / 3 < moments[block][0] < 3 * largest
+    output = slopes[:, -units - 1 : -1]
+    largest = np.linalg.eigvalsh(output.T @ output / len(x))[-1]
+    assert largest / 3 < moments[-2] < 3 * largest
+    assert moments[-1] == 0.0
 
 
 def test_knots_are_met_and_nothing_is_extrapolated():

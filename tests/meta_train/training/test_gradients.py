@@ -313,6 +313,6 @@ def test_a_curriculum_begins_with_the_upper_half_of_the_budgets(monkeypatch):
     asked = {}
     for step in (0, 10, 20, 39):
         with pytest.raises(Drawn) as drawn:
-            gradients.update(None, jnp.array(step), config, family, None, config.shapes[0])
+            gradients.draw_tasks(jnp.array(step), config, family, config.shapes[0])
         asked[step] = drawn.value.args
     assert asked == {0: (3.0, 5.0), 10: (2.0, 5.0), 20: (1.0, 5.0), 39: (1.0, 5.0)}
