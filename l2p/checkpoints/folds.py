@@ -49,7 +49,8 @@ def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
     its older hold-outs.
 
     Args:
-      name: of a protector. One that is named by its file has no hold-outs, since their names begin with the protector's.
+      name: of a protector. One that is named by its file has no hold-outs, since their names begin with the
+        protector's.
       avoid: data sets that it will be scored on.
 
     Returns:
