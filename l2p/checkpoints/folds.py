@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Sequence
 
 from l2p.checkpoints.checkpoint import canonical, find, names, read_checkpoint_card
-from l2p.checkpoints.method_name import is_file
 from l2p.checkpoints.overlaps import overlaps
 
 #: The most folds of a protector, since each is a training of its own.
@@ -50,7 +49,8 @@ def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
     its older hold-outs.
 
     Args:
-      name: of a protector; one that is named by its file has no hold-outs.
+      name: of a protector. One that is named by its file has no hold-outs, since their names begin with the
+        protector's.
       avoid: data sets that it will be scored on.
 
     Returns:
@@ -60,7 +60,7 @@ def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
     control-universal-no-digits, made without digits:rest:, digits:rest::features:1152
     >>> hold_out("control-universal", ["california"])
     """
-    path = None if is_file(name) else find(name)
+    path = find(name)
     if path is None:
         return None
     sources = read_checkpoint_card(path)["sources"]
