@@ -1,5 +1,7 @@
 """A start that knows how often each class occurs, or the mean of the targets."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.stats import norm
@@ -36,16 +38,23 @@ class BaseRate:
     log_spread: Scalar
     log_width: Scalar | None = None
 
-    def __call__(self, params: jax.Array, oracle: Oracle) -> jax.Array:
+    def __call__(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
+        """Params with these intercepts, and the variance f32[p] of their error, 0 for all other params."""
         setup, model = oracle.setup, oracle.setup.model
         multiplier = noise_for_share(oracle, jax.nn.sigmoid(at(self.logit_share, facts_of(setup, params.shape[0]))))
         query = TargetSum(model.num_rates, multiplier)
         found = oracle.ask(query) / setup.num_rows
-        rates = self._rates(found, query.noise_std(setup.adjacency) / setup.num_rows, setup.num_rows)
-        return jnp.where(oracle.refused, params, model.params_at_rates(params, rates))
+        rates, variance = self._rates(found, query.noise_std(setup.adjacency) / setup.num_rows, setup.num_rows)
+        intercepts = functools.partial(model.params_at_rates, jnp.zeros(model.num_margins))
+        error = jnp.square(jax.jacfwd(intercepts)(rates)).sum(1) * variance
+        start = model.params_at_rates(params, rates), jnp.zeros_like(params).at[-model.num_margins :].set(error)
+        return jax.tree.map(
+            lambda bought, public: jnp.where(oracle.refused, public, bought), start, (params, jnp.zeros_like(params))
+        )
 
-    def _rates(self, found: jax.Array, noise_std: jax.Array, num_rows: jax.Array) -> jax.Array:
-        """Shares f32[K] of the classes, from noised ones; two for a number in [0, 1], that of 1 last."""
+    def _rates(self, found: jax.Array, noise_std: jax.Array, num_rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Shares f32[K] of the classes, from noised ones; two for a number in [0, 1], that of 1 last. And the variance
+        f32[] of their error."""
         if len(found) == 1:
             found = 0.5 + jnp.concatenate([-found, found])
         even = 1.0 / len(found)
@@ -63,4 +72,4 @@ class BaseRate:
         scaled = shrunk / std
         rates = shrunk + std * jnp.exp(norm.logpdf(scaled) - norm.logcdf(scaled))
         rates = jnp.maximum(rates, 0.5 / num_rows)
-        return rates / rates.sum()
+        return rates / rates.sum(), jnp.square(std)

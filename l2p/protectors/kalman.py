@@ -147,11 +147,12 @@ class KalmanProjector(Projector):
     Attributes:
       log_curvature: f32[k, 3], log of the curvature over its typical value, `typical_curvature` times the second moment
         of the coordinate's feature.
-      log_unknown: f32[k, 3], added where second moments were not bought: the mean one is known there, and the largest,
-        which bounds the curvature, is larger.
+      log_unknown: f32[k, 3], log of how much larger curvature may be where second moments were not bought: distances
+        are told by the mean one, and steps have to be stable along the largest.
       log_spread: f32[k, 3], log of the length of the margins of w* at the start, over typical slope / curvature.
       spread_power: f32[k, 3], by what power of its second moment a coordinate has less of that spread.
-      log_intercept: f32[k, 3], the same as `log_spread` for the intercepts.
+      log_intercept: f32[k, 3], the same as `log_spread` for the intercepts, beside what is known of the error of a
+        start that was bought.
       log_width: f32[k, 3], log of the standard deviation, among tables, of the logarithm of what scales the variance
         of features at the start.
       logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
@@ -190,7 +191,7 @@ class KalmanProjector(Projector):
         self, state: Belief, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Belief]:
         facts = facts_of(setup, params.shape[0])
-        curvature = self._curvature(seen, params, facts, setup)
+        curvature, steepest = self._curvature(seen, params, facts, setup)
         noise = jnp.square(seen.noise_std) + 1e-20
         moved = params - state.start
         measured = state.measured.after(moved - seen.gradient / curvature, noise / jnp.square(curvature))
@@ -216,7 +217,7 @@ class KalmanProjector(Projector):
             told = self._seen(state, seen, gain * curvature, log_scale, progress, facts)
             corrections = apply_known(self.network, told).T
         longer, surer, faster = corrections
-        gain = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
+        gain = jnp.minimum(gain * jnp.exp(longer), LONGEST / steepest)
         less = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
         # gain * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
         momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * gain * curvature
@@ -250,13 +251,14 @@ class KalmanProjector(Projector):
         shared = jnp.stack([*together, log_scale / 4.0, *run])
         return jnp.concatenate([jnp.stack(each, 1), jnp.broadcast_to(shared, (*signal.shape, len(shared)))], 1)
 
-    def _curvature(self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
-        """h f32[p]."""
+    def _curvature(
+        self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup
+    ) -> tuple[jax.Array, jax.Array]:
+        """h f32[p], and the largest f32[p] that there may be: the same where second moments were bought."""
         moment, of_feature = _moments(seen, params)
         bought = jnp.array(False) if seen.strength is None else seen.strength.max() > 0.0
-        unknown = jnp.where(of_feature & ~bought, between_knots(self.log_unknown, facts), 0.0)
-        scale = jnp.exp(between_knots(self.log_curvature, facts) + unknown)
-        return setup.model.typical_curvature(setup.kind) * scale * moment
+        h = setup.model.typical_curvature(setup.kind) * jnp.exp(between_knots(self.log_curvature, facts)) * moment
+        return h, h * jnp.exp(jnp.where(of_feature & ~bought, between_knots(self.log_unknown, facts), 0.0))
 
     def _prior(
         self, seen: Observation, params: jax.Array, measured: Measured, facts: Facts, setup: Setup
@@ -271,6 +273,8 @@ class KalmanProjector(Projector):
         of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, facts)) / moment
         unit = setup.model.typical_slope(setup.kind) / setup.model.typical_curvature(setup.kind)
         guess = jnp.square(unit) * jnp.where(of_feature, of_features, of_intercept)
+        if seen.start_variance is not None:
+            guess = guess + seen.start_variance
         log_scale = measured.log_scale(guess, of_feature, jnp.exp(between_knots(self.log_width, facts)))
         return guess * jnp.where(of_feature, jnp.exp(log_scale), 1.0), log_scale
 

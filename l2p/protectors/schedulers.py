@@ -45,6 +45,7 @@ class Observation:
       public: gradients of public rows at the params of this step; None without public rows, and between steps.
       moment: f32[p], the second moment of each coordinate's feature, as far as it is known; 0 for params that belong to
         no feature, and None without an intercept.
+      start_variance: f32[p], of the start's error where that was bought (`BaseRate`); None if nothing was.
     """
 
     gradient: jax.Array
@@ -53,6 +54,7 @@ class Observation:
     strength: jax.Array | None = None
     public: PublicGradients | None = None
     moment: jax.Array | None = None
+    start_variance: jax.Array | None = None
 
 
 class Scheduler(abc.ABC):

@@ -163,9 +163,9 @@ class Stepwise(Protector):
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         model = oracle.setup.model
         num_features = model.num_features(params.shape[0])
-        features = FeatureMap.identity(num_features)
+        features, start_variance = FeatureMap.identity(num_features), None
         if self.base_rate is not None and model.num_rates and self.public_start is None:
-            params = self.base_rate(params, oracle)
+            params, start_variance = self.base_rate(params, oracle)
         if self.centering is not None and model.has_intercept:
             features = self.centering(num_features, oracle)
         if self.row_length is not None and model.has_intercept:
@@ -182,6 +182,7 @@ class Stepwise(Protector):
             params = self.public_start(params, features, oracle)
         length = None if self.centering is None else self.centering.target_norm
         seen = _nothing_seen(params, features, of_feature, moment, length, model)
+        seen = seen.replace(start_variance=start_variance)  # type: ignore[attr-defined]
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
 
@@ -206,7 +207,10 @@ class Stepwise(Protector):
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
         answer = oracle.ask(self.query(params, features, plan, setup))
         gradient, noise_std, norm = _mean_gradient(answer, plan, setup)
-        seen = Observation(gradient, noise_std, norm, state.seen.strength, seen.public, state.seen.moment)
+        before = state.seen
+        seen = Observation(
+            gradient, noise_std, norm, before.strength, seen.public, before.moment, before.start_variance
+        )
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
         seen = seen.replace(public=None)  # type: ignore[attr-defined]
