@@ -46,6 +46,7 @@ class BaseRate:
         found = oracle.ask(query) / setup.num_rows
         rates, variance = self._rates(found, query.noise_std(setup.adjacency) / setup.num_rows, setup.num_rows)
         intercepts = functools.partial(model.params_at_rates, jnp.zeros(model.num_margins))
+        # As if the errors of shares were independent.
         error = jnp.square(jax.jacfwd(intercepts)(rates)).sum(1) * variance
         start = model.params_at_rates(params, rates), jnp.zeros_like(params).at[-model.num_margins :].set(error)
         return jax.tree.map(

@@ -6,17 +6,23 @@ import functools
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
 from l2p.models import find_model
+from l2p.oracle import Setup
+from l2p.privacy import Filter
 from l2p.privacy.budget import Budget
+from l2p.protectors import BaseRate, Stepwise
 from l2p.queries.solve import minimise
+from l2p.run import Simulation, start
 from l2p.simulate import mean_loss, simulate, split, train_size
-from l2p.task import Rows
+from l2p.task import Rows, Task
 from meta_train.tasks.synthetic import Synthetic, SyntheticClasses, SyntheticNumbers
+from meta_train.training.starting_points import BUILDERS
 
 EPSILONS, DELTA, SEEDS = (0.02, 0.1, 0.5, 2.0, 10.0), 1e-6, 6
 #: Unlike those of any training.
@@ -27,17 +33,22 @@ TABLES = {
     "logistic, rough": ("logistic", Synthetic(STREAM, rough=True), 12, 8000),
     "svm, rough": ("svm", Synthetic(STREAM, rough=True), 6, 8000),
     "numbers, rough": ("square", SyntheticNumbers(STREAM, rough=True), 12, 8000),
+    "hinge, rough": ("hinge", Synthetic(STREAM, rough=True), 6, 8000),
+    "mlp, rough": ("mlp", Synthetic(STREAM, rough=True), 12, 8000),
     "five classes": ("softmax:5", SyntheticClasses(STREAM, num_classes=5), 12, 12000),
+    "nine classes, rough": ("softmax:9", SyntheticClasses(STREAM, rough=True, num_classes=9), 24, 4000),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """Test losses f[budgets, seeds] of one protector, that of where it starts, and the non-private model's."""
+    """Test losses f[budgets, seeds] of one protector, that of where it starts, and the non-private model's; and those
+    f[seeds] of a base rate that is bought with the whole of the smallest budget."""
 
     losses: np.ndarray
     first: float
     best: float
+    base_rate: np.ndarray
 
     @property
     def rises(self) -> list[float]:
@@ -53,9 +64,10 @@ class Curve:
 
     @property
     def excess_of_smallest(self) -> float:
-        """How far above the start the smallest budget ends, in standard errors."""
-        error = self.losses[0].std(ddof=1) / SEEDS**0.5
-        return (self.losses[0].mean() - self.first) / max(error, 1e-3 * self.first)
+        """How far the smallest budget ends above the better of the start and the base rate, in standard errors."""
+        errors = [losses.std(ddof=1) / SEEDS**0.5 for losses in (self.losses[0], self.base_rate)]
+        better = min(self.first, self.base_rate.mean())
+        return (self.losses[0].mean() - better) / max(math.hypot(*errors), 1e-3 * self.first)
 
 
 @functools.cache
@@ -74,9 +86,23 @@ def curve(name: str, table: str, key: int = 5) -> Curve:
         params = simulate([ran.protector], [setup], rows, range(SEEDS)).params[:, 0]
         losses.append([float(mean_loss(params[seed], model, part.test)) for seed, part in enumerate(parts)])
     test = parts[0].test
+    base_rate = [base_rate_loss(model_name, part, num_features, seed) for seed, part in enumerate(parts)]
     params = [minimise(model, model.init(num_features), part.private) for part in parts]
     best = np.mean([mean_loss(one, model, part.test) for one, part in zip(params, parts, strict=True)])
-    return Curve(np.array(losses), float(mean_loss(model.init(num_features), model, test)), float(best))
+    first = float(mean_loss(model.init(num_features), model, test))
+    return Curve(np.array(losses), first, float(best), np.array(base_rate))
+
+
+def base_rate_loss(model_name: str, part: Task, num_features: int, seed: int) -> float:
+    """Test loss of the intercepts alone, from counts of the classes that took all of the smallest budget."""
+    model, budget = find_model(model_name, None if ":" in model_name else 2), Budget(EPSILONS[0], DELTA)
+    num_rows = len(part.private.y)
+    setup = Setup.create(model, budget.adjacency, Filter("gdp", budget).price_list(), num_rows)
+    plain = BUILDERS["noisygd"](jax.random.key(0))
+    whole = BaseRate(jnp.array([20.0]), jnp.log(jnp.float32(0.35)), jnp.float32(0.0))
+    protector = Stepwise(plain.scheduler, plain.projector, base_rate=whole)
+    begun, _ = start(protector, model.init(num_features), part.private, setup, Simulation(jax.random.key(seed)))
+    return float(mean_loss(begun.params, model, part.test))
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -95,7 +121,7 @@ def test_the_check_catches_a_protector_that_is_worse_than_no_training():
 
 def test_the_check_catches_a_rise_and_not_its_noise():
     losses = np.linspace(0.6, 0.2, len(EPSILONS))[:, None] + 0.001 * np.random.default_rng(0).normal(size=(1, SEEDS))
-    assert Curve(losses, 0.7, 0.2).rises == []
+    assert Curve(losses, 0.7, 0.2, losses[0]).rises == []
     losses[-1] = losses[-2] * 1.03
-    assert Curve(losses, 0.7, 0.2).rises == [EPSILONS[-1]]
-    assert Curve(losses, 0.7, 0.2).left > 0.02
+    assert Curve(losses, 0.7, 0.2, losses[0]).rises == [EPSILONS[-1]]
+    assert Curve(losses, 0.7, 0.2, losses[0]).left > 0.02

@@ -102,6 +102,28 @@ def test_without_the_query_the_start_is_the_models():
     np.testing.assert_array_equal(params, model.init(2))
 
 
+@pytest.mark.parametrize("name", ["logistic", "softmax:3", "square"])
+def test_the_error_of_the_start_is_as_large_as_it_is_said_to_be(name):
+    model, budget = find_model(name), Budget(0.2, 1e-6)
+    setup = Setup.create(model, budget.adjacency, Filter("gdp", budget).price_list(), 4000)
+    plain = BUILDERS["noisygd"](jax.random.key(0))
+    protector = Stepwise(plain.scheduler, plain.projector, base_rate=BASE_RATE)
+    rows = jax.tree.map(lambda leaf: np.repeat(leaf, 10, 0), constant_rows())
+    if name == "softmax:3":
+        rows = dataclasses.replace(rows, y=np.arange(4000.0, dtype=np.float32) % 3)
+
+    @jax.vmap
+    def begun(key):
+        run, _ = start(protector, model.init(2), rows, setup, Simulation(key))
+        return run.params, run.state.seen.start_variance
+
+    params, variance = map(np.asarray, begun(jax.random.split(jax.random.key(0), 2000)))
+    # Errors of shares are taken as independent; those of two classes are opposite, which makes up to sqrt(2) times more.
+    found = params[:, -1].std() / variance[:, -1].mean() ** 0.5
+    assert 0.9 < found < (1.1 if name == "softmax:3" else 1.5)
+    assert (variance[:, 0] == 0.0).all()
+
+
 def test_counts_themselves_tell_how_uneven_classes_are():
     """Noise of .05 on ten shares: those of even classes are levelled further, and one large share is kept."""
     told = dataclasses.replace(BASE_RATE, log_width=jnp.float32(1.0))

@@ -1089,10 +1089,13 @@ def _ratios(place):
 #: Leaves without a derivative, and why.
 SILENT = {
     "kalman, eigenbasis": {
-        ".projector.log_unknown": "second moments are bought here, and in `kalman` they are not",
+        ".projector.log_unknown": "second moments are bought here, and it bounds steps where they are not",
         ".eigenbasis.norm_growth": "it acts from mu N = 400 on, and here is less; see test_eigenbasis.py",
     },
-    "kalman": {".projector.spread_power": "all features have the same moment until second moments are bought"},
+    "kalman": {
+        ".projector.log_unknown": "no step is as long as it allows; see test_kalman.py",
+        ".projector.spread_power": "all features have the same moment until second moments are bought",
+    },
     "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "agd_gumbel": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "hyfree": {".log_loss_clip": _MOST, ".log_loss_ratio": _MOST},

@@ -13,7 +13,7 @@ from l2p.oracle import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protectors import KalmanProjector
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of
-from l2p.protectors.kalman import INPUTS, OUTPUTS, Measured
+from l2p.protectors.kalman import INPUTS, LONGEST, OUTPUTS, Measured
 from l2p.protectors.schedulers import Observation
 
 MODEL, BUDGET, N = MODELS["square"], Budget(1.0, 1e-6), 1000
@@ -105,6 +105,19 @@ def test_a_start_that_is_too_narrow_is_widened_where_there_is_signal():
     assert widened < 0.5 < 1.5 < kept
 
 
+def test_steps_are_bounded_by_the_largest_curvature_where_second_moments_are_unknown():
+    """Curvature may be ten times the mean one; distances are still told by the mean one."""
+
+    def first(log_unknown):
+        projector = dataclasses.replace(filter_of(), log_unknown=curve(1.0) * log_unknown)
+        seen = Observation(CURVATURE * -MINIMUM, jnp.float32(0.0), jnp.ones(()), jnp.zeros(4), None, MOMENT)
+        return projector(projector.init(jnp.zeros(4), SETUP), seen, jnp.zeros(4), jnp.zeros(()), SETUP)[0]
+
+    bounded = np.asarray(first(np.log(10.0)) / MINIMUM)
+    np.testing.assert_allclose(bounded, [LONGEST / 10, LONGEST / 10, LONGEST / 10, 1.0], rtol=1e-3)
+    assert (np.asarray(jax.jacfwd(first)(np.log(10.0)))[:3] != 0.0).all()
+
+
 def returning(projector):
     """The same filter, whose params return all the way to what a narrower prior believes."""
     return dataclasses.replace(projector, logit_return=curve(30.0))
@@ -136,6 +149,20 @@ def test_returning_changes_nothing_where_there_is_no_noise_or_the_prior_stays():
     for projector, noise_std in ((filter_of(), 0.0), (filter_of(width=-30.0), 0.1)):
         stayed, returned = (trajectory(one, jnp.float32(noise_std), 10) for one in (projector, returning(projector)))
         np.testing.assert_allclose(returned, stayed, rtol=1e-3, atol=1e-4)
+
+
+def test_the_error_of_a_start_that_was_bought_is_part_of_the_prior():
+    """An intercept that the prior takes to be known is corrected as far as the start may be wrong."""
+    projector = dataclasses.replace(filter_of(), log_intercept=curve(-12.0))
+    variance = jnp.array([0.0, 0.0, 0.0, 4.0])
+    seen = Observation(CURVATURE * -MINIMUM, jnp.float32(0.1), jnp.ones(()), jnp.ones(4), None, MOMENT)
+    moved = [
+        float(projector(projector.init(jnp.zeros(4), SETUP), one, jnp.zeros(4), jnp.zeros(()), SETUP)[0][3])
+        for one in (seen, seen.replace(start_variance=variance))
+    ]
+    assert abs(moved[0]) < 1e-3
+    expected = 4.0 * CURVATURE[3] ** 2 / (4.0 * CURVATURE[3] ** 2 + 0.01) * MINIMUM[3]
+    assert moved[1] == pytest.approx(float(expected), rel=1e-3)
 
 
 def test_derivatives_of_a_run_that_returns_are_finite():
