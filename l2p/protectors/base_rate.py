@@ -10,7 +10,7 @@ from l2p import struct
 from l2p.oracle import Oracle
 from l2p.protectors import empirical_bayes
 from l2p.protectors.conditioning import at, facts_of
-from l2p.protectors.fields import Scalar, Share
+from l2p.protectors.fields import Curve, Scalar, Share
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import TargetSum
@@ -32,26 +32,46 @@ class BaseRate:
         towards one another as far as noise is larger.
       log_width: f32[], log of the standard deviation, among tables, of the logarithm of what scales the square of that
         spread: how uneven classes are differs much, and the counts themselves tell. None for the same spread always.
+      logit_again: f32[k, 3], knots of the logit of a second purchase's share of the remaining budget, where the error
+        that is left costs one unit of loss; None to buy once.
+      urgency: f32[k, 3], knots of how much that logit grows with the logarithm of that loss: an error costs most where
+        classes are rare, and a first purchase for little tells whether they are.
     """
 
     logit_share: Share
     log_spread: Scalar
     log_width: Scalar | None = None
+    logit_again: Curve | None = None
+    urgency: Curve | None = None
 
     def __call__(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
         """Params with these intercepts, and the variance f32[p] of their error, 0 for all other params."""
         setup, model = oracle.setup, oracle.setup.model
-        multiplier = noise_for_share(oracle, jax.nn.sigmoid(at(self.logit_share, facts_of(setup, params.shape[0]))))
-        query = TargetSum(model.num_rates, multiplier)
-        found = oracle.ask(query) / setup.num_rows
-        rates, variance = self._rates(found, query.noise_std(setup.adjacency) / setup.num_rows, setup.num_rows)
+        facts = facts_of(setup, params.shape[0])
+        found, noise = self._asked(oracle, jax.nn.sigmoid(at(self.logit_share, facts)))
+        rates, variance = self._rates(found, jnp.sqrt(noise), setup.num_rows)
+        if self.logit_again is not None and self.urgency is not None:
+            share = at(self.logit_again, facts) + at(self.urgency, facts) * jnp.log(0.5 * (variance / rates).sum())
+            again, noise_again = self._asked(oracle, jax.nn.sigmoid(share))
+            found = (found * noise_again + again * noise) / (noise + noise_again)
+            noise = noise * noise_again / (noise + noise_again)
+            rates, variance = self._rates(found, jnp.sqrt(noise), setup.num_rows)
         intercepts = functools.partial(model.params_at_rates, jnp.zeros(model.num_margins))
-        # As if the errors of shares were independent.
-        error = jnp.square(jax.jacfwd(intercepts)(rates)).sum(1) * variance
+        slopes = jax.jacfwd(intercepts)(rates)
+        # The errors of the two shares that one number tells are opposite, and others are independent.
+        slopes = slopes @ jnp.array([[-1.0], [1.0]]) if model.num_rates == 1 else slopes
+        error = jnp.square(slopes).sum(1) * variance
         start = model.params_at_rates(params, rates), jnp.zeros_like(params).at[-model.num_margins :].set(error)
         return jax.tree.map(
             lambda bought, public: jnp.where(oracle.refused, public, bought), start, (params, jnp.zeros_like(params))
         )
+
+    def _asked(self, oracle: Oracle, share: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Noised shares f32[K] of the classes, or f32[1], how far the only number is from the middle; and the noise's
+        variance f32[]; for a share of the remaining budget."""
+        setup = oracle.setup
+        query = TargetSum(setup.model.num_rates, noise_for_share(oracle, share))
+        return oracle.ask(query) / setup.num_rows, jnp.square(query.noise_std(setup.adjacency) / setup.num_rows)
 
     def _rates(self, found: jax.Array, noise_std: jax.Array, num_rows: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Shares f32[K] of the classes, from noised ones; two for a number in [0, 1], that of 1 last. And the variance

@@ -101,6 +101,8 @@ class Between:
 
 
 Polynomial = Annotated[jax.Array, Coefficients()]
+#: Values at log(mu N) of each knot, and how they change with the numbers of features and of margins.
+Curve = Annotated[jax.Array, Knots()]
 #: A polynomial in log(mu N), or values at knots: what `conditioning.at` takes.
 Share = Annotated[jax.Array, Either()]
 #: An intercept and a slope, each a polynomial.

@@ -26,14 +26,12 @@ from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Oracle, Setup
 from l2p.protectors import empirical_bayes
 from l2p.protectors.conditioning import Facts, between_knots, facts_of, standardize
-from l2p.protectors.fields import Knots
+from l2p.protectors.fields import Curve
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation, Plan, Scheduler, noise_for_share, tail_share
 
-#: Values at log(mu N) of each knot, and how they change with the numbers of features and of margins.
-Curve = Annotated[jax.Array, Knots()]
 #: Steps of gradient descent are stable up to 2 / h.
 LONGEST = 1.5
 #: How fast the averages that the network sees forget.

@@ -14,6 +14,7 @@ from l2p.models import NAMES, Model
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
+from l2p.protectors import empirical_bayes
 from l2p.protectors.base_rate import BaseRate
 from l2p.protectors.conditioning import at, facts_for, value
 from l2p.protectors.eigenbasis import Eigenbasis
@@ -50,6 +51,8 @@ class Centering:
       target_norm: f32[], length that centred rows are scaled to, estimated from the mean alone: a feature in [0, 1] of
         mean m has variance at most m (1 - m).
       log_level_spread: f32[], the same for the distance of that average from zero; None shrinks means towards zero.
+      log_width: f32[], log of the standard deviation, among tables, of the logarithm of what scales the square of
+        `log_spread`'s distance, which the means themselves tell; only beside `log_level_spread`. None for the same always.
     """
 
     logit_share: Share
@@ -57,6 +60,7 @@ class Centering:
     row_norm: Positive
     target_norm: Positive
     log_level_spread: Scalar | None = None
+    log_width: Scalar | None = None
     #: Public choices of how rows are clipped and scaled, never tuned.
     fixed: ClassVar[tuple[str, ...]] = ("row_norm", "target_norm")
 
@@ -85,6 +89,12 @@ class Centering:
         level_noise = jnp.log(noise_std) - 0.5 * jnp.log(mean.shape[0])
         known = jax.nn.sigmoid(2.0 * (self.log_level_spread - level_noise))
         level = known * jnp.clip(mean.mean(), 0.0, 1.0)
+        if self.log_width is not None and mean.shape[0] > 1:
+            spread, noise = jnp.exp(2.0 * self.log_spread), jnp.square(noise_std)
+            found = jnp.var(mean, ddof=1) - noise
+            width = jnp.exp(self.log_width)
+            log_scale = empirical_bayes.log_scale(found / spread, noise / spread, mean.shape[0] - 1, width)
+            trust = 1.0 / (1.0 + noise / spread * jnp.exp(-log_scale))
         return level + trust * (bounded - level), known
 
 
@@ -140,7 +150,8 @@ class Stepwise(Protector):
 
     @property
     def adaptive_noise(self) -> bool:  # type: ignore[override]
-        return self.scheduler.adaptive
+        # How much the second purchase of the base rate takes depends on the first.
+        return self.scheduler.adaptive or (self.base_rate is not None and self.base_rate.logit_again is not None)
 
     @property
     def needs_public(self) -> bool:  # type: ignore[override]

@@ -189,10 +189,17 @@ def control_kalman(key: jax.Array) -> Stepwise:
             plain.centering,
             logit_share=_at_knots(plain.centering.logit_share),
             log_level_spread=jnp.log(jnp.float32(0.1)),
+            log_width=jnp.zeros(()),
         ),
         row_length=dataclasses.replace(plain.row_length, logit_share=_at_knots(plain.row_length.logit_share)),
         eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.35)),
-        base_rate=BaseRate(_curve(-3.0, -6.0), log_spread=jnp.log(jnp.float32(0.35)), log_width=jnp.zeros(())),
+        base_rate=BaseRate(
+            _curve(-2.5, -6.0),
+            log_spread=jnp.log(jnp.float32(0.35)),
+            log_width=jnp.zeros(()),
+            logit_again=_curve(1.0, -3.0),
+            urgency=_curve(1.0, 0.5),
+        ),
         averaging=None,
     )
 
