@@ -52,7 +52,8 @@ class Centering:
         mean m has variance at most m (1 - m).
       log_level_spread: f32[], the same for the distance of that average from zero; None shrinks means towards zero.
       log_width: f32[], log of the standard deviation, among tables, of the logarithm of what scales the square of
-        `log_spread`'s distance, which the means themselves tell; only beside `log_level_spread`. None for the same always.
+        `log_spread`'s distance, which the means themselves tell. Only beside `log_level_spread`; None for the same
+        always.
     """
 
     logit_share: Share
