@@ -1,112 +1,69 @@
 """Does more budget help? Test loss against epsilon, from budgets that buy little to ones whose noise hardly matters.
 
-    python benchmarks/convergence.py run [--seeds 5] [--data openml:segment adult] [--methods shipped]
+    python benchmarks/convergence.py run --folder FOLDER [--seeds 5] [--tables segment elevators] [--methods noisygd]
         [--out docs/results/convergence/table.csv]
     python benchmarks/convergence.py summary [--out docs/results/convergence/table.csv]
 
-Data sets are loaded by name (OpenML's from the folder in L2P_TABLES, or downloaded); `many rows` is drawn here: three
-correlated features, as in ../docs/convergence.md. A protector that was made from a set is scored by its fold that never
-saw it. `shipped` is what `l2p apply` ran for the model before. A line of the output is a data set, model, method and
-epsilon: means over seeds of test loss and accuracy (squared error for numbers), with the standard error of the loss;
-lines that are there are not made again.
+FOLDER holds tables as ARFF, as OpenML publishes them; `many rows` is drawn here: three correlated features, as in
+../docs/convergence.md. Schemas are made from the tables themselves, as `l2p schema --from` does. `shipped` is what
+`l2p apply` runs for the model. A line of the output is a table, method and epsilon: means over seeds of test loss and
+accuracy (squared error for numbers), with the standard error of the loss; lines that are there are not made again.
 """
 
 import csv
 import itertools
 import math
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
+import jax
 import numpy as np
 import tyro
 
-from l2p import data as public
-from l2p.checkpoints.folds import hold_out
+from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import resolve
-from l2p.checkpoints.overlaps import overlaps
 from l2p.checkpoints.set_up import set_up
-from l2p.models import Model, find_model
+from l2p.data.reading import open_table
+from l2p.models import find_model
 from l2p.privacy.budget import Budget
 from l2p.queries.solve import minimise
+from l2p.schema import Encoding, read_rows
+from l2p.schema.template import from_public
 from l2p.simulate import mean_loss, score, simulate, split, train_size
 from l2p.task import Rows
 
-MANY_ROWS = "many rows"
-#: By kind of target; what is drawn here has two classes.
-DATA: dict[str, tuple[str, ...]] = {
-    "multiclass": (
-        *(f"openml:{name}" for name in ("segment", "vowel", "waveform5000", "car", "nursery", "page.blocks", "cmc")),
-        *(f"openml:{name}" for name in ("vehicle", "splice", "hypothyroid")),
-        "digits",
-    ),
-    "regression": (
-        *(f"openml:{name}" for name in ("elevators", "kin8nm", "puma32H", "abalone", "housing", "bank8FM")),
-        "california",
-    ),
-    "binary": (
-        *(f"openml:{name}" for name in ("sick", "kr.vs.kp", "credit.g", "mushroom")),
-        *("adult", "ipums_br", "breast_cancer", MANY_ROWS),
-    ),
-}
-#: Models beside the first one of a kind are measured on these.
-EVERY_MODEL = ("openml:sick", "openml:kr.vs.kp", "adult")
-MODELS = {
-    "multiclass": ("softmax",),
-    "regression": ("square",),
-    "binary": ("logistic", "svm", "hinge", "square", "mlp"),
-}
-#: What ran before `control-kalman`: learned for one model each, from other public sets.
-SHIPPED_FOR = {
-    ("logistic", "binary"): "universal",
-    ("svm", "binary"): "universal-svm-synthetic",
-    ("hinge", "binary"): "noisygd",
-    ("square", "binary"): "universal-square-synthetic",
-    ("mlp", "binary"): "control-universal-mlp-synthetic",
-    ("square", "regression"): "regression",
-    ("softmax", "multiclass"): "probe",
+#: Target and model of each; None for what is drawn here.
+TABLES: dict[str, tuple[str | None, str]] = {
+    "segment": ("class", "softmax:7"),
+    "vowel": ("Class", "softmax:11"),
+    "waveform5000": ("class", "softmax:3"),
+    "car": ("class", "softmax:4"),
+    "nursery": ("class", "softmax:5"),
+    "page.blocks": ("class", "softmax:5"),
+    "cmc": ("Contraceptive_method_used", "softmax:3"),
+    "vehicle": ("Class", "softmax:4"),
+    "elevators": ("Goal", "square"),
+    "kin8nm": ("y", "square"),
+    "puma32H": ("thetadd6", "square"),
+    "sick": ("Class", "logistic"),
+    "kr.vs.kp": ("class", "logistic"),
+    "many rows": (None, "logistic"),
 }
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
-OURS, SHIPPED, NONPRIVATE = "control-kalman", "shipped", "nonprivate"
-METHODS = (OURS, SHIPPED, NONPRIVATE)
-FIELDS = (
-    *("data", "model", "rows", "features", "method", "protector", "epsilon", "seeds"),
-    *("loss", "standard_error", "score"),
-)
+OURS, SHIPPED, NONPRIVATE = "kalman", "shipped", "nonprivate"
+METHODS = (OURS, "control-kalman", SHIPPED, "noisygd", NONPRIVATE)
+FIELDS = ("table", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
 
 
-class Cell(NamedTuple):
-    """A data set, and the model that is trained on it."""
-
-    data: str
-    model: str
-
-    @property
-    def kind(self) -> str:
-        return "binary" if self.data == MANY_ROWS else public.kind_of(self.data)
-
-    def find_model(self) -> Model:
-        if self.model == "softmax":
-            return find_model(f"softmax:{public.num_classes(self.data)}")
-        return find_model(self.model, 2 if self.kind == "binary" else None)
-
-
-def cells_of(data: tuple[str, ...]) -> list[Cell]:
-    """The cells of these data sets."""
-    found = [(name, kind) for kind, names in DATA.items() for name in names if not data or name in data]
-    return [
-        Cell(name, model)
-        for name, kind in found
-        for number, model in enumerate(MODELS[kind])
-        if number == 0 or name in EVERY_MODEL
-    ]
-
-
-def rows_of(name: str) -> Rows:
-    """A data set's rows, prepared."""
-    if name == MANY_ROWS:
+def rows_of(folder: Path, name: str) -> Rows:
+    """A table's rows, prepared for its model."""
+    target, _ = TABLES[name]
+    if target is None:
         return many_rows()
-    found = public.load(name)
-    return Rows(found.x, found.y, np.ones(len(found.y), np.float32))
+    path = next(one for one in (folder / f"{name}.arff.gz", folder / f"{name}.arff") if one.exists())
+    source = open_table(path)
+    column = next(one for one in source.names if one.lower() == target.lower())
+    return jax.tree.map(np.asarray, read_rows(path, Encoding(from_public(source, column, source.names))))
 
 
 def many_rows(num_rows: int = 200_000) -> Rows:
@@ -120,11 +77,12 @@ def many_rows(num_rows: int = 200_000) -> Rows:
     return Rows(x.astype(np.float32), label.astype(np.float32), np.ones(num_rows, np.float32))
 
 
-def measured(rows: Rows, cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:
+def measured(rows: Rows, name: str, method: str, seeds: int) -> list[dict[str, object]]:
     """A line for each budget."""
-    model, asked = cell.find_model(), SHIPPED_FOR[cell.model, cell.kind] if method == SHIPPED else method
-    other = None if method == NONPRIVATE or cell.data == MANY_ROWS else hold_out(asked, [cell.data])
-    asked = asked if other is None else other.name
+    _, model_name = TABLES[name]
+    model = find_model(model_name, None if ":" in model_name else 2)
+    kind = model.kind(None if model_name == "square" else model.labels)
+    asked = default_protector(model_name) if method == SHIPPED else method
     parts = [split(rows, seed) for seed in range(seeds)]
     lines: list[dict[str, object]] = []
     for epsilon in EPSILONS if method != NONPRIVATE else (math.inf,):
@@ -132,37 +90,40 @@ def measured(rows: Rows, cell: Cell, method: str, seeds: int) -> list[dict[str, 
             params = np.stack([minimise(model, model.init(rows.x.shape[1]), part.private) for part in parts])
         else:
             budget = Budget(epsilon, DELTA)
-            resolved = resolve(asked, budget, str(model), num_rows=train_size(rows))
-            if any(overlaps(source, [cell.data]) for source in resolved.sources or ()):
-                print(*cell, f"{asked} was made from it, and has no fold that was not")
-                return []
+            resolved = resolve(asked, budget, model_name, num_rows=train_size(rows))
             ran, _, setup, _ = set_up(resolved, budget, model, rows.x.shape[1], train_size(rows))
             params = simulate([ran.protector], [setup], rows, range(seeds)).params[:, 0]
         tests = [(params[seed], model, part.test) for seed, part in enumerate(parts)]
-        losses = [float(mean_loss(*one)) for one in tests]
-        scores = [float(score(*one, cell.kind)) for one in tests]
+        losses, scores = [float(mean_loss(*one)) for one in tests], [float(score(*one, kind)) for one in tests]
         error = np.std(losses, ddof=1) / len(losses) ** 0.5
-        said = (*cell, len(rows.y), rows.x.shape[1], method, asked, epsilon, seeds)
-        numbers = (f"{np.mean(losses):.5f}", f"{error:.5f}", f"{np.mean(scores):.4f}")
-        lines.append(dict(zip(FIELDS, (*said, *numbers), strict=True)))
+        numbers = (epsilon, seeds, f"{np.mean(losses):.5f}", f"{error:.5f}", f"{np.mean(scores):.4f}")
+        lines.append(dict(zip(FIELDS, (name, len(rows.y), rows.x.shape[1], method, *numbers), strict=True)))
     return lines
 
 
-def run(out: Path, data: tuple[str, ...], methods: tuple[str, ...], seeds: int) -> None:
+def run(
+    folder: Path,
+    out: Path = Path("docs/results/convergence/table.csv"),
+    tables: tuple[str, ...] = tuple(TABLES),
+    methods: tuple[str, ...] = METHODS,
+    seeds: int = 5,
+) -> None:
     """Append the lines that are missing."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    there = {(line["data"], line["model"], line["method"]) for line in read(out)}
-    for cell in cells_of(data):
-        missing = [method for method in methods if (*cell, method) not in there]
-        rows = rows_of(cell.data) if missing else None
-        for method in missing:
-            lines = measured(rows, cell, method, seeds)
+    there = {(line["table"], line["method"]) for line in read(out)}
+    for name in tables:
+        rows = None
+        for method in methods:
+            if (name, method) in there:
+                continue
+            rows = rows_of(folder, name) if rows is None else rows
+            lines = measured(rows, name, method, seeds)
             with out.open("a", newline="") as file:
                 writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
                 if file.tell() == 0:
                     writer.writeheader()
                 writer.writerows(lines)
-            print(*cell, method, *(line["loss"] for line in lines), flush=True)
+            print(name, method, *(line["loss"] for line in lines), flush=True)
 
 
 def read(out: Path) -> list[dict[str, str]]:
@@ -174,55 +135,54 @@ def read(out: Path) -> list[dict[str, str]]:
 
 
 def summary(out: Path) -> None:
-    """Print the losses as a table in Markdown, and how often ours is ahead of what ran before."""
+    """Print the losses as a table in Markdown, and how often `kalman` is ahead of what ships."""
     lines = read(out)
-    print("| data | model | method |", *(f" {epsilon:g} |" for epsilon in EPSILONS), sep="")
-    print("|---|---|---|", "---|" * len(EPSILONS), sep="")
-    for cell, method in itertools.product(cells_of(()), METHODS):
-        if found := losses_of(lines, cell, method):
-            size = next(f"{int(line['rows']):,} x {line['features']}" for line in lines if line["data"] == cell.data)
-            print(
-                f"| {cell.data} ({size}) | {cell.model} | {method} |", *(f" {loss:.4f} |" for loss, _ in found), sep=""
-            )
-    for models in (*dict.fromkeys(model for each in MODELS.values() for model in each), None):
-        _count(lines, [cell for cell in cells_of(()) if models in (None, cell.model)], models or "all models")
+    print(
+        "| table | method |",
+        *(f" {epsilon:g} |" for epsilon in EPSILONS),
+        "\n|---|---|" + "---|" * len(EPSILONS),
+        sep="",
+    )
+    for name, method in itertools.product(TABLES, METHODS):
+        found = cells(lines, name, method)
+        if found:
+            size = next(f"{int(line['rows']):,} x {line['features']}" for line in lines if line["table"] == name)
+            print(f"| {name} ({size}) | {method} |", *(f" {loss:.4f} |" for loss, _ in found), sep="")
+    compared = [(cells(lines, name, OURS), cells(lines, name, SHIPPED)) for name in TABLES]
+    ours, theirs = (np.array(side) for side in zip(*filter(all, compared), strict=True))  # [tables, budgets, 2]
+    gained = theirs[..., 0] - ours[..., 0]
+    sure = 2.0 * np.hypot(theirs[..., 1], ours[..., 1])
+    print(f"\n{OURS} against {SHIPPED} by two standard errors, on {len(ours)} tables:")
+    for number, epsilon in enumerate(EPSILONS):
+        better, worse = (gained > sure)[:, number].sum(), (gained < -sure)[:, number].sum()
+        print(f"epsilon {epsilon:g}: better on {better}, level on {len(ours) - better - worse}, worse on {worse}")
 
 
-def _count(lines: list[dict[str, str]], cells: list[Cell], title: str) -> None:
-    """How often ours is better, level and worse, at each budget."""
-    compared = [(losses_of(lines, cell, OURS), losses_of(lines, cell, SHIPPED)) for cell in cells]
-    both = list(filter(all, compared))
-    if not both:
-        return
-    ours, theirs = (np.array(side) for side in zip(*both, strict=True))  # [cells, budgets, 2]
-    gained, sure = theirs[..., 0] - ours[..., 0], 2.0 * np.hypot(theirs[..., 1], ours[..., 1])
-    better, worse = (gained > sure).sum(0), (gained < -sure).sum(0)
-    counts = (f"{a}/{len(both) - a - b}/{b}" for a, b in zip(better, worse, strict=True))
-    print(f"{OURS} against {SHIPPED} by two standard errors, better/level/worse, {title}:", *counts)
-
-
-def losses_of(lines: list[dict[str, str]], cell: Cell, method: str) -> list[tuple[float, float]]:
+def cells(lines: list[dict[str, str]], name: str, method: str) -> list[tuple[float, float]]:
     """Mean loss and standard error at each budget, the same at all for a method without noise; none without lines."""
     found = {
         float(line["epsilon"]): (float(line["loss"]), float(line["standard_error"]))
         for line in lines
-        if (line["data"], line["model"], line["method"]) == (*cell, method)
+        if (line["table"], line["method"]) == (name, method)
     }
     return [found[math.inf]] * len(EPSILONS) if math.inf in found else [found[one] for one in EPSILONS if found]
 
 
 def main(
     task: tyro.conf.Positional[Literal["run", "summary"]],
+    folder: Path | None = None,
     out: Path = Path("docs/results/convergence/table.csv"),
-    data: tuple[str, ...] = (),
+    tables: tuple[str, ...] = tuple(TABLES),
     methods: tuple[str, ...] = METHODS,
     seeds: int = 5,
 ) -> None:
-    """Measure, or print what was measured; without `data`, all."""
+    """Measure, or print what was measured."""
     if task == "summary":
         summary(out)
+    elif folder is None:
+        raise SystemExit("run needs --folder, the folder of the tables.")
     else:
-        run(out, data, methods, seeds)
+        run(folder, out, tables, methods, seeds)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ class BaseRate:
     urgency: Curve | None = None
 
     def __call__(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
-        """Params with these intercepts, and the variance f32[p] of their error, 0 for all other params."""
+        """Params with these intercepts, and the variance f32[p] of their error: 0 for all other params, and for all of
+        them without `log_width`, as for what was trained when it was not known."""
         setup, model = oracle.setup, oracle.setup.model
         facts = facts_of(setup, params.shape[0])
         found, noise = self._asked(oracle, jax.nn.sigmoid(at(self.logit_share, facts)))
@@ -56,15 +57,17 @@ class BaseRate:
             found = (found * noise_again + again * noise) / (noise + noise_again)
             noise = noise * noise_again / (noise + noise_again)
             rates, variance = self._rates(found, jnp.sqrt(noise), setup.num_rows)
+        params_there = model.params_at_rates(params, rates)
+        unchanged = params, jnp.zeros_like(params)
+        if self.log_width is None:
+            return jnp.where(oracle.refused, params, params_there), unchanged[1]
         intercepts = functools.partial(model.params_at_rates, jnp.zeros(model.num_margins))
         slopes = jax.jacfwd(intercepts)(rates)
         # The errors of the two shares that one number tells are opposite, and others are independent.
         slopes = slopes @ jnp.array([[-1.0], [1.0]]) if model.num_rates == 1 else slopes
         error = jnp.square(slopes).sum(1) * variance
-        start = model.params_at_rates(params, rates), jnp.zeros_like(params).at[-model.num_margins :].set(error)
-        return jax.tree.map(
-            lambda bought, public: jnp.where(oracle.refused, public, bought), start, (params, jnp.zeros_like(params))
-        )
+        start = params_there, unchanged[1].at[-model.num_margins :].set(error)
+        return jax.tree.map(lambda bought, public: jnp.where(oracle.refused, public, bought), start, unchanged)
 
     def _asked(self, oracle: Oracle, share: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Noised shares f32[K] of the classes, or f32[1], how far the only number is from the middle; and the noise's

@@ -145,8 +145,8 @@ class KalmanProjector(Projector):
     Attributes:
       log_curvature: f32[k, 3], log of the curvature over its typical value, `typical_curvature` times the second moment
         of the coordinate's feature.
-      log_unknown: f32[k, 3], log of how much larger curvature may be where second moments were not bought: distances
-        are told by the mean one, and steps have to be stable along the largest.
+      log_unknown: f32[k, 3], added where second moments were not bought: the mean one is known there, and the largest,
+        which bounds the curvature, is larger.
       log_spread: f32[k, 3], log of the length of the margins of w* at the start, over typical slope / curvature.
       spread_power: f32[k, 3], by what power of its second moment a coordinate has less of that spread.
       log_intercept: f32[k, 3], the same as `log_spread` for the intercepts, beside what is known of the error of a
@@ -156,6 +156,8 @@ class KalmanProjector(Projector):
       logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
       logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
+      log_steepest: f32[k, 3], log of how much larger than that the curvature may still be there: distances are told by
+        a typical one, and steps have to be stable along the largest. None for no larger.
       logit_return: f32[k, 3], logit of the power to which params return to what a prior that has become narrower would
         have made of them, between 0 for staying and 1; or None for staying.
     """
@@ -169,6 +171,7 @@ class KalmanProjector(Projector):
     logit_certain: Curve
     logit_momentum: Curve
     network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
+    log_steepest: Curve | None = None
     logit_return: Curve | None = None
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
@@ -255,8 +258,13 @@ class KalmanProjector(Projector):
         """h f32[p], and the largest f32[p] that there may be: the same where second moments were bought."""
         moment, of_feature = _moments(seen, params)
         bought = jnp.array(False) if seen.strength is None else seen.strength.max() > 0.0
-        h = setup.model.typical_curvature(setup.kind) * jnp.exp(between_knots(self.log_curvature, facts)) * moment
-        return h, h * jnp.exp(jnp.where(of_feature & ~bought, between_knots(self.log_unknown, facts), 0.0))
+        unknown = of_feature & ~bought
+        larger = jnp.where(unknown, between_knots(self.log_unknown, facts), 0.0)
+        scale = jnp.exp(between_knots(self.log_curvature, facts) + larger)
+        h = setup.model.typical_curvature(setup.kind) * scale * moment
+        if self.log_steepest is None:
+            return h, h
+        return h, h * jnp.exp(jnp.where(unknown, between_knots(self.log_steepest, facts), 0.0))
 
     def _prior(
         self, seen: Observation, params: jax.Array, measured: Measured, facts: Facts, setup: Setup

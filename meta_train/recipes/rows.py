@@ -50,7 +50,7 @@ def every(folder: Path) -> dict[str, Row]:
 
 
 def _read(path: Path) -> dict[str, Row]:
-    """The rows of a file by name. A row of which a checkpoint ships has one more for every fold."""
+    """The rows of a file by name. A row that is a recipe by itself has one more for every fold."""
     file = tomllib.loads(path.read_text(encoding="utf-8"))
     groups = file.get("groups", {})
     folds = _folds(file.get("folds", {}).get(WITHOUT, []), groups, path)
@@ -59,7 +59,7 @@ def _read(path: Path) -> dict[str, Row]:
     for kind in KINDS:
         for name, fields in file.get(kind, {}).items():
             found[name] = Row(path, defaults, _expanded(fields, groups, path), kind, folds)
-            for number in range(1, len(folds) + 1 if kind == "names" else 1):
+            for number in range(1, len(folds) + 1 if kind != "templates" else 1):
                 fields_of_fold = {LIKE: name, FOLD: number}
                 found[fold_name(name, number)] = Row(path, defaults, fields_of_fold, kind, folds)
     return found

@@ -180,9 +180,26 @@ def control_kalman(key: jax.Array) -> Stepwise:
             log_spread=_curve(1.0, 4.0),
             spread_power=_curve(0.0, 0.0),
             log_intercept=_curve(-2.0, 3.0),
-            log_width=_curve(1.0, 0.5),
+            log_width=_curve(0.7, 0.7),
             logit_certain=_curve(2.0, -1.0),
             logit_momentum=_curve(-2.0, 1.0),
+        ),
+        eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.35)),
+        base_rate=BaseRate(logit_share=_quadratic(-2.5), log_spread=jnp.log(jnp.float32(0.35))),
+        averaging=None,
+    )
+
+
+def control_filter(key: jax.Array) -> Stepwise:
+    """`control_kalman` whose purchases depend on the table's size and on what the first of them show."""
+    plain = cast(Any, control_kalman(key))
+    return dataclasses.replace(
+        plain,
+        projector=dataclasses.replace(
+            plain.projector,
+            log_unknown=_curve(0.0, 0.0),
+            log_width=_curve(1.0, 0.5),
+            log_steepest=_curve(2.0, 1.0),
             logit_return=_curve(1.0, 1.0),
         ),
         centering=dataclasses.replace(
@@ -192,7 +209,6 @@ def control_kalman(key: jax.Array) -> Stepwise:
             log_width=jnp.zeros(()),
         ),
         row_length=dataclasses.replace(plain.row_length, logit_share=_at_knots(plain.row_length.logit_share)),
-        eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.35)),
         base_rate=BaseRate(
             _curve(-2.5, -6.0),
             log_spread=jnp.log(jnp.float32(0.35)),
@@ -200,7 +216,6 @@ def control_kalman(key: jax.Array) -> Stepwise:
             logit_again=_curve(1.0, -3.0),
             urgency=_curve(1.0, 0.5),
         ),
-        averaging=None,
     )
 
 
@@ -286,6 +301,7 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "universal": universal,
     "universal_batches": universal_batches,
     "control_kalman": control_kalman,
+    "control_filter": control_filter,
     "kalman": kalman,
     "control_level": control_level,
     "universal_level": universal_level,

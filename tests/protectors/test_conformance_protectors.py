@@ -182,10 +182,15 @@ RISING = f32([[-0.5, 0.1, 0.2], [0.5, 0.1, 0.2]])
 KALMAN = Stepwise(
     CurveScheduler(RISING, RISING),
     KalmanProjector(*[RISING] * 8, perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03)),
-    centering=CONTROL.centering,
+    centering=CONTROL.centering.replace(log_level_spread=f32(-2.0), log_width=f32(0.1)),
     row_length=LENGTH,
     eigenbasis=EIGENBASIS.replace(norm_growth=f32(0.2)),
     base_rate=BaseRate(f32([-2.0]), f32(-1.0)),
+)
+#: What it may have besides: prices by what was bought first, and steps back.
+ADAPTIVE_KALMAN = KALMAN.replace(
+    projector=KALMAN.projector.replace(log_steepest=RISING, logit_return=RISING),
+    base_rate=BaseRate(RISING - 2.0, f32(-1.0), f32(0.1), RISING - 1.0, RISING),
 )
 LSTM = LSTMProjector(perturbed(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
 GREEDY = AGD(
@@ -312,7 +317,7 @@ CASES = {
     "census, row length, eigenbasis": Case(IN_BASIS.replace(row_length=LENGTH), first=(MEAN, "row_length", COVARIANCE)),
     "control, public geometry": Case(ALONG),
     "kalman, eigenbasis": Case(KALMAN, first=(TARGETS, MEAN, "row_length", COVARIANCE)),
-    "kalman": Case(KALMAN.replace(centering=None, row_length=None, eigenbasis=None), first=(TARGETS,)),
+    "kalman": Case(ADAPTIVE_KALMAN.replace(centering=None, row_length=None, eigenbasis=None), first=(TARGETS, TARGETS)),
     "paper": Case(Stepwise(spender(3.0), LSTM), exhausts=True),
     "paper, norm query": Case(Stepwise(spender(1.5), LSTM, norm_query=NORM), each=(NORM_OF, GRADIENT), exhausts=True),
     "shares, norm query, batches": Case(
@@ -1089,12 +1094,12 @@ def _ratios(place):
 #: Leaves without a derivative, and why.
 SILENT = {
     "kalman, eigenbasis": {
-        ".projector.log_unknown": "second moments are bought here, and it bounds steps where they are not",
+        ".projector.log_unknown": "second moments are bought here, and in `kalman` they are not",
         ".eigenbasis.norm_growth": "it acts from mu N = 400 on, and here is less; see test_eigenbasis.py",
     },
     "kalman": {
-        ".projector.log_unknown": "no step is as long as it allows; see test_kalman.py",
         ".projector.spread_power": "all features have the same moment until second moments are bought",
+        ".projector.log_steepest": "no step is as long as it allows; see test_kalman.py",
     },
     "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "agd_gumbel": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},

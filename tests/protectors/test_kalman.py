@@ -106,10 +106,10 @@ def test_a_start_that_is_too_narrow_is_widened_where_there_is_signal():
 
 
 def test_steps_are_bounded_by_the_largest_curvature_where_second_moments_are_unknown():
-    """Curvature may be ten times the mean one; distances are still told by the mean one."""
+    """Curvature may be ten times what is assumed; distances are still told by the latter."""
 
-    def first(log_unknown):
-        projector = dataclasses.replace(filter_of(), log_unknown=curve(1.0) * log_unknown)
+    def first(log_steepest):
+        projector = dataclasses.replace(filter_of(), log_steepest=curve(1.0) * log_steepest)
         seen = Observation(CURVATURE * -MINIMUM, jnp.float32(0.0), jnp.ones(()), jnp.zeros(4), None, MOMENT)
         return projector(projector.init(jnp.zeros(4), SETUP), seen, jnp.zeros(4), jnp.zeros(()), SETUP)[0]
 

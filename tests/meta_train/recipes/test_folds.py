@@ -57,7 +57,7 @@ def test_every_name_of_a_file_with_folds_has_as_many(folder):
     folds = [f"{name}-fold-{number}" for name in ("tiny", "control-tiny") for number in (1, 2, 3)]
     assert {name for name in resolve.names() if "tiny" in name} == {"tiny", "control-tiny", *folds}
     assert not [name for name in resolve.names() if "small" in name or "toy" in name]
-    assert [resolve.num_folds(name) for name in ("tiny", "tiny-fold-1", "toy")] == [3, 0, 0]
+    assert [resolve.num_folds(name) for name in ("tiny", "tiny-fold-1", "toy")] == [3, 0, 3]
 
 
 def test_a_fold_is_its_recipe_without_the_sets_and_from_the_same_fold(folder):
