@@ -691,8 +691,12 @@ def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
         protector = protector.replace(**logs(max_step=200.0))
     elif isinstance(protector, AveragedWithPublic):
         protector = protector.replace(inner=protector.inner.replace(**logs(max_step=200.0)))
+    other = OTHER_ROWS
+    if getattr(protector, "base_rate", None) is not None:
+        # A second purchase depends on how uneven classes are.
+        other = other.replace(y=jnp.ones_like(other.y))
     ends, asked = [], []
-    for rows in (ROWS, OTHER_ROWS):
+    for rows in (ROWS, other):
         begun, first = jit_start(protector, ZERO, rows, here, noise)
         ended, records, _ = jit_advance(protector, begun, rows, here, noise, num_steps=STEPS)
         ends.append(ended.params)
@@ -1147,6 +1151,10 @@ def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(n
     assert silent == list(SILENT.get(name, ()))
 
 
+#: Cases whose loss carries some 1e-5 of rounding: a return divides by a variance that starts from nothing.
+ROUNDED = ("kalman",)
+
+
 @every_case("differences")
 def test_meta_gradients_are_central_differences(name):
     """Along each leaf's own gradient, so that the slope is that gradient's norm. A silent leaf has no difference.
@@ -1161,7 +1169,7 @@ def test_meta_gradients_are_central_differences(name):
         place, slope = jax.tree_util.keystr(path), float(np.linalg.norm(slopes))
         if turned and place.startswith(BEFORE_BASIS):
             continue
-        step = 3e-3 if slope > 3e-3 else 1e-2
+        step = 3e-3 if slope > 3e-3 and name not in ROUNDED else 1e-2
         direction = slopes / slope if slope else np.ones_like(slopes) / slopes.size**0.5
         values = []
         for sign in (1, -1):
