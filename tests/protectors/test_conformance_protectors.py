@@ -1178,4 +1178,6 @@ def test_meta_gradients_are_central_differences(name):
             value, taken = loss(jax.tree.unflatten(structure, moved))
             assert np.array_equal(taken, steps)  # both sides end after the same step, or no derivative exists
             values.append(float(value))
-        assert (values[0] - values[1]) / (2 * step) == pytest.approx(slope, rel=0.05, abs=3e-5), place
+        assert (values[0] - values[1]) / (2 * step) == pytest.approx(
+            slope, rel=0.05, abs=1e-4 if name in ROUNDED else 3e-5
+        ), place
