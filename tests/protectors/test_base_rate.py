@@ -107,7 +107,8 @@ def test_the_error_of_the_start_is_as_large_as_it_is_said_to_be(name):
     model, budget = find_model(name), Budget(0.2, 1e-6)
     setup = Setup.create(model, budget.adjacency, Filter("gdp", budget).price_list(), 4000)
     plain = BUILDERS["noisygd"](jax.random.key(0))
-    protector = Stepwise(plain.scheduler, plain.projector, base_rate=BASE_RATE)
+    told = dataclasses.replace(BASE_RATE, log_width=jnp.float32(0.0))
+    protector = Stepwise(plain.scheduler, plain.projector, base_rate=told)
     rows = jax.tree.map(lambda leaf: np.repeat(leaf, 10, 0), constant_rows())
     if name == "softmax:3":
         rows = dataclasses.replace(rows, y=np.arange(4000.0, dtype=np.float32) % 3)
