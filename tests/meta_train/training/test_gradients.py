@@ -77,17 +77,36 @@ def test_fixed_parameters_never_move(update):
     assert changed[".projector.log_learning_rate"]
 
 
-def test_a_shape_that_has_several_turns_is_compiled_once(family, monkeypatch):
-    compiled = []
+@pytest.fixture
+def compiled(monkeypatch):
+    """What is compiled, by the names of functions; a draw gives its shape, and an update that of its tasks."""
+    names = []
 
-    def jit(function):
-        compiled.append(function.keywords["shape"].num_features)
-        return lambda state, step: function.keywords["shape"].num_features
+    def jit(function, compiler_options):
+        del compiler_options
+        names.append(function.func.__name__)
+        if names[-1] == "draw_tasks":
+            return lambda step: function.keywords["shape"]
+        return lambda state, step, batch: batch
 
+    monkeypatch.setattr(gradients, "quick_options", dict)
     monkeypatch.setattr(jax, "jit", jit)
+    return names
+
+
+def test_a_shape_that_has_several_turns_is_compiled_once(family, compiled):
     update = gradients.compiled(dataclasses.replace(CONFIG, num_features=(3, 5, 3, 4)), family, short("control"))
-    assert [update(None, step) for step in range(6)] == [3, 5, 3, 4, 3, 5]
-    assert compiled == [3, 5, 4]
+    assert [update(None, step).num_features for step in range(6)] == [3, 5, 3, 4, 3, 5]
+    assert sorted(compiled) == ["draw_tasks"] * 3 + ["update"] * 3
+
+
+def test_a_step_is_compiled_once_for_all_sources(family, compiled):
+    """Their kinds of targets are the same; a model may be trained on two."""
+    sources = ("synthetic", "synthetic:rough", "synthetic:numbers")
+    config = dataclasses.replace(CONFIG, num_features=(3, 3, 3), sources=sources, models=("square",) * 3)
+    update = gradients.compiled(config, family, short("control"))
+    assert tuple(update(None, step).source for step in range(3)) == sources
+    assert sorted(compiled) == ["draw_tasks"] * 3 + ["update"] * 2
 
 
 def test_alternation_moves_one_group_at_a_time():
