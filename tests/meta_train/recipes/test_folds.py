@@ -128,7 +128,7 @@ def test_a_file_that_makes_no_folds_is_refused(folder, change, phrase):
 
 
 @pytest.mark.parametrize(
-    ("name", "fold", "phrase"), [("tiny", 4, "from 1 to 3"), ("tiny", 0, "no fold 0"), ("toy", 1, "lists no")]
+    ("name", "fold", "phrase"), [("tiny", 4, "from 1 to 3"), ("tiny", 0, "no fold 0"), ("toy", 4, "from 1 to 3")]
 )
 def test_a_fold_that_there_is_not_is_refused(folder, name, fold, phrase):
     with pytest.raises(InputError, match=phrase):
