@@ -10,6 +10,7 @@ ROOT = Path(meta_train.__file__).parent
 LAYERS = (
     "tasks",
     "config",
+    "compiling",
     "evaluation",
     "training",
     "recipes",
