@@ -1,6 +1,7 @@
 """Mixtures of families, to train one protector for more than one kind of table."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import numpy as np
 from l2p.errors import InputError
 from l2p.task import Rows
 from meta_train.tasks.family import Family
-from meta_train.tasks.stacks import draw_stacked
+from meta_train.tasks.stacks import alike, draw_stacked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Mixture(Family):
 
     Attributes:
       parts: the families.
-      stacked: which of these, by place, are tables of one kind that are drawn by one program (`stacks.py`).
+      stacked: which of these, by place, are tables; those that are alike are drawn by one program (`stacks.py`).
     """
 
     parts: tuple[Family, ...]
@@ -36,8 +37,8 @@ class Mixture(Family):
             )
         places = [place for place, part in enumerate(self.parts) if part.max_features >= num_features]
         alone = [self.parts[place] for place in places if place not in self.stacked]
-        stacked = [self.parts[place] for place in places if place in self.stacked]
-        fit = [*alone, *stacked]
+        groups = alike([self.parts[place] for place in places if place in self.stacked])
+        fit = [*alone, *itertools.chain(*groups)]
         if not fit:
             raise InputError(
                 f"no source of this mixture has {num_features} columns; set num_features to smaller counts."
@@ -45,13 +46,12 @@ class Mixture(Family):
         # Equally many from every part, and one more from some of them: choosing a part for every task separately would
         # draw each task from all parts, since under vmap every branch runs.
         each, left = divmod(num_tasks, len(fit))
-        order_key, more_key, *keys = jax.random.split(key, 2 + len(fit))
+        order_key, more_key, *every = jax.random.split(key, 2 + len(fit))
+        keys = iter(every)
         width = each + (left > 0)
-        several = [
-            part.draw_several(one, width, num_rows, num_features) for part, one in zip(alone, keys, strict=False)
-        ]
-        if stacked:
-            several.append(draw_stacked(stacked, keys[len(alone) :], width, num_rows, num_features))
+        several = [part.draw_several(next(keys), width, num_rows, num_features) for part in alone]
+        for tables in groups:
+            several.append(draw_stacked(tables, [next(keys) for _ in tables], width, num_rows, num_features))
         lines = np.arange(len(fit) * width).reshape(len(fit), width)
         more = jax.random.permutation(more_key, lines[:, -1])[:left]
         chosen = jax.random.permutation(order_key, jnp.concatenate([lines[:, :each].ravel(), more]))

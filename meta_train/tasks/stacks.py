@@ -6,7 +6,7 @@ in which an outer step compiles.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +26,8 @@ def draw_stacked(
 ) -> Rows:
     """`num_tasks` independent tasks from each of the tables, in their order: rows with a leading axis [T * num_tasks].
 
-    The tables are of one kind and have at least `num_features` columns. Where they have equally many columns, tasks are
-    the same as `Family.draw_several` draws from each table and its key.
+    The tables are alike (see `alike`) and have at least `num_features` columns. Where they have equally many columns,
+    tasks are the same as `Family.draw_several` draws from each table and its key.
     """
     parts = cast(Sequence[Tabular], tables)
     widest = max(part.x.shape[1] for part in parts)
@@ -50,6 +50,16 @@ def draw_stacked(
     every = jnp.concatenate([jax.random.split(key, num_tasks) for key in keys])
     place = np.repeat(np.arange(len(parts)), num_tasks)
     return jax.vmap(draw)(every, jax.tree.map(lambda leaf: leaf[place], spans), candidates[place])
+
+
+def alike(tables: Sequence[Family]) -> list[list[Family]]:
+    """Tables in groups that one program draws from: of one kind, and with the same numbers of classes, which decide
+    what is compiled. In a group they keep their order."""
+    groups: dict[Any, list[Family]] = {}
+    for one in tables:
+        classes = (one.num_classes, one.parts, one.kept) if isinstance(one, Classes) else None
+        groups.setdefault((type(one), classes), []).append(one)
+    return list(groups.values())
 
 
 def _padded(x: jax.Array, width: int) -> np.ndarray:

@@ -84,6 +84,19 @@ def test_a_mixture_draws_the_same_shares_whether_its_tables_are_stacked_or_not()
     np.testing.assert_allclose(draws[0].y, draws[1].y, rtol=1e-5, atol=1e-6)
 
 
+def test_tables_with_more_classes_lend_each_of_theirs():
+    """Of seven classes as often as of four, four are drawn, and none is several of the table's in one."""
+    few, many = (
+        Classes(jnp.zeros((84, 3)), jnp.asarray(np.arange(84) % count, jnp.float32), count).with_num_classes(4)
+        for count in (4, 7)
+    )
+    mixture = Mixture((few, many), frozenset({0, 1}))
+    labels = jax.jit(lambda key: mixture.draw_several(key, 16, 400, 3).y)(jax.random.key(0))
+    shares = [np.bincount(one.astype(int), minlength=4) / 400 for one in np.asarray(labels)]
+    assert np.shape(shares) == (16, 4)
+    assert 0.15 < np.min(shares) < np.max(shares) < 0.35
+
+
 def test_halves_and_counts_of_classes_stay_stacked():
     mixture = Mixture(tuple(table(seed, 40, "classes") for seed in range(3)), frozenset({0, 2}))
     first, second = mixture.halves()
