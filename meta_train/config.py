@@ -292,15 +292,21 @@ class MetaConfig:
                 f"model {name!r} needs a {' or '.join(model.kinds)} target, but that of tasks from {source} "
                 f"is {kind}; choose another model or source."
             )
+        if num_classes is not None:
+            return find_model(plain_name(name), num_classes)
         counts, count = class_counts(source), len(model.labels)
+        if len(counts) > 1 and shape.source is None:
+            raise InputError(
+                f"the sets of {source} have different numbers of classes, and a model has one; leave out some, or list "
+                "the mixture under sources, where sets of more classes lend some of them."
+            )
         # Where sources are listed, tables of more classes lend some of them, so that one shape serves many tables.
-        fits = (min(counts) >= count if shape.source is not None else counts == {count}) if counts else True
-        if kind == "multiclass" and num_classes is None and not fits:
+        if counts and (min(counts) < count if shape.source is not None else counts != {count}):
             raise InputError(
                 f"model {name!r} has {count} classes and tasks from {source} have {min(counts)}; "
                 f"name it softmax:{min(counts)}."
             )
-        return model if num_classes is None else find_model(plain_name(name), num_classes)
+        return model
 
     def drawn_classes(self, shape: Shape) -> int | None:
         """How many classes the tasks of a shape have where that is not the number of every table; None where it is."""

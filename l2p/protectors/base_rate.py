@@ -7,9 +7,10 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 
 from l2p import struct
+from l2p.models import Model
 from l2p.oracle import Oracle
 from l2p.protectors import empirical_bayes
-from l2p.protectors.conditioning import at, facts_of
+from l2p.protectors.conditioning import Facts, at, facts_of
 from l2p.protectors.fields import Curve, Scalar, Share
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
@@ -45,10 +46,22 @@ class BaseRate:
     urgency: Curve | None = None
 
     def __call__(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
-        """Params with these intercepts, and the variance f32[p] of their error: 0 for all other params, and for all of
-        them without `log_width`, as for what was trained when it was not known."""
-        setup, model = oracle.setup, oracle.setup.model
-        facts = facts_of(setup, params.shape[0])
+        """Params with these intercepts, and the variance f32[p] of their error: 0 for all other params, and without
+        `log_width`, because protectors without it were trained before their filters were told of the error."""
+        model, public = oracle.setup.model, (params, jnp.zeros_like(params))
+        rates, variance = self._bought(oracle, facts_of(oracle.setup, params.shape[0]))
+        error = self._error(model, rates, variance) if self.log_width is not None else 0.0
+        bought = model.params_at_rates(params, rates), public[1].at[-model.num_margins :].set(error)
+        return jax.tree.map(lambda ours, start: jnp.where(oracle.refused, start, ours), bought, public)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the price of the second purchase depends on what the first one told."""
+        return self.logit_again is not None and self.urgency is not None
+
+    def _bought(self, oracle: Oracle, facts: Facts) -> tuple[jax.Array, jax.Array]:
+        """`_rates` of one purchase, or of two taken together."""
+        setup = oracle.setup
         found, noise = self._asked(oracle, jax.nn.sigmoid(at(self.logit_share, facts)))
         rates, variance = self._rates(found, jnp.sqrt(noise), setup.num_rows)
         if self.logit_again is not None and self.urgency is not None:
@@ -57,17 +70,16 @@ class BaseRate:
             found = (found * noise_again + again * noise) / (noise + noise_again)
             noise = noise * noise_again / (noise + noise_again)
             rates, variance = self._rates(found, jnp.sqrt(noise), setup.num_rows)
-        params_there = model.params_at_rates(params, rates)
-        unchanged = params, jnp.zeros_like(params)
-        if self.log_width is None:
-            return jnp.where(oracle.refused, params, params_there), unchanged[1]
+        return rates, variance
+
+    @staticmethod
+    def _error(model: Model, rates: jax.Array, variance: jax.Array) -> jax.Array:
+        """Variance f32[m] of the intercepts' error, from that f32[] of the error of each share."""
         intercepts = functools.partial(model.params_at_rates, jnp.zeros(model.num_margins))
         slopes = jax.jacfwd(intercepts)(rates)
         # The errors of the two shares that one number tells are opposite, and others are independent.
         slopes = slopes @ jnp.array([[-1.0], [1.0]]) if model.num_rates == 1 else slopes
-        error = jnp.square(slopes).sum(1) * variance
-        start = params_there, unchanged[1].at[-model.num_margins :].set(error)
-        return jax.tree.map(lambda bought, public: jnp.where(oracle.refused, public, bought), start, unchanged)
+        return jnp.square(slopes).sum(1) * variance
 
     def _asked(self, oracle: Oracle, share: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Noised shares f32[K] of the classes, or f32[1], how far the only number is from the middle; and the noise's

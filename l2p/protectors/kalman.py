@@ -156,8 +156,9 @@ class KalmanProjector(Projector):
       logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
       logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
-      log_steepest: f32[k, 3], log of how much larger than that the curvature may still be there: distances are told by
-        a typical one, and steps have to be stable along the largest. None for no larger.
+      log_steepest: f32[k, 3], log of how much larger the curvature may still be where second moments were not bought.
+        The distance to the minimum is estimated with the one above, and steps stay stable at this larger one. None for
+        no larger.
       logit_return: f32[k, 3], logit of the power to which params return to what a prior that has become narrower would
         have made of them, between 0 for staying and 1; or None for staying.
     """
@@ -197,21 +198,11 @@ class KalmanProjector(Projector):
         moved = params - state.start
         measured = state.measured.after(moved - seen.gradient / curvature, noise / jnp.square(curvature))
         prior, log_scale = self._prior(seen, params, measured, facts, setup)
-        share, back = 1.0 - state.left, jnp.ones_like(prior)
-        if self.logit_return is not None:
-            # Params are `share` of the distance and noise, and this is the mean distance, which they are themselves
-            # where the prior has not become narrower.
-            moved_at_all = share > 0.0
-            mean = share * prior / jnp.where(moved_at_all, jnp.square(share) * prior + state.variance, 1.0)
-            back = jnp.clip(jnp.where(moved_at_all, mean, 1.0), 1e-6, 1.0) ** jax.nn.sigmoid(
-                between_knots(self.logit_return, facts)
-            )
-        returned = (back - 1.0) * moved
+        state, returned = self._returned(state, moved, prior, facts)
         gradient = seen.gradient + curvature * returned  # what it would have been there
-        left, variance = 1.0 - back * share, jnp.square(back) * state.variance
-        unsure = jnp.square(left) * prior + variance
-        expected = jnp.square(curvature) * unsure + noise
-        gain = unsure * curvature / expected
+        variance = jnp.square(state.left) * prior + state.variance
+        expected = jnp.square(curvature) * variance + noise
+        gain = variance * curvature / expected
         state = state.after(gradient, noise, expected)
         corrections = jnp.zeros((OUTPUTS, 1))
         if self.network is not None:
@@ -219,16 +210,31 @@ class KalmanProjector(Projector):
             corrections = apply_known(self.network, told).T
         longer, surer, faster = corrections
         gain = jnp.minimum(gain * jnp.exp(longer), LONGEST / steepest)
-        less = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
+        left = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
         # gain * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
         momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * gain * curvature
         update = jnp.minimum(momentum, 1.0) * state.update - gain * gradient
         return returned + update, state.replace(  # type: ignore[attr-defined]
-            left=less * left,
-            variance=jnp.square(less) * variance + jnp.square(gain) * noise,
+            left=left * state.left,
+            variance=jnp.square(left) * state.variance + jnp.square(gain) * noise,
             measured=measured,
             update=update,
         )
+
+    def _returned(self, state: Belief, moved: jax.Array, prior: jax.Array, facts: Facts) -> tuple[Belief, jax.Array]:
+        """The belief after params that had `moved` f32[p] from the start took back what a prior that is narrower by now
+        would not have made of them, and that change f32[p] of params."""
+        if self.logit_return is None:
+            return state, jnp.zeros_like(moved)
+        # Params are `share` of the distance, and noise. Given that, the mean distance is this multiple of them, which
+        # is 1 while the prior stays; before the first step nothing has moved.
+        share = 1.0 - state.left
+        has_moved = share > 0.0
+        mean = share * prior / jnp.where(has_moved, jnp.square(share) * prior + state.variance, 1.0)
+        power = jax.nn.sigmoid(between_knots(self.logit_return, facts))
+        kept = jnp.clip(jnp.where(has_moved, mean, 1.0), 1e-6, 1.0) ** power
+        left, variance = 1.0 - kept * share, jnp.square(kept) * state.variance
+        return state.replace(left=left, variance=variance), (kept - 1.0) * moved  # type: ignore[attr-defined]
 
     def _seen(
         self,

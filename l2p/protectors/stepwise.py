@@ -151,8 +151,7 @@ class Stepwise(Protector):
 
     @property
     def adaptive_noise(self) -> bool:  # type: ignore[override]
-        # How much the second purchase of the base rate takes depends on the first.
-        return self.scheduler.adaptive or (self.base_rate is not None and self.base_rate.logit_again is not None)
+        return self.scheduler.adaptive or (self.base_rate is not None and self.base_rate.adaptive)
 
     @property
     def needs_public(self) -> bool:  # type: ignore[override]

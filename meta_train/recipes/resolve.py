@@ -6,9 +6,9 @@ fields of `MetaConfig`. With `like = "NAME"` it starts from that row instead of 
 leaves a public set out. `tuned.toml` has another layout, which `tuned.py` reads.
 
 Under `[groups]` names stand for lists of sources: `@NAME` in `source`, `sources` or `[folds]` stands for all of them.
-Under `[folds]`, `without` lists up to four lists of public sets, and each NAME of the file then has recipes NAME-fold-1
-and so on, which leave out the sets of the first list, of the second and so on, and start from the same fold of their
-warm start if that is in the same file.
+Under `[folds]`, `without` lists up to four lists of public sets, and each NAME of the file that is no template then has
+recipes NAME-fold-1 and so on, which leave out the sets of the first list, of the second and so on, and start from the
+same fold of their warm start if that is in the same file.
 """
 
 import dataclasses

@@ -100,8 +100,8 @@ def compiled(
         turns[shape] = draw, updates[alike]
 
     def outer_step(state: GradientState, step: int) -> tuple[GradientState, dict]:
-        draw, update = turns[config.shapes[step % len(config.shapes)]]
-        return update(state, jnp.array(step), draw(jnp.array(step)))
+        draw, go_on = turns[config.shapes[step % len(config.shapes)]]
+        return go_on(state, jnp.array(step), draw(jnp.array(step)))
 
     return outer_step
 

@@ -165,6 +165,9 @@ def test_tables_lend_as_many_classes_as_a_listed_model_has():
     assert set(np.unique(task.y)) == {0.0, 1.0, 2.0, 3.0}
     with pytest.raises(InputError, match="has 12 classes and tasks from digits have 10"):
         config.find_model(shape._replace(model="softmax:12"))
+    mixed = dataclasses.replace(CONFIG, source="digits+synthetic:classes:4", model="softmax:10")
+    with pytest.raises(InputError, match="have different numbers of classes"):
+        mixed.find_model()
 
 
 def test_gains_are_paired_by_task_and_split_by_band():
