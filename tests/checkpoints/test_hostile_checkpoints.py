@@ -30,7 +30,7 @@ from l2p.prediction import saved
 from l2p.privacy import Budget, Poisson
 from l2p.privacy.sampling import Sampler
 from l2p.protectors import CLASSES, HAND_DESIGNED, NormQuery, Optax, PrivateMeta, PublicGeometry
-from l2p.protectors.fields import MAX_LOG, Coefficients, kinds
+from l2p.protectors.fields import MAX_LOG, Coefficients, Either, Knots, kinds
 from l2p.protectors.hand_designed import logit_constant
 from l2p.protectors.projectors import OPTIMIZERS
 from l2p.result import answered
@@ -503,7 +503,11 @@ def extremes(protector, seed):
         owner = functools.reduce(lambda node, key: getattr(node, getattr(key, "name", ""), node), path[:-1], protector)
         name = getattr(path[-1], "name", None)
         kind = kinds(type(owner)).get(name) if dataclasses.is_dataclass(owner) and name else None
-        if kind is not None and any(isinstance(rule, Coefficients) for rule in typing.get_args(kind)):
+        rules = typing.get_args(kind) if kind is not None else ()
+        if any(isinstance(rule, Knots) or (isinstance(rule, Either) and leaf.ndim == 2) for rule in rules):
+            size = MAX_LOG / np.array([1.0, 2.0, 2.0]) / 3
+            return jnp.asarray(size * random.choice([-1.0, 0.0, 0.1, 1.0], leaf.shape) * (1 - 1e-6), jnp.float32)
+        if any(isinstance(rule, Coefficients | Either) for rule in rules):
             size = MAX_LOG / 2.0 ** np.arange(len(leaf)) / len(leaf)
             ends = size.reshape((-1,) + (1,) * (leaf.ndim - 1)) * random.choice([-1.0, 0.0, 0.1, 1.0], leaf.shape)
             return jnp.asarray(ends * (1 - 1e-6), jnp.float32)
@@ -512,7 +516,7 @@ def extremes(protector, seed):
     return jax.tree_util.tree_map_with_path(one, protector)
 
 
-@pytest.mark.parametrize("name", ["universal", "hyfree", "agd"])
+@pytest.mark.parametrize("name", ["universal", "kalman", "hyfree", "agd"])
 def test_whatever_the_numbers_of_a_checkpoint_are_its_run_stays_within_its_budget(tmp_path, name):
     random, simulate = np.random.default_rng(1), jax.jit(run)
     rows = Rows(
