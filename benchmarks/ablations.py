@@ -37,8 +37,9 @@ from meta_train.config import MetaConfig
 from meta_train.evaluation.budgets import budgets_for
 from meta_train.evaluation.scores import evaluate
 from meta_train.tasks.sources import families
-from meta_train.training import gradients, starting_points
-from meta_train.training.starting_points import PLAIN_INPUTS, warm_start
+from meta_train.training import gradients, untrained
+from meta_train.training.starting_points import warm_start
+from meta_train.training.untrained import PLAIN_INPUTS
 
 CONFIG = MetaConfig("ablation", "census", num_features=(24,), rows=512, learning_rate=0.01, eval_tasks=256)
 LAGRANGIAN = {"constraint": "augmented_lagrangian", "alternate": (1, 5), "accountant": "ctcdp", "learning_rate": 5e-3}
@@ -102,7 +103,7 @@ def constant(number: float) -> jax.Array:
 
 def schedulers(key: jax.Array) -> dict[str, Scheduler]:
     """Alternatives for the scheduler."""
-    line = starting_points.control(key).scheduler
+    line = untrained.control(key).scheduler
     return {
         "fixed": FixedScheduler(constant(0.5), constant(0.0)),
         "meta-tuned": Decaying(constant(0.5), constant(0.0)),
@@ -115,7 +116,7 @@ def projectors(key: jax.Array) -> dict[str, Projector]:
     return {
         "fixed SGD": FixedSGD("sgd", {"learning_rate": constant(0.0)}),
         "meta-tuned momentum": Optax("sgd", {"learning_rate": constant(0.5), "momentum": constant(1.0)}),
-        "learned": starting_points.census(key).projector,
+        "learned": untrained.census(key).projector,
     }
 
 
@@ -124,7 +125,7 @@ def census_with(**changes: Callable[[jax.Array], Any] | None) -> Callable[[jax.A
 
     def build(key: jax.Array) -> Protector:
         parts = {name: None if make is None else make(key) for name, make in changes.items()}
-        return dataclasses.replace(cast(Any, starting_points.census(key)), **parts)
+        return dataclasses.replace(cast(Any, untrained.census(key)), **parts)
 
     return build
 
@@ -133,7 +134,7 @@ def blinded(*hidden: int) -> Callable[[jax.Array], Protector]:
     """`census` whose coordinate network lacks some inputs."""
 
     def projector(key: jax.Array) -> Blinded:
-        whole = cast(MixProjector, starting_points.census(key).projector)
+        whole = cast(MixProjector, untrained.census(key).projector)
         fields = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
         return Blinded(**fields, hidden=hidden)
 
@@ -148,12 +149,12 @@ def adam(key: jax.Array) -> Optax:
 
 def without_tensors(key: jax.Array) -> MixProjector:
     """The learned projector with only its coordinate network."""
-    return dataclasses.replace(cast(MixProjector, starting_points.census(key).projector), tensor_network=None)
+    return dataclasses.replace(cast(MixProjector, untrained.census(key).projector), tensor_network=None)
 
 
 def recurrent(key: jax.Array) -> Recurrent:
     """The learned projector with an LSTM for every coordinate."""
-    whole = cast(MixProjector, starting_points.census(key).projector)
+    whole = cast(MixProjector, untrained.census(key).projector)
     fields = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
     return Recurrent(**fields | {"coordinate_network": {"lstm": init_lstm(key, PLAIN_INPUTS, NUM_UNITS, 6)}})
 
@@ -177,29 +178,29 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, An
     }
     return grid | {
         "scheduler learned, projector meta-tuned Adam": (census_with(projector=adam), {}),
-        "control: constants only": (starting_points.control, {}),
+        "control: constants only": (untrained.control, {}),
         "census, no network for learning rates": (census_with(projector=without_tensors), {}),
         "census, signal-to-noise unseen": (blinded(*RATIOS), {}),
         "census, params unseen": (blinded(PARAMS), {}),
         "census, noise level and energy unseen": (blinded(*LEVELS), {}),
         "census, no private mean": (census_with(centering=None), {}),
         "census, no averaging": (census_with(averaging=None), {}),
-        "control, private row length and eigenbasis": (starting_points.control_eigen, {}),
-        "census, private row length and eigenbasis": (starting_points.census_eigen, {}),
-        "universal: networks that know the spectrum and how much is signal": (starting_points.universal, {}),
+        "control, private row length and eigenbasis": (untrained.control_eigen, {}),
+        "census, private row length and eigenbasis": (untrained.census_eigen, {}),
+        "universal: networks that know the spectrum and how much is signal": (untrained.universal, {}),
         "census, LSTM in place of the coordinate network": (census_with(projector=recurrent), {}),
-        "census, evolution strategies": (starting_points.census, {"estimator": "evolution"}),
-        "census, curriculum from large budgets to all": (starting_points.census, {"curriculum": 0.5}),
-        "census, segments of 10 steps": (starting_points.census, {"objective": "truncated"}),
-        "census, gradients constant": (starting_points.census, {"inner_gradient": False}),
+        "census, evolution strategies": (untrained.census, {"estimator": "evolution"}),
+        "census, curriculum from large budgets to all": (untrained.census, {"curriculum": 0.5}),
+        "census, segments of 10 steps": (untrained.census, {"objective": "truncated"}),
+        "census, gradients constant": (untrained.census, {"inner_gradient": False}),
         "census, segments, gradients constant": (
-            starting_points.census,
+            untrained.census,
             {"objective": "truncated", "inner_gradient": False},
         ),
-        "paper: Lagrangian, whole run": (starting_points.paper, LAGRANGIAN),
-        "paper, segments of 10 steps": (starting_points.paper, LAGRANGIAN | {"objective": "truncated"}),
-        "paper, soft constraint": (starting_points.paper, SOFT),
-        "paper, private norm query": (starting_points.paper_norm, LAGRANGIAN),
+        "paper: Lagrangian, whole run": (untrained.paper, LAGRANGIAN),
+        "paper, segments of 10 steps": (untrained.paper, LAGRANGIAN | {"objective": "truncated"}),
+        "paper, soft constraint": (untrained.paper, SOFT),
+        "paper, private norm query": (untrained.paper_norm, LAGRANGIAN),
     }
 
 

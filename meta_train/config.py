@@ -44,7 +44,7 @@ class MetaConfig:
 
     Attributes:
       name: name of the checkpoint it makes.
-      protector: what is trained: a starting point in `meta_train.training.starting_points` or, with `coefficients`, a
+      protector: what is trained: a starting point in `meta_train.training.untrained` or, with `coefficients`, a
         hand-designed method.
       source: public data set that tasks are drawn from, or `mnist:rest:3,5`: every pair of the other digits; or
         `random_quadratics`, `synthetic` (two classes), `synthetic:numbers` or `synthetic:classes:10`, which need no

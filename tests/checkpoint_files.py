@@ -3,7 +3,7 @@
 import jax
 
 from l2p.checkpoints import checkpoint
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 
 CARD = {
     "models": ["logistic"],

@@ -32,7 +32,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.queries import ClippedGradient, FeatureSum
 from l2p.run import run
 from l2p.task import ArraySource, Rows, RowSource, Task
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 
 BUDGET = Budget(2.0, 1e-6)
 NUM_ROWS, NUM_FEATURES = 2000, 4

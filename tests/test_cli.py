@@ -30,7 +30,7 @@ from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.card import Card
 from l2p.privacy.sampling import FullBatch
 from l2p.protectors import HAND_DESIGNED
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 
 NUM_ROWS = 1500
 SECRET = 61.0625  # a cell of every table below that no message may quote

@@ -22,7 +22,7 @@ from l2p.privacy.filter import Filter
 from l2p.privacy.rounded import rounded
 from l2p.private_run import check
 from meta_train.tasks.sources import parts_of
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 
 BUDGET = Budget(0.1, 1e-6)
 CARD = {"sources": ["adult"], "range": {"log_signal": [1.0, 9.0], "num_features": [8, 104]}}

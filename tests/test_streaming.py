@@ -17,7 +17,7 @@ from l2p.privacy.noise import Entropy
 from l2p.protectors import HAND_DESIGNED
 from l2p.run import Release, Simulation, advance, advance_streaming, plan_noise, start, trace_rows
 from l2p.task import ArraySource, Rows, RowSource
-from meta_train.training.starting_points import control
+from meta_train.training.untrained import control
 
 MODEL, N, D, STEPS = Logistic(), 150, 3, 6
 BUDGET = Budget(1.0, 1e-4)

@@ -14,7 +14,7 @@ from l2p.models import find_model, plain_name
 from meta_train.config import MetaConfig
 from meta_train.tasks.own_tables import OwnTable
 from meta_train.tasks.sources import AND
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 
 #: The shipped protector to start from, by what its tasks predict.
 STARTS: dict[Kind, str] = {

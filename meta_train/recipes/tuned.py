@@ -16,7 +16,7 @@ from meta_train.config import MetaConfig
 from meta_train.recipes import files
 from meta_train.tasks.quadratics import QUADRATICS
 from meta_train.tasks.synthetic import SYNTHETIC
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 
 #: The name of this recipe, which takes a method, a model and a source.
 RECIPE = "tuned"

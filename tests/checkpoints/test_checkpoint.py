@@ -12,7 +12,7 @@ from l2p.checkpoints import checkpoint, lookup
 from l2p.errors import InputError
 from l2p.privacy import Budget
 from l2p.protectors import HAND_DESIGNED, Optax, Stepwise
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 from tests.checkpoint_files import write_checkpoint
 
 BUDGET = Budget(0.1, 1e-8)

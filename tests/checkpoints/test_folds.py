@@ -10,7 +10,7 @@ from l2p.checkpoints.control import control_of
 from l2p.checkpoints.folds import HoldOut, hold_out
 from l2p.errors import InputError
 from l2p.privacy import Budget, Poisson
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 from tests.checkpoint_files import write_checkpoint
 
 BUDGET = Budget(0.1, 1e-8)

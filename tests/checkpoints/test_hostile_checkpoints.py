@@ -36,7 +36,7 @@ from l2p.protectors.projectors import OPTIMIZERS
 from l2p.result import answered
 from l2p.run import plan_noise, run, trace_rows
 from l2p.task import Rows
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 
 BUDGET, N, D = Budget(1.0, 1e-6), 60, 3
 CARD = {"name": "mine", "models": ["logistic"], "sources": ["adult"]}

@@ -22,7 +22,7 @@ from l2p.run import Simulation, start
 from l2p.simulate import mean_loss, simulate, split, train_size
 from l2p.task import Rows, Task
 from meta_train.tasks.synthetic import Synthetic, SyntheticClasses, SyntheticNumbers
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 
 EPSILONS, DELTA, SEEDS = (0.02, 0.1, 0.5, 2.0, 10.0), 1e-6, 6
 #: Unlike those of any training.

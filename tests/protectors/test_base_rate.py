@@ -17,7 +17,7 @@ from l2p.queries import TargetSum
 from l2p.run import Simulation, start
 from l2p.simulate import mean_loss
 from l2p.task import Rows
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 
 BASE_RATE = BaseRate(jnp.array([0.0]), jnp.log(jnp.float32(0.35)))
 NAMES = ("logistic", "svm", "hinge", "square", "softmax:3", "mlp")

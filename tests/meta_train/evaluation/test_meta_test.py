@@ -14,7 +14,7 @@ from l2p.models import Logistic
 from meta_train.evaluation import meta_test
 from meta_train.evaluation.budgets import ByMu
 from meta_train.tasks.sources import families
-from meta_train.training.starting_points import BUILDERS
+from meta_train.training.untrained import BUILDERS
 
 SIZES = {"num_tasks": 8, "num_rows": 64}
 CARD = {

@@ -18,7 +18,8 @@ from meta_train.tasks.family import TaskFamily
 from meta_train.training import gradients, search
 from meta_train.training.constraints import MULTIPLIER_EVERY, constrained_targets, penalty
 from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
-from meta_train.training.starting_points import BUILDERS, warm_start
+from meta_train.training.starting_points import warm_start
+from meta_train.training.untrained import BUILDERS
 
 MODEL = Logistic()
 STEPS = 8

@@ -9,7 +9,8 @@ from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.tunable import tunable
 from meta_train.recipes import tuned
-from meta_train.training.starting_points import BUILDERS, starting_point
+from meta_train.training.starting_points import starting_point
+from meta_train.training.untrained import BUILDERS
 
 
 @pytest.mark.parametrize("name", ["noisygd", "noisygd_mean", "dp_fc"])

@@ -1,0 +1,298 @@
+"""Protectors before any training, by name."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+
+from l2p.protector import Protector
+from l2p.protectors import (
+    AGD,
+    BaseRate,
+    Centering,
+    CurveScheduler,
+    Decaying,
+    Eigenbasis,
+    KalmanProjector,
+    LSTMProjector,
+    LSTMScheduler,
+    MixProjector,
+    NormQuery,
+    Optax,
+    RowLength,
+    ShareScheduler,
+    Stepwise,
+)
+from l2p.protectors.conditioning import KNOT_RANGE, value
+from l2p.protectors.kalman import INPUTS, OUTPUTS
+from l2p.protectors.networks import init_mlp
+from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
+
+#: Inputs of a coordinate network where rows have no private eigenbasis.
+PLAIN_INPUTS = COORDINATE_INPUTS - 1
+#: Knots of a curve over log(mu N): a little more than one apart.
+KNOTS = 11
+#: Inputs of the schedule and tensor networks of full-batch runs.
+FULL_BATCH_INPUTS = 3, TENSOR_INPUTS - 1
+
+
+def _quadratic(*constants: float) -> jax.Array:
+    """Coefficients f32[3, ...] of quadratics in log(mu N) that start as the given constants."""
+    start = jnp.zeros((3, len(constants))).at[0].set(jnp.array(constants))
+    return start[:, 0] if len(constants) == 1 else start
+
+
+def noisygd(key: jax.Array) -> Stepwise:
+    """NoisyGD with every constant a function of the budget: learning rate, momentum, clipping, decay, averaging."""
+    del key
+    return Stepwise(
+        scheduler=Decaying(log_clip_norm=_quadratic(0.5), rate=_quadratic(0.0)),
+        projector=Optax("sgd", {"learning_rate": _quadratic(-1.0), "momentum": _quadratic(1.0)}),
+        averaging=_quadratic(0.0),
+    )
+
+
+def noisygd_mean(key: jax.Array) -> Stepwise:
+    """`noisygd` with the private feature mean."""
+    return dataclasses.replace(cast(Any, noisygd(key)), centering=_centering())
+
+
+def dp_fc(key: jax.Array) -> Stepwise:
+    """`noisygd_mean` on rows whitened by private second moments, for the share of the budget that `universal` pays."""
+    whitening = dataclasses.replace(_eigenbasis(), log_ridge=_quadratic(0.0))
+    return dataclasses.replace(cast(Any, noisygd_mean(key)), eigenbasis=whitening)
+
+
+def _on_centred_rows(schedule: dict | None, tensor: dict | None, coordinate: dict | None) -> Stepwise:
+    """Constants as functions of the budget, with the private feature mean, and networks on top where given."""
+    return Stepwise(
+        scheduler=ShareScheduler(_quadratic(0.0, 0.0), log_clip_norm=_quadratic(0.5, 0.0), network=schedule),
+        projector=MixProjector(
+            log_learning_rate=_quadratic(0.5, 0.0),
+            mix=_quadratic(*[1.0 * (rate == 0.8) for rate in MEMORY]),
+            tensor_network=tensor,
+            coordinate_network=coordinate,
+        ),
+        centering=_centering(),
+        averaging=_quadratic(0.0),
+    )
+
+
+def _centering() -> Centering:
+    return Centering(
+        logit_share=_quadratic(-2.5),
+        log_spread=jnp.log(jnp.float32(0.3)),
+        row_norm=jnp.float32(0.5),
+        target_norm=jnp.float32(2.5),
+    )
+
+
+def control(key: jax.Array) -> Stepwise:
+    """Constants as functions of the budget, with the private feature mean: the baseline that networks have to beat."""
+    del key
+    return _on_centred_rows(None, None, None)
+
+
+def census(key: jax.Array) -> Stepwise:
+    """`control` with zero-initialised networks on top: schedule, learning rate and mixture, and every coordinate."""
+    schedule, tensor, coordinate = jax.random.split(key, 3)
+    return _on_centred_rows(
+        init_mlp(schedule, (2, 16, 2)),
+        init_mlp(tensor, (2, 16, len(MEMORY) + 1)),
+        init_mlp(coordinate, (PLAIN_INPUTS, 24, 12, len(MEMORY) + 1)),
+    )
+
+
+def control_eigen(key: jax.Array) -> Stepwise:
+    """`control` with rows scaled to a private length, in a private eigenbasis."""
+    return dataclasses.replace(cast(Any, control(key)), row_length=_row_length(), eigenbasis=_eigenbasis())
+
+
+def census_eigen(key: jax.Array) -> Stepwise:
+    """`control_eigen` with networks; each direction's strength is an input of the coordinate network."""
+    plain = census(key)
+    network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
+    projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
+    return dataclasses.replace(
+        cast(Any, plain), projector=projector, row_length=_row_length(), eigenbasis=_eigenbasis()
+    )
+
+
+def universal(key: jax.Array) -> Stepwise:
+    """`census_eigen` with more inputs: the number of params for the networks, and for that of the learning rate how
+    much of each average is signal, and the private spectrum."""
+    return _with_networks(census_eigen(key), key, *FULL_BATCH_INPUTS)
+
+
+def universal_batches(key: jax.Array) -> Stepwise:
+    """`universal` with the sampling rate as a further input of its networks."""
+    return _with_networks(census_eigen(key), key, *(inputs + 1 for inputs in FULL_BATCH_INPUTS))
+
+
+def _with_networks(plain: Stepwise, key: jax.Array, schedule_inputs: int, tensor_inputs: int) -> Stepwise:
+    """`plain` with schedule and tensor networks of this many inputs."""
+    schedule, tensor = jax.random.split(jax.random.fold_in(key, 4))
+    return dataclasses.replace(
+        cast(Any, plain),
+        scheduler=dataclasses.replace(cast(Any, plain.scheduler), network=init_mlp(schedule, (schedule_inputs, 16, 2))),
+        projector=dataclasses.replace(
+            cast(Any, plain.projector), tensor_network=init_mlp(tensor, (tensor_inputs, 24, len(MEMORY) + 1))
+        ),
+    )
+
+
+def _curve(low: float, high: float) -> jax.Array:
+    """Knots f32[k, 3] on a line over log(mu N)."""
+    return jnp.zeros((KNOTS, 3)).at[:, 0].set(jnp.linspace(low, high, KNOTS))
+
+
+def _at_knots(polynomial: jax.Array) -> jax.Array:
+    """Knots f32[k, 3] on a polynomial in log(mu N), f32[k]."""
+    signals = jnp.linspace(*KNOT_RANGE, KNOTS)
+    return jnp.zeros((KNOTS, 3)).at[:, 0].set(jax.vmap(lambda signal: value(polynomial, signal))(signals))
+
+
+def control_kalman(key: jax.Array) -> Stepwise:
+    """`control_eigen` whose steps are those of a Kalman filter, for every model."""
+    plain = cast(Any, control_eigen(key))
+    return dataclasses.replace(
+        plain,
+        scheduler=CurveScheduler(log_clip_norm=_curve(-1.0, 1.5), rate=_curve(-1.0, 2.0)),
+        projector=KalmanProjector(
+            log_curvature=_curve(0.0, -0.6),
+            log_unknown=_curve(2.0, 1.0),
+            log_spread=_curve(1.0, 4.0),
+            spread_power=_curve(0.0, 0.0),
+            log_intercept=_curve(-2.0, 3.0),
+            log_width=_curve(0.7, 0.7),
+            logit_certain=_curve(2.0, -1.0),
+            logit_momentum=_curve(-2.0, 1.0),
+        ),
+        eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.35)),
+        base_rate=BaseRate(logit_share=_quadratic(-2.5), log_spread=jnp.log(jnp.float32(0.35))),
+        averaging=None,
+    )
+
+
+def control_filter(key: jax.Array) -> Stepwise:
+    """`control_kalman` whose purchases depend on the table's size and on what the first of them show."""
+    plain = cast(Any, control_kalman(key))
+    return dataclasses.replace(
+        plain,
+        projector=dataclasses.replace(
+            plain.projector,
+            log_unknown=_curve(0.0, 0.0),
+            log_width=_curve(1.0, 0.5),
+            log_steepest=_curve(2.0, 1.0),
+            logit_return=_curve(1.0, 1.0),
+        ),
+        centering=dataclasses.replace(
+            plain.centering,
+            logit_share=_at_knots(plain.centering.logit_share),
+            log_level_spread=jnp.log(jnp.float32(0.1)),
+            log_width=jnp.zeros(()),
+        ),
+        row_length=dataclasses.replace(plain.row_length, logit_share=_at_knots(plain.row_length.logit_share)),
+        base_rate=BaseRate(
+            _curve(-2.5, -6.0),
+            log_spread=jnp.log(jnp.float32(0.35)),
+            log_width=jnp.zeros(()),
+            logit_again=_curve(1.0, -3.0),
+            urgency=_curve(1.0, 0.5),
+        ),
+    )
+
+
+def kalman(key: jax.Array) -> Stepwise:
+    """`control_kalman` with a network that corrects the filter in each coordinate."""
+    plain = cast(Any, control_kalman(key))
+    network = init_mlp(jax.random.fold_in(key, 5), (INPUTS, 24, 12, OUTPUTS))
+    return dataclasses.replace(plain, projector=dataclasses.replace(plain.projector, network=network))
+
+
+def control_level(key: jax.Array) -> Stepwise:
+    """`control_eigen` whose private mean is shrunk towards its own average."""
+    return _to_level(control_eigen(key))
+
+
+def universal_level(key: jax.Array) -> Stepwise:
+    """`universal` whose private mean is shrunk towards its own average."""
+    return _to_level(universal(key))
+
+
+def _to_level(plain: Stepwise) -> Stepwise:
+    centering = dataclasses.replace(cast(Any, plain.centering), log_level_spread=jnp.log(jnp.float32(0.1)))
+    return dataclasses.replace(cast(Any, plain), centering=centering)
+
+
+def _row_length() -> RowLength:
+    return RowLength(logit_share=_quadratic(-5.0), target_norm=jnp.float32(2.5))
+
+
+def _eigenbasis() -> Eigenbasis:
+    return Eigenbasis(
+        # Less than 1 % at mu N = 70, 6 % at 300, 12 to 16 % from 1,500 on.
+        logit_share=jnp.array([-4.2, 3.5, -1.2]),
+        log_power=_quadratic(0.0),
+        log_ridge=_quadratic(-0.7),
+        row_norm=jnp.float32(2.5),
+        log_least_ratio=jnp.log(jnp.float32(4.0)),
+    )
+
+
+def paper(key: jax.Array) -> Stepwise:
+    """The LSTM pair of Hong et al. (2021)."""
+    scheduler, projector = jax.random.split(key)
+    return Stepwise(LSTMScheduler.create(scheduler, clip_norm=1.0), LSTMProjector.create(projector))
+
+
+def paper_norm(key: jax.Array) -> Stepwise:
+    """`paper`, whose scheduler's input is the private norm of the next gradient, the one it sets the noise for
+    (Algorithm 2)."""
+    query = NormQuery(logit_share=jnp.array([-2.2]), log_clip_norm=jnp.zeros(()))
+    return dataclasses.replace(cast(Any, paper(key)), norm_query=query)
+
+
+def agd(key: jax.Array) -> AGD:
+    """AGD from settings near those of its authors for budgets that allow few steps: tuning from there ends better than
+    from their defaults."""
+    del key
+    return AGD(
+        log_gradient_share=jnp.array([-4.0, 0.0]),
+        log_selection_share=jnp.array([-5.0, 0.0]),
+        log_increase=jnp.array([-1.5, 0.0]),
+        log_gradient_clip=jnp.array([0.0, 0.0]),
+        log_loss_clip=jnp.array([0.7, 0.0]),
+        log_max_step=jnp.array([0.0, 0.0]),
+        log_regularization=jnp.array([-7.0, 0.0]),
+        num_steps=256,
+    )
+
+
+def agd_gumbel(key: jax.Array) -> AGD:
+    """`agd` with Gumbel selection."""
+    return dataclasses.replace(cast(Any, agd(key)), selection="gumbel")
+
+
+BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
+    "noisygd": noisygd,
+    "noisygd_mean": noisygd_mean,
+    "dp_fc": dp_fc,
+    "control": control,
+    "census": census,
+    "control_eigen": control_eigen,
+    "census_eigen": census_eigen,
+    "universal": universal,
+    "universal_batches": universal_batches,
+    "control_kalman": control_kalman,
+    "control_filter": control_filter,
+    "kalman": kalman,
+    "control_level": control_level,
+    "universal_level": universal_level,
+    "paper": paper,
+    "paper_norm": paper_norm,
+    "agd": agd,
+    "agd_gumbel": agd_gumbel,
+}
