@@ -74,7 +74,9 @@ class MetaConfig:
         using privately centred features; None for the latter. Only for tasks with a table's own columns, and the
         protector then works for no other columns. Tasks of two classes use the directions of the source's other classes
         (`meta_train.tasks.other_classes`).
-      log_signal: range of log(mu N) that tasks are drawn from, uniformly.
+      log_signal: range of log(mu N) that tasks are drawn from.
+      signal_power: quantile u of that range is at u^signal_power of it: 1 draws uniformly, more draws more tasks where
+        noise dominates. Near the upper end most runs reach the reference solution, and there is little to learn.
       curriculum: share of the outer steps over which that range widens from its upper half to the whole; None for the
         whole from the start. Only for meta-gradients with constraint "share".
       learning_rate: peak of a cosine schedule.
@@ -124,6 +126,7 @@ class MetaConfig:
     unseen: tuple[int, ...] | None = None
     directions: int | None = None
     log_signal: tuple[float, float] = (0.7, 8.7)
+    signal_power: float = 1.0
     curriculum: float | None = None
     learning_rate: float = 3e-3
     estimator: str = "backpropagation"
@@ -245,6 +248,10 @@ class MetaConfig:
                 "tasks with drawn columns have no directions in common; set num_features to null",
             ),
             "log_signal": (not low < high, "it is a range; put the lower end first"),
+            "signal_power": (
+                not 0 < self.signal_power < math.inf,
+                "it is a power of numbers from 0 to 1; choose a positive number",
+            ),
             "curriculum": (
                 self.curriculum is not None
                 and not (0 < self.curriculum <= 1 and self.method == "gradient" and self.constraint == "share"),

@@ -103,9 +103,10 @@ class Family(abc.ABC):
         num_features: int | None,
         log_signal: tuple[float | jax.Array, float],
         ridge: float = RIDGE,
+        signal_power: float = 1.0,
     ) -> TaskBatch:
-        """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first. `ridge` is
-        that of the reference solution.
+        """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first, with the
+        quantiles u^signal_power of that range. `ridge` is that of the reference solution.
 
         Raises:
           InputError: the family has no tasks with that many features.
@@ -114,7 +115,7 @@ class Family(abc.ABC):
         rows, scored = self.draw_several(*asked), self.draw_scored(*asked)
         low, high = log_signal
         jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
-        signal = low + (high - low) * (jnp.arange(num_tasks) + jitter) / num_tasks
+        signal = low + (high - low) * ((jnp.arange(num_tasks) + jitter) / num_tasks) ** signal_power
         least = jax.vmap(functools.partial(best_loss, model, ridge=ridge))(rows if scored is None else scored)
         return TaskBatch(rows, signal, least, scored)
 

@@ -115,7 +115,8 @@ def _keys(step: jax.Array, config: MetaConfig) -> tuple[jax.Array, jax.Array]:
 def draw_tasks(step: jax.Array, config: MetaConfig, family: Family, shape: Shape) -> TaskBatch:
     """The tasks of an outer step, of one of the config's shapes."""
     family = family.with_num_classes(config.drawn_classes(shape))
-    arguments = config.task_arguments(shape.num_features) | {"log_signal": config.log_signal_at(step)}
+    arguments = config.task_arguments(shape.num_features)
+    arguments |= {"log_signal": config.log_signal_at(step), "signal_power": config.signal_power}
     return family.sample(_keys(step, config)[0], config.find_model(shape), **arguments)
 
 

@@ -29,7 +29,7 @@ def family() -> TaskFamily:
 @pytest.fixture(scope="module")
 def sample(family):
     arguments = {"num_tasks": 12, "num_rows": 64, "num_features": 5, "log_signal": (1.0, 7.0)}
-    return jax.jit(lambda key: family.sample(key, MODEL, **arguments))
+    return jax.jit(lambda key, power=1.0: family.sample(key, MODEL, **arguments, signal_power=power))
 
 
 def test_only_binary_columns_of_both_kinds_become_labels(family):
@@ -47,6 +47,13 @@ def test_features_stay_in_the_unit_interval_and_labels_are_binary(sample):
 def test_budgets_cover_the_range_lowest_first(sample):
     signals = np.asarray(sample(jax.random.key(1)).log_signal)
     assert ((signals >= 1.0 + 0.5 * np.arange(12)) & (signals <= 1.5 + 0.5 * np.arange(12))).all()
+
+
+def test_a_power_of_the_range_moves_budgets_down_and_changes_nothing_else(sample):
+    even, low = sample(jax.random.key(1)), sample(jax.random.key(1), 2.0)
+    share = (np.asarray(even.log_signal) - 1.0) / 6.0
+    np.testing.assert_allclose(low.log_signal, 1.0 + 6.0 * share**2, rtol=1e-5)
+    assert jnp.array_equal(even.rows.x, low.rows.x)
 
 
 def test_same_key_same_tasks_and_another_key_other_tasks(sample):
