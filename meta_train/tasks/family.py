@@ -12,7 +12,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +22,12 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.task import Rows
+from meta_train.tasks.drawing import draw_columns, is_plain, most_features, refuse_more, with_label_noise
 from meta_train.tasks.reference import RIDGE, best_loss
 from meta_train.tasks.spans import Span, columns_of, draw_rows
 
 #: A column may serve as a label if it is 1 for at least this share of rows, and 0 for at least this share.
 MIN_PREVALENCE = 0.1
-#: Maximum number of columns that are mixed into one continuous column.
-MAX_MIXED = 6
 #: Shares of tasks that predict the table's own label, another column and a teacher; and where no column may be a label.
 KINDS, KINDS_WITHOUT_COLUMNS = (0.4, 0.3, 0.3), (0.6, 0.0, 0.4)
 
@@ -133,6 +132,8 @@ class TaskFamily(Family):
         columns, if there are more than two classes, some of them against the rest.
       other_classes: maps rows f32[n, c] of the first and the second class of such a pair; None leaves rows unchanged.
       span: the part of x and y that tasks with drawn columns come from, if they hold several tables; None for all.
+      plain: the share of such tasks that are the table as it is: its own label without noise, and all its columns, or
+        as many as fit, neither mixed nor flipped.
     """
 
     x: jax.Array
@@ -141,6 +142,7 @@ class TaskFamily(Family):
     classes: tuple[int, ...] = (0, 1)
     other_classes: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
     span: Span | None = None
+    plain: float = 0.0
 
     @classmethod
     def from_table(cls, x: np.ndarray, y: np.ndarray) -> "TaskFamily":
@@ -153,14 +155,10 @@ class TaskFamily(Family):
 
     @property
     def max_features(self) -> float:
-        return self.x.shape[1]
+        return most_features(self.x.shape[1], self.plain)
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
-        if num_features is not None and num_features > self.x.shape[1]:
-            raise InputError(
-                f"tasks of {num_features} features cannot be drawn from a table of {self.x.shape[1]} columns; set "
-                "num_features to smaller counts, or to null for the table's own columns."
-            )
+        refuse_more(num_features, self)
         return self._pair(key, num_rows) if num_features is None else self._task(key, num_rows, num_features)
 
     def halves(self) -> tuple["TaskFamily", "TaskFamily"]:
@@ -191,12 +189,15 @@ class TaskFamily(Family):
         if len(self.classes) != 2:
             label = self._grouped(jax.random.fold_in(key, 0), label)
         column, kinds = self._label_column(next(keys))
-        kind = jax.random.choice(next(keys), 3, p=kinds)
+        plain = is_plain(key, self.plain)
+        kind = jnp.where(plain, 0, jax.random.choice(next(keys), 3, p=kinds))
         label = jnp.where(kind == 1, table[:, column], label)
         table = jnp.where(kind == 1, table.at[:, column].set(0.0), table)
 
-        x = table @ draw_columns(next(keys), next(keys), table.shape[1], num_features, columns_of(self.x, self.span))
+        among = columns_of(self.x, self.span)
+        x = table @ draw_columns(next(keys), next(keys), table.shape[1], num_features, among, plain)
         flip_rate = jnp.maximum(jax.random.uniform(next(keys), minval=-0.3, maxval=0.3), 0.0)
+        flip_rate = jnp.where(plain, 0.0, flip_rate)
         flip = jax.random.bernoulli(next(keys), flip_rate, (1, num_features))
         x = jnp.where(flip, 1.0 - x, x)
 
@@ -205,7 +206,7 @@ class TaskFamily(Family):
         teacher = jax.random.bernoulli(next(keys), jax.nn.sigmoid(2.0 * logits))
         label = jnp.where(kind == 2, teacher, label)
 
-        return with_label_noise(next(keys), x, label)
+        return with_label_noise(next(keys), x, label, plain)
 
     def _label_column(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """A column i32[] that may serve as a label, and the shares f32[3] of the kinds of labels."""
@@ -237,44 +238,3 @@ class TaskFamily(Family):
         index = jax.random.choice(keys[1], self.x.shape[0], (num_rows,), p=among / among.sum())
         x = self.x[index] if self.other_classes is None else self.other_classes(self.x[index], first, second)
         return with_label_noise(keys[2], x, (self.y[index] == second).astype(jnp.float32))
-
-
-def draw_columns(
-    key: jax.Array, mix_key: jax.Array, num_columns: int, num_features: int, among: int | jax.Array
-) -> jax.Array:
-    """f32[c, d]: each new column is one of the first `among` of c old ones, or a convex mixture of a few, so that it
-    stays in [0, 1]."""
-    order = jax.random.permutation(key, num_columns)
-    if not isinstance(among, int):
-        order = order[jnp.argsort(order >= among, stable=True)]  # padding last, the others still in random order
-    single = jax.nn.one_hot(order[:num_features], num_columns).T
-    share_key, pick_key, weight_key, which_key = jax.random.split(mix_key, 4)
-    picked = jax.random.randint(pick_key, (MAX_MIXED, num_features), 0, among)
-    weights = jax.random.exponential(weight_key, (MAX_MIXED, num_features))
-    weights = weights / weights.sum(0, keepdims=True)
-    mixed = jnp.einsum("mdc,md->cd", jax.nn.one_hot(picked, num_columns), weights)
-    share = jnp.maximum(jax.random.uniform(share_key, minval=-0.5, maxval=0.6), 0.0)
-    return jnp.where(jax.random.bernoulli(which_key, share, (1, num_features)), mixed, single)
-
-
-def with_label_noise(key: jax.Array, x: jax.Array, label: jax.Array) -> Rows:
-    """Rows whose labels f32[n], 0 or 1, were flipped at a random rate, which is 0 in half of all tasks."""
-    noise_key, rate_key = jax.random.split(key)
-    rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.2, maxval=0.2), 0.0)
-    flipped = jax.random.bernoulli(noise_key, rate, label.shape)
-    return Rows(x, jnp.where(flipped, 1.0 - label, label).astype(jnp.float32), jnp.ones(label.shape[0], jnp.float32))
-
-
-def with_class_noise(keys: jax.Array | Sequence[jax.Array], x: jax.Array, label: jax.Array, num_classes: int) -> Rows:
-    """Rows in which a random share of labels i32[n], 0 in half of all tasks, was replaced by random classes. Takes
-    three keys."""
-    rate_key, noise_key, label_key = keys
-    rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.2, maxval=0.2), 0.0)
-    noisy = jax.random.bernoulli(noise_key, rate, label.shape)
-    label = jnp.where(noisy, jax.random.randint(label_key, label.shape, 0, num_classes), label)
-    return Rows(x, label.astype(jnp.float32), jnp.ones(label.shape[0], jnp.float32))
-
-
-def between(key: jax.Array, ends: tuple[float, float]) -> jax.Array:
-    """f32[] between the ends, log-uniform."""
-    return jnp.exp(jax.random.uniform(key, minval=math.log(ends[0]), maxval=math.log(ends[1])))

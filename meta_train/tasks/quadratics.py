@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from l2p.errors import InputError
 from l2p.task import Rows
-from meta_train.tasks.family import Family, between
+from meta_train.tasks.drawing import between
+from meta_train.tasks.family import Family
 
 #: The source of random quadratic problems.
 QUADRATICS = "random_quadratics"

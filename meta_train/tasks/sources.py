@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import re
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,6 +33,9 @@ MIN_DEVIATION = 0.05
 #: Rows of one of OpenML's tables beyond these are left out, at random. Tables are constants of every compiled outer
 #: step, a mixture has a dozen of them, and a task takes a thousand rows or two.
 MAX_ROWS = 8192
+#: The share of their tasks that are the table as it is. Drawn columns and labels make a world from few tables, but a
+#: part of a table's columns tells less about its label than all do, and users come with whole tables.
+PLAIN = 0.6
 #: All digits but some, two of which are a task's classes; as pixels or as frozen features of these.
 _REST = re.compile(r"(mnist|digits):rest:([\d,]*)(:features(?::\d+)?)?")
 #: Families of synthetic tasks without several classes.
@@ -119,7 +123,8 @@ def families(source: str) -> tuple[Family, Family]:
     """The family to meta-train on and one of held-out tasks: from 80 % and 20 % of a public table.
 
     Args:
-      source: a data set's name; `openml:NAME`, of which at most `MAX_ROWS` rows are used; `mnist:rest:3,5` (or
+      source: a data set's name; `openml:NAME`, of which at most `MAX_ROWS` rows are used, and many tasks are the table
+        as it is; `mnist:rest:3,5` (or
         `digits:...`), all digits but those, two at a time, and `mnist:rest:3,5:features:1152`, the same digits with
         1152 frozen features; `QUADRATICS`, `SYNTHETIC`, `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn
         independently for the two families, with `ROUGH` in their names (`synthetic:rough:numbers`) for longer tails,
@@ -144,6 +149,9 @@ def families(source: str) -> tuple[Family, Family]:
     order = np.random.default_rng(0).permutation(x.shape[0])
     cut = int(0.8 * order.size)
     train, held_out = (make(x[part], y[part]) for part in (order[:cut], order[cut:]))
+    if is_openml(source):
+        plain = cast(Any, train), cast(Any, held_out)
+        train, held_out = (dataclasses.replace(part, plain=PLAIN) for part in plain)
     if (is_own(source) or is_openml(source)) and isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily):
         # Of a rare class, chance may hold none out.
         return tuple(dataclasses.replace(part, classes=(0, 1)) for part in (train, held_out))  # pyrefly: ignore

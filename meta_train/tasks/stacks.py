@@ -26,8 +26,8 @@ def draw_stacked(
 ) -> Rows:
     """`num_tasks` independent tasks from each of the tables, in their order: rows with a leading axis [T * num_tasks].
 
-    The tables are alike (see `alike`) and have at least `num_features` columns. Where they have equally many columns,
-    tasks are the same as `Family.draw_several` draws from each table and its key.
+    The tables are alike (see `alike`), and their tasks may have `num_features` features. Where they have equally many
+    columns, tasks are the same as `Family.draw_several` draws from each table and its key.
     """
     parts = cast(Sequence[Tabular], tables)
     widest = max(part.x.shape[1] for part in parts)
@@ -53,12 +53,12 @@ def draw_stacked(
 
 
 def alike(tables: Sequence[Family]) -> list[list[Family]]:
-    """Tables in groups that one program draws from: of one kind, and with the same numbers of classes, which decide
-    what is compiled. In a group they keep their order."""
+    """Tables in groups that one program draws from: of one kind, with the same numbers of classes and as often taken as
+    they are, which decides what is compiled. In a group they keep their order."""
     groups: dict[Any, list[Family]] = {}
     for one in tables:
         classes = (one.num_classes, one.parts, one.kept) if isinstance(one, Classes) else None
-        groups.setdefault((type(one), classes), []).append(one)
+        groups.setdefault((type(one), classes, getattr(one, "plain", None)), []).append(one)
     return list(groups.values())
 
 

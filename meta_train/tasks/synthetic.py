@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from l2p.errors import InputError
 from l2p.task import Rows
-from meta_train.tasks.family import Family, between, with_class_noise, with_label_noise
+from meta_train.tasks.drawing import between, with_class_noise, with_label_noise
+from meta_train.tasks.family import Family
 
 #: The sources of synthetic tasks with two classes, with numbers, and (followed by their number) with several classes.
 SYNTHETIC, SYNTHETIC_NUMBERS, SYNTHETIC_CLASSES = "synthetic", "synthetic:numbers", "synthetic:classes:"

@@ -8,7 +8,8 @@ import numpy as np
 
 from l2p.errors import InputError
 from l2p.task import Rows
-from meta_train.tasks.family import Family, draw_columns, with_class_noise
+from meta_train.tasks.drawing import draw_columns, is_plain, most_features, refuse_more, with_class_noise
+from meta_train.tasks.family import Family
 from meta_train.tasks.spans import Span, columns_of, draw_rows, is_within
 
 
@@ -26,6 +27,7 @@ class Classes(Family):
       parts: number of classes into which each of these is split.
       kept: number of the table's classes in a task, drawn at random; None for all.
       span: the part of x and y that tasks come from, if they hold several tables; None for all.
+      plain: the share of tasks that are the table as it is, as in `TaskFamily`.
     """
 
     x: jax.Array
@@ -34,10 +36,11 @@ class Classes(Family):
     parts: int = 1
     kept: int | None = None
     span: Span | None = None
+    plain: float = 0.0
 
     @property
     def max_features(self) -> float:
-        return self.x.shape[1]
+        return most_features(self.x.shape[1], self.plain)
 
     def halves(self) -> tuple["Classes", "Classes"]:
         cut = self.x.shape[0] // 2
@@ -59,12 +62,14 @@ class Classes(Family):
         return dataclasses.replace(self, parts=num_classes // self.num_classes)
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        refuse_more(num_features, self)
         keys = jax.random.split(key, 7)
         names = jax.random.permutation(keys[2], self.num_classes * self.parts)
         index = self._rows(keys[0], names, num_rows)
-        x = features_of(self.x[index], keys[1], num_features, columns_of(self.x, self.span))
+        plain = is_plain(key, self.plain)
+        x = features_of(self.x[index], keys[1], num_features, columns_of(self.x, self.span), plain)
         label = names[self.y[index].astype(jnp.int32) * self.parts + self._part(keys[6], x)]
-        return with_class_noise(keys[3:6], x, label, self.kept or len(names))
+        return with_class_noise(keys[3:6], x, label, self.kept or len(names), plain)
 
     def _rows(self, key: jax.Array, names: jax.Array, num_rows: int) -> jax.Array:
         """Indices i32[num_rows] of rows of the table, from the task's classes: those with the lowest names."""
@@ -88,52 +93,49 @@ class Numbers(Family):
       x: f32[n, c].
       y: f32[n], in [0, 1].
       span: the part of x and y that tasks come from, if they hold several tables; None for all.
+      plain: the share of tasks that are the table as it is, as in `TaskFamily`.
     """
 
     x: jax.Array
     y: jax.Array
     span: Span | None = None
+    plain: float = 0.0
 
     @property
     def max_features(self) -> float:
-        return self.x.shape[1]
+        return most_features(self.x.shape[1], self.plain)
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        refuse_more(num_features, self)
         keys = jax.random.split(key, 9)
         index, columns = draw_rows(keys[0], num_rows, self.x, self.span), columns_of(self.x, self.span)
-        table = self.x[index]
-        kind = jax.random.choice(keys[1], 3, p=jnp.array([0.5, 0.2, 0.3]))
+        table, plain = self.x[index], is_plain(key, self.plain)
+        kind = jnp.where(plain, 0, jax.random.choice(keys[1], 3, p=jnp.array([0.5, 0.2, 0.3])))
         column = jax.random.randint(keys[2], (), 0, columns)
         # A column that is the target must not be a feature.
         target = jnp.where(kind == 1, table[:, column], self.y[index])
         table = jnp.where(kind == 1, table.at[:, column].set(0.5), table)
-        x = features_of(table, keys[3], num_features, columns)
+        x = features_of(table, keys[3], num_features, columns, plain)
         weights = jax.random.normal(keys[4], (x.shape[1],))
         output = (x - x.mean(0, keepdims=True)) @ weights
         spread = jax.random.uniform(keys[5], minval=0.05, maxval=0.3)
         output = 0.5 + spread * output / jnp.maximum(output.std(), 1e-6)
         target = jnp.where(kind == 2, output, target)
-        noise = jnp.maximum(jax.random.uniform(keys[6], minval=-0.1, maxval=0.2), 0.0)
+        noise = jnp.where(plain, 0.0, jnp.maximum(jax.random.uniform(keys[6], minval=-0.1, maxval=0.2), 0.0))
         target = jnp.clip(target + noise * jax.random.normal(keys[7], (num_rows,)), 0.0, 1.0)
         return Rows(x, target, jnp.ones(num_rows, jnp.float32))
 
 
-def features_of(table: jax.Array, key: jax.Array, num_features: int | None, among: int | jax.Array) -> jax.Array:
-    """A table's columns as they are, or `num_features` drawn from the first `among`, some mixed and some flipped.
-
-    Raises:
-      InputError: the table has fewer columns.
-    """
+def features_of(
+    table: jax.Array, key: jax.Array, num_features: int | None, among: int | jax.Array, plain: jax.Array
+) -> jax.Array:
+    """A table's columns as they are, or `num_features` drawn from the first `among`, some mixed and some flipped unless
+    the task is `plain`."""
     if num_features is None:
         return table
-    if num_features > table.shape[1]:
-        raise InputError(
-            f"tasks of {num_features} features cannot be drawn from a table of {table.shape[1]} columns; set "
-            "num_features to smaller counts, or to null for the table's own columns."
-        )
     column_key, mix_key, rate_key, flip_key = jax.random.split(key, 4)
-    x = table @ draw_columns(column_key, mix_key, table.shape[1], num_features, among)
-    rate = jnp.maximum(jax.random.uniform(rate_key, minval=-0.3, maxval=0.3), 0.0)
+    x = table @ draw_columns(column_key, mix_key, table.shape[1], num_features, among, plain)
+    rate = jnp.where(plain, 0.0, jnp.maximum(jax.random.uniform(rate_key, minval=-0.3, maxval=0.3), 0.0))
     return jnp.where(jax.random.bernoulli(flip_key, rate, (1, num_features)), 1.0 - x, x)
 
 
