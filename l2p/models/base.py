@@ -118,6 +118,12 @@ class Model(abc.ABC):
         f32[d]; 0 for intercepts. Params that can only be moved together have that of all of them."""
         return self.per_param(moments)
 
+    def moment_growth(self, params: jax.Array, start: jax.Array) -> jax.Array:
+        """How many times larger f32[p] these moments are at params f32[p] than at a start f32[p]; 1 where the margin is
+        linear in the params."""
+        del start
+        return jnp.ones_like(params)
+
     def typical_slope(self, kind: str) -> float:
         """Typical length of the loss's derivative in the margins at the start, for targets of a kind: a public scale of
         clipping norms."""

@@ -210,6 +210,13 @@ class MLP(Model):
         output = jnp.full(self.num_units, UNITS_MOMENT)
         return jnp.concatenate([jnp.repeat(hidden, self.num_units), output, jnp.zeros(1)])
 
+    def moment_growth(self, params: jax.Array, start: jax.Array) -> jax.Array:
+        (weights, output), (first_weights, first_output) = self._layers(params), self._layers(start)
+        hidden = _growth(output[:-1], first_output[:-1])
+        # Units are between -1 and 1, so that their second moments sum to at most their number.
+        units = jnp.minimum(_growth(weights[:-1], first_weights[:-1]), self.num_units / UNITS_MOMENT)
+        return jnp.concatenate([jnp.full(weights.size, hidden), jnp.full(self.num_units, units), jnp.ones(1)])
+
     def typical_slope(self, kind: str) -> float:
         del kind
         return 0.2  # of a row's gradient at the start, over the row's length; logistic regression has 0.5
@@ -238,3 +245,8 @@ class MLP(Model):
             "weights": 2.0 * output,
             "bias": bias - output.sum(keepdims=True),
         }
+
+
+def _growth(now: jax.Array, start: jax.Array) -> jax.Array:
+    """How many times larger the squared length f32[] of weights is than at the start; at least 1."""
+    return jnp.maximum(jnp.square(now).sum() / jnp.maximum(jnp.square(start).sum(), 1e-12), 1.0)

@@ -53,10 +53,13 @@ class CurveScheduler(Scheduler):
     Attributes:
       log_clip_norm: f32[k, 3], log of the clipping norm over the loss's `typical_slope`.
       rate: f32[k, 3], spending grows by exp(rate) from the first step to the last.
+      clip_rate: f32[k, 3], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
+        shrink as rows are fitted; None for the same always.
     """
 
     log_clip_norm: Curve
     rate: Curve
+    clip_rate: Curve | None = None
     adaptive: ClassVar[bool] = False
 
     def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
@@ -64,7 +67,10 @@ class CurveScheduler(Scheduler):
         facts = facts_of(setup, seen.gradient.shape[0])
         charge, num_charges = oracle.charge, setup.num_charges(num_steps)
         share = tail_share(between_knots(self.rate, facts) * jnp.arange(num_charges) / num_charges, charge)
-        clip_norm = setup.model.typical_slope(setup.kind) * jnp.exp(between_knots(self.log_clip_norm, facts))
+        log_clip_norm = between_knots(self.log_clip_norm, facts)
+        if self.clip_rate is not None:
+            log_clip_norm = log_clip_norm + between_knots(self.clip_rate, facts) * oracle.step / num_steps
+        clip_norm = setup.model.typical_slope(setup.kind) * jnp.exp(log_clip_norm)
         return Plan(noise_for_share(oracle, share), clip_norm), state
 
 
@@ -159,6 +165,9 @@ class KalmanProjector(Projector):
       log_steepest: f32[k, 3], log of how much larger the curvature may still be where second moments were not bought.
         The distance to the minimum is estimated with the one above, and steps stay stable at this larger one. None for
         no larger.
+      log_length: f32[k, 3], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
+        length. Gradients that are clipped below it are smaller than curvature makes them, and the filter expects them
+        to be. None for not.
       logit_return: f32[k, 3], logit of the power to which params return to what a prior that has become narrower would
         have made of them, between 0 for staying and 1; or None for staying.
     """
@@ -173,6 +182,7 @@ class KalmanProjector(Projector):
     logit_momentum: Curve
     network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
     log_steepest: Curve | None = None
+    log_length: Curve | None = None
     logit_return: Curve | None = None
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
@@ -193,7 +203,7 @@ class KalmanProjector(Projector):
         self, state: Belief, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Belief]:
         facts = facts_of(setup, params.shape[0])
-        curvature, steepest = self._curvature(seen, params, facts, setup)
+        curvature, steepest = self._curvature(seen, params, state.start, facts, setup)
         noise = jnp.square(seen.noise_std) + 1e-20
         moved = params - state.start
         measured = state.measured.after(moved - seen.gradient / curvature, noise / jnp.square(curvature))
@@ -259,18 +269,28 @@ class KalmanProjector(Projector):
         return jnp.concatenate([jnp.stack(each, 1), jnp.broadcast_to(shared, (*signal.shape, len(shared)))], 1)
 
     def _curvature(
-        self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup
+        self, seen: Observation, params: jax.Array, start: jax.Array, facts: Facts, setup: Setup
     ) -> tuple[jax.Array, jax.Array]:
-        """h f32[p], and the largest f32[p] that there may be: the same where second moments were bought."""
+        """h f32[p], as clipped gradients show it, and the largest f32[p] that there may be, for gradients as they are;
+        without `log_steepest` it is not larger where second moments were not bought."""
         moment, of_feature = _moments(seen, params)
+        moment = moment * setup.model.moment_growth(params, start)
         bought = jnp.array(False) if seen.strength is None else seen.strength.max() > 0.0
         unknown = of_feature & ~bought
         larger = jnp.where(unknown, between_knots(self.log_unknown, facts), 0.0)
         scale = jnp.exp(between_knots(self.log_curvature, facts) + larger)
         h = setup.model.typical_curvature(setup.kind) * scale * moment
-        if self.log_steepest is None:
-            return h, h
-        return h, h * jnp.exp(jnp.where(unknown, between_knots(self.log_steepest, facts), 0.0))
+        steepest = h
+        if self.log_steepest is not None:
+            steepest = h * jnp.exp(jnp.where(unknown, between_knots(self.log_steepest, facts), 0.0))
+        return h * self._clipped(seen, facts, setup), steepest
+
+    def _clipped(self, seen: Observation, facts: Facts, setup: Setup) -> jax.Array | float:
+        """What clipping leaves f32[] of a typical row's gradient."""
+        if self.log_length is None or seen.clip_norm is None or seen.length is None:
+            return 1.0
+        norm = setup.model.typical_slope(setup.kind) * seen.length * jnp.exp(between_knots(self.log_length, facts))
+        return seen.clip_norm * jax.lax.rsqrt(jnp.square(seen.clip_norm) + jnp.square(norm))
 
     def _prior(
         self, seen: Observation, params: jax.Array, measured: Measured, facts: Facts, setup: Setup

@@ -11,6 +11,7 @@ from l2p import struct
 from l2p.compiled import as_one
 from l2p.features import FeatureMap
 from l2p.models import NAMES, Model
+from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Oracle, Setup
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
@@ -218,13 +219,11 @@ class Stepwise(Protector):
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
         answer = oracle.ask(self.query(params, features, plan, setup))
         gradient, noise_std, norm = _mean_gradient(answer, plan, setup)
-        before = state.seen
-        seen = Observation(
-            gradient, noise_std, norm, before.strength, seen.public, before.moment, before.start_variance
-        )
+        answered = {"gradient": gradient, "noise_std": noise_std, "norm": norm, "clip_norm": plan.clip_norm}
+        seen = seen.replace(**answered)  # type: ignore[attr-defined]
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
-        seen = seen.replace(public=None)  # type: ignore[attr-defined]
+        seen = seen.replace(public=None, clip_norm=None)  # type: ignore[attr-defined]
         params = params + update
         average = params
         if self.averaging is not None:
@@ -256,7 +255,8 @@ def _nothing_seen(
     if moment is None:
         size = features.num_mapped
         moment = jnp.full(size, TYPICAL_SQUARE if length is None else jnp.square(length) / size)
-    return seen.replace(moment=model.moment_per_param(moment))  # type: ignore[attr-defined]
+    whole = jnp.sqrt(moment.sum() + INTERCEPT_COLUMN**2)
+    return seen.replace(moment=model.moment_per_param(moment), length=whole)  # type: ignore[attr-defined]
 
 
 @as_one

@@ -181,9 +181,11 @@ def control_filter(key: jax.Array) -> Stepwise:
     plain = cast(Any, control_kalman(key))
     return dataclasses.replace(
         plain,
+        scheduler=dataclasses.replace(plain.scheduler, clip_rate=_curve(0.0, 0.0)),
         projector=dataclasses.replace(
             plain.projector,
             log_unknown=_curve(0.0, 0.0),
+            log_length=_curve(0.0, 0.0),
             log_width=_curve(1.0, 0.5),
             log_steepest=_curve(2.0, 1.0),
             logit_return=_curve(1.0, 1.0),
