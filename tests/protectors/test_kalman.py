@@ -1,6 +1,8 @@
 """Steps by a Kalman filter: its limits, and what they are by formulas."""
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,8 @@ from l2p.models import MODELS, Softmax, find_model
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Setup
 from l2p.privacy import Budget, Filter
-from l2p.protectors import KalmanProjector
+from l2p.privacy.spending import Spending
+from l2p.protectors import CurveScheduler, KalmanProjector
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of
 from l2p.protectors.kalman import INPUTS, LONGEST, OUTPUTS, Measured
 from l2p.protectors.schedulers import Observation
@@ -165,6 +168,46 @@ def test_the_error_of_a_start_that_was_bought_is_part_of_the_prior():
     assert moved[1] == pytest.approx(float(expected), rel=1e-3)
 
 
+def one_step(projector, seen):
+    """The first update f32[4]."""
+    return np.asarray(projector(projector.init(jnp.zeros(4), SETUP), seen, jnp.zeros(4), jnp.zeros(()), SETUP)[0])
+
+
+def test_clipped_gradients_move_params_as_far_as_whole_ones():
+    """Clipping to 1 / sqrt(15) of a gradient's norm leaves a quarter, and so it does of the noise."""
+    noise, narrow = jnp.float32(5.0), filter_of(spread=-1.0)  # so that steps are far below the longest
+    whole = Observation(CURVATURE * -MINIMUM, noise, jnp.ones(()), jnp.ones(4), None, MOMENT)
+    expected = one_step(narrow, whole)
+    projector = dataclasses.replace(narrow, log_length=curve(0.0))
+    norm = MODEL.typical_slope(SETUP.kind) * 2.0
+    clipped = whole.replace(
+        gradient=whole.gradient / 4.0, noise_std=noise / 4.0, length=jnp.float32(2.0), clip_norm=norm / 15.0**0.5
+    )
+    np.testing.assert_allclose(one_step(projector, clipped), expected, rtol=1e-4)
+    # A filter that does not know takes the smaller noise for more precise measurements, and goes too far.
+    assert (np.abs(one_step(narrow, clipped)) > 2.0 * np.abs(expected)).all()
+    # A clipping norm far above all gradients changes nothing.
+    unclipped = whole.replace(length=jnp.float32(2.0), clip_norm=jnp.float32(1e4))
+    np.testing.assert_allclose(one_step(projector, unclipped), expected, rtol=1e-4)
+    # However small, steps are stable for gradients that are not clipped in truth.
+    tiny = clipped.replace(clip_norm=norm * 1e-6, noise_std=jnp.float32(0.0))
+    longest = LONGEST / np.asarray(CURVATURE) * np.abs(np.asarray(tiny.gradient))
+    assert (np.abs(one_step(projector, tiny)) <= longest * (1 + 1e-5)).all()
+
+
+def test_clipping_norms_change_over_the_run_as_their_rate_says():
+    scheduler = CurveScheduler(curve(0.0), curve(0.0), clip_rate=curve(float(np.log(4.0))))
+    seen, spending = Observation(jnp.zeros(4), jnp.ones(()), jnp.ones(())), Spending(jnp.float32(0), jnp.float32(1))
+    norms = []
+    for step in (0, 10, 20):
+        oracle: Any = SimpleNamespace(
+            setup=SETUP, step=jnp.array(step), charge=jnp.array(0), spending=spending, sampled=False
+        )
+        norms.append(float(scheduler((), seen, oracle, 20)[0].clip_norm))
+    np.testing.assert_allclose(norms, np.array([1.0, 2.0, 4.0]) * norms[0], rtol=1e-5)
+    assert norms[0] == pytest.approx(MODEL.typical_slope(SETUP.kind))
+
+
 def test_derivatives_of_a_run_that_returns_are_finite():
     """At the first step nothing has moved, and its share of the distance is 0 over 0."""
 
@@ -224,6 +267,22 @@ def test_the_networks_moments_are_those_of_its_margins_derivatives():
     largest = np.linalg.eigvalsh(output.T @ output / len(x))[-1]
     assert largest / 3 < moments[-2] < 3 * largest
     assert moments[-1] == 0.0
+
+
+def test_a_networks_moments_grow_with_its_weights_and_a_linear_models_do_not():
+    linear, network = MODELS["logistic"], find_model("mlp")
+    assert (np.asarray(linear.moment_growth(jnp.full(7, 5.0), jnp.ones(7))) == 1.0).all()
+    start, units = network.init(6), network.num_units
+    output = jnp.arange(len(start)) >= len(start) - units - 1
+    assert (np.asarray(network.moment_growth(start, start)) == 1.0).all()
+    wider = np.asarray(network.moment_growth(jnp.where(output, 3.0 * start, start), start))
+    np.testing.assert_allclose(wider[: -units - 1], 9.0, rtol=1e-5)
+    np.testing.assert_allclose(wider[-units - 1 :], 1.0)
+    steeper = np.asarray(network.moment_growth(jnp.where(output, start, 2.0 * start), start))
+    np.testing.assert_allclose(steeper[-units - 1 : -1], 4.0, rtol=1e-5)
+    # Units are between -1 and 1.
+    largest = np.asarray(network.moment_growth(100.0 * start, start))[-2] * network.moment_per_param(jnp.ones(6))[-2]
+    assert largest == pytest.approx(units, rel=1e-5)
 
 
 def test_knots_are_met_and_nothing_is_extrapolated():
