@@ -1,10 +1,13 @@
 """The non-private solution of a task, from whose loss an excess loss is measured."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import optax
 
-from l2p.models import GeneralizedLinear, Model
+from l2p.models import GeneralizedLinear, Model, Softmax
+from l2p.models.base import INTERCEPT_COLUMN
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 
@@ -14,6 +17,10 @@ RIDGE = 1e-3
 NEWTON_STEPS = 10
 #: The time of Newton's method grows with the cube of the number of parameters; above this many Adam is faster.
 MAX_NEWTON = 256
+#: Steps of accelerated gradient descent.
+ACCELERATED_STEPS = 200
+#: Upper bound of the curvature of softmax regression in its margins (Boehning 1992).
+SOFTMAX_CURVATURE = 0.5
 #: Adam's steps and the peak of its cosine schedule.
 ADAM_STEPS, ADAM_RATE = 200, 0.1
 #: The minimum loss of a network is unknown. It is assumed to be lower than the best one found by this share of it, so
@@ -31,12 +38,53 @@ def reference(model: Model, rows: Rows, ridge: float = RIDGE) -> jax.Array:
     """Near-minimiser f32[p] of the mean loss plus `ridge` / 2 ||params||^2.
 
     By Newton's method where the loss is curved at the start (the losses of support vector machines are flat there, and
-    those of networks have no closed-form Hessian), else by Adam, taking the best of its iterates.
+    those of networks have no closed-form Hessian), for other smooth functions of margins by accelerated gradient
+    descent, else by Adam, taking the best of its iterates.
     """
     start = model.init(rows.x.shape[1])
     if isinstance(model, GeneralizedLinear) and start.size <= MAX_NEWTON and _is_curved(model):
         return newton(model, start, rows, NEWTON_STEPS, ridge)
+    if isinstance(model, Softmax):
+        return accelerated(model, SOFTMAX_CURVATURE, rows, ridge)
+    if isinstance(model, GeneralizedLinear) and model.has_intercept and math.isfinite(model.smoothness):
+        return accelerated(model, model.smoothness, rows, ridge)
     return _adam(model, start, rows, ridge)
+
+
+def accelerated(model: Softmax | GeneralizedLinear, curvature: float, rows: Rows, ridge: float) -> jax.Array:
+    """Near-minimiser f32[p] of the mean loss plus `ridge` / 2 ||params||^2 for a loss of at most this `curvature` in
+    margins, by Nesterov's method, which starts anew where the objective would rise (O'Donoghue and Candes 2015).
+
+    Steps are taken in coordinates in which rows have a second moment of at most one, so that columns that are nearly
+    alike cost no more steps: Adam on the columns of real tables stopped at up to five times the minimum.
+    """
+    lines = jnp.column_stack([rows.x, jnp.full(rows.x.shape[0], INTERCEPT_COLUMN)])
+    weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
+    moments, axes = jnp.linalg.eigh((lines.T * weight) @ lines)
+    # In these coordinates the ridge's curvature is at most that of the loss.
+    change = axes * jax.lax.rsqrt(jnp.maximum(moments, 0.0) + ridge / curvature)[None, :]
+    table = lines @ change
+
+    def params_of(point: jax.Array) -> jax.Array:
+        return (change @ point).reshape(-1)
+
+    def objective(point: jax.Array) -> jax.Array:
+        params = params_of(point)
+        return weight @ model.margin_loss(table @ point, rows.y) + 0.5 * ridge * params @ params
+
+    def step(carry: tuple, _: None) -> tuple[tuple, None]:
+        point, ahead, pace, least = carry
+        tried = ahead - jax.grad(objective)(ahead) / curvature
+        found = objective(tried)
+        rises = found > least
+        faster = jnp.where(rises, 1.0, 0.5 * (1.0 + jnp.sqrt(1.0 + 4.0 * jnp.square(pace))))
+        point, before = jnp.where(rises, point, tried), point
+        return (point, point + (pace - 1.0) / faster * (point - before), faster, jnp.minimum(found, least)), None
+
+    shape = (lines.shape[1], model.num_classes) if isinstance(model, Softmax) else (lines.shape[1],)
+    start = jnp.zeros(shape)
+    begun = start, start, jnp.array(1.0), objective(start)
+    return params_of(jax.lax.scan(step, begun, length=ACCELERATED_STEPS)[0][0])
 
 
 def _is_curved(model: GeneralizedLinear) -> bool:
