@@ -60,7 +60,7 @@ def accelerated(model: Softmax | GeneralizedLinear, curvature: float, rows: Rows
     """
     lines = jnp.column_stack([rows.x, jnp.full(rows.x.shape[0], INTERCEPT_COLUMN)])
     weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
-    moments, axes = jnp.linalg.eigh((lines.T * weight) @ lines)
+    moments, axes = jnp.linalg.eigh((lines.T * weight[None, :]) @ lines)
     # In these coordinates the ridge's curvature is at most that of the loss.
     change = axes * jax.lax.rsqrt(jnp.maximum(moments, 0.0) + ridge / curvature)[None, :]
     table = lines @ change

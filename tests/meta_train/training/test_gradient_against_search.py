@@ -161,7 +161,7 @@ def test_the_reference_of_a_loss_without_curvature_is_near_its_minimum():
     assert float(first_loss(svm, rows)) == 1.0
 
 
-@pytest.mark.parametrize("model", ["logistic", "svm"])  # by Newton's method, and by Adam
+@pytest.mark.parametrize("model", ["logistic", "svm"])  # by Newton's method, and by accelerated descent
 def test_where_classes_are_separable_a_smaller_ridge_leaves_less_loss(model):
     x = np.random.default_rng(0).random((60, 8)).astype(np.float32)
     family = TaskFamily.from_table(x, (x[:, 0] > 0.5).astype(np.float32))

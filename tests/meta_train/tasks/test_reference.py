@@ -1,0 +1,44 @@
+"""The solutions that runs are measured from are near the minimum, also where columns are nearly alike."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.models import find_model
+from l2p.queries.solve import minimise
+from l2p.simulate import mean_loss
+from l2p.task import Rows
+from meta_train.tasks.reference import _adam, reference
+
+RIDGE = 1e-6
+
+
+def rows_of(classes: int) -> Rows:
+    """Eight columns that are nearly one, and classes that differ along their differences."""
+    random = np.random.default_rng(0)
+    scores = random.normal(size=(500, 1)) + 0.1 * random.normal(size=(500, 8))
+    weights = random.normal(size=(8, classes))
+    logits = 20.0 * (scores - scores.mean(1, keepdims=True)) @ weights
+    label = np.argmax(logits + random.gumbel(size=logits.shape), axis=1)
+    x = np.clip(0.5 + scores / 8.0, 0.0, 1.0)
+    return Rows(jnp.asarray(x, jnp.float32), jnp.asarray(label, jnp.float32), jnp.ones(500))
+
+
+@pytest.mark.parametrize("name", ["softmax:4", "softmax:9", "svm", "logistic"])
+def test_a_reference_is_near_the_minimum(name):
+    model = find_model(name)
+    rows = rows_of(len(model.labels))
+    start = model.init(8)
+    first, least = (float(mean_loss(params, model, rows)) for params in (start, minimise(model, start, rows)))
+    found = float(mean_loss(jax.jit(lambda rows: reference(model, rows, RIDGE))(rows), model, rows))
+    assert found - least < 0.02 * (first - least)
+    if name.startswith("softmax"):  # as it was found before
+        before = float(mean_loss(jax.jit(lambda rows: _adam(model, start, rows, RIDGE))(rows), model, rows))
+        assert before - least > 0.1 * (first - least)
+
+
+def test_rows_that_do_not_count_change_nothing():
+    model, rows = find_model("softmax:4"), rows_of(4)
+    padded = Rows(jnp.concatenate([rows.x, rows.x + 1.0]), jnp.tile(rows.y, 2), jnp.repeat(jnp.array([1.0, 0.0]), 500))
+    np.testing.assert_allclose(reference(model, padded, 1e-3), reference(model, rows, 1e-3), rtol=1e-2, atol=2e-2)
