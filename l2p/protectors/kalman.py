@@ -162,9 +162,10 @@ class KalmanProjector(Projector):
       logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
       logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
-      log_steepest: f32[k, 3], log of how much larger the curvature may still be where second moments were not bought.
-        The distance to the minimum is estimated with the one above, and steps stay stable at this larger one. None for
-        no larger.
+      log_steepest: f32[k, 3], log of how much larger the curvature may still be: in other directions where second
+        moments were not bought, and for several classes, each of which has little curvature while none is likely. The
+        distance to the minimum is estimated with the one above, and steps stay stable at this larger one. None for no
+        larger.
       log_length: f32[k, 3], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
         length. Gradients that are clipped below it are smaller than curvature makes them, and the filter expects them
         to be. None for not.
@@ -271,8 +272,7 @@ class KalmanProjector(Projector):
     def _curvature(
         self, seen: Observation, params: jax.Array, start: jax.Array, facts: Facts, setup: Setup
     ) -> tuple[jax.Array, jax.Array]:
-        """h f32[p], as clipped gradients show it, and the largest f32[p] that there may be, for gradients as they are;
-        without `log_steepest` it is not larger where second moments were not bought."""
+        """h f32[p], as clipped gradients show it, and the largest f32[p] that there may be, for gradients as they are."""
         moment, of_feature = _moments(seen, params)
         moment = moment * setup.model.moment_growth(params, start)
         bought = jnp.array(False) if seen.strength is None else seen.strength.max() > 0.0
@@ -280,9 +280,7 @@ class KalmanProjector(Projector):
         larger = jnp.where(unknown, between_knots(self.log_unknown, facts), 0.0)
         scale = jnp.exp(between_knots(self.log_curvature, facts) + larger)
         h = setup.model.typical_curvature(setup.kind) * scale * moment
-        steepest = h
-        if self.log_steepest is not None:
-            steepest = h * jnp.exp(jnp.where(unknown, between_knots(self.log_steepest, facts), 0.0))
+        steepest = h if self.log_steepest is None else h * jnp.exp(between_knots(self.log_steepest, facts))
         return h * self._clipped(seen, facts, setup), steepest
 
     def _clipped(self, seen: Observation, facts: Facts, setup: Setup) -> jax.Array | float:

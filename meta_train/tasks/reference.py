@@ -15,6 +15,8 @@ from l2p.task import Rows
 #: loss than this solution, their scores no longer distinguish them; a config may then set a smaller ridge.
 RIDGE = 1e-3
 NEWTON_STEPS = 10
+#: Added to the diagonal of Hessians, for columns that add up to one would make them singular in float32.
+DAMPING = 1e-5
 #: The time of Newton's method grows with the cube of the number of parameters; above this many Adam is faster.
 MAX_NEWTON = 256
 #: Steps of accelerated gradient descent.
@@ -124,9 +126,8 @@ def newton(model: GeneralizedLinear, params: jax.Array, rows: Rows, num_iteratio
     def step(params: jax.Array, _: None) -> tuple[jax.Array, None]:
         margin = table @ params
         gradient = (weight * model.residual(margin, rows.y)) @ table + ridge * params
-        hessian = (table.T * (weight * model.newton_curvature(margin, rows.y))[None, :]) @ table + ridge * jnp.eye(
-            params.shape[0]
-        )
+        hessian = (table.T * (weight * model.newton_curvature(margin, rows.y))[None, :]) @ table
+        hessian = hessian + max(ridge, DAMPING) * jnp.eye(params.shape[0])
         direction = jax.scipy.linalg.solve(hessian, gradient, assume_a="pos")
         # Full steps overshoot far from the minimum, where the logistic Hessian is flat; take the best of a few step
         # sizes.
