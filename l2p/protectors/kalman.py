@@ -272,7 +272,7 @@ class KalmanProjector(Projector):
     def _curvature(
         self, seen: Observation, params: jax.Array, start: jax.Array, facts: Facts, setup: Setup
     ) -> tuple[jax.Array, jax.Array]:
-        """h f32[p], as clipped gradients show it, and the largest f32[p] that there may be, for gradients as they are."""
+        """h f32[p], as clipped gradients show it; and the largest f32[p] that there may be, for whole gradients."""
         moment, of_feature = _moments(seen, params)
         moment = moment * setup.model.moment_growth(params, start)
         bought = jnp.array(False) if seen.strength is None else seen.strength.max() > 0.0
