@@ -135,6 +135,11 @@ class Model(abc.ABC):
         del kind
         return 1.0
 
+    def largest_curvature(self, kind: str) -> float:
+        """Bound of that derivative over all margins, along any direction of them; the typical one where there is no
+        bound. Gradient descent is stable at steps of up to 2 over this."""
+        return self.typical_curvature(kind)
+
     def params_at_rates(self, params: jax.Array, rates: jax.Array) -> jax.Array:
         """Params f32[p] with the intercepts that fit best where no feature counts.
 

@@ -174,6 +174,10 @@ class Softmax(Model):
         # Twice p (1 - p) at even chances: the classes' Hessian has eigenvalues of up to that when chances differ.
         return 2.0 * (1.0 - 1.0 / self.num_classes) / self.num_classes
 
+    def largest_curvature(self, kind: str) -> float:
+        del kind
+        return 0.5  # Boehning (1992)
+
     def per_param(self, values: jax.Array) -> jax.Array:
         return jnp.repeat(jnp.append(values, 0.0), self.num_classes)
 

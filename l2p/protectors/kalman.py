@@ -162,10 +162,9 @@ class KalmanProjector(Projector):
       logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
       logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
-      log_steepest: f32[k, 3], log of how much larger the curvature may still be: in other directions where second
-        moments were not bought, and for several classes, each of which has little curvature while none is likely. The
-        distance to the minimum is estimated with the one above, and steps stay stable at this larger one. None for no
-        larger.
+      log_steepest: f32[k, 3], log of how much larger the curvature may still be, as in other directions where second
+        moments were not bought; and where they were it is at least the largest that the loss may have. The distance to
+        the minimum is estimated with the one above, and steps stay stable at this larger one. None for no larger.
       log_length: f32[k, 3], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
         length. Gradients that are clipped below it are smaller than curvature makes them, and the filter expects them
         to be. None for not.
@@ -220,10 +219,11 @@ class KalmanProjector(Projector):
             told = self._seen(state, seen, gain * curvature, log_scale, progress, facts)
             corrections = apply_known(self.network, told).T
         longer, surer, faster = corrections
-        gain = jnp.minimum(gain * jnp.exp(longer), LONGEST / steepest)
+        # The share of signal. Momentum is in proportion to it: more would keep noise that the filter has averaged away.
+        signal = jnp.minimum(gain * jnp.exp(longer) * curvature, LONGEST)
+        gain = jnp.minimum(signal / curvature, LONGEST / steepest)
         left = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
-        # gain * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
-        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * gain * curvature
+        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * signal
         update = jnp.minimum(momentum, 1.0) * state.update - gain * gradient
         return returned + update, state.replace(  # type: ignore[attr-defined]
             left=left * state.left,
@@ -280,7 +280,11 @@ class KalmanProjector(Projector):
         larger = jnp.where(unknown, between_knots(self.log_unknown, facts), 0.0)
         scale = jnp.exp(between_knots(self.log_curvature, facts) + larger)
         h = setup.model.typical_curvature(setup.kind) * scale * moment
-        steepest = h if self.log_steepest is None else h * jnp.exp(between_knots(self.log_steepest, facts))
+        if self.log_steepest is None:
+            steepest = h
+        else:
+            bound = jnp.where(unknown, 0.0, setup.model.largest_curvature(setup.kind) * moment)
+            steepest = jnp.maximum(h * jnp.exp(between_knots(self.log_steepest, facts)), bound)
         return h * self._clipped(seen, facts, setup), steepest
 
     def _clipped(self, seen: Observation, facts: Facts, setup: Setup) -> jax.Array | float:

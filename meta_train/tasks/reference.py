@@ -21,8 +21,6 @@ DAMPING = 1e-5
 MAX_NEWTON = 256
 #: Steps of accelerated gradient descent.
 ACCELERATED_STEPS = 200
-#: Upper bound of the curvature of softmax regression in its margins (Boehning 1992).
-SOFTMAX_CURVATURE = 0.5
 #: Adam's steps and the peak of its cosine schedule.
 ADAM_STEPS, ADAM_RATE = 200, 0.1
 #: The minimum loss of a network is unknown. It is assumed to be lower than the best one found by this share of it, so
@@ -47,7 +45,7 @@ def reference(model: Model, rows: Rows, ridge: float = RIDGE) -> jax.Array:
     if isinstance(model, GeneralizedLinear) and start.size <= MAX_NEWTON and _is_curved(model):
         return newton(model, start, rows, NEWTON_STEPS, ridge)
     if isinstance(model, Softmax):
-        return accelerated(model, SOFTMAX_CURVATURE, rows, ridge)
+        return accelerated(model, model.largest_curvature("multiclass"), rows, ridge)
     if isinstance(model, GeneralizedLinear) and model.has_intercept and math.isfinite(model.smoothness):
         return accelerated(model, model.smoothness, rows, ridge)
     return _adam(model, start, rows, ridge)

@@ -34,6 +34,8 @@ from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 PLAIN_INPUTS = COORDINATE_INPUTS - 1
 #: Knots of a curve over log(mu N): a little more than one apart.
 KNOTS = 11
+#: The same for the filter: nearly two apart.
+FEWER_KNOTS = 8
 #: Inputs of the schedule and tensor networks of full-batch runs.
 FULL_BATCH_INPUTS = 3, TENSOR_INPUTS - 1
 
@@ -179,7 +181,7 @@ def control_kalman(key: jax.Array) -> Stepwise:
 def control_filter(key: jax.Array) -> Stepwise:
     """`control_kalman` whose purchases depend on the table's size and on what the first of them show."""
     plain = cast(Any, control_kalman(key))
-    return dataclasses.replace(
+    whole = dataclasses.replace(
         plain,
         scheduler=dataclasses.replace(plain.scheduler, clip_rate=_curve(0.0, 0.0)),
         projector=dataclasses.replace(
@@ -187,7 +189,7 @@ def control_filter(key: jax.Array) -> Stepwise:
             log_unknown=_curve(0.0, 0.0),
             log_length=_curve(0.0, 0.0),
             log_width=_curve(1.0, 0.5),
-            log_steepest=_curve(1.5, 0.3).at[:, 2].set(1.0),
+            log_steepest=_curve(2.0, 0.0),
             logit_return=_curve(1.0, 1.0),
         ),
         centering=dataclasses.replace(
@@ -205,6 +207,15 @@ def control_filter(key: jax.Array) -> Stepwise:
             urgency=_curve(1.0, 0.5),
         ),
     )
+    # Fewer knots, each of which learns from more tasks.
+    return jax.tree.map(lambda leaf: _resampled(leaf, FEWER_KNOTS) if leaf.shape == (KNOTS, 3) else leaf, whole)
+
+
+def _resampled(knots: jax.Array, count: int) -> jax.Array:
+    """The curve of knots f32[k, 3] with so many knots f32[count, 3]."""
+    places = jnp.linspace(0.0, 1.0, count)
+    known = jnp.linspace(0.0, 1.0, len(knots))
+    return jnp.stack([jnp.interp(places, known, column) for column in knots.T], 1)
 
 
 def kalman(key: jax.Array) -> Stepwise:
