@@ -1,6 +1,6 @@
-"""l2p beside diffprivlib, Opacus, jax-privacy and interpret on raw Adult: lines of code, time and scores.
+"""l2p beside diffprivlib, Opacus, jax-privacy, interpret and OpenDP on raw Adult: lines of code, time and scores.
 
-    python benchmarks/side_by_side.py FOLDER [--out runs/side_by_side] [--jobs 1]
+    python benchmarks/side_by_side.py FOLDER [--out runs/side_by_side] [--jobs 1] [--only PROGRAM]
     python benchmarks/side_by_side.py --page     # writes the table of docs/side_by_side.md again, and runs nothing
 
 FOLDER holds adult.data.gz and adult.test.gz, with a header line. The programs are in benchmarks/peers; each is run in a
@@ -12,7 +12,8 @@ A peer is run with its defaults and with the settings that are best, by log loss
 public part, repeated until they are as many as the private rows, stand in for those, and the last quarter for the test
 part. So the tuned program is the program that is run, with the same noise. The settings tried are in `PROGRAMS`.
 
-What is done already in --out is not done again, and a failed run is tried again.
+What is done already in --out is not done again, and a failed run is tried again. With --only, runs of the other
+programs stay as they are committed.
 """
 
 import argparse
@@ -53,12 +54,14 @@ class Program:
       environment: the name of its virtual environment.
       lines: the files that a user has to write.
       grid: the settings to choose from; empty for what is run as it comes.
+      seeds: those it is run with; fewer where a run takes minutes.
     """
 
     script: str
     environment: str
     lines: tuple[str, ...]
     grid: tuple[dict[str, Any], ...] = ()
+    seeds: Sequence[int] = SEEDS
 
 
 ENCODED = "encoding.py"
@@ -111,6 +114,7 @@ PROGRAMS = {
             {"learning_rate": 0.1, "max_rounds": 100, "max_leaves": 2},
         ),
     ),
+    "OpenDP": Program("with_opendp", "opendp", ("with_opendp.py", ENCODED), seeds=SEEDS[:1]),
 }
 
 
@@ -120,6 +124,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "side_by_side")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once; times are comparable at 1 only")
+    parser.add_argument("--only", choices=PROGRAMS, help="run this program alone")
     parser.add_argument("--page", action="store_true", help="write the page from the committed runs, and stop")
     args = parser.parse_args()
     if not args.page:
@@ -127,7 +132,7 @@ def main() -> None:
             parser.error("name the folder that holds adult.data.gz and adult.test.gz")
         (args.out / "tables").mkdir(parents=True, exist_ok=True)
         split(args.folder, args.out / "tables")
-        run_all(args.out, args.jobs)
+        run_all(args.out, args.jobs, [args.only] if args.only else list(PROGRAMS))
     page = table([json.loads(line) for line in RUNS.read_text().splitlines()])
     PAGE.write_text(PAGE.read_text().partition(FROM_HERE)[0] + f"{FROM_HERE}\n{page}")
     print(page, f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}", sep="\n")
@@ -153,15 +158,16 @@ def split(folder: Path, out: Path) -> None:
         (out / f"{name}.csv").write_text("\n".join([head, *lines]) + "\n")
 
 
-def run_all(out: Path, jobs: int) -> None:
-    """Every run that `out` does not hold yet; RUNS is made of them."""
+def run_all(out: Path, jobs: int, names: Sequence[str]) -> None:
+    """Every run of these programs that `out` does not hold yet; RUNS is made of them, and of the others' in it."""
+    programs = {name: PROGRAMS[name] for name in names}
     installs = {
         name: kept(out / "installs" / f"{program.environment}.jsonl", partial(install, name, out))[0]
-        for name, program in PROGRAMS.items()
+        for name, program in programs.items()
     }
     settings = {
         (name, epsilon): tuned(name, epsilon, out)
-        for name, program in PROGRAMS.items()
+        for name, program in programs.items()
         for epsilon in EPSILONS
         if program.grid and "failed" not in installs[name]
     }
@@ -177,11 +183,20 @@ def run_all(out: Path, jobs: int) -> None:
         return about | found[0]
 
     forms = [
-        (name, form) for name, p in PROGRAMS.items() for form in ("default", "tuned") if form == "default" or p.grid
+        (name, form) for name, p in programs.items() for form in ("default", "tuned") if form == "default" or p.grid
     ]
-    asked = [(seed, *form, epsilon) for seed in SEEDS for form in forms for epsilon in EPSILONS]
+    asked = [
+        (seed, *form, epsilon)
+        for seed in SEEDS
+        for form in forms
+        for epsilon in EPSILONS
+        if seed in PROGRAMS[form[0]].seeds
+    ]
+    others = [run for run in map(json.loads, RUNS.read_text().splitlines()) if run["library"] not in programs]
     with ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(lambda each: one(*each), asked))
+        found = [*others, *pool.map(lambda each: one(*each), asked)]
+    order = list(PROGRAMS)
+    found.sort(key=lambda run: (run["seed"], order.index(run["library"])))
     RUNS.write_text("".join(json.dumps(run) + "\n" for run in found))
 
 

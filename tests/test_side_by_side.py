@@ -58,3 +58,17 @@ def test_the_committed_runs_make_the_committed_page(driver):
     runs = [json.loads(line) for line in driver.RUNS.read_text().splitlines()]
     page = driver.PAGE.read_text().partition(driver.FROM_HERE)[2]
     assert page == f"\n{driver.table(runs)}"
+
+
+def test_a_program_that_is_run_alone_leaves_the_runs_of_others(driver, tmp_path, monkeypatch):
+    runs, other = tmp_path / "runs.jsonl", {"library": "l2p", "seed": 0, "epsilon": 1.0}
+    runs.write_text(json.dumps(other) + "\n" + json.dumps({"library": "OpenDP", "seed": 0, "epsilon": 9.0}) + "\n")
+    monkeypatch.setattr(driver, "RUNS", runs)
+    monkeypatch.setattr(driver, "install", lambda name, out: [{"seconds": 1.0}])
+    monkeypatch.setattr(driver, "run", lambda *asked: [{"log_loss": 0.5}])
+    driver.run_all(tmp_path, 1, ["OpenDP"])
+    first, *rest = [json.loads(line) for line in runs.read_text().splitlines()]
+    assert first == other
+    assert [(run["library"], run["seed"], run["epsilon"]) for run in rest] == [
+        ("OpenDP", seed, float(epsilon)) for seed in driver.PROGRAMS["OpenDP"].seeds for epsilon in driver.EPSILONS
+    ]

@@ -1,4 +1,4 @@
-"""Adult as numbers, by a public declaration: what users of the peers write themselves, and the same for all three.
+"""Adult as numbers, by a public declaration: what users of the peers write themselves, and the same for all four.
 
 Bounds and categories come from the public part alone, by the rule of `l2p schema --from`: all of the public numbers but
 half a percent at either end, a tenth of the range more, not across zero. Every feature lies in [0, 1] and at most 14 of
