@@ -168,6 +168,32 @@ def test_the_error_of_a_start_that_was_bought_is_part_of_the_prior():
     assert moved[1] == pytest.approx(float(expected), rel=1e-3)
 
 
+def test_where_moments_are_known_no_step_is_unstable_at_the_largest_curvature():
+    """However small the filter takes curvature to be; where they are not bought, `log_steepest` alone bounds steps."""
+    flat = dataclasses.replace(filter_of(), log_curvature=curve(-4.0), log_steepest=curve(-3.0))
+    moved = trajectory(flat, jnp.float32(0.0), 200)
+    longest = LONGEST / (MODEL.largest_curvature(SETUP.kind) * CURVATURE)
+    assert (np.abs(moved[0]) <= longest * np.abs(CURVATURE * MINIMUM) * (1 + 1e-5)).all()
+    np.testing.assert_allclose(moved[-1], MINIMUM, rtol=1e-2)
+    unbound = dataclasses.replace(flat, log_steepest=None)
+    assert (np.abs(trajectory(unbound, jnp.float32(0.0), 1)[0]) > 10.0 * np.abs(moved[0])).all()
+
+
+@pytest.mark.parametrize("name", ["logistic", "svm", "square", "softmax:3", "softmax:12"])
+def test_no_curvature_in_margins_is_above_the_largest(name):
+    model = find_model(name)
+    random = np.random.default_rng(0)
+    if isinstance(model, Softmax):
+        margins = 4.0 * random.normal(size=(200, model.num_classes)).astype(np.float32)
+        hessians = jax.vmap(jax.hessian(model.margin_loss), (0, None))(jnp.asarray(margins), jnp.float32(1.0))
+        found = np.linalg.eigvalsh(np.asarray(hessians)).max()
+    else:
+        found = np.asarray(model.newton_curvature(jnp.linspace(-3.0, 3.0, 601), jnp.ones(601))).max()
+    kind = model.kinds[0]
+    assert 0.5 * model.largest_curvature(kind) < found <= model.largest_curvature(kind) + 1e-6
+    assert model.typical_curvature(kind) <= model.largest_curvature(kind)
+
+
 def one_step(projector, seen):
     """The first update f32[4]."""
     return np.asarray(projector(projector.init(jnp.zeros(4), SETUP), seen, jnp.zeros(4), jnp.zeros(()), SETUP)[0])
