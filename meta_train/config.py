@@ -76,7 +76,8 @@ class MetaConfig:
         (`meta_train.tasks.other_classes`).
       log_signal: range of log(mu N) that tasks are drawn from.
       signal_power: quantile u of that range is at u^signal_power of it: 1 draws uniformly, more draws more tasks where
-        noise dominates. Near the upper end most runs reach the reference solution, and there is little to learn.
+        noise dominates. Near the upper end most runs reach the reference solution, and there is little to learn. Only
+        for outer steps: held-out tasks are spread evenly.
       curriculum: share of the outer steps over which that range widens from its upper half to the whole; None for the
         whole from the start. Only for meta-gradients with constraint "share".
       learning_rate: peak of a cosine schedule.

@@ -136,8 +136,9 @@ class Model(abc.ABC):
         return 1.0
 
     def largest_curvature(self, kind: str) -> float:
-        """Bound of that derivative over all margins, along any direction of them; the typical one where there is no
-        bound. Gradient descent is stable at steps of up to 2 over this."""
+        """Bound of that derivative over all margins, along any direction of them: gradient descent on linear margins is
+        stable at steps of up to 2 over this. The hinge has no bound, and an MLP's margin is not linear in its params;
+        for these two it is the typical one."""
         return self.typical_curvature(kind)
 
     def params_at_rates(self, params: jax.Array, rates: jax.Array) -> jax.Array:

@@ -12,8 +12,8 @@ bound the curvature may be, and a momentum, which makes up for curvature that is
 How far w* is differs much between a table whose classes are hard to tell apart and an easy one. So the variance at the
 start is only a first guess, and is scaled by what the measurements of w* show (empirical Bayes): pooled over the
 coordinates of all features they tell soon whether there is signal. A network may correct the filter in each coordinate,
-by how the gradients seen so far compare with what it expected; no step becomes longer than `LONGEST` / h, below what
-gradient descent is stable up to.
+by how the gradients seen so far compare with what it expected. No step becomes longer than `LONGEST` / h, or over a
+larger curvature that there may be: gradient descent is stable up to 2 over the largest.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -26,7 +26,7 @@ from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Oracle, Setup
 from l2p.protectors import empirical_bayes
 from l2p.protectors.conditioning import Facts, between_knots, facts_of, standardize
-from l2p.protectors.fields import Curve
+from l2p.protectors.fields import MAX_LOG, Curve
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
@@ -48,10 +48,10 @@ INPUTS, OUTPUTS = 12, 3
 @stored
 @struct.dataclass
 class CurveScheduler(Scheduler):
-    """Noise that changes geometrically over the run, and a clipping norm in units of a row's gradient at the start.
+    """Noise and clipping norms that change geometrically over the run; norms are in units of the loss's slope.
 
     Attributes:
-      log_clip_norm: f32[k, 3], log of the clipping norm over the loss's `typical_slope`.
+      log_clip_norm: f32[k, 3], log of the first step's clipping norm over the loss's `typical_slope`.
       rate: f32[k, 3], spending grows by exp(rate) from the first step to the last.
       clip_rate: f32[k, 3], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
         shrink as rows are fitted; None for the same always.
@@ -70,6 +70,7 @@ class CurveScheduler(Scheduler):
         log_clip_norm = between_knots(self.log_clip_norm, facts)
         if self.clip_rate is not None:
             log_clip_norm = log_clip_norm + between_knots(self.clip_rate, facts) * oracle.step / num_steps
+            log_clip_norm = jnp.clip(log_clip_norm, -MAX_LOG, MAX_LOG)
         clip_norm = setup.model.typical_slope(setup.kind) * jnp.exp(log_clip_norm)
         return Plan(noise_for_share(oracle, share), clip_norm), state
 
@@ -162,9 +163,9 @@ class KalmanProjector(Projector):
       logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
       logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
-      log_steepest: f32[k, 3], log of how much larger the curvature may still be, as in other directions where second
-        moments were not bought; and where they were it is at least the largest that the loss may have. The distance to
-        the minimum is estimated with the one above, and steps stay stable at this larger one. None for no larger.
+      log_steepest: f32[k, 3], log of how much larger than h the curvature may be. Steps are at most `LONGEST` over that
+        and, where second moments were bought, over the model's largest curvature times them; the distance to the
+        minimum is still told by h. None for steps of up to `LONGEST` / h.
       log_length: f32[k, 3], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
         length. Gradients that are clipped below it are smaller than curvature makes them, and the filter expects them
         to be. None for not.
@@ -219,11 +220,11 @@ class KalmanProjector(Projector):
             told = self._seen(state, seen, gain * curvature, log_scale, progress, facts)
             corrections = apply_known(self.network, told).T
         longer, surer, faster = corrections
-        # The share of signal. Momentum is in proportion to it: more would keep noise that the filter has averaged away.
-        signal = jnp.minimum(gain * jnp.exp(longer) * curvature, LONGEST)
-        gain = jnp.minimum(signal / curvature, LONGEST / steepest)
+        wanted = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
+        gain = jnp.minimum(wanted, LONGEST / steepest)
         left = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
-        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * signal
+        # wanted * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
+        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * wanted * curvature
         update = jnp.minimum(momentum, 1.0) * state.update - gain * gradient
         return returned + update, state.replace(  # type: ignore[attr-defined]
             left=left * state.left,

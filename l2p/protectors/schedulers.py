@@ -48,7 +48,7 @@ class Observation:
       start_variance: f32[p], of the start's error where that was bought (`BaseRate`); None if nothing was.
       length: f32[], root mean square length of the mapped rows with the intercept's column, as far as it is known; None
         without an intercept.
-      clip_norm: f32[], that rows' gradients were last clipped to; None before the first.
+      clip_norm: f32[], that rows' gradients were clipped to in this step, for projectors; None between steps.
     """
 
     gradient: jax.Array

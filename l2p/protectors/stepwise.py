@@ -255,7 +255,9 @@ def _nothing_seen(
     if moment is None:
         size = features.num_mapped
         moment = jnp.full(size, TYPICAL_SQUARE if length is None else jnp.square(length) / size)
-    whole = jnp.sqrt(moment.sum() + INTERCEPT_COLUMN**2)
+    # An eigenbasis keeps the length; its moments are upper bounds, and sum to more.
+    square = moment.sum() if length is None else jnp.square(length)
+    whole = jnp.sqrt(square + INTERCEPT_COLUMN**2)
     return seen.replace(moment=model.moment_per_param(moment), length=whole)  # type: ignore[attr-defined]
 
 

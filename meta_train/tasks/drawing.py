@@ -12,6 +12,8 @@ from l2p.task import Rows
 
 #: Maximum number of columns that are mixed into one continuous column.
 MAX_MIXED = 6
+#: What a task's key is folded with: above the numbers of keys that it is split into, which are the same as folds.
+PLAIN_KEY = 20
 
 
 def draw_columns(
@@ -23,8 +25,8 @@ def draw_columns(
     plain: bool | jax.Array = False,
 ) -> jax.Array:
     """f32[c, d]: each new column is one of the first `among` of c old ones, or a convex mixture of a few, so that it
-    stays in [0, 1]. Where there are fewer old ones the last new ones are zero, like a category that no row has; and
-    where tasks are `plain` none is a mixture."""
+    stays in [0, 1]. Where there are fewer old ones the last new ones are zero, like a category that no row has, or
+    mixtures; where tasks are `plain` none is a mixture."""
     order = jax.random.permutation(key, num_columns)
     if not isinstance(among, int):
         order = order[jnp.argsort(order >= among, stable=True)]  # padding last, the others still in random order
@@ -40,9 +42,14 @@ def draw_columns(
     return jnp.where(jax.random.bernoulli(which_key, share, (1, num_features)), mixed, single)
 
 
+def is_own(num_features: int, among: int | jax.Array) -> jax.Array:
+    """bool[1, d], whether a new column stands for an old one; one of zeros would be an intercept if it were flipped."""
+    return (jnp.arange(num_features) < among)[None, :]
+
+
 def is_plain(key: jax.Array, share: float) -> jax.Array:
     """bool[], true for a share of tasks, told from a task's key."""
-    return jax.random.bernoulli(jax.random.fold_in(key, 20), share) if share else jnp.array(False)
+    return jax.random.bernoulli(jax.random.fold_in(key, PLAIN_KEY), share) if share else jnp.array(False)
 
 
 def most_features(num_columns: int, plain: float) -> int:

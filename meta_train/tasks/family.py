@@ -22,7 +22,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.task import Rows
-from meta_train.tasks.drawing import draw_columns, is_plain, most_features, refuse_more, with_label_noise
+from meta_train.tasks.drawing import draw_columns, is_own, is_plain, most_features, refuse_more, with_label_noise
 from meta_train.tasks.reference import RIDGE, best_loss
 from meta_train.tasks.spans import Span, columns_of, draw_rows
 
@@ -133,7 +133,7 @@ class TaskFamily(Family):
       other_classes: maps rows f32[n, c] of the first and the second class of such a pair; None leaves rows unchanged.
       span: the part of x and y that tasks with drawn columns come from, if they hold several tables; None for all.
       plain: the share of such tasks that are the table as it is: its own label without noise, and all its columns, or
-        as many as fit, neither mixed nor flipped.
+        as many as fit, neither mixed nor flipped. Tasks may then be up to twice as wide as the table.
     """
 
     x: jax.Array
@@ -199,7 +199,7 @@ class TaskFamily(Family):
         flip_rate = jnp.maximum(jax.random.uniform(next(keys), minval=-0.3, maxval=0.3), 0.0)
         flip_rate = jnp.where(plain, 0.0, flip_rate)
         flip = jax.random.bernoulli(next(keys), flip_rate, (1, num_features))
-        x = jnp.where(flip, 1.0 - x, x)
+        x = jnp.where(flip & is_own(num_features, among), 1.0 - x, x)
 
         weights = jax.random.normal(next(keys), (num_features,)) * jax.random.exponential(next(keys))
         logits = (x - x.mean(0, keepdims=True)) @ weights + 0.5 * jax.random.normal(next(keys))

@@ -15,9 +15,10 @@ from l2p.task import Rows
 #: loss than this solution, their scores no longer distinguish them; a config may then set a smaller ridge.
 RIDGE = 1e-3
 NEWTON_STEPS = 10
-#: Added to the diagonal of Hessians, for columns that add up to one would make them singular in float32.
+#: The least that is added to the diagonal of Hessians, also where the ridge is smaller: columns that add up to one
+#: would make them singular in float32.
 DAMPING = 1e-5
-#: The time of Newton's method grows with the cube of the number of parameters; above this many Adam is faster.
+#: The time of Newton's method grows with the cube of the number of parameters; above this many it is not used.
 MAX_NEWTON = 256
 #: Steps of accelerated gradient descent.
 ACCELERATED_STEPS = 200
@@ -56,12 +57,12 @@ def accelerated(model: Softmax | GeneralizedLinear, curvature: float, rows: Rows
     margins, by Nesterov's method, which starts anew where the objective would rise (O'Donoghue and Candes 2015).
 
     Steps are taken in coordinates in which rows have a second moment of at most one, so that columns that are nearly
-    alike cost no more steps: Adam on the columns of real tables stopped at up to five times the minimum.
+    alike cost no more steps. Adam on such columns stops far above the minimum.
     """
     lines = jnp.column_stack([rows.x, jnp.full(rows.x.shape[0], INTERCEPT_COLUMN)])
     weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
     moments, axes = jnp.linalg.eigh((lines.T * weight[None, :]) @ lines)
-    # In these coordinates the ridge's curvature is at most that of the loss.
+    # In these coordinates the curvature of loss and ridge together is at most that of the loss in margins.
     change = axes * jax.lax.rsqrt(jnp.maximum(moments, 0.0) + ridge / curvature)[None, :]
     table = lines @ change
 

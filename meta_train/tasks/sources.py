@@ -123,13 +123,12 @@ def families(source: str) -> tuple[Family, Family]:
     """The family to meta-train on and one of held-out tasks: from 80 % and 20 % of a public table.
 
     Args:
-      source: a data set's name; `openml:NAME`, of which at most `MAX_ROWS` rows are used, and many tasks are the table
-        as it is; `mnist:rest:3,5` (or
-        `digits:...`), all digits but those, two at a time, and `mnist:rest:3,5:features:1152`, the same digits with
-        1152 frozen features; `QUADRATICS`, `SYNTHETIC`, `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn
-        independently for the two families, with `ROUGH` in their names (`synthetic:rough:numbers`) for longer tails,
-        stronger correlations and rarer classes; a user's own table that was read (`own_tables`); or several sources of
-        one kind joined by `AND`.
+      source: a data set's name; `openml:NAME`, of which at most `MAX_ROWS` rows are used, and `PLAIN` of whose tasks
+        are the table as it is; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time, and
+        `mnist:rest:3,5:features:1152`, the same digits with 1152 frozen features; `QUADRATICS`, `SYNTHETIC`,
+        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families, with `ROUGH`
+        in their names (`synthetic:rough:numbers`) for longer tails, stronger correlations and rarer classes; a user's
+        own table that was read (`own_tables`); or several sources of one kind joined by `AND`.
     """
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from l2p.errors import InputError
 from l2p.task import Rows
-from meta_train.tasks.drawing import draw_columns, is_plain, most_features, refuse_more, with_class_noise
+from meta_train.tasks.drawing import draw_columns, is_own, is_plain, most_features, refuse_more, with_class_noise
 from meta_train.tasks.family import Family
 from meta_train.tasks.spans import Span, columns_of, draw_rows, is_within
 
@@ -136,7 +136,8 @@ def features_of(
     column_key, mix_key, rate_key, flip_key = jax.random.split(key, 4)
     x = table @ draw_columns(column_key, mix_key, table.shape[1], num_features, among, plain)
     rate = jnp.where(plain, 0.0, jnp.maximum(jax.random.uniform(rate_key, minval=-0.3, maxval=0.3), 0.0))
-    return jnp.where(jax.random.bernoulli(flip_key, rate, (1, num_features)), 1.0 - x, x)
+    flip = jax.random.bernoulli(flip_key, rate, (1, num_features))
+    return jnp.where(flip & is_own(num_features, among), 1.0 - x, x)
 
 
 def from_table(x: np.ndarray, y: np.ndarray, num_classes: int | None) -> Classes | Numbers:

@@ -14,11 +14,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.privacy.sampling import Poisson
 from l2p.protector import Protector
-from l2p.protectors import (
-    HAND_DESIGNED,
-    PublicGeometry,
-    Stepwise,
-)
+from l2p.protectors import HAND_DESIGNED, PublicGeometry, Stepwise
 from l2p.protectors.tunable import lift, tunable
 from meta_train.config import MetaConfig
 from meta_train.evaluation.budgets import epsilon_for, sized

@@ -179,7 +179,7 @@ def control_kalman(key: jax.Array) -> Stepwise:
 
 
 def control_filter(key: jax.Array) -> Stepwise:
-    """`control_kalman` whose purchases depend on the table's size and on what the first of them show."""
+    """`control_kalman` with the parts that docs/convergence.md lists under "On trial"."""
     plain = cast(Any, control_kalman(key))
     whole = dataclasses.replace(
         plain,

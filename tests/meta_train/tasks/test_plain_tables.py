@@ -60,6 +60,13 @@ def test_a_share_of_tasks_is_plain_and_without_one_none_is(name):
 
 
 @pytest.mark.parametrize("name", TABLES)
+def test_columns_that_a_table_lacks_are_never_flipped_into_an_intercept(name):
+    rows = drawn(dataclasses.replace(TABLES[name], plain=0.01), WIDE, tasks=200)
+    assert (rows.x[..., D:] == 0.0).all(1).any()
+    assert not (rows.x == 1.0).all(1).any()
+
+
+@pytest.mark.parametrize("name", TABLES)
 def test_more_features_than_that_are_refused(name):
     with pytest.raises(InputError, match="table of 5 columns"):
         TABLES[name].draw(jax.random.key(0), 10, D + 1)

@@ -1,4 +1,4 @@
-"""Tables that are stacked make the tasks that each of them makes alone, and padding is in none."""
+"""Tables that are stacked make the tasks that each of them makes alone, and padding is in none that is no wider."""
 
 import dataclasses
 
