@@ -503,7 +503,8 @@ def extremes(protector, seed):
         owner = functools.reduce(lambda node, key: getattr(node, getattr(key, "name", ""), node), path[:-1], protector)
         name = getattr(path[-1], "name", None)
         kind = kinds(type(owner)).get(name) if dataclasses.is_dataclass(owner) and name else None
-        rules = typing.get_args(kind) if kind is not None else ()
+        # A field that may be None has a union of kinds.
+        rules = [rule for one in (kind, *typing.get_args(kind)) for rule in typing.get_args(one)]
         if any(isinstance(rule, Knots) or (isinstance(rule, Either) and leaf.ndim == 2) for rule in rules):
             size = MAX_LOG / np.array([1.0, 2.0, 2.0]) / 3
             return jnp.asarray(size * random.choice([-1.0, 0.0, 0.1, 1.0], leaf.shape) * (1 - 1e-6), jnp.float32)
