@@ -171,6 +171,8 @@ class KalmanProjector(Projector):
         to be. None for not.
       logit_return: f32[k, 3], logit of the power to which params return to what a prior that has become narrower would
         have made of them, between 0 for staying and 1; or None for staying.
+      restarts: whether momentum is dropped in a step whose gradient points back along the last update, which then went
+        too far (O'Donoghue and Candes 2015) (static).
     """
 
     log_curvature: Curve
@@ -185,6 +187,7 @@ class KalmanProjector(Projector):
     log_steepest: Curve | None = None
     log_length: Curve | None = None
     logit_return: Curve | None = None
+    restarts: bool = struct.field(pytree_node=False, default=False)
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
         zeros = jnp.zeros_like(params)
@@ -225,7 +228,10 @@ class KalmanProjector(Projector):
         left = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
         # wanted * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
         momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * wanted * curvature
-        update = jnp.minimum(momentum, 1.0) * state.update - gain * gradient
+        kept = jnp.minimum(momentum, 1.0)
+        if self.restarts:
+            kept = jnp.where(jnp.vdot(gradient, state.update) > 0.0, 0.0, kept)
+        update = kept * state.update - gain * gradient
         return returned + update, state.replace(  # type: ignore[attr-defined]
             left=left * state.left,
             variance=jnp.square(left) * state.variance + jnp.square(gain) * noise,

@@ -168,6 +168,17 @@ def test_the_error_of_a_start_that_was_bought_is_part_of_the_prior():
     assert moved[1] == pytest.approx(float(expected), rel=1e-3)
 
 
+def test_momentum_that_went_too_far_is_dropped():
+    """With as much momentum as steps, params swing around the minimum; restarts end that."""
+    projector = dataclasses.replace(filter_of(certain=-2.0, momentum=30.0), log_curvature=curve(float(np.log(3.0))))
+    swinging, restarted = (
+        np.abs(trajectory(dataclasses.replace(projector, restarts=restarts), jnp.float32(0.0), 40) - np.asarray(MINIMUM))
+        for restarts in (False, True)
+    )
+    assert restarted[-1].max() < 0.2 * swinging[-5:].max()
+    np.testing.assert_array_equal(restarted[:2], swinging[:2])  # nothing has been passed by then
+
+
 def test_where_moments_are_known_no_step_is_unstable_at_the_largest_curvature():
     """However small the filter takes curvature to be; where they are not bought, `log_steepest` alone bounds steps."""
     flat = dataclasses.replace(filter_of(), log_curvature=curve(-4.0), log_steepest=curve(-3.0))
