@@ -171,10 +171,9 @@ def test_the_error_of_a_start_that_was_bought_is_part_of_the_prior():
 def test_momentum_that_went_too_far_is_dropped():
     """With as much momentum as steps, params swing around the minimum; restarts end that."""
     projector = dataclasses.replace(filter_of(certain=-2.0, momentum=30.0), log_curvature=curve(float(np.log(3.0))))
-    swinging, restarted = (
-        np.abs(trajectory(dataclasses.replace(projector, restarts=restarts), jnp.float32(0.0), 40) - np.asarray(MINIMUM))
-        for restarts in (False, True)
-    )
+    filters = (dataclasses.replace(projector, restarts=restarts) for restarts in (False, True))
+    ends = (trajectory(one, jnp.float32(0.0), 40) for one in filters)
+    swinging, restarted = (np.abs(params - np.asarray(MINIMUM)) for params in ends)
     assert restarted[-1].max() < 0.2 * swinging[-5:].max()
     np.testing.assert_array_equal(restarted[:2], swinging[:2])  # nothing has been passed by then
 

@@ -237,7 +237,7 @@ def test_synthetic_classes_are_all_there_and_can_be_told_in_part():
     assert (shares > 0).mean() > 0.9
     entropy = -(shares * np.log(np.maximum(shares, 1e-9))).sum(1)
     gained = entropy - np.asarray(batch.best_loss)
-    assert gained.min() < 0.1 < 0.4 < gained.max()
+    assert gained.min() < 0.12 < 0.4 < gained.max()
     assert (kind_of("synthetic:classes:4"), class_counts("synthetic:classes:4")) == ("multiclass", {4})
     assert class_counts("digits:features+synthetic:classes:4") == {10, 4}
     for source in ("synthetic:classes:", "synthetic:classes:2", "synthetic:classes:many"):
