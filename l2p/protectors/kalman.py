@@ -163,9 +163,9 @@ class KalmanProjector(Projector):
       logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
       logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
-      log_steepest: f32[k, 3], log of how much larger than h the curvature may be. Steps are at most `LONGEST` over that
-        and, where second moments were bought, over the model's largest curvature times them; the distance to the
-        minimum is still told by h. None for steps of up to `LONGEST` / h.
+      log_steepest: f32[k, 3], log of how much larger than h the curvature may be where second moments were not bought.
+        Steps are at most `LONGEST` over that and, where they were, over the model's largest curvature times them; the
+        distance to the minimum is still told by h. None for steps of up to `LONGEST` / h everywhere.
       log_length: f32[k, 3], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
         length. Gradients that are clipped below it are smaller than curvature makes them, and the filter expects them
         to be. None for not.
@@ -290,8 +290,8 @@ class KalmanProjector(Projector):
         if self.log_steepest is None:
             steepest = h
         else:
-            bound = jnp.where(unknown, 0.0, setup.model.largest_curvature(setup.kind) * moment)
-            steepest = jnp.maximum(h * jnp.exp(between_knots(self.log_steepest, facts)), bound)
+            bound = jnp.maximum(h, setup.model.largest_curvature(setup.kind) * moment)
+            steepest = jnp.where(unknown, h * jnp.exp(between_knots(self.log_steepest, facts)), bound)
         return h * self._clipped(seen, facts, setup), steepest
 
     def _clipped(self, seen: Observation, facts: Facts, setup: Setup) -> jax.Array | float:

@@ -126,7 +126,7 @@ def newton(model: GeneralizedLinear, params: jax.Array, rows: Rows, num_iteratio
         margin = table @ params
         gradient = (weight * model.residual(margin, rows.y)) @ table + ridge * params
         hessian = (table.T * (weight * model.newton_curvature(margin, rows.y))[None, :]) @ table
-        hessian = hessian + max(ridge, DAMPING) * jnp.eye(params.shape[0])
+        hessian = hessian + jnp.maximum(ridge, DAMPING) * jnp.eye(params.shape[0])
         direction = jax.scipy.linalg.solve(hessian, gradient, assume_a="pos")
         # Full steps overshoot far from the minimum, where the logistic Hessian is flat; take the best of a few step
         # sizes.
