@@ -75,9 +75,9 @@ class MetaConfig:
         protector then works for no other columns. Tasks of two classes use the directions of the source's other classes
         (`meta_train.tasks.other_classes`).
       log_signal: range of log(mu N) that tasks are drawn from.
-      signal_power: quantile u of that range is at u^signal_power of it: 1 draws uniformly, more draws more tasks where
-        noise dominates. Near the upper end most runs reach the reference solution, and there is little to learn. Only
-        for outer steps: held-out tasks are spread evenly.
+      signal_power: tasks are at u^signal_power of that range for u spread evenly over [0, 1]: 1 spreads them evenly,
+        and more draws more tasks where noise dominates. Near the upper end most runs reach the reference solution, and
+        there is little to learn. Held-out tasks are always spread evenly, and so are those of random search.
       curriculum: share of the outer steps over which that range widens from its upper half to the whole; None for the
         whole from the start. Only for meta-gradients with constraint "share".
       learning_rate: peak of a cosine schedule.

@@ -54,7 +54,7 @@ class CurveScheduler(Scheduler):
       log_clip_norm: f32[k, 3], log of the first step's clipping norm over the loss's `typical_slope`.
       rate: f32[k, 3], spending grows by exp(rate) from the first step to the last.
       clip_rate: f32[k, 3], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
-        shrink as rows are fitted; None for the same always.
+        shrink as rows are fitted; None keeps them constant.
     """
 
     log_clip_norm: Curve
@@ -166,9 +166,9 @@ class KalmanProjector(Projector):
       log_steepest: f32[k, 3], log of how much larger than h the curvature may be where second moments were not bought.
         Steps are at most `LONGEST` over that and, where they were, over the model's largest curvature times them; the
         distance to the minimum is still told by h. None for steps of up to `LONGEST` / h everywhere.
-      log_length: f32[k, 3], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
+      log_gradient_norm: f32[k, 3], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
         length. Gradients that are clipped below it are smaller than curvature makes them, and the filter expects them
-        to be. None for not.
+        to be. None if it is to take gradients as they come.
       logit_return: f32[k, 3], logit of the power to which params return to what a prior that has become narrower would
         have made of them, between 0 for staying and 1; or None for staying.
       restarts: whether momentum is dropped in a step whose gradient points back along the last update, which then went
@@ -185,7 +185,7 @@ class KalmanProjector(Projector):
     logit_momentum: Curve
     network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
     log_steepest: Curve | None = None
-    log_length: Curve | None = None
+    log_gradient_norm: Curve | None = None
     logit_return: Curve | None = None
     restarts: bool = struct.field(pytree_node=False, default=False)
 
@@ -296,9 +296,11 @@ class KalmanProjector(Projector):
 
     def _clipped(self, seen: Observation, facts: Facts, setup: Setup) -> jax.Array | float:
         """What clipping leaves f32[] of a typical row's gradient."""
-        if self.log_length is None or seen.clip_norm is None or seen.length is None:
+        if self.log_gradient_norm is None or seen.clip_norm is None or seen.length is None:
             return 1.0
-        norm = setup.model.typical_slope(setup.kind) * seen.length * jnp.exp(between_knots(self.log_length, facts))
+        norm = (
+            setup.model.typical_slope(setup.kind) * seen.length * jnp.exp(between_knots(self.log_gradient_norm, facts))
+        )
         return seen.clip_norm * jax.lax.rsqrt(jnp.square(seen.clip_norm) + jnp.square(norm))
 
     def _prior(

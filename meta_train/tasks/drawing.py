@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,8 @@ from l2p.task import Rows
 
 #: Maximum number of columns that are mixed into one continuous column.
 MAX_MIXED = 6
-#: What a task's key is folded with: above the numbers of keys that it is split into, which are the same as folds.
+#: A task's key is folded with this number to decide whether the task is plain. JAX makes fold i and split key i alike,
+#: so it is above the number of keys that a task's key is split into.
 PLAIN_KEY = 20
 
 
@@ -42,7 +42,7 @@ def draw_columns(
     return jnp.where(jax.random.bernoulli(which_key, share, (1, num_features)), mixed, single)
 
 
-def is_own(num_features: int, among: int | jax.Array) -> jax.Array:
+def is_from_table(num_features: int, among: int | jax.Array) -> jax.Array:
     """bool[1, d], whether a new column stands for an old one; one of zeros would be an intercept if it were flipped."""
     return (jnp.arange(num_features) < among)[None, :]
 
@@ -57,11 +57,11 @@ def most_features(num_columns: int, plain: float) -> int:
     return 2 * num_columns if plain else num_columns
 
 
-def refuse_more(num_features: int | None, family: Any) -> None:
+def refuse_more(num_features: int | None, num_columns: int, plain: float) -> None:
     """Refuse more features than tasks from a table can have; `InputError`."""
-    if num_features is not None and num_features > family.max_features:
+    if num_features is not None and num_features > most_features(num_columns, plain):
         raise InputError(
-            f"tasks of {num_features} features cannot be drawn from a table of {family.x.shape[1]} columns; set "
+            f"tasks of {num_features} features cannot be drawn from a table of {num_columns} columns; set "
             "num_features to smaller counts, or to null for the table's own columns."
         )
 

@@ -22,7 +22,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.task import Rows
-from meta_train.tasks.drawing import draw_columns, is_own, is_plain, most_features, refuse_more, with_label_noise
+from meta_train.tasks.drawing import draw_columns, is_from_table, is_plain, most_features, refuse_more, with_label_noise
 from meta_train.tasks.reference import RIDGE, best_loss
 from meta_train.tasks.spans import Span, columns_of, draw_rows
 
@@ -104,8 +104,8 @@ class Family(abc.ABC):
         ridge: float = RIDGE,
         signal_power: float = 1.0,
     ) -> TaskBatch:
-        """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first, with the
-        quantiles u^signal_power of that range. `ridge` is that of the reference solution.
+        """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first: at
+        u^signal_power of it for u spread evenly over [0, 1]. `ridge` is that of the reference solution.
 
         Raises:
           InputError: the family has no tasks with that many features.
@@ -158,7 +158,7 @@ class TaskFamily(Family):
         return most_features(self.x.shape[1], self.plain)
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
-        refuse_more(num_features, self)
+        refuse_more(num_features, self.x.shape[1], self.plain)
         return self._pair(key, num_rows) if num_features is None else self._task(key, num_rows, num_features)
 
     def halves(self) -> tuple["TaskFamily", "TaskFamily"]:
@@ -199,7 +199,7 @@ class TaskFamily(Family):
         flip_rate = jnp.maximum(jax.random.uniform(next(keys), minval=-0.3, maxval=0.3), 0.0)
         flip_rate = jnp.where(plain, 0.0, flip_rate)
         flip = jax.random.bernoulli(next(keys), flip_rate, (1, num_features))
-        x = jnp.where(flip & is_own(num_features, among), 1.0 - x, x)
+        x = jnp.where(flip & is_from_table(num_features, among), 1.0 - x, x)
 
         weights = jax.random.normal(next(keys), (num_features,)) * jax.random.exponential(next(keys))
         logits = (x - x.mean(0, keepdims=True)) @ weights + 0.5 * jax.random.normal(next(keys))

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import os
 import re
-from typing import Any, cast
 
 import numpy as np
 
@@ -147,10 +146,8 @@ def families(source: str) -> tuple[Family, Family]:
     make = TaskFamily.from_table if kind == "binary" else functools.partial(from_table, num_classes=count)
     order = np.random.default_rng(0).permutation(x.shape[0])
     cut = int(0.8 * order.size)
-    train, held_out = (make(x[part], y[part]) for part in (order[:cut], order[cut:]))
-    if is_openml(source):
-        plain = cast(Any, train), cast(Any, held_out)
-        train, held_out = (dataclasses.replace(part, plain=PLAIN) for part in plain)
+    made = (make(x[part], y[part]) for part in (order[:cut], order[cut:]))
+    train, held_out = (dataclasses.replace(part, plain=PLAIN if is_openml(source) else 0.0) for part in made)
     if (is_own(source) or is_openml(source)) and isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily):
         # Of a rare class, chance may hold none out.
         return tuple(dataclasses.replace(part, classes=(0, 1)) for part in (train, held_out))  # pyrefly: ignore

@@ -58,7 +58,7 @@ def alike(tables: Sequence[Family]) -> list[list[Family]]:
     groups: dict[Any, list[Family]] = {}
     for one in tables:
         classes = (one.num_classes, one.parts, one.kept) if isinstance(one, Classes) else None
-        groups.setdefault((type(one), classes, getattr(one, "plain", None)), []).append(one)
+        groups.setdefault((type(one), classes, cast(Tabular, one).plain), []).append(one)
     return list(groups.values())
 
 

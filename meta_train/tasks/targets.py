@@ -8,7 +8,7 @@ import numpy as np
 
 from l2p.errors import InputError
 from l2p.task import Rows
-from meta_train.tasks.drawing import draw_columns, is_own, is_plain, most_features, refuse_more, with_class_noise
+from meta_train.tasks.drawing import draw_columns, is_from_table, is_plain, most_features, refuse_more, with_class_noise
 from meta_train.tasks.family import Family
 from meta_train.tasks.spans import Span, columns_of, draw_rows, is_within
 
@@ -62,7 +62,7 @@ class Classes(Family):
         return dataclasses.replace(self, parts=num_classes // self.num_classes)
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
-        refuse_more(num_features, self)
+        refuse_more(num_features, self.x.shape[1], self.plain)
         keys = jax.random.split(key, 7)
         names = jax.random.permutation(keys[2], self.num_classes * self.parts)
         index = self._rows(keys[0], names, num_rows)
@@ -106,7 +106,7 @@ class Numbers(Family):
         return most_features(self.x.shape[1], self.plain)
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
-        refuse_more(num_features, self)
+        refuse_more(num_features, self.x.shape[1], self.plain)
         keys = jax.random.split(key, 9)
         index, columns = draw_rows(keys[0], num_rows, self.x, self.span), columns_of(self.x, self.span)
         table, plain = self.x[index], is_plain(key, self.plain)
@@ -137,7 +137,7 @@ def features_of(
     x = table @ draw_columns(column_key, mix_key, table.shape[1], num_features, among, plain)
     rate = jnp.where(plain, 0.0, jnp.maximum(jax.random.uniform(rate_key, minval=-0.3, maxval=0.3), 0.0))
     flip = jax.random.bernoulli(flip_key, rate, (1, num_features))
-    return jnp.where(flip & is_own(num_features, among), 1.0 - x, x)
+    return jnp.where(flip & is_from_table(num_features, among), 1.0 - x, x)
 
 
 def from_table(x: np.ndarray, y: np.ndarray, num_classes: int | None) -> Classes | Numbers:

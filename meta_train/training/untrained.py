@@ -187,7 +187,7 @@ def control_filter(key: jax.Array) -> Stepwise:
         projector=dataclasses.replace(
             plain.projector,
             log_unknown=_curve(0.0, 0.0),
-            log_length=_curve(0.0, 0.0),
+            log_gradient_norm=_curve(0.0, 0.0),
             log_width=_curve(1.0, 0.5),
             log_steepest=_curve(2.0, 1.0),
             logit_return=_curve(1.0, 1.0),

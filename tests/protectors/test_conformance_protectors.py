@@ -190,7 +190,7 @@ KALMAN = Stepwise(
 #: What it may have besides: prices by what was bought first, steps back, and that it knows of clipping.
 ADAPTIVE_KALMAN = KALMAN.replace(
     scheduler=CurveScheduler(RISING, RISING, RISING),
-    projector=KALMAN.projector.replace(log_steepest=RISING, log_length=RISING, logit_return=RISING),
+    projector=KALMAN.projector.replace(log_steepest=RISING, log_gradient_norm=RISING, logit_return=RISING),
     base_rate=BaseRate(RISING - 2.0, f32(-1.0), f32(0.1), RISING - 1.0, RISING),
 )
 LSTM = LSTMProjector(perturbed(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))

@@ -179,7 +179,7 @@ def test_momentum_that_went_too_far_is_dropped():
 
 
 def test_where_moments_are_known_no_step_is_unstable_at_the_largest_curvature():
-    """However small the filter takes curvature to be; where they are not bought, `log_steepest` alone bounds steps."""
+    """However small the filter takes curvature to be."""
     flat = dataclasses.replace(filter_of(), log_curvature=curve(-4.0), log_steepest=curve(-3.0))
     moved = trajectory(flat, jnp.float32(0.0), 200)
     longest = LONGEST / (MODEL.largest_curvature(SETUP.kind) * CURVATURE)
@@ -214,7 +214,7 @@ def test_clipped_gradients_move_params_as_far_as_whole_ones():
     noise, narrow = jnp.float32(5.0), filter_of(spread=-1.0)  # so that steps are far below the longest
     whole = Observation(CURVATURE * -MINIMUM, noise, jnp.ones(()), jnp.ones(4), None, MOMENT)
     expected = one_step(narrow, whole)
-    projector = dataclasses.replace(narrow, log_length=curve(0.0))
+    projector = dataclasses.replace(narrow, log_gradient_norm=curve(0.0))
     norm = MODEL.typical_slope(SETUP.kind) * 2.0
     clipped = whole.replace(
         gradient=whole.gradient / 4.0, noise_std=noise / 4.0, length=jnp.float32(2.0), clip_norm=norm / 15.0**0.5

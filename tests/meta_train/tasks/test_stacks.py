@@ -1,4 +1,4 @@
-"""Tables that are stacked make the tasks that each of them makes alone, and padding is in none that is no wider."""
+"""Tables that are stacked make the tasks that each makes alone, without padding in tasks that are no wider."""
 
 import dataclasses
 
