@@ -141,6 +141,18 @@ class Model(abc.ABC):
         for these two it is the typical one."""
         return self.typical_curvature(kind)
 
+    def scales_at_rates(self, rates: jax.Array, kind: str) -> tuple[jax.Array, jax.Array]:
+        """Mean absolute slope f32[m] and curvature f32[m] of the loss in each margin at the intercepts of
+        `params_at_rates`, over those at even rates: where classes are rare most rows say little. 1 for numbers, whose
+        spread around their mean is not known.
+
+        Args:
+          rates: f32[K], as in `params_at_rates`.
+          kind: of the targets.
+        """
+        del rates, kind
+        return jnp.ones(self.num_margins), jnp.ones(self.num_margins)
+
     def params_at_rates(self, params: jax.Array, rates: jax.Array) -> jax.Array:
         """Params f32[p] with the intercepts that fit best where no feature counts.
 

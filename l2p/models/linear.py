@@ -15,6 +15,12 @@ from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, joined
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model
 from l2p.task import Rows
 
+#: Standard deviation of margins around that of the base rate, once features say a little: over typical slope / curvature.
+SPREAD = 0.25
+#: Nodes and weights for means over a standard normal distribution.
+NODES, NODE_WEIGHTS = (values.astype(np.float32) for values in np.polynomial.hermite_e.hermegauss(21))
+NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
+
 
 class GeneralizedLinear(Model):
     """A model whose loss depends on a row through one margin: x . w + INTERCEPT_COLUMN * b, params = (w, b).
@@ -98,6 +104,22 @@ class GeneralizedLinear(Model):
 
     def params_at_rates(self, params: jax.Array, rates: jax.Array) -> jax.Array:
         return params.at[-1].set(self.base_margin(rates) / INTERCEPT_COLUMN)
+
+    def scales_at_rates(self, rates: jax.Array, kind: str) -> tuple[jax.Array, jax.Array]:
+        if kind == "regression":
+            return super().scales_at_rates(rates, kind)
+        spread = SPREAD * self.typical_slope(kind) / self.typical_curvature(kind)
+        slope, curvature = self._scales(rates, spread)
+        even_slope, even_curvature = self._scales(jnp.full(2, 0.5), spread)
+        return (slope / even_slope)[None], (curvature / even_curvature)[None]
+
+    def _scales(self, rates: jax.Array, spread: float) -> tuple[jax.Array, jax.Array]:
+        """Mean absolute slope and mean curvature f32[] over margins that spread around the base margin."""
+        places = jnp.asarray(NODES)[:, None]
+        slopes = self.residual(self.base_margin(rates) + spread * places, jnp.array(self.labels))
+        weights = jnp.asarray(NODE_WEIGHTS)[:, None] * rates
+        # The mean derivative over a normal distribution, by Stein's lemma: hinges have no second derivative.
+        return (weights * jnp.abs(slopes)).sum(), (weights * slopes * places).sum() / spread
 
     def class_scores(self, params: jax.Array, x: jax.Array) -> jax.Array:
         margin = self.margin(params, x)

@@ -233,6 +233,11 @@ class MLP(Model):
         # The hidden units of the start are odd around the middle of the unit cube, so that margins are around 0.
         return params.at[-1].set(jnp.log(rates[1] / rates[0]) / INTERCEPT_COLUMN)
 
+    def scales_at_rates(self, rates: jax.Array, kind: str) -> tuple[jax.Array, jax.Array]:
+        del kind
+        over_even = 4.0 * rates[:1] * rates[1:]
+        return over_even, over_even
+
     def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
         """`hidden_weights` f32[d, h], `hidden_bias` f32[h], `weights` f32[h] and `bias` f32[1] of the margin
         sigmoid(x . hidden_weights + hidden_bias) . weights + bias."""

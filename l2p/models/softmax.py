@@ -165,6 +165,12 @@ class Softmax(Model):
         mapped = jnp.concatenate([turned, weights[..., -1:, :] + shift / INTERCEPT_COLUMN], -2)
         return mapped.reshape(*params.shape[:-1], -1)
 
+    def scales_at_rates(self, rates: jax.Array, kind: str) -> tuple[jax.Array, jax.Array]:
+        del kind
+        # A class of share p has the mean slope 2 p (1 - p), and the curvature p (1 - p).
+        over_even = rates * (1.0 - rates) * self.num_classes / (1.0 - 1.0 / self.num_classes)
+        return over_even, over_even
+
     def typical_slope(self, kind: str) -> float:
         del kind
         return (1.0 - 1.0 / self.num_classes) ** 0.5

@@ -45,13 +45,16 @@ class BaseRate:
     logit_again: Curve | None = None
     urgency: Curve | None = None
 
-    def __call__(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
-        """Params with these intercepts, and the variance f32[p] of their error: 0 for all other params, and without
-        `log_width`, because protectors without it were trained before their filters were told of the error."""
-        model, public = oracle.setup.model, (params, jnp.zeros_like(params))
+    def __call__(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Params with these intercepts; the variance f32[p] of their error, which is 0 for all other params, and
+        without `log_width`, because protectors without it were trained before their filters were told of the error;
+        and the rates f32[K]."""
+        model = oracle.setup.model
         rates, variance = self._bought(oracle, facts_of(oracle.setup, params.shape[0]))
         error = self._error(model, rates, variance) if self.log_width is not None else 0.0
-        bought = model.params_at_rates(params, rates), public[1].at[-model.num_margins :].set(error)
+        zeros = jnp.zeros_like(params)
+        bought = model.params_at_rates(params, rates), zeros.at[-model.num_margins :].set(error), rates
+        public = params, zeros, jnp.full_like(rates, 1.0 / len(rates))
         return jax.tree.map(lambda ours, start: jnp.where(oracle.refused, start, ours), bought, public)
 
     @property

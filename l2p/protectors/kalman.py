@@ -171,6 +171,8 @@ class KalmanProjector(Projector):
         to be. None if it is to take gradients as they come.
       logit_return: f32[k, 3], logit of the power to which params return to what a prior that has become narrower would
         have made of them, between 0 for staying and 1; or None for staying.
+      rate_power: f32[k, 3], by what power slope and curvature are those at the classes' shares, where these were bought;
+        None for those at even shares.
       restarts: whether momentum is dropped in a step whose gradient points back along the last update, which then went
         too far (O'Donoghue and Candes 2015) (static).
     """
@@ -187,6 +189,7 @@ class KalmanProjector(Projector):
     log_steepest: Curve | None = None
     log_gradient_norm: Curve | None = None
     logit_return: Curve | None = None
+    rate_power: Curve | None = None
     restarts: bool = struct.field(pytree_node=False, default=False)
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
@@ -282,6 +285,7 @@ class KalmanProjector(Projector):
         """h f32[p], as clipped gradients show it; and the largest f32[p] that there may be, for whole gradients."""
         moment, of_feature = _moments(seen, params)
         moment = moment * setup.model.moment_growth(params, start)
+        curvature_at_rates = self._at_rates(seen, params, facts, setup)[1]
         bought = jnp.array(False) if seen.strength is None else seen.strength.max() > 0.0
         unknown = of_feature & ~bought
         larger = jnp.where(unknown, between_knots(self.log_unknown, facts), 0.0)
@@ -292,7 +296,19 @@ class KalmanProjector(Projector):
         else:
             bound = jnp.maximum(h, setup.model.largest_curvature(setup.kind) * moment)
             steepest = jnp.where(unknown, h * jnp.exp(between_knots(self.log_steepest, facts)), bound)
-        return h * self._clipped(seen, facts, setup), steepest
+        h = h * curvature_at_rates
+        return h * self._clipped(seen, facts, setup), jnp.maximum(h, steepest)
+
+    def _at_rates(
+        self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup
+    ) -> tuple[jax.Array | float, jax.Array | float]:
+        """Slope and curvature f32[p] at the classes' shares, over those at even ones."""
+        if self.rate_power is None or seen.rates is None:
+            return 1.0, 1.0
+        power, model = between_knots(self.rate_power, facts), setup.model
+        scales = model.scales_at_rates(seen.rates, setup.kind)
+        slope, curvature = (jnp.tile(scale**power, params.shape[0] // model.num_margins) for scale in scales)
+        return slope, curvature
 
     def _clipped(self, seen: Observation, facts: Facts, setup: Setup) -> jax.Array | float:
         """What clipping leaves f32[] of a typical row's gradient."""
@@ -314,7 +330,8 @@ class KalmanProjector(Projector):
         of_features = jnp.exp(2.0 * between_knots(self.log_spread, facts)) / (mean * params.shape[0])
         of_features = of_features * (moment / mean) ** -between_knots(self.spread_power, facts)
         of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, facts)) / moment
-        unit = setup.model.typical_slope(setup.kind) / setup.model.typical_curvature(setup.kind)
+        slope, curvature = self._at_rates(seen, params, facts, setup)
+        unit = setup.model.typical_slope(setup.kind) / setup.model.typical_curvature(setup.kind) * slope / curvature
         guess = jnp.square(unit) * jnp.where(of_feature, of_features, of_intercept)
         if seen.start_variance is not None:
             guess = guess + seen.start_variance

@@ -175,9 +175,9 @@ class Stepwise(Protector):
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         model = oracle.setup.model
         num_features = model.num_features(params.shape[0])
-        features, start_variance = FeatureMap.identity(num_features), None
+        features, start_variance, rates = FeatureMap.identity(num_features), None, None
         if self.base_rate is not None and model.num_rates and self.public_start is None:
-            params, start_variance = self.base_rate(params, oracle)
+            params, start_variance, rates = self.base_rate(params, oracle)
         if self.centering is not None and model.has_intercept:
             features = self.centering(num_features, oracle)
         if self.row_length is not None and model.has_intercept:
@@ -194,7 +194,7 @@ class Stepwise(Protector):
             params = self.public_start(params, features, oracle)
         length = None if self.centering is None else self.centering.target_norm
         seen = _nothing_seen(params, features, of_feature, moment, length, model)
-        seen = seen.replace(start_variance=start_variance)  # type: ignore[attr-defined]
+        seen = seen.replace(start_variance=start_variance, rates=rates)  # type: ignore[attr-defined]
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, features, params)
 

@@ -191,6 +191,7 @@ def control_filter(key: jax.Array) -> Stepwise:
             log_width=_curve(1.0, 0.5),
             log_steepest=_curve(2.0, 1.0),
             logit_return=_curve(1.0, 1.0),
+            rate_power=_curve(1.0, 1.0),
             restarts=True,
         ),
         centering=dataclasses.replace(
