@@ -1,18 +1,20 @@
 """Does more budget help? Test loss against epsilon, from budgets that buy little to ones whose noise hardly matters.
 
-    python benchmarks/convergence.py run --folder FOLDER [--seeds 5] [--tables segment elevators] [--methods noisygd]
+    python benchmarks/convergence.py run [--seeds 5] [--cells openml:segment,softmax] [--methods noisygd]
         [--out docs/results/convergence/table.csv]
     python benchmarks/convergence.py summary [--out docs/results/convergence/table.csv]
 
-FOLDER holds tables as ARFF, as OpenML publishes them; `many rows` is drawn here: three correlated features, as in
-../docs/convergence.md. Schemas are made from the tables themselves, as `l2p schema --from` does. `shipped` is what
-`l2p apply` runs for the model. A line of the output is a table, method and epsilon: means over seeds of test loss and
-accuracy (squared error for numbers), with the standard error of the loss; lines that are there are not made again.
+A cell is a public set and a model. `many rows` is drawn here: three correlated features, as in ../docs/convergence.md.
+`shipped` is what `l2p apply` runs for the model. A protector that was made from a set is replaced by its fold that
+never saw it. A line of the output is a cell, method and epsilon: means over seeds of test loss and accuracy (squared
+error for numbers), with the standard error of the loss; lines that are there are not made again.
 """
 
 import csv
+import dataclasses
 import itertools
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -20,50 +22,50 @@ import jax
 import numpy as np
 import tyro
 
+from l2p import data
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
-from l2p.data.reading import open_table
-from l2p.models import find_model
+from l2p.errors import InputError
+from l2p.models import Model, find_model
 from l2p.privacy.budget import Budget
 from l2p.queries.solve import minimise
-from l2p.schema import Encoding, read_rows
-from l2p.schema.template import from_public
 from l2p.simulate import mean_loss, score, simulate, split, train_size
-from l2p.task import Rows
+from l2p.task import Rows, Task
 
-#: Target and model of each; None for what is drawn here.
-TABLES: dict[str, tuple[str | None, str]] = {
-    "segment": ("class", "softmax:7"),
-    "vowel": ("Class", "softmax:11"),
-    "waveform5000": ("class", "softmax:3"),
-    "car": ("class", "softmax:4"),
-    "nursery": ("class", "softmax:5"),
-    "page.blocks": ("class", "softmax:5"),
-    "cmc": ("Contraceptive_method_used", "softmax:3"),
-    "vehicle": ("Class", "softmax:4"),
-    "elevators": ("Goal", "square"),
-    "kin8nm": ("y", "square"),
-    "puma32H": ("thetadd6", "square"),
-    "sick": ("Class", "logistic"),
-    "kr.vs.kp": ("class", "logistic"),
-    "many rows": (None, "logistic"),
-}
+DRAWN = "many rows"
+#: Data and model; tables of each kind, and further models on some of two classes.
+CELLS: tuple[tuple[str, str], ...] = (
+    *((f"openml:{name}", "softmax") for name in ("segment", "vowel", "waveform5000", "car", "nursery")),
+    *((f"openml:{name}", "softmax") for name in ("page.blocks", "cmc", "vehicle")),
+    ("digits", "softmax"),
+    *((f"openml:{name}", "square") for name in ("elevators", "kin8nm", "puma32H")),
+    ("california", "square"),
+    *((f"openml:{name}", "logistic") for name in ("sick", "kr.vs.kp", "mushroom", "credit.g")),
+    ("adult", "logistic"),
+    ("ipums_br", "logistic"),
+    (DRAWN, "logistic"),
+    *((f"openml:{name}", "svm") for name in ("sick", "kr.vs.kp", "credit.g")),
+    *((f"openml:{name}", "hinge") for name in ("sick", "kr.vs.kp", "credit.g")),
+    *((f"openml:{name}", "square") for name in ("sick", "kr.vs.kp", "credit.g")),
+    *((f"openml:{name}", "mlp") for name in ("sick", "kr.vs.kp", "credit.g")),
+)
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
-OURS, SHIPPED, NONPRIVATE = "kalman", "shipped", "nonprivate"
-METHODS = (OURS, "control-kalman", SHIPPED, "noisygd", NONPRIVATE)
-FIELDS = ("table", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
+OURS, SHIPPED, NONPRIVATE, BASE = "control-filter", "shipped", "nonprivate", "base-rate"
+METHODS = (OURS, SHIPPED, "noisygd", NONPRIVATE, BASE)
+FIELDS = ("data", "model", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
+
+Cell = tuple[str, str]
+#: Mean loss and standard error at each budget.
+Curve = list[tuple[float, float]]
 
 
-def rows_of(folder: Path, name: str) -> Rows:
-    """A table's rows, prepared for its model."""
-    target, _ = TABLES[name]
-    if target is None:
-        return many_rows()
-    path = next(one for one in (folder / f"{name}.arff.gz", folder / f"{name}.arff") if one.exists())
-    source = open_table(path)
-    column = next(one for one in source.names if one.lower() == target.lower())
-    return jax.tree.map(np.asarray, read_rows(path, Encoding(from_public(source, column, source.names))))
+def rows_of(name: str) -> tuple[Rows, int | None]:
+    """A set's rows, and how many classes it has."""
+    if name == DRAWN:
+        return many_rows(), 2
+    found = data.load(name)
+    return Rows(found.x, found.y, np.ones(len(found.y), np.float32)), data.num_classes(name)
 
 
 def many_rows(num_rows: int = 200_000) -> Rows:
@@ -77,53 +79,79 @@ def many_rows(num_rows: int = 200_000) -> Rows:
     return Rows(x.astype(np.float32), label.astype(np.float32), np.ones(num_rows, np.float32))
 
 
-def measured(rows: Rows, name: str, method: str, seeds: int) -> list[dict[str, object]]:
-    """A line for each budget."""
-    _, model_name = TABLES[name]
-    model = find_model(model_name, None if ":" in model_name else 2)
-    kind = model.kind(None if model_name == "square" else model.labels)
-    asked = default_protector(model_name) if method == SHIPPED else method
+def base_rate(model: Model, part: Task) -> np.ndarray:
+    """The best params without features."""
+    blank = dataclasses.replace(part.private, x=np.zeros_like(part.private.x))
+    return np.asarray(minimise(model, model.init(blank.x.shape[1]), blank))
+
+
+def without_noise(model: Model, part: Task) -> np.ndarray:
+    return np.asarray(minimise(model, model.init(part.private.x.shape[1]), part.private))
+
+
+#: Methods whose params [p] do not depend on a budget.
+EXACT: dict[str, Callable[[Model, Task], np.ndarray]] = {NONPRIVATE: without_noise, BASE: base_rate}
+
+
+def private(asked: str, model: Model, kind: str, rows: Rows, name: str, seeds: int) -> np.ndarray:
+    """Params [seeds, budgets, p] of a protector on the rows of a set."""
+    num_rows, width = train_size(rows), rows.x.shape[1]
+    ran = []
+    for budget in (Budget(epsilon, DELTA) for epsilon in EPSILONS):
+        found = resolve(asked, budget, str(model), avoid=[name], num_rows=num_rows)
+        chosen, _, setup, _ = set_up(found, budget, model, width, num_rows, kind=kind)
+        ran.append((chosen.protector, setup))
+    # Where networks gain nothing their control runs, which has another structure.
+    groups = (list(group) for _, group in itertools.groupby(ran, lambda one: jax.tree.structure(one[0])))
+    outcomes = [simulate(*zip(*group, strict=True), rows, range(seeds)) for group in groups]
+    return np.concatenate([outcome.params for outcome in outcomes], 1)
+
+
+def measured(cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:
+    """A line for each budget.
+
+    Raises:
+      InputError: the method was made from this set, and has no fold that was not; or it does not train this model.
+    """
+    name, model_name = cell
+    rows, classes = rows_of(name)
+    model = find_model(model_name, classes)
+    kind = model.kind(None if classes is None else model.labels)
     parts = [split(rows, seed) for seed in range(seeds)]
+    if method in EXACT:
+        epsilons, params = (math.inf,), np.stack([EXACT[method](model, part) for part in parts])[:, None]
+    else:
+        asked = default_protector(model.name, kind) if method == SHIPPED else method
+        epsilons, params = EPSILONS, private(asked, model, kind, rows, name, seeds)
     lines: list[dict[str, object]] = []
-    for epsilon in EPSILONS if method != NONPRIVATE else (math.inf,):
-        if method == NONPRIVATE:
-            params = np.stack([minimise(model, model.init(rows.x.shape[1]), part.private) for part in parts])
-        else:
-            budget = Budget(epsilon, DELTA)
-            resolved = resolve(asked, budget, model_name, num_rows=train_size(rows))
-            ran, _, setup, _ = set_up(resolved, budget, model, rows.x.shape[1], train_size(rows))
-            params = simulate([ran.protector], [setup], rows, range(seeds)).params[:, 0]
-        tests = [(params[seed], model, part.test) for seed, part in enumerate(parts)]
+    for number, epsilon in enumerate(epsilons):
+        tests = [(params[seed, number], model, part.test) for seed, part in enumerate(parts)]
         losses, scores = [float(mean_loss(*one)) for one in tests], [float(score(*one, kind)) for one in tests]
         error = np.std(losses, ddof=1) / len(losses) ** 0.5
         numbers = (epsilon, seeds, f"{np.mean(losses):.5f}", f"{error:.5f}", f"{np.mean(scores):.4f}")
-        lines.append(dict(zip(FIELDS, (name, len(rows.y), rows.x.shape[1], method, *numbers), strict=True)))
+        lines.append(dict(zip(FIELDS, (*cell, len(rows.y), rows.x.shape[1], method, *numbers), strict=True)))
     return lines
 
 
-def run(
-    folder: Path,
-    out: Path = Path("docs/results/convergence/table.csv"),
-    tables: tuple[str, ...] = tuple(TABLES),
-    methods: tuple[str, ...] = METHODS,
-    seeds: int = 5,
-) -> None:
+def run(out: Path, cells: tuple[Cell, ...] = CELLS, methods: tuple[str, ...] = METHODS, seeds: int = 5) -> None:
     """Append the lines that are missing."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    there = {(line["table"], line["method"]) for line in read(out)}
-    for name in tables:
-        rows = None
+    there = {(line["data"], line["model"], line["method"]) for line in read(out)}
+    for cell in cells:
         for method in methods:
-            if (name, method) in there:
+            if (*cell, method) in there:
                 continue
-            rows = rows_of(folder, name) if rows is None else rows
-            lines = measured(rows, name, method, seeds)
+            try:
+                lines = measured(cell, method, seeds)
+            except InputError as error:
+                print(*cell, method, error, flush=True)
+                continue
             with out.open("a", newline="") as file:
                 writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
                 if file.tell() == 0:
                     writer.writeheader()
                 writer.writerows(lines)
-            print(name, method, *(line["loss"] for line in lines), flush=True)
+            print(*cell, method, *(line["loss"] for line in lines), flush=True)
 
 
 def read(out: Path) -> list[dict[str, str]]:
@@ -134,55 +162,66 @@ def read(out: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def summary(out: Path) -> None:
-    """Print the losses as a table in Markdown, and how often `kalman` is ahead of what ships."""
-    lines = read(out)
-    print(
-        "| table | method |",
-        *(f" {epsilon:g} |" for epsilon in EPSILONS),
-        "\n|---|---|" + "---|" * len(EPSILONS),
-        sep="",
-    )
-    for name, method in itertools.product(TABLES, METHODS):
-        found = cells(lines, name, method)
-        if found:
-            size = next(f"{int(line['rows']):,} x {line['features']}" for line in lines if line["table"] == name)
-            print(f"| {name} ({size}) | {method} |", *(f" {loss:.4f} |" for loss, _ in found), sep="")
-    compared = [(cells(lines, name, OURS), cells(lines, name, SHIPPED)) for name in TABLES]
-    ours, theirs = (np.array(side) for side in zip(*filter(all, compared), strict=True))  # [tables, budgets, 2]
-    gained = theirs[..., 0] - ours[..., 0]
-    sure = 2.0 * np.hypot(theirs[..., 1], ours[..., 1])
-    print(f"\n{OURS} against {SHIPPED} by two standard errors, on {len(ours)} tables:")
-    for number, epsilon in enumerate(EPSILONS):
-        better, worse = (gained > sure)[:, number].sum(), (gained < -sure)[:, number].sum()
-        print(f"epsilon {epsilon:g}: better on {better}, level on {len(ours) - better - worse}, worse on {worse}")
-
-
-def cells(lines: list[dict[str, str]], name: str, method: str) -> list[tuple[float, float]]:
-    """Mean loss and standard error at each budget, the same at all for a method without noise; none without lines."""
+def curve(lines: list[dict[str, str]], cell: Cell, method: str) -> Curve:
+    """The same at all budgets for a method without noise; empty without lines."""
     found = {
         float(line["epsilon"]): (float(line["loss"]), float(line["standard_error"]))
         for line in lines
-        if (line["table"], line["method"]) == (name, method)
+        if (line["data"], line["model"], line["method"]) == (*cell, method)
     }
     return [found[math.inf]] * len(EPSILONS) if math.inf in found else [found[one] for one in EPSILONS if found]
 
 
+def compared(lines: list[dict[str, str]], ours: str, theirs: str) -> dict[Cell, np.ndarray]:
+    """By cell f[2, budgets]: by how much of the gap between base rate and non-private model `ours` is below `theirs`,
+    and two standard errors of that."""
+    found = {}
+    for cell in CELLS:
+        curves = [curve(lines, cell, method) for method in (ours, theirs, BASE, NONPRIVATE)]
+        if all(curves):
+            one, other, base, exact = np.moveaxis(np.array(curves), 2, 0)[0]
+            errors = np.hypot(*np.array(curves)[:2, :, 1])
+            found[cell] = np.stack([other - one, 2.0 * errors]) / np.maximum(base - exact, 1e-9)
+    return found
+
+
+def summary(out: Path, ours: str = OURS) -> None:
+    """Print the losses as a table in Markdown, and how often `ours` is ahead of what ships."""
+    lines = read(out)
+    budgets = "".join(f" {epsilon:g} |" for epsilon in EPSILONS)
+    print(f"| data | model | method |{budgets}\n|---|---|---|" + "---|" * len(EPSILONS))
+    for cell in CELLS:
+        for method in METHODS:
+            if found := curve(lines, cell, method):
+                print(f"| {' | '.join(cell)} | {method} |", *(f" {loss:.4f} |" for loss, _ in found), sep="")
+    cells = compared(lines, ours, SHIPPED)
+    print(f"\nPercent of the gap between base rate and non-private model by which {ours} is ahead of {SHIPPED}:")
+    for cell, (gain, sure) in cells.items():
+        marked = (f"{100 * one:8.1f}{'*' if abs(one) > two else ' '}" for one, two in zip(gain, sure, strict=True))
+        print(f"{' '.join(cell):32}", *marked)
+    gains = np.stack([one[0] for one in cells.values()])
+    print("mean, of at most 100 %", " " * 9, *(f"{100 * one:8.1f} " for one in np.clip(gains, -1.0, 1.0).mean(0)))
+    better, worse = (sum(side * one[0] > np.maximum(one[1], 0.02) for one in cells.values()) for side in (1, -1))
+    print(f"\nof {len(cells)} cells, by two standard errors and 2 % of the gap:")
+    print(f"| epsilon |{budgets}\n|---|" + "---|" * len(EPSILONS))
+    for word, count in (("better", better), ("level", len(cells) - better - worse), ("worse", worse)):
+        print(f"| {word} |", *(f" {one} |" for one in np.asarray(count)), sep="")
+
+
 def main(
     task: tyro.conf.Positional[Literal["run", "summary"]],
-    folder: Path | None = None,
     out: Path = Path("docs/results/convergence/table.csv"),
-    tables: tuple[str, ...] = tuple(TABLES),
+    cells: tuple[str, ...] = (),
     methods: tuple[str, ...] = METHODS,
     seeds: int = 5,
+    ours: str = OURS,
 ) -> None:
-    """Measure, or print what was measured."""
+    """Measure, or print what was measured; a cell is DATA,MODEL."""
     if task == "summary":
-        summary(out)
-    elif folder is None:
-        raise SystemExit("run needs --folder, the folder of the tables.")
+        summary(out, ours)
     else:
-        run(folder, out, tables, methods, seeds)
+        chosen = tuple((name, model) for name, _, model in (cell.rpartition(",") for cell in cells))
+        run(out, chosen or CELLS, methods, seeds)
 
 
 if __name__ == "__main__":

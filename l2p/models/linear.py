@@ -15,7 +15,7 @@ from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, joined
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model
 from l2p.task import Rows
 
-#: Standard deviation of margins around that of the base rate, once features say a little: over typical slope / curvature.
+#: Standard deviation of margins around the base rate's, once features say a little, over typical slope / curvature.
 SPREAD = 0.25
 #: Nodes and weights for means over a standard normal distribution.
 NODES, NODE_WEIGHTS = (values.astype(np.float32) for values in np.polynomial.hermite_e.hermegauss(21))
@@ -116,8 +116,8 @@ class GeneralizedLinear(Model):
     def _scales(self, rates: jax.Array, spread: float) -> tuple[jax.Array, jax.Array]:
         """Mean absolute slope and mean curvature f32[] over margins that spread around the base margin."""
         places = jnp.asarray(NODES)[:, None]
-        slopes = self.residual(self.base_margin(rates) + spread * places, jnp.array(self.labels))
-        weights = jnp.asarray(NODE_WEIGHTS)[:, None] * rates
+        slopes = self.residual(self.base_margin(rates) + spread * places, jnp.array(self.labels)[None, :])
+        weights = jnp.asarray(NODE_WEIGHTS)[:, None] * rates[None, :]
         # The mean derivative over a normal distribution, by Stein's lemma: hinges have no second derivative.
         return (weights * jnp.abs(slopes)).sum(), (weights * slopes * places).sum() / spread
 

@@ -171,8 +171,8 @@ class KalmanProjector(Projector):
         to be. None if it is to take gradients as they come.
       logit_return: f32[k, 3], logit of the power to which params return to what a prior that has become narrower would
         have made of them, between 0 for staying and 1; or None for staying.
-      rate_power: f32[k, 3], by what power slope and curvature are those at the classes' shares, where these were bought;
-        None for those at even shares.
+      rate_power: f32[k, 3], the power to which slope and curvature change with the classes' shares, where these were
+        bought (`Model.scales_at_rates`); None for those at even shares.
       restarts: whether momentum is dropped in a step whose gradient points back along the last update, which then went
         too far (O'Donoghue and Candes 2015) (static).
     """

@@ -187,10 +187,12 @@ KALMAN = Stepwise(
     eigenbasis=EIGENBASIS.replace(norm_growth=f32(0.2)),
     base_rate=BaseRate(f32([-2.0]), f32(-1.0)),
 )
-#: What it may have besides: prices by what was bought first, steps back, and that it knows of clipping.
+#: What it may have besides: prices by what was bought first, steps back, that it knows of clipping and of rare classes.
 ADAPTIVE_KALMAN = KALMAN.replace(
     scheduler=CurveScheduler(RISING, RISING, RISING),
-    projector=KALMAN.projector.replace(log_steepest=RISING, log_gradient_norm=RISING, logit_return=RISING),
+    projector=KALMAN.projector.replace(
+        log_steepest=RISING, log_gradient_norm=RISING, logit_return=RISING, rate_power=RISING, restarts=True
+    ),
     base_rate=BaseRate(RISING - 2.0, f32(-1.0), f32(0.1), RISING - 1.0, RISING),
 )
 LSTM = LSTMProjector(perturbed(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))

@@ -231,6 +231,34 @@ def test_clipped_gradients_move_params_as_far_as_whole_ones():
     assert (np.abs(one_step(projector, tiny)) <= longest * (1 + 1e-5)).all()
 
 
+def test_steps_follow_the_curvature_at_the_classes_shares():
+    """Where one class is rare the curvature of logistic loss is a fifth, the prior is the same, and so steps that noise
+    bounds are a fifth, and steps without noise five times as long, as far as the largest curvature allows."""
+    setup = dataclasses.replace(SETUP, model=MODELS["logistic"], kind="binary")
+    rates = jnp.array([0.95, 0.05])
+    slope, curvature = (float(one[0]) for one in setup.model.scales_at_rates(rates, setup.kind))
+    assert slope == pytest.approx(curvature, rel=0.15) == pytest.approx(0.2, rel=0.15)
+
+    def step(projector, rates, noise):
+        seen = Observation(jnp.full(4, 1e-3), noise, jnp.ones(()), jnp.ones(4), None, MOMENT, rates=rates)
+        return np.asarray(projector(projector.init(jnp.zeros(4), setup), seen, jnp.zeros(4), jnp.zeros(()), setup)[0])
+
+    noisy, exact = jnp.float32(30.0), jnp.float32(0.0)
+    projector = filter_of(spread=-1.0, width=-9.0)  # so that noise has the last word, and no scale is found
+    knowing = dataclasses.replace(projector, rate_power=curve(1.0))
+    even = step(knowing, jnp.full(2, 0.5), noisy)
+    np.testing.assert_allclose(even, step(projector, rates, noisy), rtol=1e-5)
+    np.testing.assert_allclose(step(knowing, rates, noisy), even * slope**2 / curvature, rtol=1e-3)
+    none = dataclasses.replace(projector, rate_power=curve(0.0))
+    np.testing.assert_allclose(step(none, rates, noisy), even, rtol=1e-5)
+    # Newton's step for the curvature that there is, and never beyond the largest.
+    uneven = jnp.array([0.75, 0.25])
+    newtons = step(knowing, None, exact) / setup.model.scales_at_rates(uneven, setup.kind)[1]
+    np.testing.assert_allclose(step(knowing, uneven, exact), newtons, rtol=1e-3)
+    longest = LONGEST / (setup.model.largest_curvature(setup.kind) * np.asarray(CURVATURE)) * 1e-3
+    np.testing.assert_allclose(np.abs(step(knowing, rates, exact)), longest, rtol=1e-3)
+
+
 def test_clipping_norms_change_over_the_run_as_their_rate_says():
     scheduler = CurveScheduler(curve(0.0), curve(0.0), clip_rate=curve(float(np.log(4.0))))
     seen, spending = Observation(jnp.zeros(4), jnp.ones(()), jnp.ones(())), Spending(jnp.float32(0), jnp.float32(1))
