@@ -135,6 +135,10 @@ class Model(abc.ABC):
         del kind
         return 1.0
 
+    def typical_margin(self, kind: str) -> float:
+        """Typical length of the margins at the minimum where features tell much: a public scale of params."""
+        return self.typical_slope(kind) / self.typical_curvature(kind)
+
     def largest_curvature(self, kind: str) -> float:
         """Bound of that derivative over all margins, along any direction of them: gradient descent on linear margins is
         stable at steps of up to 2 over this. The hinge has no bound, and an MLP's margin is not linear in its params;

@@ -225,6 +225,10 @@ class MLP(Model):
         del kind
         return 0.25
 
+    def typical_margin(self, kind: str) -> float:
+        del kind
+        return 2.0  # that of logistic regression, which has the same loss
+
     @property
     def num_rates(self) -> int:  # type: ignore[override]
         return 1

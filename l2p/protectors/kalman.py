@@ -12,8 +12,12 @@ bound the curvature may be, and a momentum, which makes up for curvature that is
 How far w* is differs much between a table whose classes are hard to tell apart and an easy one. So the variance at the
 start is only a first guess, and is scaled by what the measurements of w* show (empirical Bayes): pooled over the
 coordinates of all features they tell soon whether there is signal. A network may correct the filter in each coordinate,
-by how the gradients seen so far compare with what it expected. No step becomes longer than `LONGEST` / h, or over a
-larger curvature that there may be: gradient descent is stable up to 2 over the largest.
+by how the gradients seen so far compare with what it expected.
+
+Gradient descent is stable up to 2 over the largest curvature, and no step becomes longer than `LONGEST` over the
+largest that there may be. Rows that are clipped to a length bound it too low, a hinge's has no bound, and that of a
+network changes. So the bound grows where gradients change more along an update than it allows, beyond their noise; and
+in coordinates whose gradient points back along the last update, momentum is dropped.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -38,6 +42,8 @@ LONGEST = 1.5
 MEMORY = 0.8
 #: How fast measurements of the minimum are forgotten: early ones fall short where the curvature is less than assumed.
 REMEMBERED = 0.97
+#: How fast a curvature that gradients showed is forgotten, and the most that it may be over its bound.
+STEEPER_MEMORY, MOST_STEEPER = 0.9, 1e3
 #: Measurements as noisy as this, over the distance that is expected, tell nothing; squares of more overflow.
 NOISIEST = 1e6
 #: Inputs of the network, see `KalmanProjector._seen`, and outputs: the logarithm of a factor for the step, and what is
@@ -121,6 +127,9 @@ class Belief:
       noise: the variance of that average's noise.
       surprise: running average of squared gradients over what the filter expected of them.
       weight: f32[], the total weight of what is in the averages.
+      last: the last gradient.
+      last_noise: f32[], the variance of its noise.
+      steeper: f32[], how many times larger the curvature is than its bound, by what gradients showed; at least 1.
     """
 
     start: jax.Array
@@ -132,6 +141,9 @@ class Belief:
     noise: jax.Array
     surprise: jax.Array
     weight: jax.Array
+    last: jax.Array
+    last_noise: jax.Array
+    steeper: jax.Array
 
     def after(self, gradient: jax.Array, noise: jax.Array, expected: jax.Array) -> "Belief":
         """With another gradient f32[p], its noise's variance f32[], and its expected square f32[p] in the averages."""
@@ -142,6 +154,16 @@ class Belief:
             surprise=MEMORY * self.surprise + new * jnp.square(gradient) / expected,
             weight=MEMORY * self.weight + new,
         )
+
+    def shown(self, gradient: jax.Array, noise: jax.Array, bound: jax.Array) -> jax.Array:
+        """`steeper` f32[] given the next gradient f32[p], its noise's variance f32[], and the bound f32[p].
+
+        How much gradients change along the last update shows the curvature there. Two standard deviations of the noise
+        are taken off."""
+        std = jnp.sqrt(noise + self.last_noise) * jnp.sqrt(jnp.square(self.update).sum() + 1e-20)
+        change = jnp.vdot(gradient - self.last, self.update) - 2.0 * std
+        curved = jnp.vdot(self.update * bound, self.update) + 1e-20
+        return jnp.maximum(jnp.clip(change / curved, 1.0, MOST_STEEPER), self.steeper**STEEPER_MEMORY)
 
 
 @stored
@@ -173,8 +195,6 @@ class KalmanProjector(Projector):
         have made of them, between 0 for staying and 1; or None for staying.
       rate_power: f32[k, 3], the power to which slope and curvature change with the classes' shares, where these were
         bought (`Model.scales_at_rates`); None for those at even shares.
-      restarts: whether momentum is dropped in a step whose gradient points back along the last update, which then went
-        too far (O'Donoghue and Candes 2015) (static).
     """
 
     log_curvature: Curve
@@ -190,7 +210,6 @@ class KalmanProjector(Projector):
     log_gradient_norm: Curve | None = None
     logit_return: Curve | None = None
     rate_power: Curve | None = None
-    restarts: bool = struct.field(pytree_node=False, default=False)
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
         zeros = jnp.zeros_like(params)
@@ -204,6 +223,9 @@ class KalmanProjector(Projector):
             noise=zeros,
             surprise=zeros,
             weight=jnp.zeros((), params.dtype),
+            last=zeros,
+            last_noise=jnp.zeros((), params.dtype),
+            steeper=jnp.ones((), params.dtype),
         )
 
     def __call__(
@@ -215,6 +237,7 @@ class KalmanProjector(Projector):
         moved = params - state.start
         measured = state.measured.after(moved - seen.gradient / curvature, noise / jnp.square(curvature))
         prior, log_scale = self._prior(seen, params, measured, facts, setup)
+        steeper = state.shown(seen.gradient, noise, steepest)
         state, returned = self._returned(state, moved, prior, facts)
         gradient = seen.gradient + curvature * returned  # what it would have been there
         variance = jnp.square(state.left) * prior + state.variance
@@ -227,19 +250,21 @@ class KalmanProjector(Projector):
             corrections = apply_known(self.network, told).T
         longer, surer, faster = corrections
         wanted = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
-        gain = jnp.minimum(wanted, LONGEST / steepest)
+        gain = jnp.minimum(wanted, LONGEST / (steepest * steeper))
         left = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
         # wanted * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
         momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * wanted * curvature
-        kept = jnp.minimum(momentum, 1.0)
-        if self.restarts:
-            kept = jnp.where(jnp.vdot(gradient, state.update) > 0.0, 0.0, kept)
+        # A gradient that points back along the last update tells that this went too far (O'Donoghue and Candes 2015).
+        kept = jnp.where(gradient * state.update > 0.0, 0.0, jnp.minimum(momentum, 1.0))
         update = kept * state.update - gain * gradient
         return returned + update, state.replace(  # type: ignore[attr-defined]
             left=left * state.left,
             variance=jnp.square(left) * state.variance + jnp.square(gain) * noise,
             measured=measured,
             update=update,
+            last=seen.gradient,
+            last_noise=noise,
+            steeper=steeper,
         )
 
     def _returned(self, state: Belief, moved: jax.Array, prior: jax.Array, facts: Facts) -> tuple[Belief, jax.Array]:
@@ -331,7 +356,7 @@ class KalmanProjector(Projector):
         of_features = of_features * (moment / mean) ** -between_knots(self.spread_power, facts)
         of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, facts)) / moment
         slope, curvature = self._at_rates(seen, params, facts, setup)
-        unit = setup.model.typical_slope(setup.kind) / setup.model.typical_curvature(setup.kind) * slope / curvature
+        unit = setup.model.typical_margin(setup.kind) * slope / curvature
         guess = jnp.square(unit) * jnp.where(of_feature, of_features, of_intercept)
         if seen.start_variance is not None:
             guess = guess + seen.start_variance

@@ -25,17 +25,14 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
-from l2p.protectors.conditioning import KNOT_RANGE, value
 from l2p.protectors.kalman import INPUTS, OUTPUTS
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 
 #: Inputs of a coordinate network where rows have no private eigenbasis.
 PLAIN_INPUTS = COORDINATE_INPUTS - 1
-#: Knots of a curve over log(mu N): a little more than one apart.
-KNOTS = 11
-#: The same for the filter: nearly two apart.
-FEWER_KNOTS = 8
+#: Knots of a curve over log(mu N): nearly two apart, so that each learns from enough tasks.
+KNOTS = 8
 #: Inputs of the schedule and tensor networks of full-batch runs.
 FULL_BATCH_INPUTS = 3, TENSOR_INPUTS - 1
 
@@ -150,57 +147,35 @@ def _curve(low: float, high: float) -> jax.Array:
     return jnp.zeros((KNOTS, 3)).at[:, 0].set(jnp.linspace(low, high, KNOTS))
 
 
-def _at_knots(polynomial: jax.Array) -> jax.Array:
-    """Knots f32[k, 3] on a polynomial in log(mu N), f32[k]."""
-    signals = jnp.linspace(*KNOT_RANGE, KNOTS)
-    return jnp.zeros((KNOTS, 3)).at[:, 0].set(jax.vmap(lambda signal: value(polynomial, signal))(signals))
-
-
-def control_kalman(key: jax.Array) -> Stepwise:
-    """`control_eigen` whose steps are those of a Kalman filter, for every model."""
+def control_filter(key: jax.Array) -> Stepwise:
+    """A Kalman filter in each coordinate decides the steps, for every model; prices, clipping and what the filter takes
+    for granted are curves over log(mu N)."""
     plain = cast(Any, control_eigen(key))
     return dataclasses.replace(
         plain,
-        scheduler=CurveScheduler(log_clip_norm=_curve(-1.0, 1.5), rate=_curve(-1.0, 2.0)),
+        scheduler=CurveScheduler(log_clip_norm=_curve(-1.0, 1.5), rate=_curve(-1.0, 2.0), clip_rate=_curve(0.0, 0.0)),
         projector=KalmanProjector(
             log_curvature=_curve(0.0, -0.6),
-            log_unknown=_curve(2.0, 1.0),
+            log_unknown=_curve(0.0, 0.0),
             log_spread=_curve(1.0, 4.0),
             spread_power=_curve(0.0, 0.0),
             log_intercept=_curve(-2.0, 3.0),
-            log_width=_curve(0.7, 0.7),
+            log_width=_curve(1.0, 0.5),
             logit_certain=_curve(2.0, -1.0),
             logit_momentum=_curve(-2.0, 1.0),
-        ),
-        eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.35)),
-        base_rate=BaseRate(logit_share=_quadratic(-2.5), log_spread=jnp.log(jnp.float32(0.35))),
-        averaging=None,
-    )
-
-
-def control_filter(key: jax.Array) -> Stepwise:
-    """`control_kalman` with the parts that docs/convergence.md lists under "On trial"."""
-    plain = cast(Any, control_kalman(key))
-    whole = dataclasses.replace(
-        plain,
-        scheduler=dataclasses.replace(plain.scheduler, clip_rate=_curve(0.0, 0.0)),
-        projector=dataclasses.replace(
-            plain.projector,
-            log_unknown=_curve(0.0, 0.0),
-            log_gradient_norm=_curve(0.0, 0.0),
-            log_width=_curve(1.0, 0.5),
             log_steepest=_curve(2.0, 1.0),
+            log_gradient_norm=_curve(0.0, 0.0),
             logit_return=_curve(1.0, 1.0),
             rate_power=_curve(1.0, 1.0),
-            restarts=True,
         ),
         centering=dataclasses.replace(
             plain.centering,
-            logit_share=_at_knots(plain.centering.logit_share),
+            logit_share=_curve(-2.5, -2.5),
             log_level_spread=jnp.log(jnp.float32(0.1)),
             log_width=jnp.zeros(()),
         ),
-        row_length=dataclasses.replace(plain.row_length, logit_share=_at_knots(plain.row_length.logit_share)),
+        row_length=dataclasses.replace(plain.row_length, logit_share=_curve(-5.0, -5.0)),
+        eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.35)),
         base_rate=BaseRate(
             _curve(-2.5, -6.0),
             log_spread=jnp.log(jnp.float32(0.35)),
@@ -208,21 +183,13 @@ def control_filter(key: jax.Array) -> Stepwise:
             logit_again=_curve(1.0, -3.0),
             urgency=_curve(1.0, 0.5),
         ),
+        averaging=None,
     )
-    # Fewer knots, each of which learns from more tasks.
-    return jax.tree.map(lambda leaf: _resampled(leaf, FEWER_KNOTS) if leaf.shape == (KNOTS, 3) else leaf, whole)
 
 
-def _resampled(knots: jax.Array, count: int) -> jax.Array:
-    """The curve of knots f32[k, 3] with so many knots f32[count, 3]."""
-    places = jnp.linspace(0.0, 1.0, count)
-    known = jnp.linspace(0.0, 1.0, len(knots))
-    return jnp.stack([jnp.interp(places, known, column) for column in knots.T], 1)
-
-
-def kalman(key: jax.Array) -> Stepwise:
-    """`control_kalman` with a network that corrects the filter in each coordinate."""
-    plain = cast(Any, control_kalman(key))
+def filter_with_network(key: jax.Array) -> Stepwise:
+    """`control_filter` with a network that corrects the filter in each coordinate."""
+    plain = cast(Any, control_filter(key))
     network = init_mlp(jax.random.fold_in(key, 5), (INPUTS, 24, 12, OUTPUTS))
     return dataclasses.replace(plain, projector=dataclasses.replace(plain.projector, network=network))
 
@@ -301,9 +268,8 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "census_eigen": census_eigen,
     "universal": universal,
     "universal_batches": universal_batches,
-    "control_kalman": control_kalman,
     "control_filter": control_filter,
-    "kalman": kalman,
+    "filter": filter_with_network,
     "control_level": control_level,
     "universal_level": universal_level,
     "paper": paper,

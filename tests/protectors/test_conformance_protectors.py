@@ -191,7 +191,7 @@ KALMAN = Stepwise(
 ADAPTIVE_KALMAN = KALMAN.replace(
     scheduler=CurveScheduler(RISING, RISING, RISING),
     projector=KALMAN.projector.replace(
-        log_steepest=RISING, log_gradient_norm=RISING, logit_return=RISING, rate_power=RISING, restarts=True
+        log_steepest=RISING, log_gradient_norm=RISING, logit_return=RISING, rate_power=RISING
     ),
     base_rate=BaseRate(RISING - 2.0, f32(-1.0), f32(0.1), RISING - 1.0, RISING),
 )
