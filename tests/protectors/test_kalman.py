@@ -36,12 +36,13 @@ def filter_of(spread=WIDE, certain=30.0, momentum=-30.0, width=1.0):
     return KalmanProjector(*map(curve, (0.0, 0.0, spread, 0.0, spread, width, certain, momentum)))
 
 
-def trajectory(projector, noise_std, num_steps, key=0):
-    """Params after each step f32[T, 4] on a quadratic with curvature `CURVATURE` and minimum `MINIMUM`."""
+def trajectory(projector, noise_std, num_steps, key=0, steeper=1.0):
+    """Params after each step f32[T, 4] on a quadratic with curvature `CURVATURE`, or so many times that, and minimum
+    `MINIMUM`."""
 
     def step(carry, key):
         params, state = carry
-        gradient = CURVATURE * (params - MINIMUM) + noise_std * jax.random.normal(key, params.shape)
+        gradient = steeper * CURVATURE * (params - MINIMUM) + noise_std * jax.random.normal(key, params.shape)
         seen = Observation(gradient, noise_std, jnp.ones(()), jnp.ones(4), None, MOMENT)
         update, state = projector(state, seen, params, jnp.zeros(()), SETUP)
         return (params + update, state), params + update
@@ -168,14 +169,37 @@ def test_the_error_of_a_start_that_was_bought_is_part_of_the_prior():
     assert moved[1] == pytest.approx(float(expected), rel=1e-3)
 
 
-def test_momentum_that_went_too_far_is_dropped():
-    """With as much momentum as steps, params swing around the minimum; restarts end that."""
+def test_momentum_is_dropped_in_coordinates_whose_gradient_points_back():
+    """So that params turn around as soon as they have passed the minimum, however much momentum there is."""
     projector = dataclasses.replace(filter_of(certain=-2.0, momentum=30.0), log_curvature=curve(float(np.log(3.0))))
-    filters = (dataclasses.replace(projector, restarts=restarts) for restarts in (False, True))
-    ends = (trajectory(one, jnp.float32(0.0), 40) for one in filters)
-    swinging, restarted = (np.abs(params - np.asarray(MINIMUM)) for params in ends)
-    assert restarted[-1].max() < 0.2 * swinging[-5:].max()
-    np.testing.assert_array_equal(restarted[:2], swinging[:2])  # nothing has been passed by then
+    params = trajectory(projector, jnp.float32(0.0), 40)
+    gradients, updates = (params - np.asarray(MINIMUM))[1:-1], np.diff(params, axis=0)
+    passed = gradients * updates[:-1] > 1e-9
+    assert passed.any(0).all()
+    assert (updates[1:] * updates[:-1])[passed].max() < 0.0
+    assert np.abs(params[-1] - np.asarray(MINIMUM)).max() < 0.05
+
+
+def test_curvature_above_its_bound_shows_in_the_change_of_gradients():
+    """Ten times the curvature that moments tell, as where rows of a heavy tail were clipped: the first step goes
+    fifteen times too far, and the next ones are bounded."""
+    flat = dataclasses.replace(filter_of(), log_curvature=curve(-1.0), log_steepest=curve(0.0))
+    distances = np.abs(trajectory(flat, jnp.float32(0.0), 200, steeper=10.0) - np.asarray(MINIMUM))
+    assert distances[0].max() > 10.0
+    assert distances[-1].max() < 0.1
+
+
+def test_noise_alone_shows_no_curvature():
+    belief = filter_of().init(jnp.zeros(4), SETUP).replace(update=jnp.array([1.0, -1.0, 0.5, 2.0]), last_noise=4.0)
+    shown = jax.vmap(lambda gradient: belief.shown(gradient, jnp.float32(4.0), CURVATURE))
+    alone = 2.0 * jax.random.normal(jax.random.key(0), (2000, 4)) + (CURVATURE * belief.update)[None, :]
+    assert float((shown(alone) > 1.0).mean()) < 0.05
+    steep = 1e-3 * alone[0] + 7.0 * CURVATURE * belief.update
+    found = belief.replace(last_noise=1e-12).shown(steep, jnp.float32(1e-12), CURVATURE)
+    assert float(found) == pytest.approx(7.0, rel=0.05)
+    # What was shown is forgotten.
+    later = belief.replace(steeper=jnp.float32(10.0)).shown(alone[0], jnp.float32(4.0), CURVATURE)
+    assert 5.0 < float(later) < 10.0
 
 
 def test_where_moments_are_known_no_step_is_unstable_at_the_largest_curvature():
