@@ -4,10 +4,11 @@
         [--out docs/results/convergence/table.csv]
     python benchmarks/convergence.py summary [--out docs/results/convergence/table.csv]
 
-A cell is a public set and a model. `many rows:N` is drawn here: three correlated features, N rows.
-`shipped` is what `l2p apply` runs for the model. A protector that was made from a set is replaced by its fold that
-never saw it. A line of the output is a cell, method and epsilon: means over seeds of test loss and accuracy (squared
-error for numbers), with the standard error of the loss; lines that are there are not made again.
+A cell is a public set and a model. `many rows:N` is drawn here: three correlated features, N rows. `specialist` is the
+protector that was made for the model alone; for the hinge, for which none was, `noisygd`. A protector that was made
+from a set is replaced by its fold that never saw it. A line of the output is a cell, method and epsilon: means over
+seeds of test loss and accuracy (squared error for numbers), with the standard error of the loss; lines that are there
+are not made again.
 """
 
 import csv
@@ -23,7 +24,6 @@ import numpy as np
 import tyro
 
 from l2p import data
-from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
 from l2p.errors import InputError
@@ -51,8 +51,18 @@ CELLS: tuple[tuple[str, str], ...] = (
     *((f"openml:{name}", "mlp") for name in ("sick", "kr.vs.kp", "credit.g")),
 )
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
-OURS, SHIPPED, NONPRIVATE, BASE = "control-filter", "shipped", "nonprivate", "base-rate"
-METHODS = (OURS, SHIPPED, "noisygd", NONPRIVATE, BASE)
+OURS, SPECIALIST, NONPRIVATE, BASE = "control-filter", "specialist", "nonprivate", "base-rate"
+METHODS = (OURS, SPECIALIST, "noisygd", NONPRIVATE, BASE)
+#: By model and kind of target.
+SPECIALISTS = {
+    ("logistic", "binary"): "universal",
+    ("svm", "binary"): "universal-svm-synthetic",
+    ("square", "regression"): "regression",
+    ("square", "binary"): "universal-square-synthetic",
+    ("softmax", "multiclass"): "probe",
+    ("mlp", "binary"): "control-universal-mlp-synthetic",
+    ("hinge", "binary"): "noisygd",
+}
 FIELDS = ("data", "model", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
 
 Cell = tuple[str, str]
@@ -121,7 +131,7 @@ def measured(cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:
     if method in EXACT:
         epsilons, params = (math.inf,), np.stack([EXACT[method](model, part) for part in parts])[:, None]
     else:
-        asked = default_protector(model.name, kind) if method == SHIPPED else method
+        asked = SPECIALISTS[model.name, kind] if method == SPECIALIST else method
         epsilons, params = EPSILONS, private(asked, model, kind, rows, name, seeds)
     lines: list[dict[str, object]] = []
     for number, epsilon in enumerate(epsilons):
@@ -197,20 +207,21 @@ def rises(lines: list[dict[str, str]], method: str) -> list[tuple[Cell, float]]:
 
 
 def summary(out: Path, ours: str = OURS) -> None:
-    """Print the losses as a table in Markdown, and how often `ours` is ahead of what ships."""
+    """Print losses of `ours` and the specialists as a Markdown table, where they rise, and where `ours` is ahead."""
     lines = read(out)
     budgets = "".join(f" {epsilon:g} |" for epsilon in EPSILONS)
-    print(f"| data | model | method |{budgets}\n|---|---|---|" + "---|" * len(EPSILONS))
+    print(f"| data | model | {BASE} |{budgets} {NONPRIVATE} |\n|---|---|---|" + "---|" * (len(EPSILONS) + 1))
     for cell in CELLS:
-        for method in METHODS:
-            if found := curve(lines, cell, method):
-                print(f"| {' | '.join(cell)} | {method} |", *(f" {loss:.4f} |" for loss, _ in found), sep="")
+        base, exact, *both = (curve(lines, cell, method) for method in (BASE, NONPRIVATE, ours, SPECIALIST))
+        if base and exact and all(both):
+            pairs = (f" {one:.4g}, {other:.4g} |" for (one, _), (other, _) in zip(*both, strict=True))
+            print(f"| {' | '.join(cell)} | {base[0][0]:.4g} |", *pairs, f" {exact[0][0]:.4g} |", sep="")
     print("\nLoss rises with the budget, by more than 2 % and two standard errors:")
-    for method in (ours, SHIPPED):
+    for method in (ours, SPECIALIST):
         found = rises(lines, method)
         print(f"{method}: {len(found)} times;", *(f"{' '.join(cell)} at {epsilon:g};" for cell, epsilon in found))
-    cells = compared(lines, ours, SHIPPED)
-    print(f"\nPercent of the gap between base rate and non-private model by which {ours} is ahead of {SHIPPED}:")
+    cells = compared(lines, ours, SPECIALIST)
+    print(f"\nPercent of the gap between base rate and non-private model by which {ours} is ahead of {SPECIALIST}:")
     for cell, (gain, sure) in cells.items():
         marked = (f"{100 * one:8.1f}{'*' if abs(one) > two else ' '}" for one, two in zip(gain, sure, strict=True))
         print(f"{' '.join(cell):32}", *marked)

@@ -60,12 +60,12 @@ class CurveScheduler(Scheduler):
       log_clip_norm: f32[k, 3], log of the first step's clipping norm over the loss's `typical_slope`.
       rate: f32[k, 3], spending grows by exp(rate) from the first step to the last.
       clip_rate: f32[k, 3], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
-        shrink as rows are fitted; None keeps them constant.
+        shrink as rows are fitted.
     """
 
     log_clip_norm: Curve
     rate: Curve
-    clip_rate: Curve | None = None
+    clip_rate: Curve
     adaptive: ClassVar[bool] = False
 
     def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
@@ -73,10 +73,8 @@ class CurveScheduler(Scheduler):
         facts = facts_of(setup, seen.gradient.shape[0])
         charge, num_charges = oracle.charge, setup.num_charges(num_steps)
         share = tail_share(between_knots(self.rate, facts) * jnp.arange(num_charges) / num_charges, charge)
-        log_clip_norm = between_knots(self.log_clip_norm, facts)
-        if self.clip_rate is not None:
-            log_clip_norm = log_clip_norm + between_knots(self.clip_rate, facts) * oracle.step / num_steps
-            log_clip_norm = jnp.clip(log_clip_norm, -MAX_LOG, MAX_LOG)
+        log_growth = between_knots(self.clip_rate, facts) * oracle.step / num_steps
+        log_clip_norm = jnp.clip(between_knots(self.log_clip_norm, facts) + log_growth, -MAX_LOG, MAX_LOG)
         clip_norm = setup.model.typical_slope(setup.kind) * jnp.exp(log_clip_norm)
         return Plan(noise_for_share(oracle, share), clip_norm), state
 
@@ -184,17 +182,17 @@ class KalmanProjector(Projector):
         of features at the start.
       logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
       logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
-      network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
       log_steepest: f32[k, 3], log of how much larger than h the curvature may be where second moments were not bought.
         Steps are at most `LONGEST` over that and, where they were, over the model's largest curvature times them; the
-        distance to the minimum is still told by h. None for steps of up to `LONGEST` / h everywhere.
+        distance to the minimum is still told by h.
       log_gradient_norm: f32[k, 3], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
         length. Gradients that are clipped below it are smaller than curvature makes them, and the filter expects them
-        to be. None if it is to take gradients as they come.
+        to be.
       logit_return: f32[k, 3], logit of the power to which params return to what a prior that has become narrower would
-        have made of them, between 0 for staying and 1; or None for staying.
+        have made of them, between 0 for staying and 1.
       rate_power: f32[k, 3], the power to which slope and curvature change with the classes' shares, where these were
-        bought (`Model.scales_at_rates`); None for those at even shares.
+        bought (`Model.scales_at_rates`).
+      network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
     """
 
     log_curvature: Curve
@@ -205,11 +203,11 @@ class KalmanProjector(Projector):
     log_width: Curve
     logit_certain: Curve
     logit_momentum: Curve
+    log_steepest: Curve
+    log_gradient_norm: Curve
+    logit_return: Curve
+    rate_power: Curve
     network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
-    log_steepest: Curve | None = None
-    log_gradient_norm: Curve | None = None
-    logit_return: Curve | None = None
-    rate_power: Curve | None = None
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
         zeros = jnp.zeros_like(params)
@@ -270,8 +268,6 @@ class KalmanProjector(Projector):
     def _returned(self, state: Belief, moved: jax.Array, prior: jax.Array, facts: Facts) -> tuple[Belief, jax.Array]:
         """The belief after params that had `moved` f32[p] from the start took back what a prior that is narrower by now
         would not have made of them, and that change f32[p] of params."""
-        if self.logit_return is None:
-            return state, jnp.zeros_like(moved)
         # Params are `share` of the distance, and noise. Given that, the mean distance is this multiple of them, which
         # is 1 while the prior stays; before the first step nothing has moved.
         share = 1.0 - state.left
@@ -316,11 +312,8 @@ class KalmanProjector(Projector):
         larger = jnp.where(unknown, between_knots(self.log_unknown, facts), 0.0)
         scale = jnp.exp(between_knots(self.log_curvature, facts) + larger)
         h = setup.model.typical_curvature(setup.kind) * scale * moment
-        if self.log_steepest is None:
-            steepest = h
-        else:
-            bound = jnp.maximum(h, setup.model.largest_curvature(setup.kind) * moment)
-            steepest = jnp.where(unknown, h * jnp.exp(between_knots(self.log_steepest, facts)), bound)
+        bound = jnp.maximum(h, setup.model.largest_curvature(setup.kind) * moment)
+        steepest = jnp.where(unknown, h * jnp.exp(between_knots(self.log_steepest, facts)), bound)
         h = h * curvature_at_rates
         return h * self._clipped(seen, facts, setup), jnp.maximum(h, steepest)
 
@@ -328,7 +321,7 @@ class KalmanProjector(Projector):
         self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup
     ) -> tuple[jax.Array | float, jax.Array | float]:
         """Slope and curvature f32[p] at the classes' shares, over those at even ones."""
-        if self.rate_power is None or seen.rates is None:
+        if seen.rates is None:
             return 1.0, 1.0
         power, model = between_knots(self.rate_power, facts), setup.model
         scales = model.scales_at_rates(seen.rates, setup.kind)
@@ -337,7 +330,7 @@ class KalmanProjector(Projector):
 
     def _clipped(self, seen: Observation, facts: Facts, setup: Setup) -> jax.Array | float:
         """What clipping leaves f32[] of a typical row's gradient."""
-        if self.log_gradient_norm is None or seen.clip_norm is None or seen.length is None:
+        if seen.clip_norm is None or seen.length is None:
             return 1.0
         norm = (
             setup.model.typical_slope(setup.kind) * seen.length * jnp.exp(between_knots(self.log_gradient_norm, facts))

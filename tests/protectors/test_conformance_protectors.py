@@ -180,21 +180,15 @@ ALONG = CONTROL.replace(
 #: Knots that change over the budgets of this table, and slopes in the numbers of features and margins.
 RISING = f32([[-0.5, 0.1, 0.2], [0.5, 0.1, 0.2]])
 KALMAN = Stepwise(
-    CurveScheduler(RISING, RISING),
-    KalmanProjector(*[RISING] * 8, perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03)),
+    CurveScheduler(RISING, RISING, RISING),
+    KalmanProjector(*[RISING] * 12, perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03)),
     centering=CONTROL.centering.replace(log_level_spread=f32(-2.0), log_width=f32(0.1)),
     row_length=LENGTH,
     eigenbasis=EIGENBASIS.replace(norm_growth=f32(0.2)),
     base_rate=BaseRate(f32([-2.0]), f32(-1.0)),
 )
-#: What it may have besides: prices by what was bought first, steps back, that it knows of clipping and of rare classes.
-ADAPTIVE_KALMAN = KALMAN.replace(
-    scheduler=CurveScheduler(RISING, RISING, RISING),
-    projector=KALMAN.projector.replace(
-        log_steepest=RISING, log_gradient_norm=RISING, logit_return=RISING, rate_power=RISING
-    ),
-    base_rate=BaseRate(RISING - 2.0, f32(-1.0), f32(0.1), RISING - 1.0, RISING),
-)
+#: What it may have besides: prices by what was bought first.
+ADAPTIVE_KALMAN = KALMAN.replace(base_rate=BaseRate(RISING - 2.0, f32(-1.0), f32(0.1), RISING - 1.0, RISING))
 LSTM = LSTMProjector(perturbed(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
 GREEDY = AGD(
     **logs(

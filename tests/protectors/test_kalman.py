@@ -33,7 +33,9 @@ def curve(number):
 
 
 def filter_of(spread=WIDE, certain=30.0, momentum=-30.0, width=1.0):
-    return KalmanProjector(*map(curve, (0.0, 0.0, spread, 0.0, spread, width, certain, momentum)))
+    """A filter that knows neither of larger curvature, nor of clipping or rare classes, and that never returns."""
+    neutral = 0.0, -20.0, -30.0, 0.0
+    return KalmanProjector(*map(curve, (0.0, 0.0, spread, 0.0, spread, width, certain, momentum, *neutral)))
 
 
 def trajectory(projector, noise_std, num_steps, key=0, steeper=1.0):
@@ -209,8 +211,6 @@ def test_where_moments_are_known_no_step_is_unstable_at_the_largest_curvature():
     longest = LONGEST / (MODEL.largest_curvature(SETUP.kind) * CURVATURE)
     assert (np.abs(moved[0]) <= longest * np.abs(CURVATURE * MINIMUM) * (1 + 1e-5)).all()
     np.testing.assert_allclose(moved[-1], MINIMUM, rtol=1e-2)
-    unbound = dataclasses.replace(flat, log_steepest=None)
-    assert (np.abs(trajectory(unbound, jnp.float32(0.0), 1)[0]) > 10.0 * np.abs(moved[0])).all()
 
 
 @pytest.mark.parametrize("name", ["logistic", "svm", "square", "softmax:3", "softmax:12"])
