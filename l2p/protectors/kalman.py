@@ -158,10 +158,13 @@ class Belief:
 
         How much gradients change along the last update shows the curvature there. Two standard deviations of the noise
         are taken off."""
-        std = jnp.sqrt(noise + self.last_noise) * jnp.sqrt(jnp.square(self.update).sum() + 1e-20)
+        square = jnp.square(self.update).sum()
+        has_moved = square > 1e-12
+        std = jnp.sqrt((noise + self.last_noise) * jnp.where(has_moved, square, 1.0))
         change = jnp.vdot(gradient - self.last, self.update) - 2.0 * std
-        curved = jnp.vdot(self.update * bound, self.update) + 1e-20
-        return jnp.maximum(jnp.clip(change / curved, 1.0, MOST_STEEPER), self.steeper**STEEPER_MEMORY)
+        expected = jnp.vdot(self.update * bound, self.update)
+        found = jnp.where(has_moved, change / jnp.where(has_moved, expected, 1.0), 1.0)
+        return jnp.maximum(jnp.clip(found, 1.0, MOST_STEEPER), self.steeper**STEEPER_MEMORY)
 
 
 @stored
