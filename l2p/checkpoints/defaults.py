@@ -11,8 +11,8 @@ _DEFAULTS = {
     ("square", "binary"): "universal-square-synthetic",
     ("softmax", "multiclass"): "probe",
     ("mlp", "binary"): "control-universal-mlp-synthetic",
-    # Nothing learned ships for these two.
-    ("hinge", "binary"): "noisygd",
+    ("hinge", "binary"): "control-filter",
+    # Nothing learned ships for it.
     ("quadratic", "regression"): "noisygd",
 }
 _KINDS = {"regression": "numbers", "binary": "two classes"}
@@ -40,7 +40,7 @@ def models_of(name: str) -> list[str]:
     """Models whose default it is.
 
     >>> models_of("noisygd")
-    ['hinge', 'quadratic']
+    ['quadratic']
     """
     return [model for (model, _), default in _DEFAULTS.items() if default == name]
 

@@ -32,6 +32,8 @@ TABLES = {
     "logistic": ("logistic", Synthetic(STREAM), 6, 8000),
     "logistic, rough": ("logistic", Synthetic(STREAM, rough=True), 12, 8000),
     "svm, rough": ("svm", Synthetic(STREAM, rough=True), 6, 8000),
+    "hinge, rough": ("hinge", Synthetic(STREAM, rough=True), 6, 8000),
+    "mlp": ("mlp", Synthetic(STREAM), 6, 8000),
     "numbers, rough": ("square", SyntheticNumbers(STREAM, rough=True), 12, 8000),
     "five classes": ("softmax:5", SyntheticClasses(STREAM, num_classes=5), 12, 12000),
     "nine classes, rough": ("softmax:9", SyntheticClasses(STREAM, rough=True, num_classes=9), 24, 4000),
@@ -105,7 +107,7 @@ def base_rate_loss(model_name: str, part: Task, num_features: int, seed: int) ->
 
 @pytest.mark.parametrize("table", TABLES)
 def test_more_budget_never_hurts_and_the_largest_reaches_the_non_private_model(table):
-    found = curve("control-kalman", table)
+    found = curve("control-filter", table)
     assert math.isfinite(found.losses.sum())
     assert found.rises == []
     assert found.left < 0.02
