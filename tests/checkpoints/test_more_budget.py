@@ -33,7 +33,6 @@ TABLES = {
     "logistic, rough": ("logistic", Synthetic(STREAM, rough=True), 12, 8000),
     "svm, rough": ("svm", Synthetic(STREAM, rough=True), 6, 8000),
     "hinge, rough": ("hinge", Synthetic(STREAM, rough=True), 6, 8000),
-    "mlp": ("mlp", Synthetic(STREAM), 6, 8000),
     "numbers, rough": ("square", SyntheticNumbers(STREAM, rough=True), 12, 8000),
     "five classes": ("softmax:5", SyntheticClasses(STREAM, num_classes=5), 12, 12000),
     "nine classes, rough": ("softmax:9", SyntheticClasses(STREAM, rough=True, num_classes=9), 24, 4000),
