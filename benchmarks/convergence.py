@@ -196,13 +196,12 @@ def compared(lines: list[dict[str, str]], ours: str, theirs: str) -> dict[Cell, 
 
 
 def rises(lines: list[dict[str, str]], method: str) -> list[tuple[Cell, float]]:
-    """Cells and epsilons whose mean loss is above the budget before's by more than 2 % and two standard errors."""
-    found = []
+    """Cells and epsilons whose mean loss is above the budget before's by more than 2 %; splits are the same for both, so
+    standard errors, most of which are theirs, say nothing of it."""
+    found: list[tuple[Cell, float]] = []
     for cell in CELLS:
         steps = zip(itertools.pairwise(curve(lines, cell, method)), EPSILONS[1:], strict=False)
-        for ((before, error), (after, other)), epsilon in steps:
-            if after - before > max(0.02 * before, 2.0 * math.hypot(error, other)):
-                found.append((cell, epsilon))
+        found += [(cell, epsilon) for ((before, _), (after, _)), epsilon in steps if after > 1.02 * before]
     return found
 
 
@@ -216,7 +215,7 @@ def summary(out: Path, ours: str = OURS) -> None:
         if base and exact and all(both):
             pairs = (f" {one:.4g}, {other:.4g} |" for (one, _), (other, _) in zip(*both, strict=True))
             print(f"| {' | '.join(cell)} | {base[0][0]:.4g} |", *pairs, f" {exact[0][0]:.4g} |", sep="")
-    print("\nLoss rises with the budget, by more than 2 % and two standard errors:")
+    print("\nLoss rises with the budget, by more than 2 %:")
     for method in (ours, SPECIALIST):
         found = rises(lines, method)
         print(f"{method}: {len(found)} times;", *(f"{' '.join(cell)} at {epsilon:g};" for cell, epsilon in found))
