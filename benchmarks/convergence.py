@@ -196,8 +196,8 @@ def compared(lines: list[dict[str, str]], ours: str, theirs: str) -> dict[Cell, 
 
 
 def rises(lines: list[dict[str, str]], method: str) -> list[tuple[Cell, float]]:
-    """Cells and epsilons whose mean loss is above the budget before's by more than 2 %; splits are the same for both, so
-    standard errors, most of which are theirs, say nothing of it."""
+    """Cells and epsilons whose mean loss is above the budget before's by more than 2 %. Both have the same splits, so
+    standard errors, most of which are due to these, say nothing of it."""
     found: list[tuple[Cell, float]] = []
     for cell in CELLS:
         steps = zip(itertools.pairwise(curve(lines, cell, method)), EPSILONS[1:], strict=False)
