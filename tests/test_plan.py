@@ -313,7 +313,10 @@ def test_shipped_protectors_are_planned_for(capsys):
     found = json.loads(capsys.readouterr().out)
     assert {one["name"] for one in found["forecasts"]} == LOGISTIC
     assert found["recommended"] in LOGISTIC
-    assert all(one["least_epsilon"] < 0.15 for one in found["forecasts"] if one["in_range"])
+    # What was trained on tasks of several kinds has no meta-test to tell it from.
+    least = {one["name"]: one["least_epsilon"] for one in found["forecasts"]}
+    assert least.pop("control-filter") is None
+    assert max(least.values()) < 0.15
     assert {one["name"] for one in found["forecasts"] if one["in_range"]} == LOGISTIC
     # A protector that leaves a set out is for scores on that set; elsewhere it is worse than the full one.
     assert not any("-no-" in name for name in LOGISTIC)
