@@ -24,6 +24,7 @@ import numpy as np
 import tyro
 
 from l2p import data
+from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
 from l2p.errors import InputError
@@ -53,16 +54,6 @@ CELLS: tuple[tuple[str, str], ...] = (
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
 OURS, SPECIALIST, NONPRIVATE, BASE = "control-filter", "specialist", "nonprivate", "base-rate"
 METHODS = (OURS, SPECIALIST, "noisygd", NONPRIVATE, BASE)
-#: By model and kind of target.
-SPECIALISTS = {
-    ("logistic", "binary"): "universal",
-    ("svm", "binary"): "universal-svm-synthetic",
-    ("square", "regression"): "regression",
-    ("square", "binary"): "universal-square-synthetic",
-    ("softmax", "multiclass"): "probe",
-    ("mlp", "binary"): "control-universal-mlp-synthetic",
-    ("hinge", "binary"): "noisygd",
-}
 FIELDS = ("data", "model", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
 
 Cell = tuple[str, str]
@@ -117,6 +108,12 @@ def private(asked: str, model: Model, kind: str, rows: Rows, name: str, seeds: i
     return np.concatenate([outcome.params for outcome in outcomes], 1)
 
 
+def specialist(model: str, kind: str) -> str:
+    """What is run for the model where it is not `OURS`."""
+    chosen = default_protector(model, kind)
+    return "noisygd" if chosen == OURS else chosen
+
+
 def measured(cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:
     """A line for each budget.
 
@@ -131,7 +128,7 @@ def measured(cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:
     if method in EXACT:
         epsilons, params = (math.inf,), np.stack([EXACT[method](model, part) for part in parts])[:, None]
     else:
-        asked = SPECIALISTS[model.name, kind] if method == SPECIALIST else method
+        asked = specialist(model.name, kind) if method == SPECIALIST else method
         epsilons, params = EPSILONS, private(asked, model, kind, rows, name, seeds)
     lines: list[dict[str, object]] = []
     for number, epsilon in enumerate(epsilons):

@@ -153,6 +153,11 @@ class Model(abc.ABC):
         Args:
           rates: f32[K], as in `params_at_rates`.
           kind: of the targets.
+
+        >>> from l2p.models import MODELS
+        >>> scales = MODELS["logistic"].scales_at_rates(jnp.array([0.9, 0.1]), "binary")
+        >>> [round(float(scale[0]), 2) for scale in scales]
+        [0.37, 0.4]
         """
         del rates, kind
         return jnp.ones(self.num_margins), jnp.ones(self.num_margins)

@@ -15,7 +15,7 @@ from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, joined
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model
 from l2p.task import Rows
 
-#: Standard deviation of margins around the base rate's, once features say a little, over typical slope / curvature.
+#: Standard deviation of margins around the base rate's, once features say a little, over `typical_margin`.
 SPREAD = 0.25
 #: Nodes and weights for means over a standard normal distribution.
 NODES, NODE_WEIGHTS = (values.astype(np.float32) for values in np.polynomial.hermite_e.hermegauss(21))
@@ -108,7 +108,7 @@ class GeneralizedLinear(Model):
     def scales_at_rates(self, rates: jax.Array, kind: str) -> tuple[jax.Array, jax.Array]:
         if kind == "regression":
             return super().scales_at_rates(rates, kind)
-        spread = SPREAD * self.typical_slope(kind) / self.typical_curvature(kind)
+        spread = SPREAD * self.typical_margin(kind)
         slope, curvature = self._scales(rates, spread)
         even_slope, even_curvature = self._scales(jnp.full(2, 0.5), spread)
         return (slope / even_slope)[None], (curvature / even_curvature)[None]
