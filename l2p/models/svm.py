@@ -47,10 +47,6 @@ class HuberSVM(GeneralizedLinear):
         del kind
         return 0.5  # `newton_curvature` at margin 0
 
-    def largest_curvature(self, kind: str) -> float:
-        del kind
-        return self.smoothness
-
     def base_margin(self, rates: jax.Array) -> jax.Array:
         return _base_margin(rates)
 

@@ -19,12 +19,12 @@ LOG_SIZE_RANGE = (math.log(2.0), math.log(4000.0))
 KNOT_RANGE = (0.7, 14.0)
 
 
-def standardize(log_signal: jax.Array) -> jax.Array:
+def standardize(log_signal: jax.Array, within: tuple[float, float] = LOG_SIGNAL_RANGE) -> jax.Array:
     """log(mu N) -> [-2, 2] over the range that protectors are meta-trained on, and clipped to it.
 
     Outside, a polynomial or a network extrapolates badly; results worse than no training at all were seen.
     """
-    low, high = LOG_SIGNAL_RANGE
+    low, high = within
     return 4.0 * (jnp.clip(log_signal, low, high) - low) / (high - low) - 2.0
 
 
@@ -74,11 +74,13 @@ class Facts(NamedTuple):
       log_signal: f32[], log(mu N).
       size: the number of features, from `standardize_size`.
       margins: the number of margins of a row: half its logarithm, from 0 for one to 2 for 55 and more.
+      hidden: 1 for a model with a hidden layer, 0 for one whose margins are linear in its params.
     """
 
     log_signal: jax.Array
     size: float
     margins: float
+    hidden: float
 
 
 def facts_of(setup: Setup, num_params: int) -> Facts:
@@ -89,33 +91,33 @@ def facts_of(setup: Setup, num_params: int) -> Facts:
 def facts_for(setup: Setup, num_features: int) -> Facts:
     """The facts of a run on rows of so many features."""
     size = standardize_size(max(num_features, 1))
-    return Facts(setup.log_signal, size, min(math.log(setup.model.num_margins) / 2.0, 2.0))
+    margins = min(math.log(setup.model.num_margins) / 2.0, 2.0)
+    return Facts(setup.log_signal, size, margins, 0.0 if setup.model.convex else 1.0)
 
 
 def between_knots(knots: jax.Array, facts: Facts) -> jax.Array:
     """A hyper-parameter of a run; nothing is extrapolated.
 
     Args:
-      knots: f32[k, 3], at k budgets spread evenly over `KNOT_RANGE`: the value for one margin and a typical number of
-        features, and its slopes in `size` and `margins`.
+      knots: f32[k, 4], at k budgets spread evenly over `KNOT_RANGE`: the value for one margin, a typical number of
+        features and no hidden layer, and its slopes in `size`, `margins` and `hidden`.
       facts: of the run.
 
     Returns:
       f32[], linear between knots and constant beyond the first and the last.
 
     >>> import jax.numpy as jnp
-    >>> knots = jnp.array([[1.0, 0.0, 0.0], [3.0, 1.0, 2.0]])
-    >>> [float(between_knots(knots, Facts(jnp.array(signal), 0.5, 0.25))) for signal in (-5.0, 7.35, 99.0)]
+    >>> knots = jnp.array([[1.0, 0.0, 0.0, 9.0], [3.0, 1.0, 2.0, 9.0]])
+    >>> [float(between_knots(knots, Facts(jnp.array(signal), 0.5, 0.25, 0.0))) for signal in (-5.0, 7.35, 99.0)]
     [1.0, 2.5, 4.0]
     """
     low, high = KNOT_RANGE
     knots = jnp.asarray(knots)
     place = jnp.clip((facts.log_signal - low) / (high - low), 0.0, 1.0) * (knots.shape[0] - 1)
     weights = jnp.maximum(0.0, 1.0 - jnp.abs(place - jnp.arange(knots.shape[0])))
-    value, of_size, of_margins = weights @ knots
-    return value + of_size * facts.size + of_margins * facts.margins
+    return weights @ knots @ jnp.stack([jnp.ones(()), *map(jnp.asarray, facts[1:])])
 
 
 def at(constants: jax.Array, facts: Facts) -> jax.Array:
-    """A hyper-parameter f32[] of a run, from a polynomial f32[k] in log(mu N) or from knots f32[k, 3]."""
+    """A hyper-parameter f32[] of a run, from a polynomial f32[k] in log(mu N) or from knots f32[k, 4]."""
     return between_knots(constants, facts) if constants.ndim == 2 else value(constants, facts.log_signal)

@@ -48,16 +48,17 @@ class Coefficients:
 
 @dataclasses.dataclass(frozen=True)
 class Knots:
-    """f32[k, 3], for `conditioning.between_knots`: values, and their slopes in two sizes that are kept in [-2, 2].
+    """f32[k, 4], for `conditioning.between_knots`: values, their slopes in two sizes that are kept in [-2, 2], and what is
+    added for a hidden layer.
 
     They are logarithms, logits or the like, so none leaves [-MAX_LOG, MAX_LOG].
     """
 
     def __call__(self, value: jax.Array, sizes: Sizes) -> str | None:
         del sizes
-        if value.ndim != 2 or value.shape[1] != 3 or not 0 < len(value) <= MAX_COEFFICIENTS:
-            return f"has shape {list(value.shape)} where [k, 3] belongs, k from 1 to {MAX_COEFFICIENTS}"
-        most = (np.abs(np.asarray(value, np.float64)) @ np.array([1.0, 2.0, 2.0])).max()
+        if value.ndim != 2 or value.shape[1] != 4 or not 0 < len(value) <= MAX_COEFFICIENTS:
+            return f"has shape {list(value.shape)} where [k, 4] belongs, k from 1 to {MAX_COEFFICIENTS}"
+        most = (np.abs(np.asarray(value, np.float64)) @ np.array([1.0, 2.0, 2.0, 1.0])).max()
         return None if most <= MAX_LOG else f"reaches {most:.3g}, beyond {MAX_LOG:g}, near which exponentials overflow"
 
 
@@ -101,7 +102,8 @@ class Between:
 
 
 Polynomial = Annotated[jax.Array, Coefficients()]
-#: Values at log(mu N) of each knot, and how they change with the numbers of features and of margins.
+#: Values at log(mu N) of each knot, and how they change with the numbers of features and of margins,
+#: and with a hidden layer.
 Curve = Annotated[jax.Array, Knots()]
 #: A polynomial in log(mu N), or values at knots: what `conditioning.at` takes.
 Share = Annotated[jax.Array, Either()]

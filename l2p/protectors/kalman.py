@@ -29,7 +29,7 @@ from l2p import struct
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Oracle, Setup
 from l2p.protectors import empirical_bayes
-from l2p.protectors.conditioning import Facts, between_knots, facts_of, standardize
+from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
 from l2p.protectors.fields import MAX_LOG, Curve
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.projectors import Projector
@@ -46,9 +46,9 @@ REMEMBERED = 0.97
 STEEPER_MEMORY, MOST_STEEPER = 0.9, 1e3
 #: Measurements as noisy as this, over the distance that is expected, tell nothing; squares of more overflow.
 NOISIEST = 1e6
-#: Inputs of the network, see `KalmanProjector._seen`, and outputs: the logarithm of a factor for the step, and what is
-#: added to the logits of certainty and momentum.
-INPUTS, OUTPUTS = 12, 3
+#: Inputs of the network, see `KalmanProjector._seen`, and outputs: the logarithms of factors for the step and for the
+#: prior's variance, and what is added to the logits of certainty and momentum.
+INPUTS, OUTPUTS = 15, 4
 
 
 @stored
@@ -57,9 +57,9 @@ class CurveScheduler(Scheduler):
     """Noise and clipping norms that change geometrically over the run; norms are in units of the loss's slope.
 
     Attributes:
-      log_clip_norm: f32[k, 3], log of the first step's clipping norm over the loss's `typical_slope`.
-      rate: f32[k, 3], spending grows by exp(rate) from the first step to the last.
-      clip_rate: f32[k, 3], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
+      log_clip_norm: f32[k, 4], log of the first step's clipping norm over the loss's `typical_slope`.
+      rate: f32[k, 4], spending grows by exp(rate) from the first step to the last.
+      clip_rate: f32[k, 4], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
         shrink as rows are fitted.
     """
 
@@ -143,9 +143,11 @@ class Belief:
     last_noise: jax.Array
     steeper: jax.Array
 
-    def after(self, gradient: jax.Array, noise: jax.Array, expected: jax.Array) -> "Belief":
-        """With another gradient f32[p], its noise's variance f32[], and its expected square f32[p] in the averages."""
+    def after(self, gradient: jax.Array, noise: jax.Array, curvature: jax.Array, prior: jax.Array) -> "Belief":
+        """With another gradient f32[p] and its noise's variance f32[] in the averages, where its square is expected for
+        this curvature f32[p] and variance f32[p] of the distance at the start."""
         new = 1.0 - MEMORY
+        expected = jnp.square(curvature) * (jnp.square(self.left) * prior + self.variance) + noise
         return self.replace(  # type: ignore[attr-defined]
             average=MEMORY * self.average + new * gradient,
             noise=MEMORY**2 * self.noise + new**2 * noise,
@@ -173,27 +175,27 @@ class KalmanProjector(Projector):
     """The filter above. Every constant is a curve over log(mu N), the same for all models.
 
     Attributes:
-      log_curvature: f32[k, 3], log of the curvature over its typical value, `typical_curvature` times the second moment
+      log_curvature: f32[k, 4], log of the curvature over its typical value, `typical_curvature` times the second moment
         of the coordinate's feature.
-      log_unknown: f32[k, 3], added where second moments were not bought: the mean one is known there, and the largest,
+      log_unknown: f32[k, 4], added where second moments were not bought: the mean one is known there, and the largest,
         which bounds the curvature, is larger.
-      log_spread: f32[k, 3], log of the length of the margins of w* at the start, over typical slope / curvature.
-      spread_power: f32[k, 3], by what power of its second moment a coordinate has less of that spread.
-      log_intercept: f32[k, 3], the same as `log_spread` for the intercepts, beside what is known of the error of a
+      log_spread: f32[k, 4], log of the length of the margins of w* at the start, over typical slope / curvature.
+      spread_power: f32[k, 4], by what power of its second moment a coordinate has less of that spread.
+      log_intercept: f32[k, 4], the same as `log_spread` for the intercepts, beside what is known of the error of a
         start that was bought.
-      log_width: f32[k, 3], log of the standard deviation, among tables, of the logarithm of what scales the variance
+      log_width: f32[k, 4], log of the standard deviation, among tables, of the logarithm of what scales the variance
         of features at the start.
-      logit_certain: f32[k, 3], logit of the curvature assumed where the filter narrows P, over that of its steps.
-      logit_momentum: f32[k, 3], logit of the share of the last update that is added, where noise vanishes.
-      log_steepest: f32[k, 3], log of how much larger than h the curvature may be where second moments were not bought.
+      logit_certain: f32[k, 4], logit of the curvature assumed where the filter narrows P, over that of its steps.
+      logit_momentum: f32[k, 4], logit of the share of the last update that is added, where noise vanishes.
+      log_steepest: f32[k, 4], log of how much larger than h the curvature may be where second moments were not bought.
         Steps are at most `LONGEST` over that and, where they were, over the model's largest curvature times them; the
         distance to the minimum is still told by h.
-      log_gradient_norm: f32[k, 3], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
+      log_gradient_norm: f32[k, 4], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
         length. Gradients that are clipped below it are smaller than curvature makes them, and the filter expects them
         to be.
-      logit_return: f32[k, 3], logit of the power to which params return to what a prior that has become narrower would
+      logit_return: f32[k, 4], logit of the power to which params return to what a prior that has become narrower would
         have made of them, between 0 for staying and 1.
-      rate_power: f32[k, 3], the power to which slope and curvature change with the classes' shares, where these were
+      rate_power: f32[k, 4], the power to which slope and curvature change with the classes' shares, where these were
         bought (`Model.scales_at_rates`).
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
     """
@@ -239,17 +241,16 @@ class KalmanProjector(Projector):
         measured = state.measured.after(moved - seen.gradient / curvature, noise / jnp.square(curvature))
         prior, log_scale = self._prior(seen, params, measured, facts, setup)
         steeper = state.shown(seen.gradient, noise, steepest)
+        longer = wider = surer = faster = jnp.zeros(())
+        if self.network is not None:
+            state = state.after(seen.gradient, noise, curvature, prior)
+            told = self._seen(state, seen, measured, curvature, prior, log_scale, progress, facts)
+            longer, wider, surer, faster = apply_known(self.network, told).T
+            prior = prior * jnp.exp(jnp.clip(wider, -MAX_LOG, MAX_LOG))
         state, returned = self._returned(state, moved, prior, facts)
         gradient = seen.gradient + curvature * returned  # what it would have been there
         variance = jnp.square(state.left) * prior + state.variance
-        expected = jnp.square(curvature) * variance + noise
-        gain = variance * curvature / expected
-        state = state.after(gradient, noise, expected)
-        corrections = jnp.zeros((OUTPUTS, 1))
-        if self.network is not None:
-            told = self._seen(state, seen, gain * curvature, log_scale, progress, facts)
-            corrections = apply_known(self.network, told).T
-        longer, surer, faster = corrections
+        gain = variance * curvature / (jnp.square(curvature) * variance + noise)
         wanted = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
         gain = jnp.minimum(wanted, LONGEST / (steepest * steeper))
         left = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
@@ -285,21 +286,29 @@ class KalmanProjector(Projector):
         self,
         state: Belief,
         seen: Observation,
-        signal: jax.Array,
+        measured: Measured,
+        curvature: jax.Array,
+        prior: jax.Array,
         log_scale: jax.Array,
         progress: jax.Array,
         facts: Facts,
     ) -> jax.Array:
-        """What the network is told of each coordinate, f32[p, INPUTS], with the filter's share of signal f32[p]."""
-        ratio = state.average / jnp.sqrt(state.noise + 1e-20)
+        """What the network is told of each coordinate, f32[p, INPUTS]; `state` has the gradient in its averages."""
+        recent = state.average / jnp.sqrt(state.noise + 1e-20)
         # 1 if the filter is right about curvature, distance and noise; 0 on this scale.
         surprise = state.surprise / state.weight
+        distance = measured.total * jax.lax.rsqrt(measured.precision)
+        # How large that is expected to be, from 0 where noise hides the minimum.
+        visible = jnp.log1p(jnp.minimum(measured.precision * prior, NOISIEST)) / 4.0
+        signal = jnp.square(curvature) * (jnp.square(state.left) * prior + state.variance)
+        signal = signal / (signal + jnp.square(seen.noise_std) + 1e-20)
         strength = jnp.zeros_like(signal) if seen.strength is None else seen.strength / 4.0
         of_feature = jnp.zeros_like(signal) if seen.moment is None else jnp.sign(seen.moment)
-        each = [jnp.arcsinh(jnp.abs(ratio)), jnp.log(surprise + 0.1) / 2.0, signal, strength, of_feature]
+        tests = [jnp.arcsinh(jnp.abs(one)) for one in (recent, distance)]
+        each = [*tests, visible, jnp.log(surprise + 0.1) / 2.0, signal, strength, of_feature]
         # Of all coordinates together far less is chance.
-        together = [jnp.log(jnp.square(ratio).mean() + 0.1) / 2.0, jnp.log(surprise.mean() + 0.1) / 2.0]
-        run = [2.0 * progress - 1.0, standardize(facts.log_signal), jnp.asarray(facts.size), jnp.asarray(facts.margins)]
+        together = [jnp.log(jnp.square(recent).mean() + 0.1) / 2.0, jnp.log(surprise.mean() + 0.1) / 2.0]
+        run = [2.0 * progress - 1.0, standardize(facts.log_signal, KNOT_RANGE), *map(jnp.asarray, facts[1:])]
         shared = jnp.stack([*together, log_scale / 4.0, *run])
         return jnp.concatenate([jnp.stack(each, 1), jnp.broadcast_to(shared, (*signal.shape, len(shared)))], 1)
 

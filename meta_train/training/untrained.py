@@ -143,8 +143,8 @@ def _with_networks(plain: Stepwise, key: jax.Array, schedule_inputs: int, tensor
 
 
 def _curve(low: float, high: float) -> jax.Array:
-    """Knots f32[k, 3] on a line over log(mu N)."""
-    return jnp.zeros((KNOTS, 3)).at[:, 0].set(jnp.linspace(low, high, KNOTS))
+    """Knots f32[k, 4] on a line over log(mu N)."""
+    return jnp.zeros((KNOTS, 4)).at[:, 0].set(jnp.linspace(low, high, KNOTS))
 
 
 def control_filter(key: jax.Array) -> Stepwise:
