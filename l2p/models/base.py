@@ -141,8 +141,8 @@ class Model(abc.ABC):
 
     def largest_curvature(self, kind: str) -> float:
         """Bound of that derivative over all margins, along any direction of them: gradient descent on linear margins is
-        stable at steps of up to 2 over this. The hinge has no bound, and an MLP's margin is not linear in its params;
-        for these two it is the typical one."""
+        stable at steps of up to 2 over this. Here it is the typical one, which is no bound where derivatives are large
+        at few margins only, or an MLP's margin is not linear in its params; there gradients have to show what it is."""
         return self.typical_curvature(kind)
 
     def scales_at_rates(self, rates: jax.Array, kind: str) -> tuple[jax.Array, jax.Array]:

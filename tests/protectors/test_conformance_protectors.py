@@ -178,7 +178,7 @@ ALONG = CONTROL.replace(
     ),
 )
 #: Knots that change over the budgets of this table, and slopes in the numbers of features and margins.
-RISING = f32([[-0.5, 0.1, 0.2], [0.5, 0.1, 0.2]])
+RISING = f32([[-0.5, 0.1, 0.2, 0.1], [0.5, 0.1, 0.2, 0.1]])
 KALMAN = Stepwise(
     CurveScheduler(RISING, RISING, RISING),
     KalmanProjector(*[RISING] * 12, perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03)),
