@@ -48,8 +48,8 @@ class Coefficients:
 
 @dataclasses.dataclass(frozen=True)
 class Knots:
-    """f32[k, 4], for `conditioning.between_knots`: values, their slopes in two sizes that are kept in [-2, 2], and what is
-    added for a hidden layer.
+    """f32[k, 4], for `conditioning.between_knots`: values, their slopes in two sizes that are kept in [-2, 2], and what
+    is added for a hidden layer.
 
     They are logarithms, logits or the like, so none leaves [-MAX_LOG, MAX_LOG].
     """
