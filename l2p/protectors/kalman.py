@@ -349,10 +349,23 @@ class KalmanProjector(Projector):
         )
         return seen.clip_norm * jax.lax.rsqrt(jnp.square(seen.clip_norm) + jnp.square(norm))
 
+    def at_start(self, params: jax.Array, seen: Observation, setup: Setup) -> tuple[jax.Array, jax.Array]:
+        """Variance f32[p] of the distance from params f32[p] to the minimum before any gradient, and curvature f32[p]
+        there."""
+        facts = facts_of(setup, params.shape[0])
+        return self._guess(seen, params, facts, setup), self._curvature(seen, params, params, facts, setup)[0]
+
     def _prior(
         self, seen: Observation, params: jax.Array, measured: Measured, facts: Facts, setup: Setup
     ) -> tuple[jax.Array, jax.Array]:
         """P f32[p] at the start, and the log f32[] of the scale that the measurements give that of features."""
+        _, of_feature = _moments(seen, params)
+        guess = self._guess(seen, params, facts, setup) if seen.prior is None else seen.prior
+        log_scale = measured.log_scale(guess, of_feature, jnp.exp(between_knots(self.log_width, facts)))
+        return guess * jnp.where(of_feature, jnp.exp(log_scale), 1.0), log_scale
+
+    def _guess(self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+        """P f32[p] before any measurement."""
         moment, of_feature = _moments(seen, params)
         mean = jnp.where(of_feature, moment, 0.0).sum() / jnp.maximum(of_feature.sum(), 1)
         mean = jnp.maximum(mean, 1e-9)
@@ -363,10 +376,7 @@ class KalmanProjector(Projector):
         slope, curvature = self._at_rates(seen, params, facts, setup)
         unit = setup.model.typical_margin(setup.kind) * slope / curvature
         guess = jnp.square(unit) * jnp.where(of_feature, of_features, of_intercept)
-        if seen.start_variance is not None:
-            guess = guess + seen.start_variance
-        log_scale = measured.log_scale(guess, of_feature, jnp.exp(between_knots(self.log_width, facts)))
-        return guess * jnp.where(of_feature, jnp.exp(log_scale), 1.0), log_scale
+        return guess if seen.start_variance is None else guess + seen.start_variance
 
 
 def _moments(seen: Observation, params: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -83,6 +83,21 @@ class PublicGradients:
         """Mean gradient f32[p] of the rows that count."""
         return self.total(clip_norm) / self.count
 
+    def moments(self) -> jax.Array:
+        """Second moments f32[d] of the features of the rows that count."""
+        counts = (self.rows.mask > 0).astype(jnp.float32)
+        return counts @ jnp.square(self.rows.x) / self.count
+
+    def variance(self) -> jax.Array:
+        """Variance f32[p] of the mean gradient in each coordinate, if rows are drawn at random; above 0."""
+        if has_matrix(self.model):
+            lines, residuals = self.factors()
+            squares = (jnp.square(lines).T @ jnp.square(residuals)).ravel()
+        else:
+            counts = (self.rows.mask > 0).astype(jnp.float32)
+            squares = counts @ jnp.square(self.model.gradients(self.params, self.rows.x, self.rows.y))
+        return (squares + 1e-12) / jnp.square(self.count)
+
     def norms(self) -> jax.Array:
         """L2 norms f32[n] of the rows' gradients; 0 for null rows."""
         if has_matrix(self.model):

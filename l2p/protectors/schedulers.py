@@ -48,6 +48,8 @@ class Observation:
       start_variance: f32[p], of the start's error where that was bought (`BaseRate`); None if nothing was.
       rates: f32[K], the shares of the classes, or two of which the last is the mean of numbers in [0, 1], where these
         were bought (`BaseRate`); else None.
+      prior: f32[p], variance of the distance from the start to the minimum, where public rows tell it
+        (`from_public_rows`); else None.
       length: f32[], root mean square length of the mapped rows with the intercept's column, as far as it is known; None
         without an intercept.
       clip_norm: f32[], that rows' gradients were clipped to in this step, for projectors; None between steps.
@@ -61,6 +63,7 @@ class Observation:
     moment: jax.Array | None = None
     start_variance: jax.Array | None = None
     rates: jax.Array | None = None
+    prior: jax.Array | None = None
     length: jax.Array | None = None
     clip_norm: jax.Array | None = None
 

@@ -15,6 +15,7 @@ from l2p.models import Model
 from l2p.oracle import Oracle, Setup
 from l2p.protector import Protector, State
 from l2p.protectors.geometry import PublicGeometry
+from l2p.protectors.public_prior import from_public_rows, is_filter
 from l2p.protectors.stepwise import Stepwise
 from l2p.protectors.wrapper import ProtectorWrapper
 from l2p.queries.solve import minimise
@@ -40,7 +41,8 @@ class WarmStart(ProtectorWrapper):
     Attributes:
       inner: what runs.
       pretrained: start from the minimiser of the mean loss on public rows plus |w|^2 / (2 n), as if a normal
-        distribution of variance 1 were known of each param: n rows alone need not decide d params (static).
+        distribution of variance 1 were known of each param: n rows alone need not decide d params. A filter takes them
+        into the prior that it has (`public_prior.py`) (static).
       projected: read rows along the principal directions of the public ones, in place of what `inner` would buy or know
         of the features; for `Stepwise` only (static).
     """
@@ -68,7 +70,8 @@ class WarmStart(ProtectorWrapper):
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:
         public, model, inner = oracle.public, oracle.setup.model, self.inner
         assert public is not None  # `needs_public`
-        if self.pretrained:
+        has_prior = self.pretrained and is_filter(inner)
+        if self.pretrained and not has_prior:
             # From the model's own start, which is the same at every budget, so that simulations fit once for all.
             start = model.init(public.x.shape[1])
             params = minimise(model, start, public, 1.0 / jnp.maximum(public.mask.sum(), 1.0))
@@ -76,7 +79,8 @@ class WarmStart(ProtectorWrapper):
                 inner = dataclasses.replace(cast(Any, inner), base_rate=None)
         if self.projected:
             inner = along(inner, public_directions(public))
-        return inner.init(params, oracle)
+        params, state = inner.init(params, oracle)
+        return from_public_rows(params, state, oracle, cast(Stepwise, inner)) if has_prior else (params, state)
 
     def view(self, state: State) -> FeatureMap | None:
         return self.inner.view(state)

@@ -1,5 +1,6 @@
 """The exact minimiser, without noise: the reference for what privacy costs."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, cast
 
 import jax
@@ -46,25 +47,53 @@ def minimise(model: Model, start: jax.Array, rows: Rows, ridge: jax.Array | None
             return minimize(objective, start, jnp.asarray(TOLERANCE, start.dtype))[0]
         smooth = [HuberSVM(width) for width in HINGE_WIDTHS] if isinstance(model, Hinge) else [model]
         for stand_in in smooth:
-            start = lbfgs(stand_in, start, rows, LBFGS_ITERATIONS, ridge)
+            start = lbfgs(regularised(stand_in, rows, ridge), start, LBFGS_ITERATIONS)
         return start
 
     least = RIDGE if model.convex else WEIGHT_DECAY
     return solve(start, rows, jnp.asarray(least if ridge is None else ridge, start.dtype))
 
 
-def lbfgs(
-    model: Model, params: jax.Array, rows: Rows, num_iterations: int, ridge: jax.typing.ArrayLike = RIDGE
-) -> jax.Array:
-    """Minimiser f32[p] of the mean loss plus ridge/2 ||params||^2, from `params` by L-BFGS with a zoom line search.
+def most_likely(model: Model, start: jax.Array, variance: jax.Array, rows: Rows) -> jax.Array:
+    """Params f32[p] that minimise the sum of the rows' losses plus sum((params - start)^2 / variance) / 2.
+
+    These are the most likely params, if losses are negative log-likelihoods and params come from a normal distribution
+    around the start f32[p] with variances f32[p]. Solved as by `minimise`, without a derivative; the hinge's kink is
+    rounded off over a large width.
+
+    >>> import numpy as np
+    >>> from l2p.models import MODELS
+    >>> rows = Rows(np.zeros((3, 1), np.float32), np.ones(3, np.float32), np.ones(3, np.float32))
+    >>> x = most_likely(MODELS["square"], np.zeros(2, np.float32), np.array([1.0, 1e-9], np.float32), rows)
+    >>> x.round(3).tolist()
+    [0.0, 0.0]
+    """
+    smooth = HuberSVM(HINGE_WIDTHS[0]) if isinstance(model, Hinge) else model
+
+    @jax.custom_batching.sequential_vmap
+    def solve(start: jax.Array, variance: jax.Array, rows: Rows) -> jax.Array:
+        scale, count = jnp.sqrt(variance), jnp.maximum(rows.mask.sum(), 1.0)
+
+        def objective(moved: jax.Array) -> jax.Array:
+            loss = smooth.losses((start + scale * moved)[None, :], rows.x, rows.y)[0] @ rows.mask
+            return (loss + 0.5 * moved @ moved) / count
+
+        return start + scale * lbfgs(objective, jnp.zeros_like(start), LBFGS_ITERATIONS)
+
+    return solve(start, variance, rows)
+
+
+def regularised(model: Model, rows: Rows, ridge: jax.typing.ArrayLike = RIDGE) -> Callable[[jax.Array], jax.Array]:
+    """The rows' mean loss plus ridge/2 ||params||^2, of params f32[p]."""
+    weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
+    return lambda params: model.losses(params[None, :], rows.x, rows.y)[0] @ weight + 0.5 * ridge * params @ params
+
+
+def lbfgs(objective: Callable[[jax.Array], jax.Array], params: jax.Array, num_iterations: int) -> jax.Array:
+    """Minimiser f32[p] of an objective, from `params` by L-BFGS with a zoom line search.
 
     It ends when the gradient vanishes, when it no longer gets anywhere, or after `num_iterations`.
     """
-    weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
-
-    def objective(params: jax.Array) -> jax.Array:
-        return model.losses(params[None, :], rows.x, rows.y)[0] @ weight + 0.5 * ridge * params @ params
-
     solver = optax.lbfgs()
     value_and_grad = optax.value_and_grad_from_state(objective)
 

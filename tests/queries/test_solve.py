@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.models import HuberSVM
-from l2p.queries.solve import lbfgs
+from l2p.queries.solve import lbfgs, regularised
 from l2p.task import Rows
 
 LOOKS: list[int] = []
@@ -29,6 +29,6 @@ def test_search_ends_where_float32_lets_it_go_no_further():
     x = random.random((500, 8)).astype(np.float32) + 0.2 * y[:, None]
     rows = Rows(jnp.asarray(x), jnp.asarray(y), jnp.ones(500))
     LOOKS.clear()
-    jax.block_until_ready(lbfgs(Counted(1e-4), jnp.zeros(9), rows, 500))
+    jax.block_until_ready(lbfgs(regularised(Counted(1e-4), rows), jnp.zeros(9), 500))
     jax.effects_barrier()
     assert 20 < len(LOOKS) < 1_000

@@ -1,0 +1,152 @@
+"""A filter that starts at the minimum of public rows, and knows how far private ones may be from there."""
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.errors import InputError
+from l2p.models import MODELS, find_model
+from l2p.models.base import INTERCEPT_COLUMN
+from l2p.oracle import Setup
+from l2p.privacy import Budget
+from l2p.privacy.filter import Filter
+from l2p.protectors import CurveScheduler, KalmanProjector, Stepwise
+from l2p.protectors.public_prior import SCALES, _scale, from_public_rows
+from l2p.protectors.warm_start import WarmStart
+from l2p.queries.solve import most_likely
+from l2p.run import Simulation, run, start
+from l2p.task import Rows
+
+D, LOGISTIC = 6, find_model("logistic")
+
+
+def constant(number):
+    return jnp.array([[number, 0.0, 0.0, 0.0]])
+
+
+#: Nothing is bought, and features count as equally long; steps are as long as curvature and noise allow.
+FILTER = Stepwise(
+    CurveScheduler(constant(0.0), constant(0.0), constant(0.0)),
+    KalmanProjector(
+        *map(constant, (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0)),
+    ),
+    num_steps=60,
+)
+
+
+def table(num_rows, seed=0, slope=8.0, label_noise=0.0):
+    """Two classes that differ along the first feature, most steeply, and a little along the second."""
+    draw = np.random.default_rng(seed)
+    x = draw.uniform(size=(num_rows, D)).astype(np.float32)
+    logits = slope * (x[:, 0] - 0.5) + 0.3 * slope * (x[:, 1] - 0.5)
+    y = (draw.uniform(size=num_rows) < 1 / (1 + np.exp(-logits))).astype(np.float32)
+    return Rows(x, np.where(draw.uniform(size=num_rows) < label_noise, 1 - y, y), np.ones(num_rows, np.float32))
+
+
+def rows_of(rows):
+    return jax.tree.map(jnp.asarray, rows)
+
+
+def setup_of(epsilon, num_rows):
+    budget = Budget(epsilon, 1e-6)
+    return Setup.create(LOGISTIC, budget.adjacency, Filter("gdp", budget).price_list(), num_rows)
+
+
+def begun(private, public, epsilon=1.0):
+    """The run of the filter after its start from public rows."""
+    setup, noise = setup_of(epsilon, len(private.y)), Simulation(jax.random.key(0))
+    return start(WarmStart(FILTER), LOGISTIC.init(D), rows_of(private), setup, noise, rows_of(public))[0]
+
+
+def loss(params):
+    return float(np.mean(LOGISTIC.losses(jnp.asarray(params)[None, :], TEST.x, TEST.y)[0]))
+
+
+TEST = table(4000, 9)
+
+
+def test_the_most_likely_params_of_least_squares_are_those_of_a_formula():
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(30, 3)).astype(np.float32), draw.normal(size=30).astype(np.float32)
+    mask = (np.arange(30) < 20).astype(np.float32)
+    begin, variance = np.array([0.5, 0.0, -0.5, 0.2], np.float32), np.array([1.0, 0.1, 10.0, 0.01], np.float32)
+    found = most_likely(MODELS["square"], jnp.asarray(begin), jnp.asarray(variance), Rows(x, y, mask))
+    lines = np.column_stack([x, np.full(30, INTERCEPT_COLUMN)])[:20].astype(np.float64)
+    # Losses are halves of squares.
+    left = lines.T @ lines + np.diag(1 / variance)
+    expected = begin + np.linalg.solve(left, lines.T @ (y[:20] - lines @ begin))
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["logistic", "hinge", "svm", "softmax:3", "mlp"])
+def test_the_most_likely_params_lie_between_start_and_minimum(name):
+    model = find_model(name)
+    rows, begin = rows_of(table(60)), find_model(name).init(D)
+    kept = most_likely(model, begin, jnp.full_like(begin, 1e-8), rows)
+    np.testing.assert_allclose(kept, begin, atol=1e-3)
+    narrow, wide = (most_likely(model, begin, jnp.full_like(begin, variance), rows) for variance in (0.1, 1e3))
+    losses = [float(model.losses(params[None, :], rows.x, rows.y)[0].mean()) for params in (begin, narrow, wide)]
+    assert losses[2] < losses[1] - 0.01 < losses[0] - 0.05
+
+
+def test_many_public_rows_are_followed_and_few_that_contradict_one_another_are_not():
+    guess = jnp.full(D + 1, 1.0)
+
+    def chosen(rows):
+        return float(_scale(LOGISTIC, LOGISTIC.init(D), guess, rows_of(rows)))
+
+    assert chosen(table(400)) >= 1.0
+    assert chosen(table(12, label_noise=0.5, seed=3)) == pytest.approx(SCALES[0])
+    # Null rows neither count nor are left out.
+    rows = table(400)
+    padded = jax.tree.map(lambda leaf: np.concatenate([leaf, leaf]), rows)
+    padded = dataclasses.replace(padded, mask=np.concatenate([rows.mask, 0 * rows.mask]))
+    assert chosen(padded) == chosen(rows)
+
+
+def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_more_there_are():
+    few, many = table(40, 1), table(4000, 2)
+    one, other = begun(table(300, 3), few), begun(table(300, 4), few)
+    np.testing.assert_array_equal(one.params, other.params)
+    np.testing.assert_array_equal(one.params, one.state.projector.start)
+    plain = start(FILTER, LOGISTIC.init(D), rows_of(table(300, 3)), setup_of(1.0, 300), Simulation(jax.random.key(0)))[
+        0
+    ]
+    before, _ = FILTER.projector.at_start(plain.params, plain.state.seen, setup_of(1.0, 300))
+    assert (one.state.seen.prior <= before).all()
+    assert begun(table(300, 3), many).state.seen.prior.sum() < one.state.seen.prior.sum()
+    assert loss(plain.params) > loss(one.params) > loss(begun(table(300, 3), many).params)
+
+
+def test_public_rows_help_where_noise_dominates_and_wrong_ones_are_corrected_where_it_vanishes():
+    private = table(2000, 5)
+    wrong = dataclasses.replace(table(200, 6), x=table(200, 6).x[:, ::-1])  # as if it were the last feature
+
+    def end(public, epsilon):
+        protector = FILTER if public is None else WarmStart(FILTER)
+        setup = setup_of(epsilon, 2000)
+
+        def one(key):
+            params = run(protector, LOGISTIC.init(D), rows_of(private), setup, key, public and rows_of(public))[0]
+            return LOGISTIC.losses(params[None, :], *map(jnp.asarray, (TEST.x, TEST.y)))[0].mean()
+
+        return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), 8)))
+
+    helped, alone = end(table(200, 7), 0.02), end(None, 0.02)
+    assert helped.mean() < alone.mean() - 0.05
+    misled, alone = end(wrong, 10.0), end(None, 10.0)
+    assert misled.mean() < alone.mean() + 0.01
+
+
+def test_a_run_without_public_rows_says_so():
+    setup = setup_of(1.0, 300)
+    plain = start(FILTER, LOGISTIC.init(D), rows_of(table(300)), setup, Simulation(jax.random.key(0)))[0]
+
+    oracle: Any = SimpleNamespace(public=None, setup=setup)
+    with pytest.raises(InputError, match="prior from public rows learns from public rows, and there are none"):
+        from_public_rows(plain.params, plain.state, oracle, FILTER)
