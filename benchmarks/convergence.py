@@ -53,6 +53,8 @@ CELLS: tuple[tuple[str, str], ...] = (
 )
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
 OURS, SPECIALIST, NONPRIVATE, BASE = "control-filter", "specialist", "nonprivate", "base-rate"
+#: What ran for a model before `OURS` did.
+REPLACED = {"svm": "universal-svm-synthetic", "hinge": "noisygd"}
 METHODS = (OURS, SPECIALIST, "noisygd", NONPRIVATE, BASE)
 FIELDS = ("data", "model", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
 
@@ -109,9 +111,9 @@ def private(asked: str, model: Model, kind: str, rows: Rows, name: str, seeds: i
 
 
 def specialist(model: str, kind: str) -> str:
-    """What is run for the model where it is not `OURS`."""
+    """What was made for the model alone; it is the default where `OURS` is not."""
     chosen = default_protector(model, kind)
-    return "noisygd" if chosen == OURS else chosen
+    return REPLACED[model] if chosen == OURS else chosen
 
 
 def measured(cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:

@@ -1,9 +1,10 @@
 """The tables of docs/public_rows.md, and how far `universal` with a warm start is ahead, from the committed rows.
 
-    python benchmarks/public_rows.py [digits_odd|breast_cancer|adult]
+    python benchmarks/public_rows.py [digits_odd|breast_cancer|adult] [METHOD]
 
 The rows were made by the `l2p compare` commands of that page, with --public-shift 0, and 2 for a set's second file.
-The first table has means. The second has what `universal` with a warm start gains over each method, paired by seed.
+The first table has means. The second has what a method, by default
+`universal` with a warm start, gains over each other one, paired by seed.
 """
 
 import collections
@@ -22,13 +23,13 @@ Column = tuple[float, str]
 Scores = dict[tuple[str, Column], np.ndarray]
 
 
-def main(data: str) -> None:
-    """Print both tables of a data set."""
+def main(data: str, ours: str | None = None) -> None:
+    """Print both tables of a data set; gains are those of `ours`."""
     scores = read(data)
     columns = sorted({column for _, column in scores}, key=lambda column: (column[1], column[0]))
     methods = list(dict.fromkeys(method for method, _ in scores))
     alone = next(method for method in methods if method.startswith("universal") and ":" not in method)
-    ours = f"{alone}:pretrained"
+    ours = ours or f"{alone}:pretrained"
     show("method", methods, columns, lambda *cell: means(scores.get(cell)))
     print()
     rivals = [method for method in methods if method != ours]
