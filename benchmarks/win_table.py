@@ -1,0 +1,69 @@
+"""`control-filter` beside every stored rival: in how many cells is it better, level or worse?
+
+    python benchmarks/win_table.py
+
+For every folder docs/results/NAME_filter, which `l2p compare --methods control-filter` made with the settings of NAME,
+a Markdown line with the verdicts at each budget, by test loss paired by seed and two standard errors: against the best
+hand-designed method of the cell, the learned protector that NAME lists first, and the best search on the private rows.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from l2p.compare import results, standings, wins
+from l2p.compare.results import LOSS, Row
+
+FOLDER, SUFFIX = Path(__file__).resolve().parent.parent / "docs/results", "_filter"
+OPPONENTS = ("best hand-designed", "learned for the model", "best on the private rows")
+
+Scores = Mapping[str, Mapping[float, Mapping[int, float]]]
+
+
+def opponents(rows: list[Row], values: Scores, epsilon: float) -> list[str | None]:
+    """Names of the methods in `OPPONENTS` at a budget; None where there is none."""
+    kinds = standings.kinds(rows, rows[0]["adjacency"])
+    there = {name: found[epsilon] for name, found in values.items() if found.get(epsilon)}
+    there = {name: found for name, found in there.items() if kinds[name] in ("private", "oracle")}
+    forms = {name: standings.form(name) for name in there}
+    first = rows[0]["method"]
+    groups = (
+        [name for name in there if forms[name] in wins.HAND_DESIGNED_FORMS],
+        [first] if first in there else [],
+        [name for name in there if forms[name] == "oracle"],
+    )
+    means = {name: results.Estimate.of(found.values()).mean for name, found in there.items()}
+    return [min(group, key=means.__getitem__, default=None) for group in groups]
+
+
+def verdicts(ours: list[Row], theirs: list[Row]) -> dict[str, list[str]]:
+    """By opponent, a verdict at each budget."""
+    (mine,) = results.by_seed(ours, LOSS.column).values()
+    values = results.by_seed(theirs, LOSS.column)
+    found: dict[str, list[str]] = {name: [] for name in OPPONENTS}
+    for epsilon in sorted(mine):
+        for name, rival in zip(OPPONENTS, opponents(theirs, values, epsilon), strict=True):
+            if rival is not None:
+                gained = results.difference(mine[epsilon], values[rival][epsilon])
+                lead = results.Estimate.of(LOSS.sign * value for value in gained.values())
+                found[name].append(wins.verdict(lead))
+    return found
+
+
+def main() -> None:
+    """Print the table and its totals."""
+    print(f"| set and model | {' | '.join(OPPONENTS)} |\n|---|---|---|---|")
+    totals = {name: Counter[str]() for name in OPPONENTS}
+    for folder in sorted(FOLDER.glob(f"*{SUFFIX}")):
+        ours = results.read(folder / "results.csv")
+        theirs = results.read(FOLDER / folder.name.removesuffix(SUFFIX) / "results.csv")
+        found = verdicts(ours, theirs)
+        print(f"| {ours[0]['data']}, {ours[0]['model']} |", *(f" {', '.join(one)} |" for one in found.values()), sep="")
+        for name, one in found.items():
+            totals[name].update(one)
+    counted = (", ".join(f"{word} {totals[name][word]}" for word in ("better", "level", "worse")) for name in OPPONENTS)
+    print(f"| all |{''.join(f' {one} |' for one in counted)}")
+
+
+if __name__ == "__main__":
+    main()
