@@ -53,8 +53,6 @@ CELLS: tuple[tuple[str, str], ...] = (
 )
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
 OURS, SPECIALIST, NONPRIVATE, BASE = "control-filter", "specialist", "nonprivate", "base-rate"
-#: What ran for a model before `OURS` did.
-REPLACED = {"svm": "universal-svm-synthetic", "hinge": "noisygd"}
 METHODS = (OURS, SPECIALIST, "noisygd", NONPRIVATE, BASE)
 FIELDS = ("data", "model", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
 
@@ -113,7 +111,7 @@ def private(asked: str, model: Model, kind: str, rows: Rows, name: str, seeds: i
 def specialist(model: str, kind: str) -> str:
     """What was made for the model alone; it is the default where `OURS` is not."""
     chosen = default_protector(model, kind)
-    return REPLACED[model] if chosen == OURS else chosen
+    return "noisygd" if chosen == OURS else chosen
 
 
 def measured(cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:

@@ -3,8 +3,8 @@
     python benchmarks/public_rows.py [digits_odd|breast_cancer|adult] [METHOD]
 
 The rows were made by the `l2p compare` commands of that page, with --public-shift 0, and 2 for a set's second file.
-The first table has means. The second has what a method, by default
-`universal` with a warm start, gains over each other one, paired by seed.
+The first table has means. The second has what METHOD gains over each other one, paired by seed; by default it is
+`universal` with a warm start.
 """
 
 import collections

@@ -32,8 +32,7 @@ def opponents(rows: list[Row], values: Scores, epsilon: float) -> list[str | Non
         [first] if first in there else [],
         [name for name in there if forms[name] == "oracle"],
     )
-    means = {name: results.Estimate.of(found.values()).mean for name, found in there.items()}
-    return [min(group, key=means.__getitem__, default=None) for group in groups]
+    return [wins.best(group, there, LOSS) for group in groups]
 
 
 def verdicts(ours: list[Row], theirs: list[Row]) -> dict[str, list[str]]:
@@ -44,9 +43,7 @@ def verdicts(ours: list[Row], theirs: list[Row]) -> dict[str, list[str]]:
     for epsilon in sorted(mine):
         for name, rival in zip(OPPONENTS, opponents(theirs, values, epsilon), strict=True):
             if rival is not None:
-                gained = results.difference(mine[epsilon], values[rival][epsilon])
-                lead = results.Estimate.of(LOSS.sign * value for value in gained.values())
-                found[name].append(wins.verdict(lead))
+                found[name].append(wins.verdict(wins.lead_over(mine[epsilon], values[rival][epsilon], LOSS)))
     return found
 
 

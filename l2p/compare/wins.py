@@ -80,23 +80,25 @@ def wins(rows: Sequence[Row], adjacency: str, metric: Metric | None = None) -> l
             if values[method].get(epsilon) and kinds[method] in ("private", "oracle")
         }
         groups = {
-            OPPONENTS[0]: _best([m for m in there if forms[m] in HAND_DESIGNED_FORMS], there, metric),
+            OPPONENTS[0]: best([m for m in there if forms[m] in HAND_DESIGNED_FORMS], there, metric),
             OPPONENTS[1]: next((m for m in there if forms[m] == "control"), None),
-            OPPONENTS[2]: _best([m for m in there if forms[m] == "oracle"], there, metric),
+            OPPONENTS[2]: best([m for m in there if forms[m] == "oracle"], there, metric),
         }
         opponents = {name: method for name, method in groups.items() if method is not None}
-        leads = {name: _lead(ours[epsilon], there[method], metric) for name, method in opponents.items()}
+        leads = {name: lead_over(ours[epsilon], there[method], metric) for name, method in opponents.items()}
         if ours[epsilon] and leads:
             found.append(Win(rows[0]["data"], rows[0]["model"], epsilon, methods[0], opponents, leads))
     return found
 
 
-def _best(methods: Iterable[str], values: Mapping[str, Mapping[int, float]], metric: Metric) -> str | None:
+def best(methods: Iterable[str], values: Mapping[str, Mapping[int, float]], metric: Metric) -> str | None:
+    """The method with the best mean over its seeds; None without methods."""
     means = {method: Estimate.of(values[method].values()).mean for method in methods}
     return min(means, key=lambda method: standings.badness(means[method], metric), default=None)
 
 
-def _lead(ours: Mapping[int, float], theirs: Mapping[int, float], metric: Metric) -> Estimate:
+def lead_over(ours: Mapping[int, float], theirs: Mapping[int, float], metric: Metric) -> Estimate:
+    """By how much `ours` is better, paired by seed."""
     return Estimate.of(metric.sign * value for value in results.difference(ours, theirs).values())
 
 

@@ -63,10 +63,11 @@ def most_likely(model: Model, start: jax.Array, variance: jax.Array, rows: Rows)
 
     >>> import numpy as np
     >>> from l2p.models import MODELS
-    >>> rows = Rows(np.zeros((3, 1), np.float32), np.ones(3, np.float32), np.ones(3, np.float32))
-    >>> x = most_likely(MODELS["square"], np.zeros(2, np.float32), np.array([1.0, 1e-9], np.float32), rows)
-    >>> x.round(3).tolist()
-    [0.0, 0.0]
+    >>> rows = Rows(np.ones((3, 1), np.float32), np.ones(3, np.float32), np.ones(3, np.float32))
+    >>> start, variance = np.zeros(2, np.float32), np.array([1.0, 1e-9], np.float32)
+    >>> params = most_likely(MODELS["square"], start, variance, rows)  # as if to three targets of 1 came one of 0
+    >>> [round(float(param), 2) for param in params]
+    [0.75, 0.0]
     """
     smooth = HuberSVM(HINGE_WIDTHS[0]) if isinstance(model, Hinge) else model
 

@@ -57,10 +57,11 @@ def setup_of(epsilon, num_rows):
     return Setup.create(LOGISTIC, budget.adjacency, Filter("gdp", budget).price_list(), num_rows)
 
 
-def begun(private, public, epsilon=1.0):
-    """The run of the filter after its start from public rows."""
-    setup, noise = setup_of(epsilon, len(private.y)), Simulation(jax.random.key(0))
-    return start(WarmStart(FILTER), LOGISTIC.init(D), rows_of(private), setup, noise, rows_of(public))[0]
+def begun(private, public=None):
+    """The run of the filter after its start, from public rows if there are any."""
+    setup, noise = setup_of(1.0, len(private.y)), Simulation(jax.random.key(0))
+    protector = FILTER if public is None else WarmStart(FILTER)
+    return start(protector, LOGISTIC.init(D), rows_of(private), setup, noise, public and rows_of(public))[0]
 
 
 def loss(params):
@@ -114,9 +115,7 @@ def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_m
     one, other = begun(table(300, 3), few), begun(table(300, 4), few)
     np.testing.assert_array_equal(one.params, other.params)
     np.testing.assert_array_equal(one.params, one.state.projector.start)
-    plain = start(FILTER, LOGISTIC.init(D), rows_of(table(300, 3)), setup_of(1.0, 300), Simulation(jax.random.key(0)))[
-        0
-    ]
+    plain = begun(table(300, 3))
     before, _ = FILTER.projector.at_start(plain.params, plain.state.seen, setup_of(1.0, 300))
     assert (one.state.seen.prior <= before).all()
     assert begun(table(300, 3), many).state.seen.prior.sum() < one.state.seen.prior.sum()
@@ -144,8 +143,7 @@ def test_public_rows_help_where_noise_dominates_and_wrong_ones_are_corrected_whe
 
 
 def test_a_run_without_public_rows_says_so():
-    setup = setup_of(1.0, 300)
-    plain = start(FILTER, LOGISTIC.init(D), rows_of(table(300)), setup, Simulation(jax.random.key(0)))[0]
+    plain, setup = begun(table(300)), setup_of(1.0, 300)
 
     oracle: Any = SimpleNamespace(public=None, setup=setup)
     with pytest.raises(InputError, match="prior from public rows learns from public rows, and there are none"):
