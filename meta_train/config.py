@@ -67,7 +67,10 @@ class MetaConfig:
         config whose tasks have different kinds of targets, so that one protector learns to train every model.
       models: name of the model that is trained on the tasks with each of these counts; None for `model`.
       fresh_rows: whether runs are scored on rows of their task that they did not read
-        (`meta_train.tasks.fresh_rows`). Only for whole runs on tasks from one table.
+        (`meta_train.tasks.fresh_rows`). Only for whole runs.
+      fresh_shares: the shares of tasks of which this holds, at the ends of `log_signal`; between them it is
+        interpolated. A task with little signal stands for few rows, or for a small budget; one with much stands for so
+        many rows that they tell what other rows are like.
       unseen: classes of the source that are in no training task and in all held-out tasks: what networks learn on the
         other classes may not hold for these. None for held-out rows of tasks like those in training.
       directions: number of principal directions of the source's rows onto which a run projects its rows, instead of
@@ -124,6 +127,7 @@ class MetaConfig:
     sources: tuple[str, ...] | None = None
     models: tuple[str, ...] | None = None
     fresh_rows: bool = False
+    fresh_shares: tuple[float, float] = (1.0, 1.0)
     unseen: tuple[int, ...] | None = None
     directions: int | None = None
     log_signal: tuple[float, float] = (0.7, 8.7)
@@ -195,10 +199,10 @@ class MetaConfig:
                 "fresh_rows is for runs that are scored at their end, and these are scored along the way; choose "
                 "objective 'final' and a constraint other than 'soft'."
             )
-        others = self.fresh_rows or self.directions is not None or self.method != "gradient"
-        if self.sources is not None and others:
+        of_one = self.directions is not None or self.unseen is not None or self.method != "gradient"
+        if self.sources is not None and of_one:
             raise InputError(
-                "fresh rows, directions and a search are of tasks from one source; leave these out, or sources."
+                "directions, unseen classes and a search are of tasks from one source; leave these out, or sources."
             )
         if self.unseen is not None and not self.fresh_rows:
             raise InputError(
@@ -252,6 +256,10 @@ class MetaConfig:
             "signal_power": (
                 not 0 < self.signal_power < math.inf,
                 "it is a power of numbers from 0 to 1; choose a positive number",
+            ),
+            "fresh_shares": (
+                len(self.fresh_shares) != 2 or not all(0 <= share <= 1 for share in self.fresh_shares),
+                "it is a share of tasks at either end of log_signal; write two numbers from 0 to 1",
             ),
             "curriculum": (
                 self.curriculum is not None
@@ -353,6 +361,7 @@ class MetaConfig:
             "num_features": num_features,
             "log_signal": self.log_signal,
             "ridge": self.ridge,
+            "fresh_shares": self.fresh_shares,
         }
 
     @classmethod

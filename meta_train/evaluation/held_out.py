@@ -121,9 +121,9 @@ class Evaluator:
 
     def _draw(self, family: Family, shape: Shape) -> Callable[[int], TaskBatch]:
         """A compiled draw of `eval_tasks` tasks from a seed."""
-        family = (family if shape.source is None else families(shape.source)[1]).with_num_classes(
-            self._config.drawn_classes(shape)
-        )
+        if shape.source is not None:
+            family = families(shape.source, self._config.fresh_rows)[1]
+        family = family.with_num_classes(self._config.drawn_classes(shape))
         model = self._config.find_model(shape)
         arguments = {**self._config.task_arguments(shape.num_features), "num_tasks": self._config.eval_tasks}
         sample = jax.jit(functools.partial(family.sample, model=model, **arguments), compiler_options=quick_options())

@@ -23,8 +23,8 @@ from l2p.errors import InputError
 from l2p.models import Model
 from l2p.task import Rows
 from meta_train.tasks.drawing import draw_columns, is_from_table, is_plain, most_features, refuse_more, with_label_noise
-from meta_train.tasks.reference import RIDGE, best_loss
-from meta_train.tasks.spans import Span, columns_of, draw_rows
+from meta_train.tasks.reference import RIDGE, best_loss, best_losses
+from meta_train.tasks.spans import Span, choose_rows, columns_of, draw_rows
 
 #: A column may serve as a label if it is 1 for at least this share of rows, and 0 for at least this share.
 MIN_PREVALENCE = 0.1
@@ -61,11 +61,11 @@ class Family(abc.ABC):
         """Independent tasks: rows with a leading axis [num_tasks]."""
         return jax.vmap(lambda key: self.draw(key, num_rows, num_features))(jax.random.split(key, num_tasks))
 
-    def draw_scored(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows | None:
-        """Other rows of the tasks that `draw_several` makes from the same key; None to score runs on the rows they
-        read."""
-        del key, num_tasks, num_rows, num_features
-        return None
+    def draw_both(
+        self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None
+    ) -> tuple[Rows, Rows | None]:
+        """`draw_several`, and other rows of the same tasks; None to score runs on the rows they read."""
+        return self.draw_several(key, num_tasks, num_rows, num_features), None
 
     @property
     def max_features(self) -> float:
@@ -85,6 +85,10 @@ class Family(abc.ABC):
             "several classes from one table, or synthetic ones."
         )
 
+    def with_rows_apart(self) -> "Family":
+        """The family of tasks whose last half of rows are other rows of the table than the first half."""
+        return self
+
     def halves(self) -> tuple["Family", "Family"]:
         """Two families that make the same tasks from a key, with disjoint rows: to train and to test on.
 
@@ -103,20 +107,27 @@ class Family(abc.ABC):
         log_signal: tuple[float | jax.Array, float],
         ridge: float = RIDGE,
         signal_power: float = 1.0,
+        fresh_shares: tuple[float, float] = (1.0, 1.0),
     ) -> TaskBatch:
         """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first: at
-        u^signal_power of it for u spread evenly over [0, 1]. `ridge` is that of the reference solution.
+        u^signal_power of it for u spread evenly over [0, 1]. `ridge` is that of the reference solution. Where the
+        family has other rows to score on, it does so in these shares of the tasks at the ends of the range.
 
         Raises:
           InputError: the family has no tasks with that many features.
         """
         asked = jax.random.fold_in(key, 0), num_tasks, num_rows, num_features
-        rows, scored = self.draw_several(*asked), self.draw_scored(*asked)
+        rows, scored = self.draw_both(*asked)
         low, high = log_signal
         jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
         signal = low + (high - low) * ((jnp.arange(num_tasks) + jitter) / num_tasks) ** signal_power
-        least = jax.vmap(functools.partial(best_loss, model, ridge=ridge))(rows if scored is None else scored)
-        return TaskBatch(rows, signal, least, scored)
+        if scored is None:
+            return TaskBatch(rows, signal, jax.vmap(functools.partial(best_loss, model, ridge=ridge))(rows))
+        share = jnp.interp(signal, jnp.array([low, high]), jnp.array(fresh_shares))
+        fresh = jax.random.bernoulli(jax.random.fold_in(key, 2), share)
+        least = jax.vmap(functools.partial(best_losses, model, ridge=ridge))(rows, scored)
+        choose = jax.vmap(lambda fresh, one, other: jax.tree.map(functools.partial(jnp.where, fresh), one, other))
+        return TaskBatch(rows, signal, jnp.where(fresh, *least[::-1]), choose(fresh, scored, rows))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +145,7 @@ class TaskFamily(Family):
       span: the part of x and y that tasks with drawn columns come from, if they hold several tables; None for all.
       plain: the share of such tasks that are the table as it is: its own label without noise, and all its columns, or
         as many as fit, neither mixed nor flipped. Tasks may then be up to twice as wide as the table.
+      apart: whether the last half of a task's rows are other rows of the table than the first half.
     """
 
     x: jax.Array
@@ -143,6 +155,7 @@ class TaskFamily(Family):
     other_classes: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
     span: Span | None = None
     plain: float = 0.0
+    apart: bool = False
 
     @classmethod
     def from_table(cls, x: np.ndarray, y: np.ndarray) -> "TaskFamily":
@@ -160,6 +173,9 @@ class TaskFamily(Family):
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
         refuse_more(num_features, self.x.shape[1], self.plain)
         return self._pair(key, num_rows) if num_features is None else self._task(key, num_rows, num_features)
+
+    def with_rows_apart(self) -> "TaskFamily":
+        return dataclasses.replace(self, apart=True)
 
     def halves(self) -> tuple["TaskFamily", "TaskFamily"]:
         return self.cut_at(self.x.shape[0] // 2)
@@ -184,7 +200,7 @@ class TaskFamily(Family):
 
     def _task(self, key: jax.Array, num_rows: int, num_features: int) -> Rows:
         keys = iter(jax.random.split(key, 12))
-        index = draw_rows(next(keys), num_rows, self.x, self.span)
+        index = draw_rows(next(keys), num_rows, self.x, self.span, self.apart)
         table, label = self.x[index], self.y[index]
         if len(self.classes) != 2:
             label = self._grouped(jax.random.fold_in(key, 0), label)
@@ -234,7 +250,7 @@ class TaskFamily(Family):
         """Rows of two classes, the first of them labelled 0."""
         keys = jax.random.split(key, 3)
         first, second = jax.random.choice(keys[0], jnp.array(self.classes, jnp.float32), (2,), replace=False)
-        among = ((self.y == first) | (self.y == second)).astype(jnp.float32)
-        index = jax.random.choice(keys[1], self.x.shape[0], (num_rows,), p=among / among.sum())
+        among = (self.y == first) | (self.y == second)
+        index = choose_rows(keys[1], num_rows, self.x, self.span, among, self.apart)
         x = self.x[index] if self.other_classes is None else self.other_classes(self.x[index], first, second)
         return with_label_noise(keys[2], x, (self.y[index] == second).astype(jnp.float32))

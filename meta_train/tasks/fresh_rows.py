@@ -8,9 +8,7 @@ import jax
 from l2p.errors import InputError
 from l2p.task import Rows
 from meta_train.tasks.family import Family, TaskFamily
-
-#: A table is cut into this many folds: a batch of tasks is scored on one of them, chosen at random, and reads the rest.
-FOLDS = 4
+from meta_train.tasks.spans import FOLDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +19,8 @@ class FreshRows(Family):
 
     Attributes:
       read: the family whose rows runs read.
-      scored: the family of the same tasks on whose rows they are scored; None for a fold of `read`, which they then do
-        not read.
+      scored: the family of the same tasks on whose rows they are scored; None for one of `FOLDS` folds of `read`,
+        another for each batch of tasks, which they then do not read.
     """
 
     read: TaskFamily
@@ -31,11 +29,9 @@ class FreshRows(Family):
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
         return self._parts(key)[0].draw(key, num_rows, num_features)
 
-    def draw_several(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows:
-        return self._parts(key)[0].draw_several(key, num_tasks, num_rows, num_features)
-
-    def draw_scored(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> Rows:
-        return self._parts(key)[1].draw_several(key, num_tasks, num_rows, num_features)
+    def draw_both(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> tuple[Rows, Rows]:
+        read, scored = (part.draw_several(key, num_tasks, num_rows, num_features) for part in self._parts(key))
+        return read, scored
 
     @property
     def max_features(self) -> float:
@@ -48,6 +44,32 @@ class FreshRows(Family):
         fold = jax.random.randint(jax.random.fold_in(key, FOLDS), (), 0, FOLDS)
         scored, read = self.read.rolled(size * fold).cut_at(size)
         return read, scored
+
+
+@dataclasses.dataclass(frozen=True)
+class Halved(Family):
+    """Tasks of any family, of whose rows runs read the first half and are scored on the last.
+
+    Attributes:
+      whole: a family that makes these halves of different rows (`Family.with_rows_apart`).
+    """
+
+    whole: Family
+
+    def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
+        return jax.tree.map(lambda leaf: leaf[:num_rows], self.whole.draw(key, 2 * num_rows, num_features))
+
+    def draw_both(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> tuple[Rows, Rows]:
+        rows = self.whole.draw_several(key, num_tasks, 2 * num_rows, num_features)
+        read = jax.tree.map(lambda leaf: leaf[:, :num_rows], rows)
+        return read, jax.tree.map(lambda leaf: leaf[:, num_rows:], rows)
+
+    @property
+    def max_features(self) -> float:
+        return self.whole.max_features
+
+    def with_num_classes(self, num_classes: int | None) -> "Halved":
+        return Halved(self.whole.with_num_classes(num_classes))
 
 
 def with_fresh_rows(

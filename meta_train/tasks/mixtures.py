@@ -57,6 +57,9 @@ class Mixture(Family):
         chosen = jax.random.permutation(order_key, jnp.concatenate([lines[:, :each].ravel(), more]))
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[chosen], *several)
 
+    def with_rows_apart(self) -> "Mixture":
+        return Mixture(tuple(part.with_rows_apart() for part in self.parts), self.stacked)
+
     def halves(self) -> tuple["Mixture", "Mixture"]:
         first, second = zip(*(part.halves() for part in self.parts), strict=True)
         return Mixture(first, self.stacked), Mixture(second, self.stacked)

@@ -1,5 +1,6 @@
 """The non-private solution of a task, from whose loss an excess loss is measured."""
 
+import functools
 import math
 
 import jax
@@ -24,6 +25,9 @@ MAX_NEWTON = 256
 ACCELERATED_STEPS = 200
 #: Adam's steps and the peak of its cosine schedule.
 ADAM_STEPS, ADAM_RATE = 200, 0.1
+#: Ridges of the fits from which an excess loss on rows that were not read is measured, beside the config's; and how
+#: much less than any of them a run is thought to reach, as a share of what a fit loses on such rows.
+MORE_RIDGE, FURTHER = (1e-3, 1e-2), 0.1
 #: The minimum loss of a network is unknown. It is assumed to be lower than the best one found by this share of it, so
 #: that runs which end below the latter still differ in their scores.
 UNFOUND = 0.1
@@ -35,7 +39,23 @@ def best_loss(model: Model, rows: Rows, ridge: float = RIDGE) -> jax.Array:
     return found if model.convex else (1.0 - UNFOUND) * found
 
 
-def reference(model: Model, rows: Rows, ridge: float = RIDGE) -> jax.Array:
+def best_losses(model: Model, read: Rows, scored: Rows, ridge: float = RIDGE) -> tuple[jax.Array, jax.Array]:
+    """Mean losses f32[] from which excess losses are measured on the rows that a run reads, and on others of its task.
+
+    No run reaches the minimum on rows that it does not read. So on these it is the least loss of a few fits to the
+    rows that are read, with more and more ridge, less `FURTHER` of what the first of them loses on the other rows.
+    """
+    fits = jax.vmap(functools.partial(reference, model, read))(jnp.array([ridge, *MORE_RIDGE]))
+    on_read, on_scored = (
+        jax.vmap(lambda fit, rows=rows: jax.vmap(model.loss, (None, 0, 0))(fit, rows.x, rows.y).mean())(fits)
+        for rows in (read, scored)
+    )
+    lost = jnp.maximum(on_scored[0] - on_read[0], 0.0)
+    share = 1.0 if model.convex else 1.0 - UNFOUND
+    return share * on_read[0], share * (on_scored.min() - FURTHER * lost)
+
+
+def reference(model: Model, rows: Rows, ridge: float | jax.Array = RIDGE) -> jax.Array:
     """Near-minimiser f32[p] of the mean loss plus `ridge` / 2 ||params||^2.
 
     By Newton's method where the loss is curved at the start (the losses of support vector machines are flat there, and
@@ -52,7 +72,9 @@ def reference(model: Model, rows: Rows, ridge: float = RIDGE) -> jax.Array:
     return _adam(model, start, rows, ridge)
 
 
-def accelerated(model: Softmax | GeneralizedLinear, curvature: float, rows: Rows, ridge: float) -> jax.Array:
+def accelerated(
+    model: Softmax | GeneralizedLinear, curvature: float, rows: Rows, ridge: float | jax.Array
+) -> jax.Array:
     """Near-minimiser f32[p] of the mean loss plus `ridge` / 2 ||params||^2 for a loss of at most this `curvature` in
     margins, by Nesterov's method, which starts anew where the objective would rise (O'Donoghue and Candes 2015).
 
@@ -93,7 +115,7 @@ def _is_curved(model: GeneralizedLinear) -> bool:
         return bool((model.curvature(jnp.zeros(2), jnp.arange(2.0)) > 0).all())
 
 
-def _adam(model: Model, start: jax.Array, rows: Rows, ridge: float) -> jax.Array:
+def _adam(model: Model, start: jax.Array, rows: Rows, ridge: float | jax.Array) -> jax.Array:
     optimizer = optax.adam(optax.cosine_decay_schedule(ADAM_RATE, ADAM_STEPS))
 
     def objective(params: jax.Array) -> jax.Array:
@@ -111,7 +133,9 @@ def _adam(model: Model, start: jax.Array, rows: Rows, ridge: float) -> jax.Array
     return jnp.where(objective(last) < least, last, best)
 
 
-def newton(model: GeneralizedLinear, params: jax.Array, rows: Rows, num_iterations: int, ridge: float) -> jax.Array:
+def newton(
+    model: GeneralizedLinear, params: jax.Array, rows: Rows, num_iterations: int, ridge: float | jax.Array
+) -> jax.Array:
     """Minimiser f32[p] of the mean loss plus ridge/2 ||params||^2, by damped Newton steps from `params`.
 
     The same number of steps for every task: in a batch, none would end before the slowest.

@@ -14,6 +14,7 @@ from l2p.data.own import is_own
 from l2p.errors import InputError
 from meta_train.tasks import own_tables
 from meta_train.tasks.family import Family, TaskFamily
+from meta_train.tasks.fresh_rows import Halved
 from meta_train.tasks.mixtures import Mixture
 from meta_train.tasks.quadratics import QUADRATICS, Quadratics
 from meta_train.tasks.synthetic import (
@@ -118,7 +119,7 @@ def _kind_of_part(source: str) -> Kind:
     return data.kind_of(source)
 
 
-def families(source: str) -> tuple[Family, Family]:
+def families(source: str, fresh_rows: bool = False) -> tuple[Family, Family]:
     """The family to meta-train on and one of held-out tasks: from 80 % and 20 % of a public table.
 
     Args:
@@ -128,9 +129,17 @@ def families(source: str) -> tuple[Family, Family]:
         `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families, with `ROUGH`
         in their names (`synthetic:rough:numbers`) for longer tails, stronger correlations and rarer classes; a user's
         own table that was read (`own_tables`); or several sources of one kind joined by `AND`.
+      fresh_rows: whether runs are scored on rows of their task that they did not read.
     """
+    train, held_out = _families(source)
+    if not fresh_rows:
+        return train, held_out
+    return Halved(train.with_rows_apart()), Halved(held_out.with_rows_apart())
+
+
+def _families(source: str) -> tuple[Family, Family]:
     if len(parts_of(source)) > 1:
-        train, held_out = zip(*(_varied(*families(part)) for part in parts_of(source)), strict=True)
+        train, held_out = zip(*(_varied(*_families(part)) for part in parts_of(source)), strict=True)
         stacked = frozenset(place for place, part in enumerate(parts_of(source)) if is_openml(part))
         return Mixture(train, stacked), Mixture(held_out, stacked)
     is_rough = _smooth(source) != source

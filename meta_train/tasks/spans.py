@@ -22,20 +22,52 @@ class Span(NamedTuple):
     labels: jax.Array
 
 
-def draw_rows(key: jax.Array, num_rows: int, x: jax.Array, span: Span | None) -> jax.Array:
-    """Indices i32[num_rows] of random rows of a table x f32[n, c], or of its part `span`."""
-    if span is None:
-        return jax.random.randint(key, (num_rows,), 0, x.shape[0])
-    return span.first + jax.random.randint(key, (num_rows,), 0, span.rows)
+#: Where rows are read apart, the last half comes from one in so many of a table's rows, and the first from the others.
+FOLDS = 4
+
+
+def draw_rows(key: jax.Array, num_rows: int, x: jax.Array, span: Span | None, apart: bool = False) -> jax.Array:
+    """Indices i32[num_rows] of random rows of a table x f32[n, c], or of its part `span`; `apart`, the last half are
+    other rows than the first half."""
+    first, rows = _extent(x, span)
+    if not apart:
+        return first + jax.random.randint(key, (num_rows,), 0, rows)
+    turn, cut = _cut(key, rows)
+    is_first = jnp.arange(num_rows) < num_rows // 2
+    place = jax.random.randint(key, (num_rows,), jnp.where(is_first, 0, cut), jnp.where(is_first, cut, rows))
+    return first + (turn + place) % rows
+
+
+def choose_rows(
+    key: jax.Array, num_rows: int, x: jax.Array, span: Span | None, among: jax.Array, apart: bool = False
+) -> jax.Array:
+    """The same, of the rows where `among` bool[n]."""
+    first, rows = _extent(x, span)
+    place = jnp.arange(x.shape[0]) - first
+    among = among & (place >= 0) & (place < rows)
+
+    def chosen(key: jax.Array, among: jax.Array, count: int) -> jax.Array:
+        weight = among.astype(jnp.float32)
+        return jax.random.choice(key, x.shape[0], (count,), p=weight / weight.sum())
+
+    if not apart:
+        return chosen(key, among, num_rows)
+    turn, cut = _cut(key, rows)
+    is_first = (place - turn) % rows < cut
+    keys, half = jax.random.split(key), num_rows // 2
+    return jnp.concatenate([chosen(keys[0], among & is_first, half), chosen(keys[1], among & ~is_first, half)])
+
+
+def _extent(x: jax.Array, span: Span | None) -> tuple[int | jax.Array, int | jax.Array]:
+    """The first row of a table or of its part, and how many it has."""
+    return (0, x.shape[0]) if span is None else (span.first, span.rows)
+
+
+def _cut(key: jax.Array, rows: int | jax.Array) -> tuple[jax.Array, int | jax.Array]:
+    """The row from which a table is read, around its end, and how many of its rows the first half comes from."""
+    return jax.random.randint(jax.random.fold_in(key, FOLDS), (), 0, rows), rows - rows // FOLDS
 
 
 def columns_of(x: jax.Array, span: Span | None) -> int | jax.Array:
     """The number of columns of a table x f32[n, c], or of its part `span`."""
     return x.shape[1] if span is None else span.columns
-
-
-def is_within(x: jax.Array, span: Span | None) -> jax.Array:
-    """bool[n], whether rows of x f32[n, c] are of the part `span`."""
-    places = jnp.arange(x.shape[0])
-    first, rows = (0, x.shape[0]) if span is None else (span.first, span.rows)
-    return (places >= first) & (places < first + rows)

@@ -10,7 +10,7 @@ from l2p.errors import InputError
 from l2p.task import Rows
 from meta_train.tasks.drawing import draw_columns, is_from_table, is_plain, most_features, refuse_more, with_class_noise
 from meta_train.tasks.family import Family
-from meta_train.tasks.spans import Span, columns_of, draw_rows, is_within
+from meta_train.tasks.spans import Span, choose_rows, columns_of, draw_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Classes(Family):
       kept: number of the table's classes in a task, drawn at random; None for all.
       span: the part of x and y that tasks come from, if they hold several tables; None for all.
       plain: the share of tasks that are the table as it is, as in `TaskFamily`.
+      apart: as in `TaskFamily`.
     """
 
     x: jax.Array
@@ -37,10 +38,14 @@ class Classes(Family):
     kept: int | None = None
     span: Span | None = None
     plain: float = 0.0
+    apart: bool = False
 
     @property
     def max_features(self) -> float:
         return most_features(self.x.shape[1], self.plain)
+
+    def with_rows_apart(self) -> "Classes":
+        return dataclasses.replace(self, apart=True)
 
     def halves(self) -> tuple["Classes", "Classes"]:
         cut = self.x.shape[0] // 2
@@ -74,10 +79,9 @@ class Classes(Family):
     def _rows(self, key: jax.Array, names: jax.Array, num_rows: int) -> jax.Array:
         """Indices i32[num_rows] of rows of the table, from the task's classes: those with the lowest names."""
         if self.kept is None:
-            return draw_rows(key, num_rows, self.x, self.span)
+            return draw_rows(key, num_rows, self.x, self.span, self.apart)
         among = names[self.y.astype(jnp.int32)] < self.kept
-        among = (among & is_within(self.x, self.span)).astype(jnp.float32)
-        return jax.random.choice(key, self.x.shape[0], (num_rows,), p=among / among.sum())
+        return choose_rows(key, num_rows, self.x, self.span, among, self.apart)
 
     def _part(self, key: jax.Array, x: jax.Array) -> jax.Array:
         """The part i32[n] of its class of each row of features f32[n, d]."""
@@ -94,21 +98,27 @@ class Numbers(Family):
       y: f32[n], in [0, 1].
       span: the part of x and y that tasks come from, if they hold several tables; None for all.
       plain: the share of tasks that are the table as it is, as in `TaskFamily`.
+      apart: as in `TaskFamily`.
     """
 
     x: jax.Array
     y: jax.Array
     span: Span | None = None
     plain: float = 0.0
+    apart: bool = False
 
     @property
     def max_features(self) -> float:
         return most_features(self.x.shape[1], self.plain)
 
+    def with_rows_apart(self) -> "Numbers":
+        return dataclasses.replace(self, apart=True)
+
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
         refuse_more(num_features, self.x.shape[1], self.plain)
         keys = jax.random.split(key, 9)
-        index, columns = draw_rows(keys[0], num_rows, self.x, self.span), columns_of(self.x, self.span)
+        index = draw_rows(keys[0], num_rows, self.x, self.span, self.apart)
+        columns = columns_of(self.x, self.span)
         table, plain = self.x[index], is_plain(key, self.plain)
         kind = jnp.where(plain, 0, jax.random.choice(keys[1], 3, p=jnp.array([0.5, 0.2, 0.3])))
         column = jax.random.randint(keys[2], (), 0, columns)

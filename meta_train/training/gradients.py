@@ -88,7 +88,7 @@ def compiled(
     turns: dict[Shape, tuple[Callable, Callable]] = {}
     for shape, budgets in budgets_of_shapes(config, start).items():
         source = config.source_of(shape)
-        drawn_from = family if shape.source is None else families(source)[0]
+        drawn_from = family if shape.source is None else families(source, config.fresh_rows)[0]
         draw = jax.jit(
             functools.partial(draw_tasks, config=config, family=drawn_from, shape=shape),
             compiler_options=quick_options(),

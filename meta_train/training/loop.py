@@ -57,7 +57,7 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
         trained = {method: meta_train(trial, out / method, watch) for method, trial in trials(config).items()}
         return ship_better(config, trained, out)
     train, held_out = along_other_classes(*families(config.source), config.directions, config.unseen)
-    if config.fresh_rows:
+    if config.fresh_rows and config.sources is None:
         train, held_out = with_fresh_rows(train, held_out, config.unseen)
     method = METHODS[config.method]
     start = starting_point(config)

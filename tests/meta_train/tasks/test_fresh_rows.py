@@ -29,7 +29,7 @@ def rows_in(rows) -> set:
 def test_no_run_is_scored_on_rows_that_it_read_and_every_row_has_its_turn():
     train, chosen = with_fresh_rows(*TABLE.cut_at(200))
     scored = set()
-    draw = jax.jit(lambda key: (train.draw_several(key, 4, 300, None), train.draw_scored(key, 4, 300, None)))
+    draw = jax.jit(lambda key: train.draw_both(key, 4, 300, None))
     for seed in range(40):
         read, fresh = draw(jax.random.key(seed))
         assert not rows_in(read) & rows_in(fresh)
@@ -37,7 +37,7 @@ def test_no_run_is_scored_on_rows_that_it_read_and_every_row_has_its_turn():
         scored |= rows_in(fresh)
     assert scored == set(range(200))
     asked = jax.random.key(0), 4, 300, None
-    assert max(rows_in(chosen.draw_several(*asked))) < 200 <= min(rows_in(chosen.draw_scored(*asked)))
+    assert max(rows_in(chosen.draw_several(*asked))) < 200 <= min(rows_in(chosen.draw_both(*asked)[1]))
 
 
 def test_the_rows_are_of_the_same_task():
@@ -49,7 +49,7 @@ def test_the_rows_are_of_the_same_task():
         classes, labels = np.asarray(rows.x[..., 1]) * CLASSES, np.asarray(rows.y)
         return [float(np.round(np.median(one[label == 1]))) for one, label in zip(classes, labels, strict=True)]
 
-    read, scored = told(train.draw_several(*asked)), told(train.draw_scored(*asked))
+    read, scored = told(train.draw_several(*asked)), told(train.draw_both(*asked)[1])
     assert read == scored
     assert set(read) == {0.0, 1.0, 2.0}
 
@@ -84,9 +84,9 @@ def test_held_out_tasks_may_be_of_classes_that_no_task_in_training_is_of():
         return set(np.round(np.asarray(rows.x[..., 1]).ravel() * 5).astype(int))
 
     asked = jax.random.key(0), 16, 200, None
-    assert classes(train.draw_several(*asked)) == classes(train.draw_scored(*asked)) == {0, 2, 4}
-    assert classes(chosen.draw_several(*asked)) == classes(chosen.draw_scored(*asked)) == {1, 3}
-    assert max(rows_in(chosen.draw_several(*asked))) < 200 <= min(rows_in(chosen.draw_scored(*asked)))
+    assert classes(train.draw_several(*asked)) == classes(train.draw_both(*asked)[1]) == {0, 2, 4}
+    assert classes(chosen.draw_several(*asked)) == classes(chosen.draw_both(*asked)[1]) == {1, 3}
+    assert max(rows_in(chosen.draw_several(*asked))) < 200 <= min(rows_in(chosen.draw_both(*asked)[1]))
 
 
 @pytest.mark.parametrize("unseen", [(), (1,), (0, 1, 2, 3), (7, 9)])
@@ -109,3 +109,9 @@ def test_runs_that_are_scored_on_their_way_are_refused(change):
         MetaConfig("x", "noisygd", fresh_rows=True, **change)
     with pytest.raises(InputError, match="scored on fresh_rows"):
         MetaConfig("x", "noisygd", unseen=(7, 9))
+
+
+@pytest.mark.parametrize("shares", [(-0.1, 1.0), (0.0, 1.5), (float("nan"), 1.0), (1.0,)])
+def test_shares_are_shares(shares):
+    with pytest.raises(InputError, match="fresh_shares is"):
+        MetaConfig("x", "noisygd", fresh_rows=True, fresh_shares=shares)

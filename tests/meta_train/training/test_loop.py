@@ -136,7 +136,7 @@ def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_
         {"sources": ("adult",)},
         {"models": ("logistic", "svm")},
         {"sources": ("adult", "synthetic"), "method": "search"},
-        {"sources": ("adult", "synthetic"), "fresh_rows": True},
+        {"sources": ("adult", "synthetic"), "unseen": (0, 1), "fresh_rows": True},
     ],
 )
 def test_sources_and_models_that_do_not_fit_are_refused(change):

@@ -1,0 +1,127 @@
+"""Tasks of any source that are read in their first half and scored on their last: other rows of the same task."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.models import MODELS
+from meta_train.tasks.family import TaskFamily
+from meta_train.tasks.fresh_rows import Halved
+from meta_train.tasks.mixtures import Mixture
+from meta_train.tasks.reference import best_loss
+from meta_train.tasks.spans import FOLDS, Span, draw_rows
+from meta_train.tasks.synthetic import Synthetic, SyntheticClasses, SyntheticNumbers
+from meta_train.tasks.targets import Classes, Numbers
+
+NUM, COLUMNS, FEATURES = 120, 3, 3
+
+
+def table(first: int) -> tuple[jnp.ndarray, jnp.ndarray]:
+    """Every column tells a row's number, from `first` on; and classes."""
+    numbers = (first + np.arange(NUM)) / 1000
+    return jnp.asarray(np.tile(numbers[:, None], COLUMNS), jnp.float32), jnp.arange(NUM, dtype=jnp.float32) % 4
+
+
+def two(first: int = 0) -> TaskFamily:
+    x, y = table(first)
+    return TaskFamily(x, y // 2, jnp.zeros(0, jnp.int32), plain=1.0)
+
+
+def four(first: int = 0) -> Classes:
+    return Classes(*table(first), num_classes=4, plain=1.0)
+
+
+def numbers(first: int = 0) -> Numbers:
+    x, y = table(first)
+    return Numbers(x, y / 4, plain=1.0)
+
+
+FAMILIES = {
+    "two classes": two(),
+    "four classes": four(),
+    "some of four classes": four().with_num_classes(3),
+    "numbers": numbers(),
+    "stacked": Mixture((two(), two(300)), frozenset({0, 1})),
+    "stacked, some classes": Mixture((four(), four(300)), frozenset({0, 1})).with_num_classes(3),
+}
+
+
+def numbers_of(rows) -> list[set[int]]:
+    """The numbers of the rows of each task."""
+    return [set(np.round(task[:, 0] * 1000).astype(int)) for task in np.asarray(rows.x)]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_row_is_read_and_scored_and_every_row_has_its_turn(name):
+    family = Halved(FAMILIES[name].with_rows_apart())
+    draw = jax.jit(lambda key: family.draw_both(key, 4, 200, FEATURES))
+    seen: tuple[set, set] = set(), set()
+    for seed in range(20):
+        read, scored = draw(jax.random.key(seed))
+        assert read.x.shape == scored.x.shape == (4, 200, FEATURES)
+        for one, other in zip(numbers_of(read), numbers_of(scored), strict=True):
+            assert not one & other
+            assert len(other) <= NUM // FOLDS
+        seen[0].update(*numbers_of(read))
+        seen[1].update(*numbers_of(scored))
+    every = {first + row for first in ((0, 300) if "stacked" in name else (0,)) for row in range(NUM)}
+    assert seen[0] == seen[1] == every
+
+
+def test_families_that_are_not_told_to_read_the_same_rows_in_both_halves():
+    # Without which the test above would hold of nothing.
+    read, scored = jax.jit(lambda key: Halved(two()).draw_both(key, 4, 200, FEATURES))(jax.random.key(0))
+    assert all(one & other for one, other in zip(numbers_of(read), numbers_of(scored), strict=True))
+
+
+def test_rows_are_of_their_table():
+    x, span = jnp.zeros((50, 2)), Span(*(jnp.array(one) for one in (10, 20, 2, 0)))
+    for seed in range(5):
+        index = np.asarray(draw_rows(jax.random.key(seed), 400, x, span, apart=True))
+        assert set(index) == set(range(10, 30))
+        assert len(set(index[200:])) == 20 // FOLDS
+
+
+@pytest.mark.parametrize("family", [Synthetic(0), SyntheticNumbers(0), SyntheticClasses(0, num_classes=3)])
+def test_synthetic_tasks_are_drawn_once_and_cut(family):
+    halved = Halved(family.with_rows_apart())
+    draw = jax.jit(lambda key: (family.draw_several(key, 2, 60, 5), *halved.draw_both(key, 2, 30, 5)))
+    whole, read, scored = draw(jax.random.key(3))
+    np.testing.assert_array_equal(jnp.concatenate([read.x, scored.x], 1), whole.x)
+    np.testing.assert_array_equal(jnp.concatenate([read.y, scored.y], 1), whole.y)
+
+
+@pytest.fixture(scope="module")
+def batches():
+    """By the shares of tasks that are scored on fresh rows: a batch."""
+    family = Halved(Synthetic(0))
+    draw = jax.jit(
+        lambda shares: family.sample(
+            jax.random.key(0), MODELS["logistic"], 24, 100, 12, (1.0, 9.0), 1e-4, fresh_shares=shares
+        )
+    )
+    return {shares: draw(shares) for shares in ((1.0, 0.0), (1.0, 1.0), (0.0, 0.0))}
+
+
+def test_tasks_with_little_signal_are_scored_on_fresh_rows_more_often(batches):
+    batch = batches[1.0, 0.0]
+    fresh = ~np.asarray((batch.rows.x == batch.scored.x).all((1, 2)))
+    assert fresh[:6].mean() > 0.5 > fresh[-6:].mean()
+    for shares in ((1.0, 1.0), (0.0, 0.0)):
+        apart = ~np.asarray((batches[shares].rows.x == batches[shares].scored.x).all((1, 2)))
+        assert (apart == bool(shares[0])).all()
+        # What a task is does not depend on where it is scored.
+        np.testing.assert_array_equal(batches[shares].rows.x, batch.rows.x)
+    expected = np.where(fresh, batches[1.0, 1.0].best_loss, batches[0.0, 0.0].best_loss)
+    np.testing.assert_allclose(batch.best_loss, expected, rtol=1e-5)
+
+
+def test_the_loss_to_compare_with_can_be_reached_on_fresh_rows(batches):
+    least = jax.jit(jax.vmap(lambda rows: best_loss(MODELS["logistic"], rows, 1e-4)))
+    on_read, on_fresh = batches[0.0, 0.0], batches[1.0, 1.0]
+    np.testing.assert_allclose(on_read.best_loss, least(on_read.rows), rtol=1e-4)
+    # Above the minimum there, which no run that reads other rows reaches.
+    minimum = np.asarray(least(on_fresh.scored))
+    assert (np.asarray(on_fresh.best_loss) > minimum).all()
+    assert np.mean(np.asarray(on_fresh.best_loss) - minimum) > 0.02
