@@ -14,6 +14,7 @@ from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import for_runs
 from meta_train.tasks.reference import RIDGE
 from meta_train.tasks.sources import class_counts, kind_of, parts_of
+from meta_train.training.constants import parse
 
 #: Budgets are grouped in this many bands with equally many tasks: scores are reported by band, and where spending is a
 #: constraint each band has its own multiplier, since each budget is a separate constraint.
@@ -107,6 +108,8 @@ class MetaConfig:
       eval_tasks: held-out tasks per feature count.
       gain_rounds: at the end the networks are compared with the control that they extend on this many batches of
         `eval_tasks` fresh tasks; the control runs wherever they gained nothing. 0 makes no comparison.
+      constants: single numbers of the protector that gradients do not tune, and values, as
+        `eigenbasis.norm_growth=0,0.35`; at the end each is set to what scores best on held-out tasks.
       seed: for all random numbers.
     """
 
@@ -149,6 +152,7 @@ class MetaConfig:
     eval_every: int = 50
     eval_tasks: int = 32
     gain_rounds: int = 0
+    constants: tuple[str, ...] = ()
     seed: int = 0
 
     def __post_init__(self):
@@ -184,6 +188,8 @@ class MetaConfig:
                 f"and below {1 / self.simulated_rows:.1e}."
             )
         self._check_shape()
+        for one in self.constants:
+            parse(one)
         if 0 < self.gain_rounds * self.eval_tasks * self._fewest_shapes() < 2 * BANDS:
             raise InputError(
                 "gains with a single task in a band have no standard error, and they are measured for every source and "

@@ -24,7 +24,7 @@ from meta_train.tasks.fresh_rows import with_fresh_rows
 from meta_train.tasks.other_classes import along_other_classes
 from meta_train.tasks.own_tables import facts
 from meta_train.tasks.sources import families, parts_of
-from meta_train.training import gradients, search
+from meta_train.training import constants, gradients, search
 from meta_train.training.gradient_against_search import ship_better, trials
 from meta_train.training.progress import draw
 from meta_train.training.starting_points import starting_point
@@ -61,6 +61,7 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
         train, held_out = with_fresh_rows(train, held_out, config.unseen)
     method = METHODS[config.method]
     start = starting_point(config)
+    constants.check(start, config.constants)
     state = method.init(start, config)
     best = (jnp.array(jnp.inf), state.protector)
     with ocp.CheckpointManager(
@@ -110,12 +111,13 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
                     f"--out {out}"
                 )
             total = time.monotonic() - began
-            report = evaluator.final(best[1]) | {"steps": done}
+            chosen, told = constants.choose(best[1], config.constants, lambda one: evaluator.merit(evaluator(one)))
+            report = evaluator.final(chosen) | {"steps": done} | ({"constants": told} if told else {})
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(_kept(saved, *logged, time.monotonic() - began, best, config, out))
             raise
     counts = config.num_features or (int(train.max_features),)
-    return _ship(config, out, best[1], report, total, counts)
+    return _ship(config, out, chosen, report, total, counts)
 
 
 def _estimate(watch: Watch, config: MetaConfig, done: int, update: Callable, state: Any, evaluator: Evaluator) -> None:

@@ -104,17 +104,7 @@ def base_rate_loss(model_name: str, part: Task, num_features: int, seed: int) ->
     return float(mean_loss(begun.params, model, part.test))
 
 
-#: Where it does hurt; see docs/convergence.md.
-RISING = {"nine classes, rough": "at .1 noise in the weights costs 11 % more than at .02, above the base rate"}
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason=RISING[name])] if name in RISING else [])
-        for name in TABLES
-    ],
-)
+@pytest.mark.parametrize("table", TABLES)
 def test_more_budget_never_hurts_and_the_largest_reaches_the_non_private_model(table):
     found = curve("control-filter", table)
     assert math.isfinite(found.losses.sum())

@@ -1,0 +1,75 @@
+"""Constants that gradients do not tune, chosen at the end of a training by what scores best on held-out tasks.
+
+A meta-gradient does not see what a few of them are for: it is not taken through eigenvectors, so a share of the budget
+that buys these would only look like a cost.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from l2p.errors import InputError
+from l2p.protector import Protector
+
+
+def parse(listed: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The place of a constant and its values.
+
+    >>> parse("eigenbasis.norm_growth=0, 0.35")
+    (('eigenbasis', 'norm_growth'), (0.0, 0.35))
+
+    Raises:
+      InputError: it is written in another way.
+    """
+    name, _, values = listed.partition("=")
+    try:
+        found = tuple(map(float, values.split(",")))
+    except ValueError:
+        found = ()
+    if not found or not all(map(math.isfinite, found)) or not all(map(str.isidentifier, name.split("."))):
+        raise InputError(
+            f"constants has {listed!r}, which is not a name and its values; write it like "
+            "eigenbasis.norm_growth=0,0.35."
+        )
+    return tuple(name.split(".")), found
+
+
+def check(protector: Protector, constants: tuple[str, ...]) -> None:
+    """Refuse names that are not those of a protector's single numbers; `InputError`."""
+    for one in constants:
+        place, _ = parse(one)
+        found: Any = protector
+        for name in place:
+            found = getattr(found, name, None)
+        if not isinstance(found, jax.Array) or found.ndim:
+            raise InputError(
+                f"constants has {'.'.join(place)}, which is no single number of this protector; leave it out."
+            )
+
+
+def choose(
+    protector: Protector, constants: tuple[str, ...], judge: Callable[[Protector], float]
+) -> tuple[Protector, dict[str, list[list[float]]]]:
+    """The protector with each of these constants, one after the other, at the value of the lowest score, or as it was;
+    and by name every value and its score, which `judge` gives."""
+    told: dict[str, list[list[float]]] = {}
+    least = judge(protector) if constants else math.inf
+    for place, values in map(parse, constants):
+        tried = [_with(protector, place, value) for value in values]
+        scores = [judge(one) for one in tried]
+        told[".".join(place)] = [[value, round(score, 4)] for value, score in zip(values, scores, strict=True)]
+        if min(scores) < least:
+            least = min(scores)
+            protector = tried[scores.index(least)]
+    return protector, told
+
+
+def _with(part: Any, place: tuple[str, ...], value: float) -> Any:
+    """A copy of a protector, or of a part of one, with another constant."""
+    name, *rest = place
+    new = _with(getattr(part, name), tuple(rest), value) if rest else jnp.float32(value)
+    return dataclasses.replace(part, **{name: new})

@@ -1,0 +1,103 @@
+"""Constants that gradients do not tune are set to what scores best on held-out tasks."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from l2p.checkpoints import checkpoint
+from l2p.errors import InputError
+from meta_train.config import MetaConfig
+from meta_train.training.constants import check, choose, parse
+from meta_train.training.loop import meta_train
+from meta_train.training.untrained import control_filter
+
+NAMES = ("eigenbasis.row_norm=1,2,3", "eigenbasis.log_least_ratio=0,1")
+
+
+@pytest.fixture(scope="module")
+def start():
+    return control_filter(jax.random.key(0))
+
+
+def judge(row_norm: float, ratio: float):
+    """Scores that are lowest at these constants."""
+    return lambda one: (
+        abs(float(one.eigenbasis.row_norm) - row_norm) + abs(float(one.eigenbasis.log_least_ratio) - ratio)
+    )
+
+
+def test_each_constant_is_set_to_its_best_value_one_after_the_other(start):
+    chosen, told = choose(start, NAMES, judge(2.0, 0.0))
+    assert (float(chosen.eigenbasis.row_norm), float(chosen.eigenbasis.log_least_ratio)) == (2.0, 0.0)
+    assert [value for value, _ in told["eigenbasis.row_norm"]] == [1.0, 2.0, 3.0]
+    # The second is judged with the first as it was chosen.
+    assert told["eigenbasis.log_least_ratio"] == [[0.0, 0.0], [1.0, 1.0]]
+    # Nothing else changes.
+    changed = dataclasses.replace(chosen, eigenbasis=start.eigenbasis)
+    assert all(getattr(changed, field.name) is getattr(start, field.name) for field in dataclasses.fields(start))
+
+
+def test_a_constant_stays_where_no_value_is_better(start):
+    as_is = float(start.eigenbasis.row_norm), float(start.eigenbasis.log_least_ratio)
+    chosen, told = choose(start, NAMES, judge(*as_is))
+    assert chosen is start
+    assert min(score for _, score in told["eigenbasis.row_norm"]) > 0
+
+
+def test_without_constants_nothing_is_judged(start):
+    assert choose(start, (), lambda one: pytest.fail("judged")) == (start, {})
+
+
+@pytest.mark.parametrize("name", ["eigenbasis.logit_share=0", "eigenbasis.nothing=0", "nothing=0", "eigenbasis=0"])
+def test_what_is_no_single_number_is_refused_before_training(name, tmp_path):
+    config = MetaConfig("x", "control_filter", constants=(name,), steps=1)
+    with pytest.raises(InputError, match="no single number of this protector"):
+        meta_train(config, tmp_path / "out")
+    assert not (tmp_path / "out" / "log.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "listed", ["", "row_norm", "row_norm=", "row_norm=a", "row_norm=1,,2", "=1", "a..b=1", "a=nan"]
+)
+def test_what_cannot_be_read_is_refused(listed):
+    with pytest.raises(InputError, match="write it like"):
+        MetaConfig("x", "control_filter", constants=(listed,))
+
+
+def test_single_numbers_are_accepted(start):
+    check(start, NAMES)
+    assert parse(NAMES[1]) == (("eigenbasis", "log_least_ratio"), (0.0, 1.0))
+
+
+@pytest.mark.parametrize("name", ["control-filter", *(f"control-filter-fold-{number}" for number in (1, 2, 3))])
+def test_what_ships_has_the_values_that_scored_best(name):
+    loaded = checkpoint.load(name)
+    (told,) = loaded.card["held_out"]["constants"].items()
+    assert told[0] == "eigenbasis.log_least_ratio"
+    best = min(told[1], key=lambda one: one[1])[0]
+    assert float(loaded.protector.eigenbasis.log_least_ratio) == pytest.approx(best)
+    assert jnp.isfinite(loaded.card["held_out"]["held_out_score"])
+
+
+@pytest.mark.slow
+def test_a_training_ends_with_the_choice(tmp_path):
+    config = MetaConfig(
+        "x",
+        "control_eigen",
+        source="synthetic",
+        steps=1,
+        tasks=8,
+        eval_tasks=8,
+        rows=32,
+        num_steps=2,
+        num_features=(3,),
+        constants=("eigenbasis.row_norm=0.5,2.5",),
+    )
+    loaded = checkpoint.load(str(meta_train(config, tmp_path / "out")))
+    (told,) = loaded.card["held_out"]["constants"].values()
+    assert [value for value, _ in told] == [0.5, 2.5]
+    best = min(score for _, score in told)
+    assert loaded.card["held_out"]["held_out_score"] == pytest.approx(best, abs=1e-4)
+    assert float(loaded.protector.eigenbasis.row_norm) == min(told, key=lambda one: one[1])[0]
