@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from l2p.errors import InputError
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.accountants import for_runs
+from meta_train.constants import parse
 from meta_train.tasks.reference import RIDGE
 from meta_train.tasks.sources import class_counts, kind_of, parts_of
-from meta_train.training.constants import parse
 
 #: Budgets are grouped in this many bands with equally many tasks: scores are reported by band, and where spending is a
 #: constraint each band has its own multiplier, since each budget is a separate constraint.

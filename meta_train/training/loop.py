@@ -18,13 +18,14 @@ from l2p.data.own import is_own
 from l2p.errors import InputError
 from l2p.privacy.accountants import find
 from l2p.protector import Protector
+from meta_train import constants
 from meta_train.config import MetaConfig
 from meta_train.evaluation.held_out import Evaluator
 from meta_train.tasks.fresh_rows import with_fresh_rows
 from meta_train.tasks.other_classes import along_other_classes
 from meta_train.tasks.own_tables import facts
 from meta_train.tasks.sources import families, parts_of
-from meta_train.training import constants, gradients, search
+from meta_train.training import gradients, search
 from meta_train.training.gradient_against_search import ship_better, trials
 from meta_train.training.progress import draw
 from meta_train.training.starting_points import starting_point

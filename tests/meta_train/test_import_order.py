@@ -8,6 +8,7 @@ import meta_train
 ROOT = Path(meta_train.__file__).parent
 #: From the lowest layer up.
 LAYERS = (
+    "constants",
     "tasks",
     "config",
     "compiling",

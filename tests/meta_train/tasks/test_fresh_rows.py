@@ -72,7 +72,8 @@ def test_a_run_is_scored_where_it_is_told_to_be():
     # The reference loss is measured on those rows, too.
     losses = jax.vmap(lambda rows: mean_loss(jnp.zeros(65), model, rows))(batch.scored)
     assert (np.asarray(batch.best_loss) < np.asarray(losses)).all()
-    assert float(score(losses[0], batch.best_loss[0], losses[0])) == pytest.approx(0.0, abs=0.05)
+    # The log of 1, less what `score` adds to the excess it divides by.
+    assert float(score(losses[0], batch.best_loss[0], losses[0])) == pytest.approx(0.0, abs=0.15)
 
 
 def test_held_out_tasks_may_be_of_classes_that_no_task_in_training_is_of():

@@ -9,7 +9,7 @@ import pytest
 from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from meta_train.config import MetaConfig
-from meta_train.training.constants import check, choose, parse
+from meta_train.constants import check, choose, parse
 from meta_train.training.loop import meta_train
 from meta_train.training.untrained import control_filter
 
@@ -77,7 +77,8 @@ def test_what_ships_has_the_values_that_scored_best(name):
     (told,) = loaded.card["held_out"]["constants"].items()
     assert told[0] == "eigenbasis.log_least_ratio"
     best = min(told[1], key=lambda one: one[1])[0]
-    assert float(loaded.protector.eigenbasis.log_least_ratio) == pytest.approx(best)
+    # Within 1e-4, to which the values in the recipe are rounded; where none was better, it is the start's.
+    assert float(loaded.protector.eigenbasis.log_least_ratio) == pytest.approx(best, abs=1e-4)
     assert jnp.isfinite(loaded.card["held_out"]["held_out_score"])
 
 
