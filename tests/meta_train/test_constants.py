@@ -52,7 +52,7 @@ def test_without_constants_nothing_is_judged(start):
 
 @pytest.mark.parametrize("name", ["eigenbasis.logit_share=0", "eigenbasis.nothing=0", "nothing=0", "eigenbasis=0"])
 def test_what_is_no_single_number_is_refused_before_training(name, tmp_path):
-    config = MetaConfig("x", "control_filter", constants=(name,), steps=1)
+    config = MetaConfig("x", "control_filter", source="synthetic", constants=(name,), steps=1)
     with pytest.raises(InputError, match="no single number of this protector"):
         meta_train(config, tmp_path / "out")
     assert not (tmp_path / "out" / "log.jsonl").exists()
