@@ -86,7 +86,8 @@ class Family(abc.ABC):
         )
 
     def with_rows_apart(self) -> "Family":
-        """The family of tasks whose last half of rows are other rows of the table than the first half."""
+        """The family of tasks whose last half of rows are other rows of the table than the first half. Without a table
+        all rows of a task are different as it is."""
         return self
 
     def halves(self) -> tuple["Family", "Family"]:
@@ -125,9 +126,9 @@ class Family(abc.ABC):
             return TaskBatch(rows, signal, jax.vmap(functools.partial(best_loss, model, ridge=ridge))(rows))
         share = jnp.interp(signal, jnp.array([low, high]), jnp.array(fresh_shares))
         fresh = jax.random.bernoulli(jax.random.fold_in(key, 2), share)
-        least = jax.vmap(functools.partial(best_losses, model, ridge=ridge))(rows, scored)
+        on_read, on_scored = jax.vmap(functools.partial(best_losses, model, ridge=ridge))(rows, scored)
         choose = jax.vmap(lambda fresh, one, other: jax.tree.map(functools.partial(jnp.where, fresh), one, other))
-        return TaskBatch(rows, signal, jnp.where(fresh, *least[::-1]), choose(fresh, scored, rows))
+        return TaskBatch(rows, signal, jnp.where(fresh, on_scored, on_read), choose(fresh, scored, rows))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,10 +46,7 @@ def best_losses(model: Model, read: Rows, scored: Rows, ridge: float = RIDGE) ->
     rows that are read, with more and more ridge, less `FURTHER` of what the first of them loses on the other rows.
     """
     fits = jax.vmap(functools.partial(reference, model, read))(jnp.array([ridge, *MORE_RIDGE]))
-    on_read, on_scored = (
-        jax.vmap(lambda fit, rows=rows: jax.vmap(model.loss, (None, 0, 0))(fit, rows.x, rows.y).mean())(fits)
-        for rows in (read, scored)
-    )
+    on_read, on_scored = (jax.vmap(mean_loss, (0, None, None))(fits, model, rows) for rows in (read, scored))
     lost = jnp.maximum(on_scored[0] - on_read[0], 0.0)
     share = 1.0 if model.convex else 1.0 - UNFOUND
     return share * on_read[0], share * (on_scored.min() - FURTHER * lost)

@@ -1,4 +1,4 @@
-"""Where a table lies among several that are stacked (`stacks.py`)."""
+"""Where a table lies among several that are stacked (`stacks.py`), and random rows of it."""
 
 from typing import NamedTuple
 
@@ -27,8 +27,8 @@ FOLDS = 4
 
 
 def draw_rows(key: jax.Array, num_rows: int, x: jax.Array, span: Span | None, apart: bool = False) -> jax.Array:
-    """Indices i32[num_rows] of random rows of a table x f32[n, c], or of its part `span`; `apart`, the last half are
-    other rows than the first half."""
+    """Indices i32[num_rows] of random rows of a table x f32[n, c], or of its part `span`; with `apart`, the last half
+    are other rows than the first half."""
     first, rows = _extent(x, span)
     if not apart:
         return first + jax.random.randint(key, (num_rows,), 0, rows)

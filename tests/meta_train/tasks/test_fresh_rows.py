@@ -37,7 +37,7 @@ def test_no_run_is_scored_on_rows_that_it_read_and_every_row_has_its_turn():
         scored |= rows_in(fresh)
     assert scored == set(range(200))
     asked = jax.random.key(0), 4, 300, None
-    assert max(rows_in(chosen.draw_several(*asked))) < 200 <= min(rows_in(chosen.draw_both(*asked)[1]))
+    assert max(rows_in(chosen.draw_both(*asked)[0])) < 200 <= min(rows_in(chosen.draw_both(*asked)[1]))
 
 
 def test_the_rows_are_of_the_same_task():
@@ -49,7 +49,7 @@ def test_the_rows_are_of_the_same_task():
         classes, labels = np.asarray(rows.x[..., 1]) * CLASSES, np.asarray(rows.y)
         return [float(np.round(np.median(one[label == 1]))) for one, label in zip(classes, labels, strict=True)]
 
-    read, scored = told(train.draw_several(*asked)), told(train.draw_both(*asked)[1])
+    read, scored = told(train.draw_both(*asked)[0]), told(train.draw_both(*asked)[1])
     assert read == scored
     assert set(read) == {0.0, 1.0, 2.0}
 
@@ -85,9 +85,9 @@ def test_held_out_tasks_may_be_of_classes_that_no_task_in_training_is_of():
         return set(np.round(np.asarray(rows.x[..., 1]).ravel() * 5).astype(int))
 
     asked = jax.random.key(0), 16, 200, None
-    assert classes(train.draw_several(*asked)) == classes(train.draw_both(*asked)[1]) == {0, 2, 4}
-    assert classes(chosen.draw_several(*asked)) == classes(chosen.draw_both(*asked)[1]) == {1, 3}
-    assert max(rows_in(chosen.draw_several(*asked))) < 200 <= min(rows_in(chosen.draw_both(*asked)[1]))
+    assert classes(train.draw_both(*asked)[0]) == classes(train.draw_both(*asked)[1]) == {0, 2, 4}
+    assert classes(chosen.draw_both(*asked)[0]) == classes(chosen.draw_both(*asked)[1]) == {1, 3}
+    assert max(rows_in(chosen.draw_both(*asked)[0])) < 200 <= min(rows_in(chosen.draw_both(*asked)[1]))
 
 
 @pytest.mark.parametrize("unseen", [(), (1,), (0, 1, 2, 3), (7, 9)])

@@ -69,8 +69,8 @@ def test_no_row_is_read_and_scored_and_every_row_has_its_turn(name):
     assert seen[0] == seen[1] == every
 
 
-def test_families_that_are_not_told_to_read_the_same_rows_in_both_halves():
-    # Without which the test above would hold of nothing.
+def test_without_being_told_halves_share_rows():
+    # So the test above can fail.
     read, scored = jax.jit(lambda key: Halved(two()).draw_both(key, 4, 200, FEATURES))(jax.random.key(0))
     assert all(one & other for one, other in zip(numbers_of(read), numbers_of(scored), strict=True))
 
