@@ -2,9 +2,11 @@
 
     python benchmarks/win_table.py
 
-For every folder docs/results/NAME_filter, which `l2p compare --methods control-filter` made with the settings of NAME,
-a Markdown line with the verdicts at each budget, by test loss paired by seed and two standard errors: against the best
-hand-designed method of the cell, the learned protector that NAME lists first, and the best search on the private rows.
+For every folder docs/results/NAME_filter, which `l2p compare --methods control-filter no_features` made with the
+settings of NAME, a Markdown line with the verdicts at each budget: against the best hand-designed method of the cell,
+the learned protector that NAME lists first, and the best search on the private rows. "better" and "worse" are
+differences in test loss, paired by seed, of more than two standard errors and 2 % of the gap between the best constant
+prediction and the non-private model.
 """
 
 from collections import Counter
@@ -15,7 +17,10 @@ from l2p.compare import results, standings, wins
 from l2p.compare.results import LOSS, Row
 
 FOLDER, SUFFIX = Path(__file__).resolve().parent.parent / "docs/results", "_filter"
+OURS, CONSTANT, NONPRIVATE = "control-filter", "no_features", "nonprivate"
 OPPONENTS = ("best hand-designed", "learned for the model", "best on the private rows")
+#: Differences below this share of the gap are not told.
+LEAST = 0.02
 
 Scores = Mapping[str, Mapping[float, Mapping[int, float]]]
 
@@ -35,15 +40,24 @@ def opponents(rows: list[Row], values: Scores, epsilon: float) -> list[str | Non
     return [wins.best(group, there, LOSS) for group in groups]
 
 
+def verdict(lead: results.Estimate, gap: float) -> str:
+    """Of a lead, and of the gap that there is between a constant and the non-private model.
+
+    >>> [verdict(results.Estimate(lead, 0.001), 0.5) for lead in (0.02, 0.005, -0.02)]
+    ['better', 'level', 'worse']
+    """
+    return wins.verdict(lead) if abs(lead.mean) > LEAST * gap else "level"
+
+
 def verdicts(ours: list[Row], theirs: list[Row]) -> dict[str, list[str]]:
     """By opponent, a verdict at each budget."""
-    (mine,) = results.by_seed(ours, LOSS.column).values()
-    values = results.by_seed(theirs, LOSS.column)
+    mine, values = results.by_seed(ours, LOSS.column), results.by_seed(theirs, LOSS.column)
     found: dict[str, list[str]] = {name: [] for name in OPPONENTS}
-    for epsilon in sorted(mine):
+    for epsilon, losses in sorted(mine[OURS].items()):
+        gap = wins.lead_over(values[NONPRIVATE][epsilon], mine[CONSTANT][epsilon], LOSS).mean
         for name, rival in zip(OPPONENTS, opponents(theirs, values, epsilon), strict=True):
             if rival is not None:
-                found[name].append(wins.verdict(wins.lead_over(mine[epsilon], values[rival][epsilon], LOSS)))
+                found[name].append(verdict(wins.lead_over(losses, values[rival][epsilon], LOSS), gap))
     return found
 
 

@@ -285,7 +285,7 @@ def test_a_method_takes_units_or_says_that_its_proof_is_about_rows(method):
     if method in TAKES_UNITS:
         assert plan(unit=SCHEMA.unit).setup.rows_per_unit == MOST
     else:
-        said = "without noise" if method == "nonprivate" else "single rows"
+        said = "without noise" if method in ("nonprivate", "no_features") else "single rows"
         with pytest.raises(InputError, match=said):
             plan(unit=SCHEMA.unit)
 

@@ -29,7 +29,7 @@ from l2p.protectors.linear_scaling import LinearScaling, linear_scaling
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.mirror_descent import pda_dpmd
 from l2p.protectors.noisy_sgd import NoisySGD, SampledSGD, bst14, bst14_sc, scs13
-from l2p.protectors.nonprivate import nonprivate
+from l2p.protectors.nonprivate import no_features, nonprivate
 from l2p.protectors.norm_query import NormQuery
 from l2p.protectors.objpert import ObjectivePerturbation, objpert, objpert_paper
 from l2p.protectors.only_public import OnlyPublic, agd_avg, onlypub

@@ -1,5 +1,6 @@
 """The exact minimiser, without noise: the reference for what privacy costs."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -135,11 +136,13 @@ class Minimizer(Query):
     Attributes:
       model: the model (static).
       start: f32[p], where the search starts.
+      features: whether rows have any; without, what fits best are intercepts (static).
     """
 
     model: Model = struct.field(pytree_node=False)
     start: jax.Array
     noise_multiplier: jax.Array
+    features: bool = struct.field(pytree_node=False, default=True)
     name: ClassVar[str] = "minimizer"
     mechanism: ClassVar[str] = "none"
 
@@ -153,7 +156,8 @@ class Minimizer(Query):
         return jnp.zeros_like(self.start)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        return minimise(self.model, self.start, rows)
+        seen = rows if self.features else dataclasses.replace(rows, x=jnp.zeros_like(rows.x))
+        return minimise(self.model, self.start, seen)
 
     def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
         return value_of(aggregate)

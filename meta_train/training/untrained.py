@@ -175,7 +175,7 @@ def control_filter(key: jax.Array) -> Stepwise:
             log_width=jnp.zeros(()),
         ),
         row_length=dataclasses.replace(plain.row_length, logit_share=_curve(-5.0, -5.0)),
-        eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.2)),
+        eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.1)),
         base_rate=BaseRate(
             _curve(-2.5, -6.0),
             log_spread=jnp.log(jnp.float32(0.35)),

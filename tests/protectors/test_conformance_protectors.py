@@ -434,6 +434,7 @@ CASES = {
 #: Hand-designed methods without a row, and why.
 NO_ROW = {
     "nonprivate": "it asks for answers without noise, which no budget here pays for; its own test is below",
+    "no_features": "the same",
     "onlypub": "it asks nothing and spends nothing; its own tests are in test_ppsgd.py",
 }
 
@@ -1058,6 +1059,15 @@ def test_the_non_private_protector_needs_an_unlimited_budget_and_then_finds_the_
     assert records[0].mechanism == "none"
     assert np.abs(naive_gradient(np.asarray(params, float), naive_lines(), LABELS)).max() < 2e-5
     assert np.abs(params).max() > 1
+
+
+def test_without_features_the_minimum_is_the_log_odds_of_the_classes():
+    protector = HAND_DESIGNED["no_features"](BUDGETS[0])
+    params, _, _, _ = jax.jit(run)(protector, ZERO, ROWS, setup("gdp", cap=f32(math.inf)), KEY)
+    share = (LABELS == 1).mean()
+    np.testing.assert_allclose(INTERCEPT_COLUMN * params[-1], math.log(share / (1 - share)), atol=1e-3)
+    assert abs(share - 0.5) > 0.02  # the start predicts even classes
+    assert np.array_equal(params[:-1], ZERO[:-1])
 
 
 # ------------------------------------------------------------------------------------------------------ meta-gradients

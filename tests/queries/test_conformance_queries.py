@@ -1030,7 +1030,7 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
         "step_size": Refused((0.0, -1.0, 2.0 + 1e-6, *NOTHING)),
     }),
     # No finite budget pays for it.
-    (Minimizer(MODEL, f32(PARAMS), f32(NOISE)), {"model": Harmless(), "start": Harmless()}),
+    (Minimizer(MODEL, f32(PARAMS), f32(NOISE)), {"model": Harmless(), "start": Harmless(), "features": Harmless()}),
 ]  # fmt: skip
 
 
