@@ -16,6 +16,7 @@ from l2p.protectors.auto_clip import AutoClip, auto_clip
 from l2p.protectors.base_rate import BaseRate
 from l2p.protectors.bolt_on import BoltOn, bolt_on, bolt_on_sc
 from l2p.protectors.boosted_adassp import BoostedAdaSSP, boosted_adassp
+from l2p.protectors.curve_scheduler import CurveScheduler
 from l2p.protectors.dp_fc import dp_fc
 from l2p.protectors.dp_ls import DPLeastSquares, dp_ls
 from l2p.protectors.dp_newton import DPNewton, dp_newton
@@ -24,7 +25,7 @@ from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.gradient_descent import dpsgd, dpsgd_mean, noisygd, noisygd_mean
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import HyFree, hyfree
-from l2p.protectors.kalman import CurveScheduler, KalmanProjector
+from l2p.protectors.kalman import KalmanProjector
 from l2p.protectors.linear_scaling import LinearScaling, linear_scaling
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.mirror_descent import pda_dpmd

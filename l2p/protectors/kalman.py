@@ -20,21 +20,21 @@ network changes. So the bound grows where gradients change more along an update 
 in coordinates whose gradient points back along the last update, momentum is dropped.
 """
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
 from l2p import struct
 from l2p.models.base import INTERCEPT_COLUMN
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Setup
 from l2p.protectors import empirical_bayes
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
 from l2p.protectors.fields import MAX_LOG, Curve
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
-from l2p.protectors.schedulers import Observation, Plan, Scheduler, noise_for_share, tail_share
+from l2p.protectors.schedulers import Observation
 
 #: Steps of gradient descent are stable up to 2 / h.
 LONGEST = 1.5
@@ -49,34 +49,6 @@ NOISIEST = 1e6
 #: Inputs of the network, see `KalmanProjector._seen`, and outputs: the logarithms of factors for the step and for the
 #: prior's variance, and what is added to the logits of certainty and momentum.
 INPUTS, OUTPUTS = 15, 4
-
-
-@stored
-@struct.dataclass
-class CurveScheduler(Scheduler):
-    """Noise and clipping norms that change geometrically over the run; norms are in units of the loss's slope.
-
-    Attributes:
-      log_clip_norm: f32[k, 4], log of the first step's clipping norm over the loss's `typical_slope`.
-      rate: f32[k, 4], spending grows by exp(rate) from the first step to the last.
-      clip_rate: f32[k, 4], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
-        shrink as rows are fitted.
-    """
-
-    log_clip_norm: Curve
-    rate: Curve
-    clip_rate: Curve
-    adaptive: ClassVar[bool] = False
-
-    def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
-        setup = oracle.setup
-        facts = facts_of(setup, seen.gradient.shape[0])
-        charge, num_charges = oracle.charge, setup.num_charges(num_steps)
-        share = tail_share(between_knots(self.rate, facts) * jnp.arange(num_charges) / num_charges, charge)
-        log_growth = between_knots(self.clip_rate, facts) * oracle.step / num_steps
-        log_clip_norm = jnp.clip(between_knots(self.log_clip_norm, facts) + log_growth, -MAX_LOG, MAX_LOG)
-        clip_norm = setup.model.typical_slope(setup.kind) * jnp.exp(log_clip_norm)
-        return Plan(noise_for_share(oracle, share), clip_norm), state
 
 
 @struct.dataclass

@@ -53,6 +53,7 @@ class Observation:
       length: f32[], root mean square length of the mapped rows with the intercept's column, as far as it is known; None
         without an intercept.
       clip_norm: f32[], that rows' gradients were clipped to in this step, for projectors; None between steps.
+      params: f32[p], of this step, for schedulers; None between steps.
     """
 
     gradient: jax.Array
@@ -66,6 +67,7 @@ class Observation:
     prior: jax.Array | None = None
     length: jax.Array | None = None
     clip_norm: jax.Array | None = None
+    params: jax.Array | None = None
 
 
 class Scheduler(abc.ABC):

@@ -216,6 +216,7 @@ class Stepwise(Protector):
             features = FeatureMap.identity(features.num_mapped)
         if self.norm_query is not None:
             seen = seen.replace(norm=self.norm_query(params, features, oracle, self.num_steps))  # type: ignore[attr-defined]
+        seen = seen.replace(params=params)  # type: ignore[attr-defined]
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
         answer = oracle.ask(self.query(params, features, plan, setup))
         gradient, noise_std, norm = _mean_gradient(answer, plan, setup)
@@ -223,7 +224,7 @@ class Stepwise(Protector):
         seen = seen.replace(**answered)  # type: ignore[attr-defined]
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
-        seen = seen.replace(public=None, clip_norm=None)  # type: ignore[attr-defined]
+        seen = seen.replace(public=None, clip_norm=None, params=None)  # type: ignore[attr-defined]
         params = params + update
         average = params
         if self.averaging is not None:

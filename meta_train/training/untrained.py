@@ -25,6 +25,7 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
+from l2p.protectors.curve_scheduler import SCHEDULE_INPUTS
 from l2p.protectors.kalman import INPUTS, OUTPUTS
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
@@ -175,7 +176,7 @@ def control_filter(key: jax.Array) -> Stepwise:
             log_width=jnp.zeros(()),
         ),
         row_length=dataclasses.replace(plain.row_length, logit_share=_curve(-5.0, -5.0)),
-        eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.1)),
+        eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.0)),
         base_rate=BaseRate(
             _curve(-2.5, -6.0),
             log_spread=jnp.log(jnp.float32(0.35)),
@@ -188,10 +189,15 @@ def control_filter(key: jax.Array) -> Stepwise:
 
 
 def filter_with_network(key: jax.Array) -> Stepwise:
-    """`control_filter` with a network that corrects the filter in each coordinate."""
+    """`control_filter` with a network that corrects the filter in each coordinate, and one for clipping norms."""
     plain = cast(Any, control_filter(key))
     network = init_mlp(jax.random.fold_in(key, 5), (INPUTS, 24, 12, OUTPUTS))
-    return dataclasses.replace(plain, projector=dataclasses.replace(plain.projector, network=network))
+    schedule = init_mlp(jax.random.fold_in(key, 6), (SCHEDULE_INPUTS, 16, 1))
+    return dataclasses.replace(
+        plain,
+        scheduler=dataclasses.replace(plain.scheduler, network=schedule),
+        projector=dataclasses.replace(plain.projector, network=network),
+    )
 
 
 def control_level(key: jax.Array) -> Stepwise:

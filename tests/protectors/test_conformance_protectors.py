@@ -56,6 +56,7 @@ from l2p.protectors import (
     Stepwise,
 )
 from l2p.protectors.bolt_on import PassProtector
+from l2p.protectors.curve_scheduler import SCHEDULE_INPUTS
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import _least_change
 from l2p.protectors.kalman import INPUTS, OUTPUTS
@@ -180,7 +181,7 @@ ALONG = CONTROL.replace(
 #: Knots that change over the budgets of this table, and slopes in the numbers of features and margins.
 RISING = f32([[-0.5, 0.1, 0.2, 0.1], [0.5, 0.1, 0.2, 0.1]])
 KALMAN = Stepwise(
-    CurveScheduler(RISING, RISING, RISING),
+    CurveScheduler(RISING, RISING, RISING, perturbed(init_mlp(KEY, (SCHEDULE_INPUTS, 4, 1)), 0.03)),
     KalmanProjector(*[RISING] * 12, perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03)),
     centering=CONTROL.centering.replace(log_level_spread=f32(-2.0), log_width=f32(0.1)),
     row_length=LENGTH,

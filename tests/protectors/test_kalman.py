@@ -1,8 +1,6 @@
 """Steps by a Kalman filter: its limits, and what they are by formulas."""
 
 import dataclasses
-from types import SimpleNamespace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +11,7 @@ from l2p.models import MODELS, Softmax, find_model
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Setup
 from l2p.privacy import Budget, Filter
-from l2p.privacy.spending import Spending
-from l2p.protectors import CurveScheduler, KalmanProjector
+from l2p.protectors import KalmanProjector
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of
 from l2p.protectors.kalman import INPUTS, LONGEST, OUTPUTS, Measured
 from l2p.protectors.schedulers import Observation
@@ -281,19 +278,6 @@ def test_steps_follow_the_curvature_at_the_classes_shares():
     np.testing.assert_allclose(step(knowing, uneven, exact), newtons, rtol=1e-3)
     longest = LONGEST / (setup.model.largest_curvature(setup.kind) * np.asarray(CURVATURE)) * 1e-3
     np.testing.assert_allclose(np.abs(step(knowing, rates, exact)), longest, rtol=1e-3)
-
-
-def test_clipping_norms_change_over_the_run_as_their_rate_says():
-    scheduler = CurveScheduler(curve(0.0), curve(0.0), clip_rate=curve(float(np.log(4.0))))
-    seen, spending = Observation(jnp.zeros(4), jnp.ones(()), jnp.ones(())), Spending(jnp.float32(0), jnp.float32(1))
-    norms = []
-    for step in (0, 10, 20):
-        oracle: Any = SimpleNamespace(
-            setup=SETUP, step=jnp.array(step), charge=jnp.array(0), spending=spending, sampled=False
-        )
-        norms.append(float(scheduler((), seen, oracle, 20)[0].clip_norm))
-    np.testing.assert_allclose(norms, np.array([1.0, 2.0, 4.0]) * norms[0], rtol=1e-5)
-    assert norms[0] == pytest.approx(MODEL.typical_slope(SETUP.kind))
 
 
 def test_derivatives_of_a_run_that_returns_are_finite():

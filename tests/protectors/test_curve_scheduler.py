@@ -1,0 +1,85 @@
+"""Noise and clipping norms by curves, and by a network that sees what was released."""
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.models import MODELS
+from l2p.oracle import Setup
+from l2p.privacy import Budget, Filter
+from l2p.privacy.spending import Spending
+from l2p.protectors import CurveScheduler
+from l2p.protectors.curve_scheduler import SCHEDULE_INPUTS
+from l2p.protectors.schedulers import Observation
+
+MODEL, BUDGET = MODELS["logistic"], Budget(1.0, 1e-6)
+SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), 1000)
+SPENDING = Spending(jnp.float32(0), jnp.float32(1))
+#: Of three features, and of an intercept.
+MOMENT = jnp.array([0.5, 0.1, 0.02, 0.0])
+SEEN = Observation(jnp.zeros(4), jnp.ones(()), jnp.ones(()), moment=MOMENT, params=jnp.zeros(4))
+#: Places in what the network is told.
+MARGIN, STRENGTH, SIGNAL, SLOPE, PROGRESS = range(5)
+
+
+def curve(value):
+    return jnp.array([[value, 0.0, 0.0, 0.0]])
+
+
+def plan(scheduler, seen=SEEN, step=0, num_steps=20):
+    oracle: Any = SimpleNamespace(
+        setup=SETUP, step=jnp.array(step), charge=jnp.array(0), spending=SPENDING, sampled=False
+    )
+    return scheduler((), seen, oracle, num_steps)[0]
+
+
+def told(place, **changed):
+    """What the network is told there of `SEEN` with changes."""
+    reads = {"layer0": {"w": jnp.zeros((SCHEDULE_INPUTS, 1)).at[place].set(1.0), "b": jnp.zeros(1)}}
+    step = changed.pop("step", 0)
+    found = plan(CurveScheduler(*[curve(0.0)] * 3, network=reads), dataclasses.replace(SEEN, **changed), step)
+    return float(jnp.log(found.clip_norm / MODEL.typical_slope(SETUP.kind)))
+
+
+def test_clipping_norms_change_over_the_run_as_their_rate_says():
+    scheduler = CurveScheduler(curve(0.0), curve(0.0), clip_rate=curve(float(np.log(4.0))))
+    norms = np.array([float(plan(scheduler, step=step).clip_norm) for step in (0, 10, 20)])
+    np.testing.assert_allclose(norms, np.array([1.0, 2.0, 4.0]) * norms[0], rtol=1e-5)
+    assert norms[0] == pytest.approx(MODEL.typical_slope(SETUP.kind))
+
+
+def test_a_network_changes_clipping_norms_and_not_what_is_paid():
+    plain = CurveScheduler(curve(0.2), curve(0.5), curve(-0.3))
+    halves = {"layer0": {"w": jnp.zeros((SCHEDULE_INPUTS, 1)), "b": -jnp.log(2.0)[None]}}
+    for step in (0, 7):
+        before, after = plan(plain, step=step), plan(dataclasses.replace(plain, network=halves), step=step)
+        np.testing.assert_allclose(after.clip_norm, before.clip_norm / 2.0, rtol=1e-5)
+        np.testing.assert_array_equal(after.noise_multiplier, before.noise_multiplier)
+
+
+def test_the_network_is_told_how_long_margins_have_become():
+    assert told(MARGIN) == 0.0
+    long = jnp.array([3.0, 0.0, 0.0, 5.0])
+    square = 0.5 * 9.0 / MODEL.typical_margin(SETUP.kind) ** 2
+    assert told(MARGIN, params=long) == pytest.approx(np.log1p(square) / 2.0, rel=1e-4)
+    # Intercepts move no margin away from the others.
+    assert told(MARGIN, params=long.at[3].set(-9.0)) == told(MARGIN, params=long)
+
+
+def test_the_network_is_told_how_much_of_a_gradient_is_signal():
+    gradient = jnp.full(4, 0.1)
+    precise, noisy = ({"gradient": gradient, "noise_std": jnp.float32(std)} for std in (0.001, 0.1))
+    assert told(STRENGTH, **precise) > 4.0
+    assert told(STRENGTH, **noisy) == pytest.approx(np.log(1.1) / 2.0, rel=1e-4)
+    assert told(SIGNAL, **precise) > told(SIGNAL, **noisy) + 0.5
+
+
+def test_the_network_is_told_how_uneven_classes_are_and_how_far_the_run_is():
+    assert told(SLOPE) == 0.0
+    assert told(SLOPE, rates=jnp.array([0.5, 0.5])) == pytest.approx(0.0, abs=1e-6)
+    assert told(SLOPE, rates=jnp.array([0.9, 0.1])) == pytest.approx(np.log(0.36), abs=0.05)
+    assert [told(PROGRESS, step=step) for step in (0, 10, 20)] == pytest.approx([-1.0, 0.0, 1.0])
