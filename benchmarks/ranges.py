@@ -73,7 +73,7 @@ def measure(case: Case, num_tasks: int, num_rows: int) -> None:
         inside = ours.card["range"]["num_features"][0] <= num_features <= ours.card["range"]["num_features"][1]
         for signal in SIGNALS:
             found = {name: scores(one, model, tasks, signal) for name, one in loaded.items()}
-            if not inside or control.is_level(signal):
+            if not inside or control.is_level(signal, model.name):
                 found[case.name] = found[control.name]
             over = [difference(found[case.name], found[name]) for name in (control.name, case.tuned)]
             mean = f"{100 * found[case.name].mean():.1f}"

@@ -123,7 +123,7 @@ def plan(
     for name in checkpoint.first_floor():
         if name != chosen and plain in checkpoint.load(name).card["models"]:
             found[name] = _known(name, named, budget, rows)
-    forecasts = [forecast(name, card, by, rows, features, budget, classes) for name, (card, by) in found.items()]
+    forecasts = [forecast(name, card, by, model, rows, features, budget, classes) for name, (card, by) in found.items()]
     meta_tests = [card["meta_test"] for card, _ in found.values() if "meta_test" in card]
     notes = tuple(_notes(meta_tests, rows)) if meta_tests else ()
     first = forecasts[0]
@@ -193,6 +193,7 @@ def forecast(
     name: str,
     card: Mapping[str, Any],
     accountant: str,
+    model: str,
     rows: int,
     features: int,
     budget: Budget,
@@ -209,7 +210,7 @@ def forecast(
     here = {"log_signal": signal, "num_features": features} | ({"num_classes": classes} if classes else {})
     warnings = outside(trained, here, accountant, budget, rows)
     control = control_of(card) if card.get("name") else None
-    if control is not None and (warnings or control.is_level(signal)):
+    if control is not None and (warnings or control.is_level(signal, model)):
         warnings.append(f"Its control {control.name} would run instead: the same constants without the networks.")
     return Forecast(
         name,

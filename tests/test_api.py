@@ -219,12 +219,12 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
     control = checkpoint.load("control-mine").arrays_sha256
     here = float(set_up(resolve("control-mine", BUDGET, "logistic"), BUDGET, Logistic(), 4, 100)[2].log_signal)
 
-    def names(mean, error, edge, **by_source):
-        """What runs with a gain of `mean` up to log(mu N) = `edge` and none above; by source, other gains."""
+    def names(mean, error, edge, by_model=None, **by_source):
+        """What runs with a gain of `mean` up to log(mu N) = `edge` and none above; by source and model, other gains."""
         gains = {"log_signal": [0.0, edge, 9.0], "mean": [mean, 0.0], "standard_error": [error, 0.01]}
-        gains["by_source"] = {
-            name: {"mean": [m, 0.0], "standard_error": [e, 0.01]} for name, (m, e) in by_source.items()
-        }
+        for part, parts in (("by_source", by_source), ("by_model", by_model)):
+            if parts is not None:
+                gains[part] = {name: {"mean": [m, 0.0], "standard_error": [e, 0.01]} for name, (m, e) in parts.items()}
         card = {"sources": ["adult"], "config": {"warm_start": "control-mine"}, "warm_start_arrays_sha256": control}
         checkpoint.save(start, tmp_path / "mine.safetensors", card | {"held_out": {"gains": gains}})
         named, _, _, warnings = set_up(resolve("mine", BUDGET, "logistic"), BUDGET, Logistic(), 4, 100)
@@ -233,13 +233,19 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
     assert names(0.05, 0.01, here + 0.1) == ("mine", [])
     said = [
         "At this budget control-mine runs: the networks of mine gained nothing over it on held-out tasks, or lost to "
-        "it on those of one source."
+        "it on those of one source or model."
     ]
     assert names(0.05, 0.03, here + 0.1) == ("control-mine", said)
     assert names(-0.05, 0.01, here + 0.1) == ("control-mine", said)
     assert names(0.05, 0.01, here - 0.1) == ("control-mine", said)
     assert names(0.05, 0.01, here + 0.1, adult=(0.2, 0.01), digits=(-0.01, 0.01)) == ("mine", [])
     assert names(0.05, 0.01, here + 0.1, adult=(0.2, 0.01), digits=(-0.03, 0.01)) == ("control-mine", said)
+    # Where gains are known by model, a loss on one source is no loss of all models with it.
+    gained, lost, level = (0.2, 0.01), (-0.03, 0.01), (-0.01, 0.01)
+    assert names(0.05, 0.01, here + 0.1, {"logistic": gained, "svm": lost}, digits=lost) == ("mine", [])
+    assert names(0.05, 0.01, here + 0.1, {"logistic": level, "svm": gained}) == ("mine", [])
+    assert names(0.05, 0.01, here + 0.1, {"logistic": lost, "svm": gained}) == ("control-mine", said)
+    assert names(0.05, 0.03, here + 0.1, {"logistic": gained, "svm": gained}) == ("control-mine", said)
 
 
 def test_a_signal_outside_the_trained_range_is_a_warning(tmp_path):

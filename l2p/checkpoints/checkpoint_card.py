@@ -26,6 +26,8 @@ def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 #: Gains of networks over their constants: a mean and its standard error for each band of log(mu N).
 _GAINS = {"mean": _NUMBERS, "standard_error": _NUMBERS}
+#: The same for parts of the tasks.
+_PARTS = ("by_source", "by_model")
 _BAND = {"log_signal": _PAIR, "accuracy": _QUANTILES, "gain": _QUANTILES, "share_of_gap": _QUANTILES}
 #: The fields that l2p reads; there may be others, for people.
 SCHEMA: dict[str, Any] = _object(
@@ -45,7 +47,7 @@ SCHEMA: dict[str, Any] = _object(
         {},
         gains=_object(
             {"log_signal": _NUMBERS, **_GAINS},
-            by_source={"type": "object", "additionalProperties": _object(_GAINS)},
+            **{name: {"type": "object", "additionalProperties": _object(_GAINS)} for name in _PARTS},
         ),
     ),
     meta_test=_object(
@@ -84,8 +86,9 @@ def _uneven(gains: Mapping[str, Any] | None) -> tuple[str, str] | None:
     """Field and problem if there is not one gain per band."""
     if gains is None:
         return None
-    count, by_source = len(gains["log_signal"]) - 1, gains.get("by_source", {})
-    for place, figures in [("", gains), *((f".by_source.{name[:40]}", one) for name, one in by_source.items())]:
+    count = len(gains["log_signal"]) - 1
+    parts = [(f".{part}.{name[:40]}", one) for part in _PARTS for name, one in gains.get(part, {}).items()]
+    for place, figures in [("", gains), *parts]:
         for name in _GAINS:
             if len(figures[name]) != count:
                 return f"held_out.gains{place}.{name}", f"{len(figures[name])} numbers for {count} bands"

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from l2p.checkpoints.checkpoint import canonical, find, load
+from l2p.models import plain_name
 
 #: Names of checkpoints that hold only constants begin with this.
 CONTROL = "control"
 #: A name and not a path, so that a checkpoint card cannot choose which files are read.
 _NAME = re.compile(r"[\w,-]{1,100}")
+
+Intervals = tuple[tuple[float, float], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,14 +28,19 @@ class Control:
       name: of the checkpoint.
       idle: intervals [low, high) of log(mu N) in which the protector gained nothing over it on fresh held-out tasks, or
         lost on those of one source.
+      idle_for: by a model's name without a number of classes, further intervals in which it lost on tasks of that
+        model.
     """
 
     name: str
-    idle: tuple[tuple[float, float], ...] = ()
+    idle: Intervals = ()
+    idle_for: Mapping[str, Intervals] = dataclasses.field(default_factory=dict)
 
-    def is_level(self, log_signal: float) -> bool:
-        """Whether the protector is known to gain nothing over it at a budget."""
-        return any(low <= log_signal < high for low, high in self.idle)
+    def is_level(self, log_signal: float, model: str) -> bool:
+        """Whether the protector is known to gain nothing over it at a budget, for a model with or without its number of
+        classes."""
+        idle = self.idle + self.idle_for.get(plain_name(model), ())
+        return any(low <= log_signal < high for low, high in idle)
 
 
 def control_of(card: Mapping[str, Any]) -> Control | None:
@@ -56,14 +64,29 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
     if then != now:
         return None
     gains = card.get("held_out", {}).get("gains")
-    return Control(name) if gains is None else Control(name, _idle(gains))
+    if gains is None:
+        return Control(name)
+    edges, by_model = gains["log_signal"], gains.get("by_model", {})
+    return Control(name, _bands(edges, _is_idle(gains)), {one: _bands(edges, _lost(by_model[one])) for one in by_model})
 
 
-def _idle(gains: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
-    """Bands of log(mu N) in which networks gained nothing on all fresh tasks together, or lost on those of one
-    source."""
-    means, errors = np.array(gains["mean"]), np.array(gains["standard_error"])
-    idle = means <= 2 * errors
-    for source in gains.get("by_source", {}).values():
-        idle |= np.array(source["mean"]) < -2 * np.array(source["standard_error"])
-    return tuple(band for band, is_idle in zip(itertools.pairwise(gains["log_signal"]), idle, strict=True) if is_idle)
+def _is_idle(gains: Mapping[str, Any]) -> np.ndarray:
+    """bool[bands], where networks gained nothing on all fresh tasks together, or lost on those of one source.
+
+    Which source a user's table is like, nobody knows, but its model is known. So if there are gains by model, a loss is
+    one of its model alone.
+    """
+    idle = np.array(gains["mean"]) <= 2 * np.array(gains["standard_error"])
+    if "by_model" not in gains:
+        for source in gains.get("by_source", {}).values():
+            idle |= _lost(source)
+    return idle
+
+
+def _lost(gains: Mapping[str, Any]) -> np.ndarray:
+    """bool[bands], where networks lost by more than two standard errors."""
+    return np.array(gains["mean"]) < -2 * np.array(gains["standard_error"])
+
+
+def _bands(edges: list[float], chosen: np.ndarray) -> Intervals:
+    return tuple(band for band, is_one in zip(itertools.pairwise(edges), chosen, strict=True) if is_one)

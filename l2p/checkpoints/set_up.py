@@ -45,7 +45,7 @@ def set_up(
     what is bought before the run under the same filter.
 
     A learned protector's control runs instead outside the range that the protector was made for, and where its networks
-    gained nothing or lost on one of its sources.
+    gained nothing, or lost on one of its sources or with this model.
 
     Raises:
       InputError: as for `filter_for` and `Setup.create`, or the sampler is set up for a table of another size.
@@ -61,7 +61,7 @@ def set_up(
         price_list = dataclasses.replace(price_list, budget=jnp.asarray(float32_down(filter.limit * (1.0 - share))))
     setup = Setup.create(model, budget.adjacency, price_list, num_rows, kind, rows_per_unit)
     warnings = range_warnings(named.range, setup, num_features, budget)
-    level = named.control is not None and named.control.is_level(float(setup.log_signal))
+    level = named.control is not None and named.control.is_level(float(setup.log_signal), model.name)
     control = stand_in(named) if warnings or level else None
     if control is None:
         return named, filter, setup, warnings
@@ -71,7 +71,7 @@ def set_up(
         "instead."
         if warnings
         else f"At this budget {control.name} runs: {'the networks of ' if has_networks else ''}{named.name} gained "
-        "nothing over it on held-out tasks, or lost to it on those of one source."
+        "nothing over it on held-out tasks, or lost to it on those of one source or model."
     )
     named, filter, setup, warnings = set_up(
         control, budget, model, num_features, num_rows, public, kind, rows_per_unit, share

@@ -35,7 +35,8 @@ def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
     lines = [f"excess loss on held-out tasks against {config.warm_start} (with one standard error):"]
     bands = itertools.pairwise(gains["log_signal"])
     for (low, high), mean, error in zip(bands, gains["mean"], gains["standard_error"], strict=True):
-        kept = "" if control is None or not control.is_level(low) else f"; {config.warm_start} runs here"
+        is_idle = control is not None and any(start <= low < end for start, end in control.idle)
+        kept = f"; {config.warm_start} runs here" if is_idle else ""
         lines.append(f"  epsilon {_epsilon(low)} to {_epsilon(high)}: {_change(mean, error)}{kept}")
     lines[1] += f" (for {SAID_ROWS:,} rows at delta {SAID_DELTA:g})"
     for source, one in gains.get("by_source", {}).items():

@@ -9,7 +9,7 @@ import numpy as np
 
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import Control, control_of
-from l2p.models import Model
+from l2p.models import Model, plain_name
 from l2p.protector import Protector
 from meta_train.compiling import quick_options
 from meta_train.config import BANDS, MetaConfig, Shape
@@ -78,7 +78,7 @@ class Evaluator:
 
     def gains(self, protector: Protector) -> dict[str, Any]:
         """How much lower `protector` scores than the start in each band of log(mu N), on tasks not used for selection;
-        and by source of a mixture, since a mean over all sources can hide a loss on one.
+        and by source and by model where there are several, since a mean over all can hide a loss on one.
 
         Both run on the same tasks with the same noise, so the standard errors are those of paired differences.
         """
@@ -89,7 +89,13 @@ class Evaluator:
         }
         if len(found) == 1:
             return gains
-        return gains | {"by_source": {name: _gain(differences) for name, differences in found.items()}}
+        gains |= {"by_source": {name: _gain(differences) for name, differences in found.items()}}
+        by_model: dict[str, list[np.ndarray]] = {}
+        for name, differences in found.items() if self._config.sources is not None else ():
+            by_model.setdefault(plain_name(name.rpartition(" ")[2]), []).append(differences)
+        if len(by_model) < 2:
+            return gains
+        return gains | {"by_model": {name: _gain(np.concatenate(parts)) for name, parts in by_model.items()}}
 
     @functools.cached_property
     def _draws(self) -> dict[str, list[tuple[Shape, Callable[[int], TaskBatch]]]]:
@@ -141,7 +147,8 @@ class Evaluator:
         if self._stand_in is None:
             return found
         control, protector = self._stand_in
-        level = np.array([control.is_level(float(signal)) for signal in batch.log_signal])
+        model = self._config.find_model(shape).name
+        level = np.array([control.is_level(float(signal), model) for signal in batch.log_signal])
         instead = self._results(protector, shape, batch, seed)
         return {name: np.where(level, instead[name], values) for name, values in found.items()}
 
@@ -155,7 +162,7 @@ def _stand_in(config: MetaConfig) -> tuple[Control, Protector] | None:
     if config.warm_start is None:
         return None
     control = control_of(checkpoint.load(config.warm_start).card)
-    if control is None or not control.idle:
+    if control is None or not (control.idle or any(control.idle_for.values())):
         return None
     return control, sized(checkpoint.load(control.name).protector, config.rows)
 

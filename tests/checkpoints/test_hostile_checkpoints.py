@@ -324,6 +324,7 @@ CARDS = {
     "gains": ("held_out", {"gains": {}}), "no bands": ("held_out", {"gains": GAINS | {"log_signal": []}}),
     "uneven gains": ("held_out", {"gains": GAINS | {"mean": [0.1, 0.2]}}),
     "uneven sources": ("held_out", {"gains": GAINS | {"by_source": {"adult": {"mean": [], "standard_error": [0.1]}}}}),
+    "uneven models": ("held_out", {"gains": GAINS | {"by_model": {"svm": {"mean": [0, 0], "standard_error": [0]}}}}),
     "meta_test": ("meta_test", {}), "no band": ("meta_test", META_TEST | {"bands": []}),
     "half a band": ("meta_test", META_TEST | {"bands": [{}]}), "tasks": ("meta_test", META_TEST | {"tasks": "8"}),
 }  # fmt: skip

@@ -150,7 +150,7 @@ def test_held_out_rows_are_in_no_task_of_the_training(tables):
 def test_a_plan_reads_the_meta_test_on_its_card(trained):
     card = checkpoint.load(trained[0]).card
     assert card["meta_test"]["data"] == card["config"]["source"]
-    forecast = plan.forecast("mine", card, "gdp", 1000, 3, Budget(1.0, 1e-5))
+    forecast = plan.forecast("mine", card, "gdp", "logistic", 1000, 3, Budget(1.0, 1e-5))
     assert forecast.accuracy is not None
 
 
@@ -218,12 +218,12 @@ def test_gains_are_over_the_start_as_it_is_deployed():
     assert held_out._stand_in(resolve.resolve("universal")) is None
 
     evaluator = held_out.Evaluator.__new__(held_out.Evaluator)
-    evaluator._start, evaluator._stand_in = "start", (control, protector)
+    evaluator._config, evaluator._start, evaluator._stand_in = config, "start", (control, protector)
     ran = {"start": 1.0}
     evaluator._results = lambda one, *_: {"score": np.full(4, ran.get(one, 2.0) if isinstance(one, str) else 2.0)}
     batch = dataclasses.make_dataclass("Batch", ["log_signal"])(np.array([1.0, 2.0, 3.0, 5.0]))
     # `universal` is known to gain nothing from 1.7625 to 3.8875.
-    assert evaluator._start_results(None, batch, 0)["score"].tolist() == [1.0, 2.0, 2.0, 1.0]
+    assert evaluator._start_results(config.shapes[0], batch, 0)["score"].tolist() == [1.0, 2.0, 2.0, 1.0]
 
 
 def test_frames_are_tables_too_and_rows_that_are_no_rows_are_left_out():

@@ -127,6 +127,8 @@ def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_
     gains = card["held_out"]["gains"]
     assert list(gains["by_source"]) == [" ".join(one) for one in zip(sources, models, strict=True)]
     assert gains["tasks"] == sum(one["tasks"] for one in gains["by_source"].values())
+    assert list(gains["by_model"]) == ["logistic", "softmax", "square"]
+    assert gains["tasks"] == sum(one["tasks"] for one in gains["by_model"].values())
     assert resolve.like(str(path)) == config
 
 
