@@ -15,7 +15,6 @@ import csv
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -52,7 +51,7 @@ CELLS: tuple[tuple[str, str], ...] = (
     *((f"openml:{name}", "mlp") for name in ("sick", "kr.vs.kp", "credit.g")),
 )
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
-OURS, SPECIALIST, NONPRIVATE, BASE = "control-filter", "specialist", "nonprivate", "base-rate"
+OURS, SPECIALIST, NONPRIVATE, BASE = "control-filter", "specialist", "nonprivate", "no_features"
 METHODS = (OURS, SPECIALIST, "noisygd", NONPRIVATE, BASE)
 FIELDS = ("data", "model", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
 
@@ -80,18 +79,14 @@ def many_rows(num_rows: int) -> Rows:
     return Rows(x.astype(np.float32), label.astype(np.float32), np.ones(num_rows, np.float32))
 
 
-def base_rate(model: Model, part: Task) -> np.ndarray:
-    """The best params without features."""
-    blank = dataclasses.replace(part.private, x=np.zeros_like(part.private.x))
-    return np.asarray(minimise(model, model.init(blank.x.shape[1]), blank))
+#: Methods whose params do not depend on a budget, and whether they use features.
+EXACT = {NONPRIVATE: True, BASE: False}
 
 
-def without_noise(model: Model, part: Task) -> np.ndarray:
-    return np.asarray(minimise(model, model.init(part.private.x.shape[1]), part.private))
-
-
-#: Methods whose params [p] do not depend on a budget.
-EXACT: dict[str, Callable[[Model, Task], np.ndarray]] = {NONPRIVATE: without_noise, BASE: base_rate}
+def without_noise(model: Model, part: Task, features: bool) -> np.ndarray:
+    """The best params f[p]."""
+    rows = part.private if features else dataclasses.replace(part.private, x=np.zeros_like(part.private.x))
+    return np.asarray(minimise(model, model.init(rows.x.shape[1]), rows))
 
 
 def private(asked: str, model: Model, kind: str, rows: Rows, name: str, seeds: int) -> np.ndarray:
@@ -126,7 +121,7 @@ def measured(cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:
     kind = model.kind(None if classes is None else model.labels)
     parts = [split(rows, seed) for seed in range(seeds)]
     if method in EXACT:
-        epsilons, params = (math.inf,), np.stack([EXACT[method](model, part) for part in parts])[:, None]
+        epsilons, params = (math.inf,), np.stack([without_noise(model, part, EXACT[method]) for part in parts])[:, None]
     else:
         asked = specialist(model.name, kind) if method == SPECIALIST else method
         epsilons, params = EPSILONS, private(asked, model, kind, rows, name, seeds)

@@ -31,12 +31,3 @@ class OnCentredRows(Protector):
 
     def finish(self, params: jax.Array, state: Any, setup: Setup) -> jax.Array:
         return setup.model.params_for_raw_rows(params, state)
-
-
-def noise_radius(multiplier: jax.Array, bound: jax.Array, size: int, setup: Setup) -> jax.Array:
-    """Spectral radius f32[] of the noise on a `folded` symmetric matrix f32[size, size].
-
-    Its entries have deviation s on the diagonal and s / sqrt(2) off it: a Gaussian orthogonal ensemble, whose radius is
-    s sqrt(2 size).
-    """
-    return multiplier * bound * setup.adjacency.sensitivity_factor * (2.0 * size) ** 0.5

@@ -8,7 +8,7 @@ from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import GeneralizedLinear, Model
 from l2p.oracle import Oracle
-from l2p.protectors.centred import OnCentredRows, noise_radius
+from l2p.protectors.centred import OnCentredRows
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.gradient_descent import private_mean
@@ -18,7 +18,7 @@ from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.protectors.smooth import check_norm_bound, check_smooth
 from l2p.protectors.stepwise import Centering
 from l2p.queries import ClippedGradient, HessianSum
-from l2p.queries.moments import unfolded
+from l2p.queries.moments import noise_radius, unfolded
 
 
 @struct.dataclass
@@ -78,7 +78,7 @@ class DPNewton(OnCentredRows):
         as_given = FeatureMap.identity(setup.model.num_features(size))
         clip_norm = jnp.exp(value(self.log_clip_norm, at))
         slope = oracle.ask(ClippedGradient(setup.model, params, as_given, clip_norm, multipliers[1]))
-        ridge = jnp.exp(value(self.log_ridge, at)) * noise_radius(multipliers[0], hessian.bound, size, setup)
+        ridge = jnp.exp(value(self.log_ridge, at)) * noise_radius(multipliers[0], hessian.bound, size, setup.adjacency)
         direction = jnp.linalg.solve(bend + ridge * jnp.eye(size), slope)
         length = jnp.sqrt(jnp.square(direction).sum() + 1e-24)
         most = jnp.exp(value(self.log_max_step, at))

@@ -14,7 +14,7 @@ from l2p.protectors.fields import Polynomial, Positive, Scalar, Share
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import Covariance
-from l2p.queries.moments import unfolded
+from l2p.queries.moments import noise_radius, unfolded
 
 #: Share of the budget for the query if its answer is not used, because compiled code cannot skip it.
 MIN_SHARE = 1e-6
@@ -79,9 +79,7 @@ class Eigenbasis:
         multiplier = noise_for_share(oracle, share)
         row_norm = self._row_norm(setup.log_signal)
         answer = oracle.ask(Covariance(features, row_norm, multiplier)) / setup.num_rows
-        std = multiplier * jnp.square(row_norm) * setup.adjacency.sensitivity_factor / setup.num_rows
-        # Off the diagonal the deviation is std / sqrt(2): a Gaussian orthogonal ensemble, with this spectral radius.
-        noise = std * (2.0 * size) ** 0.5
+        noise = noise_radius(multiplier, jnp.square(row_norm), size, setup.adjacency) / setup.num_rows
         eigenvalues, directions = jax.lax.stop_gradient(jnp.linalg.eigh(unfolded(answer, size)))
         variance = self._variance(eigenvalues, row_norm)
         stretch = (variance + jnp.exp(value(self.log_ridge, setup.log_signal)) * noise + 1e-9) ** (

@@ -9,14 +9,14 @@ from l2p import struct
 from l2p.features import FeatureMap
 from l2p.models import Model, Softmax
 from l2p.oracle import Oracle
-from l2p.protectors.centred import OnCentredRows, noise_radius
+from l2p.protectors.centred import OnCentredRows
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_norm_bound
 from l2p.protectors.stepwise import Centering
 from l2p.queries import ClassMoment, CrossMoment, SecondMoment
-from l2p.queries.moments import unfolded
+from l2p.queries.moments import noise_radius, unfolded
 
 
 @struct.dataclass
@@ -75,7 +75,9 @@ class NoisedMoments(OnCentredRows):
         multipliers = [oracle.noise_multiplier(part * price) for part in (share, 1.0 - share)]
         second = SecondMoment(num_features, norm_bound, multipliers[0])
         answer = unfolded(oracle.ask(second), num_features + 1)
-        ridge = jnp.exp(value(self.log_ridge, at)) * noise_radius(multipliers[0], second.bound, num_features + 1, setup)
+        ridge = jnp.exp(value(self.log_ridge, at)) * noise_radius(
+            multipliers[0], second.bound, num_features + 1, setup.adjacency
+        )
         if isinstance(setup.model, Softmax):
             of_class = ClassMoment(num_features, setup.model.num_classes, norm_bound, multipliers[1])
             return Moments(answer, ridge, oracle.ask(of_class).reshape(num_features + 1, -1))

@@ -45,6 +45,9 @@ def nonprivate(problem: Problem) -> NonPrivate:
 
 @hand_designed(form="reference", in_checkpoints=False)
 def no_features(problem: Problem) -> NonPrivate:
-    """The best constant prediction, with an unlimited budget: a method that ends above its loss has learned nothing."""
+    """The best constant prediction, with an unlimited budget.
+
+    A method that ends above its loss has learned nothing.
+    """
     del problem
     return NonPrivate(features=False)

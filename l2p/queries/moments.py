@@ -51,6 +51,15 @@ def unfolded(vector: jax.Array, size: int) -> jax.Array:
     return upper + jnp.triu(upper, 1).T
 
 
+def noise_radius(multiplier: jax.Array, bound: jax.Array, size: int, adjacency: Adjacency) -> jax.Array:
+    """Spectral radius f32[] of the noise on a `folded` symmetric matrix f32[size, size].
+
+    Its entries have deviation s on the diagonal and s / sqrt(2) off it: a Gaussian orthogonal ensemble, whose radius is
+    s sqrt(2 size).
+    """
+    return multiplier * bound * adjacency.sensitivity_factor * (2.0 * size) ** 0.5
+
+
 def exact_moment(lines: Lines, norm_bound: jax.Array, constant: float = 0.0, stretch: jax.Array | None = None) -> Whole:
     """`folded` sum of z z' over a block's rows z, extended by a constant column, times their `stretch` f64[n], at least
     0, where there is one, and shrunk to `norm_bound`.

@@ -86,7 +86,8 @@ def accuracies(name):
     return right, np.unique(test.y, return_counts=True)[1].max() / N
 
 
-@pytest.mark.parametrize("name", [*HAND_DESIGNED, *SHIPPED])
+# The best constant is the majority class.
+@pytest.mark.parametrize("name", [name for name in (*HAND_DESIGNED, *SHIPPED) if name != "no_features"])
 def test_at_epsilon_3_every_method_beats_the_majority_class_on_an_easy_table(name):
     right, majority = accuracies(name)
     assert right > majority + WEAKER.get(name, MARGIN)
