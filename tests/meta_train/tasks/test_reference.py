@@ -9,7 +9,7 @@ from l2p.models import find_model
 from l2p.queries.solve import minimise
 from l2p.simulate import mean_loss
 from l2p.task import Rows
-from meta_train.tasks.reference import _adam, reference
+from meta_train.tasks.reference import _adam, reference, references
 
 RIDGE = 1e-6
 
@@ -36,6 +36,21 @@ def test_a_reference_is_near_the_minimum(name):
     if name.startswith("softmax"):  # as it was found before
         before = float(mean_loss(jax.jit(lambda rows: _adam(model, start, rows, RIDGE))(rows), model, rows))
         assert before - least > 0.1 * (first - least)
+
+
+@pytest.mark.parametrize("name", ["softmax:4", "svm", "logistic", "mlp"])
+def test_several_references_are_as_near_as_single_ones(name):
+    model = find_model(name)
+    rows, ridges = rows_of(len(model.labels)), (RIDGE, 1e-3, 1e-2)
+    several = jax.jit(lambda rows: references(model, rows, ridges))(rows)
+    for params, ridge in zip(several, ridges, strict=True):
+        one = jax.jit(lambda rows, ridge: reference(model, rows, ridge))(rows, ridge)
+        first, ours, theirs = (
+            float(mean_loss(params, model, rows) + 0.5 * ridge * params @ params)
+            for params in (model.init(8), params, one)
+        )
+        # Those with more ridge take fewer steps.
+        assert ours - theirs < (0.01 if ridge == RIDGE else 0.1) * (first - theirs)
 
 
 def test_rows_that_do_not_count_change_nothing():
