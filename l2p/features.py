@@ -46,6 +46,17 @@ class FeatureMap:
         """How many features a mapped row has: k."""
         return self.center.shape[0] if self.basis is None else self.basis.forward.shape[1]
 
+    def rest(self) -> "FeatureMap":
+        """The identity, with this map's derivative: what rows that it has mapped, and that are held constant from then
+        on, are to be read through. For a map with a basis, whose derivative is taken within the basis's span."""
+        assert self.basis is not None
+        now = jax.lax.stop_gradient(self)
+        turned = now.basis.backward @ self.basis.forward * (self.scale / now.scale)
+        change = turned - jax.lax.stop_gradient(turned)
+        center = (self.center - now.center) * now.scale @ now.basis.forward
+        eye = jnp.eye(self.num_mapped)
+        return FeatureMap(center, jnp.ones((), jnp.float32), Basis(eye + change, eye - change))
+
     def apply(self, x: jax.Array) -> jax.Array:
         """Mapped features: f32[n, d] -> f32[n, k]."""
         centred = (x - self.center[None, :]) * self.scale

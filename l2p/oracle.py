@@ -154,6 +154,7 @@ class Oracle:
       refused: bool[], whether anything was refused in this step.
       records: one per `ask`, in order.
       sampled: whether queries read batches.
+      rest: what remains of the map that rows were read through: the identity, with its derivative; or None.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class Oracle:
         lines: Lines | None = None,
         view: FeatureMap | None = None,
         sums_only: bool = False,
+        rest: FeatureMap | None = None,
     ):
         self._sums_only = sums_only
         self.setup = setup
@@ -183,6 +185,7 @@ class Oracle:
         self._rows = rows
         self._lines = lines
         self._view = view
+        self.rest = rest
         self._batch: Batch | None = None
         self._noise = noise
         self._trace_state = get_opaque_trace_state()

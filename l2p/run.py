@@ -25,7 +25,7 @@ from l2p.privacy.noise import AnyDraw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
 from l2p.privacy.spending import Spending
 from l2p.protector import Protector, State
-from l2p.task import Mapped, RemoteRows, Rows, RowSource, mapped, null_invalid
+from l2p.task import Mapped, RemoteRows, Rows, RowSource, mapped, mapped_once, null_invalid
 
 Records = list[Record]
 Observe = Callable[[jax.Array], Any]
@@ -141,12 +141,15 @@ def advance(
     rows = null_invalid(rows)
     view = protector.view(run.state)
     lines = exact_lines(rows, noise, view)
-    rows = rows if view is None else mapped(rows, view)
+    rest = None
+    if view is not None:
+        apart = protector.reads_rest and isinstance(noise, Simulation) and view.basis is not None
+        rows, rest = mapped_once(rows, view) if apart else (mapped(rows, view), None)
     slices, noise_for = noise.per_step(run.step, num_steps)
 
     @jax.checkpoint
     def body(run: Run, piece: Any) -> tuple[Run, tuple[Records, Any]]:
-        run, records = take_step(protector, run, rows, setup, noise_for(piece), public, lines)
+        run, records = take_step(protector, run, rows, setup, noise_for(piece), public, lines, rest=rest)
         seen = None if observe is None else observe(protector.finish(run.params, run.state, setup))
         return run, (records, seen)
 
@@ -174,13 +177,25 @@ def take_step(
     public: Rows | None,
     lines: fixed_point.Lines | None = None,
     view: FeatureMap | None = None,
+    rest: FeatureMap | None = None,
 ) -> tuple[Run, Records]:
     """One step, the same for both drivers."""
     sampler, spending = setup.price_list.sampler, run.spending
     if isinstance(sampler, PermutationEpochs):
         spending = spending.open_batch(run.step % sampler.steps_per_charge == 0)
     oracle = Oracle(
-        rows, setup, spending, noise, run.step, public, True, protector.mechanisms, lines, view, protector.additive
+        rows,
+        setup,
+        spending,
+        noise,
+        run.step,
+        public,
+        True,
+        protector.mechanisms,
+        lines,
+        view,
+        protector.additive,
+        rest,
     )
     # Once refused, always refused: the queries of an ended run are answered with zeros and cost nothing.
     oracle.refused = ~run.alive

@@ -31,11 +31,18 @@ class Rows:
       y: f32[n], targets: classes 0 to K - 1, or values scaled to [0, 1] by declared bounds.
       mask: f32[n], 1 for a row, 0 for a null row (padding, or an invalid row counted as null). Simulations on
         public rows may use other weights: a weight of w stands for w copies of the row.
+      squares: f32[n], the squared norms of rows that have been mapped, or None.
     """
 
     x: jax.Array
     y: jax.Array
     mask: jax.Array
+    squares: jax.Array | None = None
+
+    def squared_norms(self, features: FeatureMap) -> jax.Array:
+        """Those f32[n] of rows read through a map; if `squares` are known, that is what remains of the map that rows
+        were read through (`FeatureMap.rest`)."""
+        return features.squared_norms(self.x) if self.squares is None else self.squares
 
     def __repr__(self) -> str:
         # Errors and tracebacks print it, and must show neither rows nor their number.
@@ -185,6 +192,19 @@ def null_invalid(rows: Rows) -> Rows:
 def mapped(rows: Rows, view: FeatureMap) -> Rows:
     """Rows read through a map; one that overflows becomes a null row."""
     return null_invalid(dataclasses.replace(rows, x=view.apply(rows.x)))
+
+
+def mapped_once(rows: Rows, view: FeatureMap) -> tuple[Rows, FeatureMap]:
+    """Rows that were read through a map, as constants but for their squared norms, and what they are still to be read
+    through, which is the identity and has the map's derivative.
+
+    A derivative in all entries of a mapped table would be added up at each step of a run, which takes as long as all
+    other work of a meta-gradient; what remains of the map is small.
+    """
+    found = mapped(rows, view)
+    return dataclasses.replace(
+        found, x=jax.lax.stop_gradient(found.x), squares=jnp.square(found.x).sum(-1)
+    ), view.rest()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -129,7 +129,7 @@ class GeneralizedLinear(Model):
         """In two passes over the table: a gradient is residual * (mapped row, intercept column), so its norm is
         known without forming it. Rows whose residual or squared norm is not finite count as zero."""
         residual = self.residual(self.margin(self.params_for_raw_rows(params, features), rows.x), rows.y)
-        squares = features.squared_norms(rows.x)
+        squares = rows.squared_norms(features)
         finite = jnp.isfinite(residual) & jnp.isfinite(squares)
         residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
         weight = rows.mask * residual * factor(jnp.abs(residual) * jnp.sqrt(squares + INTERCEPT_COLUMN**2))

@@ -121,7 +121,7 @@ class MLP(Model):
         margin = units @ output[:-1] + INTERCEPT_COLUMN * output[-1]
         residual = jax.nn.sigmoid(margin) - rows.y
         inner = 0.5 * HIDDEN_SCALE * residual[:, None] * (1.0 - jnp.square(units)) * output[None, :-1]
-        squares = features.squared_norms(rows.x)
+        squares = rows.squared_norms(features)
         finite = jnp.isfinite(residual) & jnp.isfinite(inner).all(-1) & jnp.isfinite(squares)
         units, inner = jnp.where(finite[:, None], units, 0.0), jnp.where(finite[:, None], inner, 0.0)
         residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)

@@ -112,7 +112,7 @@ class Softmax(Model):
         """In two passes over the table: a gradient is the outer product of (mapped row, intercept column) and the
         residuals, so its norm is the product of their norms."""
         residuals = self.residuals(self.margins(self.params_for_raw_rows(params, features), rows.x), rows.y)
-        squares = features.squared_norms(rows.x)
+        squares = rows.squared_norms(features)
         finite = jnp.isfinite(residuals).all(-1) & jnp.isfinite(squares)
         residuals, squares = jnp.where(finite[:, None], residuals, 0.0), jnp.where(finite, squares, 0.0)
         norms = safe_sqrt(jnp.square(residuals).sum(-1)) * jnp.sqrt(squares + INTERCEPT_COLUMN**2)

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -8,7 +9,9 @@ import pytest
 
 from l2p.errors import InputError
 from l2p.features import FeatureMap
-from l2p.models import Logistic
+from l2p.models import Logistic, find_model
+from l2p.protectors import Stepwise
+from l2p.protectors.tunable import combine, partition
 from l2p.run import Simulation, start
 from l2p.simulate import mean_loss
 from meta_train.config import BANDS, MetaConfig
@@ -119,6 +122,26 @@ def test_alternation_moves_one_group_at_a_time():
             fixed = path in (".centering.row_norm", ".centering.target_norm")
             mine = path.startswith((".scheduler", ".centering")) == (group == "scheduler")
             assert changed == (mine and not fixed), (step, path)
+
+
+@pytest.mark.parametrize("name", ["logistic", "softmax:2", "mlp"])
+def test_rows_that_are_held_constant_give_the_gradients_of_mapped_ones(name, batch, monkeypatch):
+    model = find_model(name)
+    rows, best = jax.tree.map(lambda leaf: leaf[4], (batch.rows, batch.best_loss))
+    setup = jax.tree.map(lambda leaf: leaf[4], ByMu("gdp").simulate(batch, model, capped=True)[1])
+    floats, others = partition(dataclasses.replace(short("control_filter"), num_steps=6))
+
+    def value_and_gradient():
+        run = functools.partial(whole_run, rows=rows, best_loss=best, setup=setup, key=jax.random.key(2))
+        return jax.jit(jax.value_and_grad(lambda floats: run(combine(floats, others))[0]))(floats)
+
+    value, gradient = value_and_gradient()
+    monkeypatch.setattr(Stepwise, "reads_rest", False)
+    plain, whole = value_and_gradient()
+    np.testing.assert_allclose(value, plain, rtol=1e-4)
+    assert np.abs(whole.eigenbasis.log_ridge).max() > 1e-4  # so that a basis was bought and counts
+    scale = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(whole))
+    chex.assert_trees_all_close(gradient, whole, rtol=2e-3, atol=1e-4 * scale)
 
 
 def test_one_diverging_task_moves_the_mean_gradient_by_at_most_its_share(update):
