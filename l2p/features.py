@@ -50,10 +50,10 @@ class FeatureMap:
         """The identity, with this map's derivative: what rows that it has mapped, and that are held constant from then
         on, are to be read through. For a map with a basis, whose derivative is taken within the basis's span."""
         assert self.basis is not None
-        now = jax.lax.stop_gradient(self)
-        turned = now.basis.backward @ self.basis.forward * (self.scale / now.scale)
-        change = turned - jax.lax.stop_gradient(turned)
-        center = (self.center - now.center) * now.scale @ now.basis.forward
+        constant = jax.lax.stop_gradient
+        turned = constant(self.basis.backward) @ self.basis.forward * (self.scale / constant(self.scale))
+        change = turned - constant(turned)
+        center = (self.center - constant(self.center)) * constant(self.scale) @ constant(self.basis.forward)
         eye = jnp.eye(self.num_mapped)
         return FeatureMap(center, jnp.ones((), jnp.float32), Basis(eye + change, eye - change))
 

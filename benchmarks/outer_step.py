@@ -1,0 +1,80 @@
+"""Time of an outer step of meta-training by kind of task: to draw tasks with their reference losses, and to update.
+
+    L2P_TABLES=FOLDER python benchmarks/outer_step.py [RECIPE]
+
+Prints a Markdown line for each kind of a recipe's tasks, as a training goes through them: medians over repetitions,
+seconds of compilation, and the memory that XLA reports for temporaries of the update. A training's steps take the mean
+of all lines.
+"""
+
+import functools
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from meta_train.compiling import quick_options
+from meta_train.config import MetaConfig, Shape
+from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
+from meta_train.recipes.resolve import resolve
+from meta_train.tasks.sources import families
+from meta_train.training import gradients
+from meta_train.training.starting_points import starting_point
+
+REPETITIONS = 3
+
+
+def compiled(function: Callable, *arguments: Any) -> tuple[Callable, float]:
+    """The function compiled for these arguments, and the seconds that took."""
+    began = time.monotonic()
+    made = jax.jit(function, compiler_options=quick_options()).lower(*arguments).compile()
+    return made, time.monotonic() - began
+
+
+def seconds(function: Callable, *arguments: Any) -> float:
+    """Median seconds of a call."""
+    found = []
+    for _ in range(REPETITIONS):
+        began = time.monotonic()
+        jax.block_until_ready(function(*arguments))
+        found.append(time.monotonic() - began)
+    return statistics.median(found)
+
+
+def measure(config: MetaConfig, shape: Shape, budgets: Budgets, state: gradients.GradientState) -> tuple[float, ...]:
+    """Seconds to draw, to update and to compile both, and MiB of temporaries."""
+    family, step = families(config.source_of(shape), config.fresh_rows)[0], jnp.array(0)
+    draw, first = compiled(functools.partial(gradients.draw_tasks, config=config, family=family, shape=shape), step)
+    batch = draw(step)
+    fixed = {"config": config, "budgets": budgets, "model": config.find_model(shape)}
+    update, second = compiled(functools.partial(gradients.update, **fixed), state, step, batch)
+    memory = update.memory_analysis().temp_size_in_bytes / 2**20
+    return seconds(draw, step), seconds(update, state, step, batch), first + second, memory
+
+
+def main(recipe: str = "control-filter") -> None:
+    config = resolve(recipe)
+    start = starting_point(config)
+    state = gradients.init(start, config)
+    print(f"{recipe} on {platform.machine()}, {os.cpu_count()} cores\n")
+    print("| model | features | draw s | update s | compile s | MiB |\n|---|---|---|---|---|---|")
+    lines = []
+    for shape, budgets in budgets_of_shapes(config, start).items():
+        lines.append(measure(config, shape, budgets, state))
+        draw, update, first, memory = lines[-1]
+        model = config.find_model(shape)
+        print(
+            f"| {model} | {shape.num_features} | {draw:.2f} | {update:.2f} | {first:.0f} | {memory:.0f} |", flush=True
+        )
+    draw, update, first, _ = (sum(values) for values in zip(*lines, strict=True))
+    print(f"| mean | | {draw / len(lines):.2f} | {update / len(lines):.2f} | {first / len(lines):.0f} | |")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
