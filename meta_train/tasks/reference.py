@@ -19,6 +19,8 @@ NEWTON_STEPS = 10
 #: The least that is added to the diagonal of Hessians, also where the ridge is smaller: columns that add up to one
 #: would make them singular in float32.
 DAMPING = 1e-5
+#: The same where that is too little: with a hundred columns of rare categories, eigenvalues reach from 1e-5 to 100.
+MORE_DAMPING = 1e-3
 #: The time of Newton's method grows with the cube of the number of parameters; above this many it is not used.
 MAX_NEWTON = 256
 #: Steps of accelerated gradient descent.
@@ -187,8 +189,11 @@ def newton(
         margin = table @ params
         gradient = (weight * model.residual(margin, rows.y)) @ table + ridge * params
         hessian = (table.T * (weight * model.newton_curvature(margin, rows.y))[None, :]) @ table
-        hessian = hessian + jnp.maximum(ridge, DAMPING) * jnp.eye(params.shape[0])
-        direction = jax.scipy.linalg.solve(hessian, gradient, assume_a="pos")
+        direction, safer = (
+            jax.scipy.linalg.solve(hessian + one * jnp.eye(params.shape[0]), gradient, assume_a="pos")
+            for one in (jnp.maximum(ridge, DAMPING), jnp.maximum(ridge, MORE_DAMPING))
+        )
+        direction = jnp.where(jnp.isfinite(direction).all(), direction, safer)
         # Full steps overshoot far from the minimum, where the logistic Hessian is flat; take the best of a few step
         # sizes.
         candidates = params[None, :] - jnp.array([0.0, 0.1, 0.25, 0.5, 1.0])[:, None] * direction[None, :]

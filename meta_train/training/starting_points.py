@@ -100,14 +100,16 @@ def _lifted(config: MetaConfig) -> Protector:
 
 
 def warm_start(start: Protector, source: Protector) -> Protector:
-    """`start` with the values from `source` of every tunable parameter that `source` has with the same path and shape.
+    """`start` with the values from `source` of every parameter and constant that `source` has with the same path and
+    shape.
 
-    Fixed fields stay as in `start`: they describe its own public rows, not those of the source.
+    Fixed fields of the geometry stay as in `start`: they describe its own public rows, not those of the source.
     """
     known = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(source)}
 
     def take(path, leaf: jax.Array, may_be_tuned: bool) -> jax.Array:
-        found = known.get(jax.tree_util.keystr(path)) if may_be_tuned else None
+        is_of_rows = not may_be_tuned and getattr(path[0], "name", "") == "geometry"
+        found = None if is_of_rows else known.get(jax.tree_util.keystr(path))
         return leaf if found is None or found.shape != leaf.shape else jnp.asarray(found)
 
     return jax.tree_util.tree_map_with_path(take, start, tunable(start))

@@ -343,6 +343,14 @@ def test_warm_start_takes_shared_parameters_and_keeps_new_ones():
     assert census.projector.coordinate_network is not None
 
 
+def test_warm_start_takes_constants_that_a_training_chose_at_its_end():
+    control = short("control_filter")
+    basis = control.eigenbasis.replace(log_least_ratio=jnp.float32(0.7))
+    started = warm_start(short("filter"), control.replace(eigenbasis=basis))
+    assert float(started.eigenbasis.log_least_ratio) == pytest.approx(0.7)
+    assert started.projector.network is not None
+
+
 def test_a_curriculum_begins_with_the_upper_half_of_the_budgets(monkeypatch):
     class Drawn(Exception):
         """Carries the range of budgets that was requested."""
