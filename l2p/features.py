@@ -46,9 +46,14 @@ class FeatureMap:
         """How many features a mapped row has: k."""
         return self.center.shape[0] if self.basis is None else self.basis.forward.shape[1]
 
+    @property
+    def turns(self) -> bool:
+        """Whether it has a basis of all directions, so that mapped rows tell the rows they come from."""
+        return self.basis is not None and self.num_mapped == self.center.shape[0]
+
     def rest(self) -> "FeatureMap":
-        """The identity, with this map's derivative: what rows that it has mapped, and that are held constant from then
-        on, are to be read through. For a map with a basis, whose derivative is taken within the basis's span."""
+        """The identity, with this map's derivative, for one that `turns`: what rows that it has mapped, and that are held
+        constant from then on, are to be read through."""
         assert self.basis is not None
         constant = jax.lax.stop_gradient
         turned = constant(self.basis.backward) @ self.basis.forward * (self.scale / constant(self.scale))
