@@ -47,13 +47,13 @@ class FeatureMap:
         return self.center.shape[0] if self.basis is None else self.basis.forward.shape[1]
 
     @property
-    def turns(self) -> bool:
+    def is_invertible(self) -> bool:
         """Whether it has a basis of all directions, so that mapped rows tell the rows they come from."""
         return self.basis is not None and self.num_mapped == self.center.shape[0]
 
     def rest(self) -> "FeatureMap":
-        """The identity, with this map's derivative, for one that `turns`: what rows that it has mapped, and that are held
-        constant from then on, are to be read through."""
+        """The identity, with this map's derivative, for one that is invertible: what rows that it has mapped, and that
+        are held constant from then on, are to be read through."""
         assert self.basis is not None
         constant = jax.lax.stop_gradient
         turned = constant(self.basis.backward) @ self.basis.forward * (self.scale / constant(self.scale))

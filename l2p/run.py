@@ -143,7 +143,7 @@ def advance(
     lines = exact_lines(rows, noise, view)
     rest = None
     if view is not None:
-        apart = protector.reads_rest and isinstance(noise, Simulation) and view.turns
+        apart = protector.reads_rest and isinstance(noise, Simulation) and view.is_invertible
         rows, rest = mapped_once(rows, view) if apart else (mapped(rows, view), None)
     slices, noise_for = noise.per_step(run.step, num_steps)
 
