@@ -3,8 +3,8 @@
     L2P_TABLES=FOLDER python benchmarks/outer_step.py [RECIPE]
 
 Prints a Markdown line for each kind of a recipe's tasks, as a training goes through them: medians over repetitions,
-seconds of compilation, and the memory that XLA reports for temporaries of the update. A training's steps take the mean
-of all lines.
+seconds of compilation, and the memory that XLA reports for temporaries of the update. The last line has the means over
+all kinds, which add up to the time of a step.
 """
 
 import functools

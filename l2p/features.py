@@ -48,12 +48,15 @@ class FeatureMap:
 
     @property
     def is_invertible(self) -> bool:
-        """Whether it has a basis of all directions, so that mapped rows tell the rows they come from."""
+        """Whether it has a basis with as many directions as features, so that mapped rows determine the rows."""
         return self.basis is not None and self.num_mapped == self.center.shape[0]
 
-    def rest(self) -> "FeatureMap":
-        """The identity, with this map's derivative, for one that is invertible: what rows that it has mapped, and that
-        are held constant from then on, are to be read through."""
+    def remaining_map(self) -> "FeatureMap":
+        """The identity, with this map's derivative, for a map that is invertible.
+
+        Rows that were mapped once, and count as constants from then on, are read through it, so that a derivative in
+        this map is not lost.
+        """
         assert self.basis is not None
         constant = jax.lax.stop_gradient
         turned = constant(self.basis.backward) @ self.basis.forward * (self.scale / constant(self.scale))

@@ -154,7 +154,7 @@ class Oracle:
       refused: bool[], whether anything was refused in this step.
       records: one per `ask`, in order.
       sampled: whether queries read batches.
-      rest: what remains of the map that rows were read through: the identity, with its derivative; or None.
+      remaining_map: what mapped rows are still to be read through (`FeatureMap.remaining_map`), or None.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Oracle:
         lines: Lines | None = None,
         view: FeatureMap | None = None,
         sums_only: bool = False,
-        rest: FeatureMap | None = None,
+        remaining_map: FeatureMap | None = None,
     ):
         self._sums_only = sums_only
         self.setup = setup
@@ -185,7 +185,7 @@ class Oracle:
         self._rows = rows
         self._lines = lines
         self._view = view
-        self.rest = rest
+        self.remaining_map = remaining_map
         self._batch: Batch | None = None
         self._noise = noise
         self._trace_state = get_opaque_trace_state()

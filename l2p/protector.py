@@ -31,7 +31,7 @@ class Protector(abc.ABC):
         the same on every table.
       fixed: names of array fields that are never tuned; parts of one may have it too (`l2p.protectors.tunable`).
       needs_public: whether it works with public rows only; a run without them is refused before anything is read.
-      reads_rest: whether its steps read rows that came through `view` through `oracle.rest`.
+      reads_remaining_map: whether its steps read rows that came through `view` through `oracle.remaining_map`.
     """
 
     num_steps: int
@@ -42,7 +42,7 @@ class Protector(abc.ABC):
     adaptive_noise: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ()
     needs_public: ClassVar[bool] = False
-    reads_rest: ClassVar[bool] = False
+    reads_remaining_map: ClassVar[bool] = False
 
     def check(self, model: Model) -> None:
         """Refuse a model, or settings, that its proof does not cover; `InputError`, before a row is read."""

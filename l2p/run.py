@@ -25,7 +25,7 @@ from l2p.privacy.noise import AnyDraw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
 from l2p.privacy.spending import Spending
 from l2p.protector import Protector, State
-from l2p.task import Mapped, RemoteRows, Rows, RowSource, mapped, mapped_once, null_invalid
+from l2p.task import Mapped, RemoteRows, Rows, RowSource, mapped, mapped_as_constants, null_invalid
 
 Records = list[Record]
 Observe = Callable[[jax.Array], Any]
@@ -141,15 +141,19 @@ def advance(
     rows = null_invalid(rows)
     view = protector.view(run.state)
     lines = exact_lines(rows, noise, view)
-    rest = None
+    remaining_map = None
     if view is not None:
-        apart = protector.reads_rest and isinstance(noise, Simulation) and view.is_invertible
-        rows, rest = mapped_once(rows, view) if apart else (mapped(rows, view), None)
+        if protector.reads_remaining_map and isinstance(noise, Simulation) and view.is_invertible:
+            rows, remaining_map = mapped_as_constants(rows, view)
+        else:
+            rows = mapped(rows, view)
     slices, noise_for = noise.per_step(run.step, num_steps)
 
     @jax.checkpoint
     def body(run: Run, piece: Any) -> tuple[Run, tuple[Records, Any]]:
-        run, records = take_step(protector, run, rows, setup, noise_for(piece), public, lines, rest=rest)
+        run, records = take_step(
+            protector, run, rows, setup, noise_for(piece), public, lines, remaining_map=remaining_map
+        )
         seen = None if observe is None else observe(protector.finish(run.params, run.state, setup))
         return run, (records, seen)
 
@@ -177,7 +181,7 @@ def take_step(
     public: Rows | None,
     lines: fixed_point.Lines | None = None,
     view: FeatureMap | None = None,
-    rest: FeatureMap | None = None,
+    remaining_map: FeatureMap | None = None,
 ) -> tuple[Run, Records]:
     """One step, the same for both drivers."""
     sampler, spending = setup.price_list.sampler, run.spending
@@ -195,7 +199,7 @@ def take_step(
         lines,
         view,
         protector.additive,
-        rest,
+        remaining_map,
     )
     # Once refused, always refused: the queries of an ended run are answered with zeros and cost nothing.
     oracle.refused = ~run.alive

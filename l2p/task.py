@@ -40,8 +40,8 @@ class Rows:
     squares: jax.Array | None = None
 
     def squared_norms(self, features: FeatureMap) -> jax.Array:
-        """Those f32[n] of rows read through a map; if `squares` are known, that is what remains of the map that rows
-        were read through (`FeatureMap.rest`)."""
+        """Squared norms f32[n] of rows read through a map. Where `squares` are known, rows were mapped before, and the
+        map is the identity (`FeatureMap.remaining_map`)."""
         return features.squared_norms(self.x) if self.squares is None else self.squares
 
     def __repr__(self) -> str:
@@ -194,17 +194,16 @@ def mapped(rows: Rows, view: FeatureMap) -> Rows:
     return null_invalid(dataclasses.replace(rows, x=view.apply(rows.x)))
 
 
-def mapped_once(rows: Rows, view: FeatureMap) -> tuple[Rows, FeatureMap]:
+def mapped_as_constants(rows: Rows, view: FeatureMap) -> tuple[Rows, FeatureMap]:
     """Rows that were read through a map, as constants but for their squared norms, and what they are still to be read
     through, which is the identity and has the map's derivative.
 
-    A derivative in all entries of a mapped table would be added up at each step of a run, which takes as long as all
-    other work of a meta-gradient; what remains of the map is small.
+    A derivative in all entries of a mapped table would be added up at each step of a run, which may take as long as all
+    other work of a meta-gradient; a map is smaller than a table.
     """
     found = mapped(rows, view)
-    return dataclasses.replace(
-        found, x=jax.lax.stop_gradient(found.x), squares=jnp.square(found.x).sum(-1)
-    ), view.rest()
+    constant = dataclasses.replace(found, x=jax.lax.stop_gradient(found.x), squares=jnp.square(found.x).sum(-1))
+    return constant, view.remaining_map()
 
 
 @dataclasses.dataclass(frozen=True)

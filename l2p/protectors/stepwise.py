@@ -149,7 +149,7 @@ class Stepwise(Protector):
     num_steps: Count = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     models = NAMES
-    reads_rest = True
+    reads_remaining_map = True
 
     @property
     def adaptive_noise(self) -> bool:  # type: ignore[override]
@@ -214,7 +214,9 @@ class Stepwise(Protector):
             public = PublicGradients.at(setup.model, params, null_invalid(oracle.public), features)
             seen = seen.replace(public=public)  # type: ignore[attr-defined]
         if features.basis is not None:  # rows come through `view`
-            features = FeatureMap.identity(features.num_mapped) if oracle.rest is None else oracle.rest
+            features = (
+                FeatureMap.identity(features.num_mapped) if oracle.remaining_map is None else oracle.remaining_map
+            )
         if self.norm_query is not None:
             seen = seen.replace(norm=self.norm_query(params, features, oracle, self.num_steps))  # type: ignore[attr-defined]
         seen = seen.replace(params=params)  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ import numpy as np
 
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import Control, control_of
-from l2p.models import Model, plain_name
+from l2p.models import Model
 from l2p.protector import Protector
 from meta_train.compiling import quick_options
 from meta_train.config import BANDS, MetaConfig, Shape
@@ -90,11 +90,11 @@ class Evaluator:
         if len(found) == 1:
             return gains
         gains |= {"by_source": {name: _gain(differences) for name, differences in found.items()}}
-        by_model: dict[str, list[np.ndarray]] = {}
-        for name, differences in found.items() if self._config.sources is not None else ():
-            by_model.setdefault(plain_name(name.rpartition(" ")[2]), []).append(differences)
-        if len(by_model) < 2:
+        if self._config.sources is None or len(self._config.all_models) == 1:
             return gains
+        by_model: dict[str, list[np.ndarray]] = {}
+        for name, draws in self._draws.items():
+            by_model.setdefault(self._config.find_model(draws[0][0]).name, []).append(found[name])
         return gains | {"by_model": {name: _gain(np.concatenate(parts)) for name, parts in by_model.items()}}
 
     @functools.cached_property

@@ -136,7 +136,7 @@ def test_rows_that_are_held_constant_give_the_gradients_of_mapped_ones(name, bat
         return jax.jit(jax.value_and_grad(lambda floats: run(combine(floats, others))[0]))(floats)
 
     value, gradient = value_and_gradient()
-    monkeypatch.setattr(Stepwise, "reads_rest", False)
+    monkeypatch.setattr(Stepwise, "reads_remaining_map", False)
     plain, whole = value_and_gradient()
     np.testing.assert_allclose(value, plain, rtol=1e-4)
     assert np.abs(whole.eigenbasis.log_ridge).max() > 1e-4  # so that a basis was bought and counts
