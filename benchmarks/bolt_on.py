@@ -4,11 +4,11 @@
 
 The four tests of Wu et al. (2017): convex and strongly convex, pure and (epsilon, delta) with delta 1 / m^2, replaced
 rows. Budgets are theirs: 0.01 to 0.4 for two classes, 0.1 to 4 for ten; MNIST is ten classes, each against the rest, on
-50 random projections. SGD without noise takes the same steps as bolt-on; `universal` is the fold that never saw the
-data. There is none for ten classes, where `noisygd` stands in, by softmax regression on all features. Tuning chooses
-among numbers of passes, by disjoint parts of the private rows or on a tenth of them that counts as public. All are
-simulations. FILE, docs/results/bolt_on/accuracy.csv unless named, has a line for each training; what it lacks is added,
-so that a run may be interrupted and asked for more splits later. The tables are drawn from it and printed.
+50 random projections. SGD without noise takes the same steps as bolt-on; `universal-logistic` is the fold that never
+saw the data. There is none for ten classes, where `noisygd` stands in, by softmax regression on all features. Tuning
+chooses among numbers of passes, by disjoint parts of the private rows or on a tenth of them that counts as public. All
+are simulations. FILE, docs/results/bolt_on/accuracy.csv unless named, has a line for each training; what it lacks is
+added, so that a run may be interrupted and asked for more splits later. The tables are drawn from it and printed.
 """
 
 import collections
@@ -129,7 +129,7 @@ def runs(data: str, loss: str, splits: int) -> Iterator[Run]:
         yield from each(test, *usual, NOISELESS, math.inf)
         for method in ("bolt_on", "scs13"):
             yield from each(test, *usual, method, *epsilons)
-    fold = f"universal-{'' if loss == 'logistic' else 'svm-'}no-{data}"
+    fold = f"universal-{loss}-no-{data}"
     if not ten or loss == "logistic":  # `noisygd` on ten classes is the same for every loss of one against the rest
         yield from each(2, *usual, "noisygd" if ten else fold, *epsilons)
     yield from each(4, *usual, PRIVATELY, epsilons[-2])

@@ -5,10 +5,10 @@
     python benchmarks/convergence.py summary [--out docs/results/convergence/table.csv]
 
 A cell is a public set and a model. `many rows:N` is drawn here: three correlated features, N rows. `specialist` is the
-protector that was made for the model alone; for the hinge, for which none was, `noisygd`. A protector that was made
-from a set is replaced by its fold that never saw it. A line of the output is a cell, method and epsilon: means over
-seeds of test loss and accuracy (squared error for numbers), with the standard error of the loss; lines that are there
-are not made again.
+protector that was made for the model alone, before one was made for all; for the hinge, for which none was, `noisygd`.
+A protector that was made from a set is replaced by its fold that never saw it. A line of the output is a cell, method
+and epsilon: means over seeds of test loss and accuracy (squared error for numbers), with the standard error of the
+loss; lines that are there are not made again.
 """
 
 import csv
@@ -23,7 +23,6 @@ import numpy as np
 import tyro
 
 from l2p import data
-from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
 from l2p.errors import InputError
@@ -51,8 +50,19 @@ CELLS: tuple[tuple[str, str], ...] = (
     *((f"openml:{name}", "mlp") for name in ("sick", "kr.vs.kp", "credit.g")),
 )
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
-OURS, SPECIALIST, NONPRIVATE, BASE = "control-filter", "specialist", "nonprivate", "no_features"
-METHODS = (OURS, SPECIALIST, "noisygd", NONPRIVATE, BASE)
+OURS, CONTROL, SPECIALIST = "universal", "control-universal", "specialist"
+NONPRIVATE, BASE = "nonprivate", "no_features"
+METHODS = (OURS, CONTROL, SPECIALIST, "noisygd", NONPRIVATE, BASE)
+#: By model and kind of target.
+SPECIALISTS = {
+    ("logistic", "binary"): "universal-logistic",
+    ("svm", "binary"): "universal-svm-synthetic",
+    ("square", "regression"): "regression",
+    ("square", "binary"): "universal-square-synthetic",
+    ("softmax", "multiclass"): "probe",
+    ("mlp", "binary"): "control-universal-mlp-synthetic",
+    ("hinge", "binary"): "noisygd",
+}
 FIELDS = ("data", "model", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
 
 Cell = tuple[str, str]
@@ -103,12 +113,6 @@ def private(asked: str, model: Model, kind: str, rows: Rows, name: str, seeds: i
     return np.concatenate([outcome.params for outcome in outcomes], 1)
 
 
-def specialist(model: str, kind: str) -> str:
-    """What was made for the model alone; it is the default where `OURS` is not."""
-    chosen = default_protector(model, kind)
-    return "noisygd" if chosen == OURS else chosen
-
-
 def measured(cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:
     """A line for each budget.
 
@@ -123,7 +127,7 @@ def measured(cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:
     if method in EXACT:
         epsilons, params = (math.inf,), np.stack([without_noise(model, part, EXACT[method]) for part in parts])[:, None]
     else:
-        asked = specialist(model.name, kind) if method == SPECIALIST else method
+        asked = SPECIALISTS[model.name, kind] if method == SPECIALIST else method
         epsilons, params = EPSILONS, private(asked, model, kind, rows, name, seeds)
     lines: list[dict[str, object]] = []
     for number, epsilon in enumerate(epsilons):

@@ -20,7 +20,13 @@ from meta_train.evaluation.scores import whole_run
 from meta_train.tasks.sources import families
 
 NAMES = (
-    *("control-plain-adult", "plain-adult", "control-universal-synthetic", "universal-synthetic", "paper-adult"),
+    *(
+        "control-plain-adult",
+        "plain-adult",
+        "control-universal-logistic-synthetic",
+        "universal-logistic-synthetic",
+        "paper-adult",
+    ),
     *("noisygd-tuned-logistic-adult", "agd_gumbel-tuned-logistic-adult", "agd-tuned-logistic-adult"),
 )
 CONFIG = MetaConfig("held_out", "control", tasks=64)

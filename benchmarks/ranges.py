@@ -38,7 +38,7 @@ class Case:
 
 CASES = (
     Case(
-        "universal-no-mnist",
+        "universal-logistic-no-mnist",
         "noisygd-tuned-logistic-adult",
         ((2, 2), (8, 2), (64, 2), (128, 2), (288, 2), (512, 2), (1000, 2)),
     ),

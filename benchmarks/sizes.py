@@ -3,8 +3,8 @@
     python benchmarks/sizes.py [--seeds 10] [--only 1000000]
 
 Uses the noisy linear teacher of 50 features of `large_table.py` and budgets with delta 1e-8. For each size and epsilon:
-mean test accuracy of `universal` as deployed (its constants outside the range on its card), and its gain over these
-constants and over NoisyGD tuned on Adult on the same splits with the same noise, with standard errors over seeds.
+mean test accuracy of `universal-logistic` as deployed (its constants outside the range on its card), and its gain over
+these constants and over NoisyGD tuned on Adult on the same splits with the same noise, with standard errors over seeds.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from l2p.privacy.convert import gdp_mu
 from l2p.simulate import simulate, split
 
 SIZES, EPSILONS, DELTA = (500, 5_000, 50_000, 1_000_000), (0.0125, 0.1, 0.8), 1e-8
-OURS, OTHERS = "universal", ("control-universal", "noisygd-tuned-logistic-adult")
+OURS, OTHERS = "universal-logistic", ("control-universal-logistic", "noisygd-tuned-logistic-adult")
 
 
 def scores(name: str, rows: Rows, num_rows: int, seeds: range) -> np.ndarray:

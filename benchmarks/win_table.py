@@ -1,12 +1,12 @@
-"""`control-filter` beside every stored rival: in how many cells is it better, level or worse?
+"""`universal` beside every stored rival: in how many cells is it better, level or worse?
 
     python benchmarks/win_table.py
 
-For every folder docs/results/NAME_filter, which `l2p compare --methods control-filter no_features` made with the
-settings of NAME, a Markdown line with the verdicts at each budget: against the best hand-designed method of the cell,
-the learned protector that NAME lists first, and the best search on the private rows. "better" and "worse" are
-differences in test loss, paired by seed, of more than two standard errors and 2 % of the gap between the best constant
-prediction and the non-private model.
+For every comparison in docs/results that has it, a Markdown line with the verdicts at each budget: against the best
+hand-designed method of the cell, the learned protector that was made for the model alone, the best search on the
+private rows, and its own control, the latter where that leaves more than 2 % of the gap. The gap is that between the
+best constant prediction and the non-private model. "better" and "worse" are differences in test loss, paired by seed,
+of more than two standard errors and 2 % of the gap; against the control, of more than two standard errors.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ from pathlib import Path
 from l2p.compare import results, standings, wins
 from l2p.compare.results import LOSS, Row
 
-FOLDER, SUFFIX = Path(__file__).resolve().parent.parent / "docs/results", "_filter"
-OURS, CONSTANT, NONPRIVATE = "control-filter", "no_features", "nonprivate"
-OPPONENTS = ("best hand-designed", "learned for the model", "best on the private rows")
+FOLDER = Path(__file__).resolve().parent.parent / "docs/results"
+OURS, CONTROL, CONSTANT, NONPRIVATE = "universal", "control-universal", "no_features", "nonprivate"
+OPPONENTS = ("best hand-designed", "learned for the model", "best on the private rows", "its control")
 #: Differences below this share of the gap are not told.
 LEAST = 0.02
 
@@ -31,11 +31,12 @@ def opponents(rows: list[Row], values: Scores, epsilon: float) -> list[str | Non
     there = {name: found[epsilon] for name, found in values.items() if found.get(epsilon)}
     there = {name: found for name, found in there.items() if kinds[name] in ("private", "oracle")}
     forms = {name: standings.form(name) for name in there}
-    first = rows[0]["method"]
+    learned = [name for name in there if forms[name] in ("learned", "control") and name not in (OURS, CONTROL)]
     groups = (
         [name for name in there if forms[name] in wins.HAND_DESIGNED_FORMS],
-        [first] if first in there else [],
+        learned[:1],
         [name for name in there if forms[name] == "oracle"],
+        [CONTROL] if CONTROL in there else [],
     )
     return [wins.best(group, there, LOSS) for group in groups]
 
@@ -49,30 +50,38 @@ def verdict(lead: results.Estimate, gap: float) -> str:
     return wins.verdict(lead) if abs(lead.mean) > LEAST * gap else "level"
 
 
-def verdicts(ours: list[Row], theirs: list[Row]) -> dict[str, list[str]]:
-    """By opponent, a verdict at each budget."""
-    mine, values = results.by_seed(ours, LOSS.column), results.by_seed(theirs, LOSS.column)
+def verdicts(rows: list[Row]) -> dict[str, list[str]]:
+    """By opponent, a verdict at each budget; "-" where there is none."""
+    values = results.by_seed(rows, LOSS.column)
     found: dict[str, list[str]] = {name: [] for name in OPPONENTS}
-    for epsilon, losses in sorted(mine[OURS].items()):
-        gap = wins.lead_over(values[NONPRIVATE][epsilon], mine[CONSTANT][epsilon], LOSS).mean
-        for name, rival in zip(OPPONENTS, opponents(theirs, values, epsilon), strict=True):
-            if rival is not None:
-                found[name].append(verdict(wins.lead_over(losses, values[rival][epsilon], LOSS), gap))
+    for epsilon, losses in sorted(values[OURS].items()):
+        exact = values[NONPRIVATE][epsilon]
+        gap = wins.lead_over(exact, values[CONSTANT][epsilon], LOSS).mean
+        for name, rival in zip(OPPONENTS, opponents(rows, values, epsilon), strict=True):
+            if rival is None or (
+                rival == CONTROL and wins.lead_over(exact, values[rival][epsilon], LOSS).mean < LEAST * gap
+            ):
+                found[name].append("-")
+            else:
+                lead = wins.lead_over(losses, values[rival][epsilon], LOSS)
+                found[name].append(wins.verdict(lead) if rival == CONTROL else verdict(lead, gap))
     return found
 
 
 def main() -> None:
     """Print the table and its totals."""
-    print(f"| set and model | {' | '.join(OPPONENTS)} |\n|---|---|---|---|")
+    print(f"| set and model | {' | '.join(OPPONENTS)} |\n|---|" + "---|" * len(OPPONENTS))
     totals = {name: Counter[str]() for name in OPPONENTS}
-    for folder in sorted(FOLDER.glob(f"*{SUFFIX}")):
-        ours = results.read(folder / "results.csv")
-        theirs = results.read(FOLDER / folder.name.removesuffix(SUFFIX) / "results.csv")
-        found = verdicts(ours, theirs)
-        print(f"| {ours[0]['data']}, {ours[0]['model']} |", *(f" {', '.join(one)} |" for one in found.values()), sep="")
+    for path in sorted(FOLDER.glob("*/results.csv")):
+        rows = results.read(path)
+        if not {OURS, CONSTANT, NONPRIVATE} <= {row["method"] for row in rows}:
+            continue
+        found = verdicts(rows)
+        print(f"| {rows[0]['data']}, {rows[0]['model']} |", *(f" {', '.join(one)} |" for one in found.values()), sep="")
         for name, one in found.items():
             totals[name].update(one)
-    counted = (", ".join(f"{word} {totals[name][word]}" for word in ("better", "level", "worse")) for name in OPPONENTS)
+    words = ("better", "level", wins.SAME, "worse")
+    counted = (", ".join(f"{word} {totals[name][word]}" for word in words) for name in OPPONENTS)
     print(f"| all |{''.join(f' {one} |' for one in counted)}")
 
 

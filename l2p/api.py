@@ -120,7 +120,7 @@ def private_train(
             format=format,
             bounds_share=bounds_share,
         )
-    protector = default_protector(model, kind) if protector is None else protector
+    protector = default_protector(model) if protector is None else protector
     table, unit, share, weights = None, None, 0.0, None
     if found is not None:
         unit, share, weights = found.unit, share_of(found, bounds_share), found.target.weights

@@ -115,8 +115,8 @@ def plan(
     budget.check_rows(rows)
     if features < 1:
         raise InputError(f"features is {features}, but a model learns from at least one; count the table's columns.")
-    plain, classes, kind = _target(model, classes)
-    chosen = protector or default_protector(plain, kind)
+    plain, classes = _target(model, classes)
+    chosen = protector or default_protector(plain)
     # How many classes a softmax has changes no price.
     named = f"{plain}:{classes or 2}" if plain == Softmax.name else plain
     found = {chosen: _known(chosen, named, budget, rows)}
@@ -124,28 +124,27 @@ def plan(
         if name != chosen and plain in checkpoint.load(name).card["models"]:
             found[name] = _known(name, named, budget, rows)
     forecasts = [forecast(name, card, by, model, rows, features, budget, classes) for name, (card, by) in found.items()]
-    meta_tests = [card["meta_test"] for card, _ in found.values() if "meta_test" in card]
+    meta_tests = [figures for card, _ in found.values() if (figures := meta_test_of(card, plain))]
     notes = tuple(_notes(meta_tests, rows)) if meta_tests else ()
     first = forecasts[0]
     warnings = (*budget.warnings(), *first.warnings, *_too_little(first, rows, budget))
     return Plan(rows, features, model, budget, chosen, tuple(forecasts), warnings, notes)
 
 
-def _target(model: str, classes: int | None) -> tuple[str, int | None, str | None]:
-    """The plain model, how many classes its target has if that is known, and the kind of target."""
+def _target(model: str, classes: int | None) -> tuple[str, int | None]:
+    """The plain model, and how many classes its target has if that is known."""
     plain, _, given = model.partition(":")
     plain_name(model)
     if plain == Softmax.name:
         count = classes or (int(given) if given else None)
-        return plain, None if count is None else len(find_model(model, count).labels), None
+        return plain, None if count is None else len(find_model(model, count).labels)
     if classes is None:
-        return plain, None, None
-    kind = MODELS[plain].kind((0.0,) * classes)
-    if kind == "regression":
+        return plain, None
+    if MODELS[plain].kind((0.0,) * classes) == "regression":
         raise InputError(f"model {model} predicts numbers, which have no classes; leave out --classes.")
     if classes != 2:
         raise InputError(f"model {model} tells 2 classes apart, not {classes}; use --model {Softmax.name}.")
-    return plain, classes, kind
+    return plain, classes
 
 
 def _known(name: str, model: str, budget: Budget, rows: int) -> tuple[Mapping[str, Any], str]:
@@ -153,6 +152,11 @@ def _known(name: str, model: str, budget: Budget, rows: int) -> tuple[Mapping[st
     found = lookup.resolve(name, budget, model, num_rows=rows)
     card = checkpoint.load(MethodName.parse(name).base).card if found.sha256 is not None else {"range": found.range}
     return card, found.accountant
+
+
+def meta_test_of(card: Mapping[str, Any], model: str) -> Mapping[str, Any] | None:
+    """The meta-test on a card for a model by its plain name; None without one."""
+    return card.get("meta_tests", {}).get(model, card.get("meta_test"))
 
 
 def at(figures: Mapping[str, Any], signal: float, name: str) -> list[float] | None:
@@ -199,11 +203,12 @@ def forecast(
     budget: Budget,
     classes: int | None = None,
 ) -> Forecast:
-    """One protector's forecast from its checkpoint card; without a `meta_test` there, it only says how far the budget
+    """One protector's forecast from its checkpoint card; without a meta-test there, it only says how far the budget
     reaches."""
-    signal, figures, trained = log_signal(accountant, budget, rows), card.get("meta_test"), range_of(card) or {}
+    signal, figures = log_signal(accountant, budget, rows), meta_test_of(card, plain_name(model))
+    trained = range_of(card) or {}
     keys = "accuracy", "gain", "share_of_gap", "beat_trivial"
-    accuracy, gain, share, beat = (figures and at(figures, signal, key) for key in keys)
+    accuracy, gain, share, beat = (at(figures, signal, key) if figures else None for key in keys)
     target = crossing(figures) if figures else None
     signals, sizes = (trained.get(key, (-math.inf, math.inf)) for key in ("log_signal", "num_features"))
     fits = sizes[0] <= features <= sizes[1]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from l2p.checkpoints import checkpoint
+from l2p.checkpoints.folds import is_fold
 from l2p.checkpoints.method_name import SUFFIX
 from l2p.errors import InputError
 from meta_train.config import MetaConfig
@@ -68,7 +69,7 @@ def _keep(config: MetaConfig, path: Path) -> None:
     """Check that a checkpoint is of this recipe, and meta-test it if that was interrupted."""
     if resolve.like(str(path)) != config:
         raise InputError(f"{path} was trained with another config; choose another folder, or delete it.")
-    if "meta_test" not in checkpoint.read_checkpoint_card(path):
+    if not (is_fold(config.name) or {"meta_test", "meta_tests"} & checkpoint.read_checkpoint_card(path).keys()):
         meta_test.update_where_possible(path)
 
 

@@ -279,8 +279,8 @@ BAD_INPUTS = {
     "unknown accountant": ({"--accountant": "magic"}, "--accountant takes basic, ctcdp, gdp,"),
     "unknown adjacency": ({"--adjacency": "friends"}, "--adjacency takes add_remove, replace_one or zero_out"),
     "protector for another model": (
-        {"--protector": "universal", "--model": "square"},
-        "for square use regression (numbers) or universal-square-synthetic (two classes)",
+        {"--protector": "universal-logistic", "--model": "square"},
+        "for square use universal",
     ),
     "protector for more classes": ({"--protector": "probe"}, "for logistic use universal"),
     "no such module": ({"--protector": "nosuchpackage:Mine"}, "No module named 'nosuchpackage'"),
@@ -383,7 +383,7 @@ def test_protectors_that_users_need_fit_a_screen(capsys):
     assert list(listed) == [*learned, *HAND_DESIGNED]
     assert all(listed[name].endswith(checkpoint.about(name)) for name in learned)
     assert not any(line.endswith("...") for line in lines)
-    defaults = {default_protector(model) for model in NAMES} | {default_protector("square", "binary")}
+    defaults = {default_protector(model) for model in NAMES}
     assert {name for name, line in listed.items() if line.startswith("*")} == defaults - set(HAND_DESIGNED)
     assert not any("-no-" in line or "-tuned-" in line for line in lines)
 

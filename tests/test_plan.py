@@ -14,7 +14,7 @@ from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
 from l2p.commands.plan import Plan as Command
 from l2p.errors import InputError
-from l2p.models import NAMES, Logistic, find_model
+from l2p.models import NAMES, Logistic
 from l2p.oracle import Setup
 from l2p.plan import RULE, at, crossing, plan
 from l2p.privacy.budget import Budget
@@ -29,7 +29,7 @@ CARD = {"sources": ["adult"], "range": {"log_signal": [1.0, 9.0], "num_features"
 MODELS = {card["name"]: card["models"] for card in checkpoint.available()}
 #: Names in plans for logistic regression; and for all models with classes, whose accuracy a meta-test measures.
 LOGISTIC = {name for name in checkpoint.first_floor() if "logistic" in MODELS[name]}
-#: A meta-test is of tasks of one kind, so those with a model of numbers among theirs have none.
+#: What was trained for several models has a meta-test for each, see below.
 CLASSIFIERS = sorted(
     name for name, models in MODELS.items() if {"logistic", "svm", "mlp"} & set(models) and "square" not in models
 )
@@ -151,12 +151,11 @@ def test_targets_out_of_reach_have_no_epsilon_and_no_rows():
 @pytest.mark.parametrize("classes", [None, 2, 7])
 def test_what_is_recommended_is_the_default_of_apply_and_trains_the_model(model, classes):
     try:
-        kind = None if classes is None else find_model(model, classes).kind(range(classes))
         found = plan(20_000, 20, BUDGET, model, classes)
     except InputError as error:
         assert "tells 2 classes apart, not 7" in str(error) or "have no classes" in str(error)  # noqa: PT017
         return
-    assert found.recommended == default_protector(model, kind) == found.forecasts[0].name
+    assert found.recommended == default_protector(model) == found.forecasts[0].name
     named = f"{model}:{classes or 3}" if model == "softmax" else model
     assert check(found.recommended, BUDGET, named, None, 20_000).name == found.recommended
     assert not any("-no-" in one.name for one in found.forecasts)
@@ -308,14 +307,24 @@ def test_shipped_meta_tests_are_sane(name):
     assert (safe is None and bands[-1]["beat_trivial"] > 0.8) or 1.0 < safe < high
 
 
+@pytest.mark.parametrize("model", ["logistic", "svm", "hinge", "square", "softmax", "mlp"])
+def test_universal_has_a_meta_test_for_every_model_of_classes(model):
+    card = checkpoint.load("universal").card
+    bands, (low, high) = card["meta_tests"][model]["bands"], card["range"]["log_signal"]
+    assert (bands[1]["log_signal"][0], bands[-1]["log_signal"][1]) == (low, high)
+    assert set(parts_of(card["meta_tests"][model]["data"].replace(", ", "+"))) <= set(card["sources"])
+    assert bands[-1]["share_of_gap"][1] > (0.7 if model == "mlp" else 0.85)
+    assert bands[1]["gain"][1] < 0.02
+    assert 0.0 < crossing(card["meta_tests"][model]) < 8.0
+
+
 def test_shipped_protectors_are_planned_for(capsys):
     assert Command(30_000, 100, 0.1, 1e-6, json=True).run() == 0
     found = json.loads(capsys.readouterr().out)
     assert {one["name"] for one in found["forecasts"]} == LOGISTIC
     assert found["recommended"] in LOGISTIC
-    # What was trained on tasks of several kinds has no meta-test to tell it from.
     least = {one["name"]: one["least_epsilon"] for one in found["forecasts"]}
-    assert least.pop("control-filter") is None
+    assert least.pop("control-universal") is None  # it has no meta-test
     assert max(least.values()) < 0.15
     assert {one["name"] for one in found["forecasts"] if one["in_range"]} == LOGISTIC
     # A protector that leaves a set out is for scores on that set; elsewhere it is worse than the full one.

@@ -239,7 +239,11 @@ EDITS = {
         "bounds a row's contribution differently than outpert does for 4000 rows",
     ),
     "rows": ("universal", set_("num_rows", to=20_000), "holds other noise than universal adds"),
-    "many rows": ("universal", set_("num_rows", to=900_000), "at which control-universal runs instead of universal"),
+    "many rows": (
+        "universal",
+        set_("num_rows", to=900_000),
+        "control-universal-logistic runs instead of universal",
+    ),
     "rate": (
         "dpsgd",
         part(poisson, 0.01),

@@ -177,6 +177,13 @@ def aliases(name: str) -> list[str]:
     return sorted({old for folder in FOLDERS for old, new in index(folder).aliases.items() if new == name})
 
 
+def renamed(sha256: str) -> tuple[str, str] | None:
+    """What a file of this SHA-256 was called, and what it is called now that its card has that name; None if it is no
+    such file."""
+    found = next((names for folder in FOLDERS if (names := index(folder).renamed.get(sha256))), None)
+    return None if found is None else (found[0], found[1])
+
+
 def about(name: str) -> str:
     """One line on a checkpoint for users; empty if its folder has none."""
     return next((found for folder in FOLDERS if (found := index(folder).about.get(name))), "")

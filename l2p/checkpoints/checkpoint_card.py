@@ -29,6 +29,15 @@ _GAINS = {"mean": _NUMBERS, "standard_error": _NUMBERS}
 #: The same for parts of the tasks.
 _PARTS = ("by_source", "by_model")
 _BAND = {"log_signal": _PAIR, "accuracy": _QUANTILES, "gain": _QUANTILES, "share_of_gap": _QUANTILES}
+_META_TEST = _object(
+    {
+        "data": _TEXT,
+        "tasks": {"type": "integer"},
+        "train_rows": _NUMBER,
+        "least_gain": _NUMBER,
+        "bands": {"type": "array", "minItems": 1, "items": _object({**_BAND, "beat_trivial": _NUMBER})},
+    }
+)
 #: The fields that l2p reads; there may be others, for people.
 SCHEMA: dict[str, Any] = _object(
     {"name": _TEXT, "models": _TEXTS, "sources": _TEXTS},
@@ -50,15 +59,9 @@ SCHEMA: dict[str, Any] = _object(
             **{name: {"type": "object", "additionalProperties": _object(_GAINS)} for name in _PARTS},
         ),
     ),
-    meta_test=_object(
-        {
-            "data": _TEXT,
-            "tasks": {"type": "integer"},
-            "train_rows": _NUMBER,
-            "least_gain": _NUMBER,
-            "bands": {"type": "array", "minItems": 1, "items": _object({**_BAND, "beat_trivial": _NUMBER})},
-        }
-    ),
+    meta_test=_META_TEST,
+    #: Of what was trained for several models: by the plain name of one.
+    meta_tests={"type": "object", "additionalProperties": _META_TEST},
 )
 
 

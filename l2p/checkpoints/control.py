@@ -53,7 +53,7 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
     if not _NAME.fullmatch(name) or card["name"].startswith(CONTROL) or find(name) is None:
         return None
     control = load(name)
-    is_fine_tuned = "gains" in card.get("held_out", {}) and control.card["models"] == card["models"]
+    is_fine_tuned = "gains" in card.get("held_out", {}) and set(card["models"]) <= set(control.card["models"])
     if not name.startswith(CONTROL) and not is_fine_tuned:
         return None
     # Older checkpoint cards hold the hash of the control's whole file, which a meta-test changes; later ones that of

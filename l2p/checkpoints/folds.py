@@ -5,6 +5,7 @@ NAME-no-SET. Which of them never saw the data, their cards say.
 """
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from l2p.checkpoints.checkpoint import canonical, find, names, read_checkpoint_card
@@ -44,6 +45,15 @@ def fold_name(name: str, number: int) -> str:
     return f"{name}-fold-{number}"
 
 
+def is_fold(name: str) -> bool:
+    """Whether a name is that of a fold.
+
+    >>> is_fold("universal-fold-2"), is_fold("universal")
+    (True, False)
+    """
+    return re.search(r"-fold-[1-9]$", name) is not None
+
+
 def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
     """The hold-out that is scored in place of a protector: its first fold that never saw the data, else the first of
     its older hold-outs.
@@ -56,9 +66,9 @@ def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
     Returns:
       None if it was not made from them, or there is no such hold-out.
 
-    >>> print(hold_out("control-universal", ["digits:odd"]))
-    control-universal-no-digits, made without digits:rest:, digits:rest::features:1152
-    >>> hold_out("control-universal", ["california"])
+    >>> print(hold_out("control-universal-logistic", ["digits:odd"]))
+    control-universal-logistic-no-digits, made without digits:rest:, digits:rest::features:1152
+    >>> hold_out("control-universal-logistic", ["california"])
     """
     path = find(name)
     if path is None:

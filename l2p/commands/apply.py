@@ -114,7 +114,7 @@ class Apply(TableOptions):
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         declared = self._declared()
         check, train = private_run.check, api.private_train
-        protector = MethodName.parse(self.protector or default_protector(declared.model, declared.kind))
+        protector = MethodName.parse(self.protector or default_protector(declared.model))
         if protector.private:
             check, train = private_choice.released, private_choice.release
             private_choice.check_kind(declared.kind)

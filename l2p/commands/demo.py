@@ -23,7 +23,7 @@ from l2p.simulate import split
 
 DATA = "digits:odd"
 #: `universal` as it would be had it never seen scikit-learn's digits.
-LEARNED = "universal-no-digits"
+LEARNED = "universal-fold-2"
 #: Three common hand-designed methods, with the settings they ship with, none tuned; run on this very table.
 HAND_DESIGNED = ("noisygd", "auto_clip", "objpert")
 REFERENCE = "nonprivate"

@@ -12,12 +12,9 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore
 
 from l2p.api import private_train
-from l2p.checkpoints.defaults import default_protector
 from l2p.data.public_data import refuse_same
 from l2p.errors import InputError
 from l2p.estimators.said import DEFAULT_BOUNDS, RepeatedFitWarning, undeclared, unquoted
-from l2p.models import plain_name
-from l2p.models.softmax import Softmax
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
 from l2p.schema import Schema
@@ -25,8 +22,6 @@ from l2p.schema.declaring import is_pair
 
 #: Delta unless another is given; below 1 / N for the rows that it is refused for otherwise.
 DEFAULT_DELTA = 1e-5
-#: The protector that stands for the default one of the model.
-DEFAULT_PROTECTOR = "universal"
 
 
 @dataclasses.dataclass(eq=False)
@@ -67,7 +62,7 @@ class PrivateEstimator(BaseEstimator):
         with unquoted():
             return validate_data(self, X, y)
 
-    def release(self, X: Any, y: np.ndarray, model: str, kind: str, declared: dict[str, Any], said: list[str]) -> None:
+    def release(self, X: Any, y: np.ndarray, model: str, declared: dict[str, Any], said: list[str]) -> None:
         """Train, and keep the result with its card."""
         budget = Budget(self.epsilon, DEFAULT_DELTA if self.delta is None else self.delta)
         bounds = self.bounds
@@ -76,9 +71,6 @@ class PrivateEstimator(BaseEstimator):
                 bounds = DEFAULT_BOUNDS
                 said.append(undeclared("features", "bounds=(low, high)"))
             X = named(self, X)
-        protector = self.protector
-        if isinstance(protector, str) and protector == DEFAULT_PROTECTOR:
-            protector = default_protector(model, None if plain_name(model) == Softmax.name else kind)
         key = None
         if self.random_state is not None:
             key = jax.random.key(check_random_state(self.random_state).randint(2**31 - 1))
@@ -93,7 +85,7 @@ class PrivateEstimator(BaseEstimator):
             public = named(self, validate_data(self, public[0], reset=False)), public[1]
         result = private_train(
             (X, y),
-            protector,
+            self.protector,
             budget,
             model=model,
             key=key,

@@ -8,8 +8,9 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.errors import InputError
-from l2p.estimators.base import DEFAULT_PROTECTOR, PrivateEstimator
+from l2p.estimators.base import PrivateEstimator
 from l2p.estimators.said import present, unread
 from l2p.models.softmax import Softmax
 from l2p.privacy.ledger import Ledger
@@ -21,8 +22,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
 
     Args:
       epsilon, delta: the budget of each fit, under zero_out; `delta` None is 1e-5. One of 1 / N or above is refused.
-      protector: how to train: a method, a checkpoint's name or file, or a protector. "universal" stands for the default
-        protector of the model.
+      protector: how to train: a method, a checkpoint's name or file, or a protector.
       model: None for `logistic` with two classes and `softmax` with more.
       schema: the declaration of the table or its file (docs/tables.md): categories, missing cells, bounds, classes.
         X is then a DataFrame, or an array of its columns in their order.
@@ -54,7 +54,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         epsilon: float = 1.0,
         delta: float | None = None,
         *,
-        protector: Any = DEFAULT_PROTECTOR,
+        protector: Any = UNIVERSAL,
         model: str | None = None,
         schema: Schema | str | Path | None = None,
         bounds: Any = None,
@@ -111,9 +111,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
                 said.append("The classes are the labels that these rows hold, read off them: they are not private.")
             declared = {"classes": classes, "class_weights": self.class_weights}
         names = np.asarray(classes)
-        kind = "binary" if len(names) == 2 else "multiclass"
-        model = self.model or ("logistic" if kind == "binary" else Softmax.name)
-        self.release(X, y, model, kind, declared, said)
+        model = self.model or ("logistic" if len(names) == 2 else Softmax.name)
+        self.release(X, y, model, declared, said)
         self.classes_ = np.sort(names)
         return self
 

@@ -6,7 +6,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from l2p.estimators.base import DEFAULT_PROTECTOR, PrivateEstimator
+from l2p.checkpoints.defaults import UNIVERSAL
+from l2p.estimators.base import PrivateEstimator
 from l2p.estimators.said import DEFAULT_BOUNDS, undeclared, unread
 from l2p.privacy.ledger import Ledger
 from l2p.schema import Schema
@@ -30,7 +31,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
         epsilon: float = 1.0,
         delta: float | None = None,
         *,
-        protector: Any = DEFAULT_PROTECTOR,
+        protector: Any = UNIVERSAL,
         model: str | None = None,
         schema: Schema | str | Path | None = None,
         bounds: Any = None,
@@ -67,7 +68,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
         if self.schema is None and bounds is None:
             bounds = DEFAULT_BOUNDS
             said.append(undeclared("targets", "target_bounds=(low, high)"))
-        self.release(X, y, self.model or "square", "regression", {"target_bounds": bounds}, said)
+        self.release(X, y, self.model or "square", {"target_bounds": bounds}, said)
         return self
 
     def predict(self, X: Any) -> np.ndarray:

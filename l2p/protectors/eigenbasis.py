@@ -1,6 +1,5 @@
 """Training in a private eigenbasis: second moments are bought once, and coordinates hardly interact afterwards."""
 
-import math
 from typing import ClassVar
 
 import jax
@@ -20,8 +19,6 @@ from l2p.queries.moments import noise_radius, unfolded
 MIN_SHARE = 1e-6
 #: The time for eigenvectors grows with d^3, and budgets that buy more of them in useful quality are rare.
 MAX_FEATURES = 512
-#: The mu N from which the norm of rows may grow: before, noise on longer rows costs more than tails are worth.
-GROWS_FROM = 400.0
 
 
 @stored
@@ -49,9 +46,6 @@ class Eigenbasis:
       log_ridge: f32[k], log of the ridge over the spectral radius of the noise.
       row_norm: f32[], clipping norm of mapped rows for their second moments.
       log_least_ratio: f32[], log of the smallest mu N / d at which a basis is bought; None always buys one.
-      norm_growth: f32[], by what power of mu N that norm grows beyond mu N = `GROWS_FROM`: rows of heavy-tailed tables
-        reach far beyond their typical length, and where noise vanishes their moments have to be those of whole rows,
-        as gradients are. None for a norm that stays.
     """
 
     logit_share: Share
@@ -59,9 +53,8 @@ class Eigenbasis:
     log_ridge: Polynomial
     row_norm: Positive
     log_least_ratio: Scalar | None = None
-    norm_growth: Scalar | None = None
     #: The share is not tuned by gradients, see above; the others are public choices.
-    fixed: ClassVar[tuple[str, ...]] = ("logit_share", "row_norm", "log_least_ratio", "norm_growth")
+    fixed: ClassVar[tuple[str, ...]] = ("logit_share", "row_norm", "log_least_ratio")
 
     def __call__(self, features: FeatureMap, oracle: Oracle) -> tuple[FeatureMap, jax.Array, jax.Array]:
         """The map followed by the basis; f32[d], log of each direction's eigenvalue relative to the noise's; and
@@ -77,11 +70,10 @@ class Eigenbasis:
             bought = setup.log_signal >= self.log_least_ratio + jnp.log(size)
             share = jnp.where(bought, share, MIN_SHARE)
         multiplier = noise_for_share(oracle, share)
-        row_norm = self._row_norm(setup.log_signal)
-        answer = oracle.ask(Covariance(features, row_norm, multiplier)) / setup.num_rows
-        noise = noise_radius(multiplier, jnp.square(row_norm), size, setup.adjacency) / setup.num_rows
+        answer = oracle.ask(Covariance(features, self.row_norm, multiplier)) / setup.num_rows
+        noise = noise_radius(multiplier, jnp.square(self.row_norm), size, setup.adjacency) / setup.num_rows
         eigenvalues, directions = jax.lax.stop_gradient(jnp.linalg.eigh(unfolded(answer, size)))
-        variance = self._variance(eigenvalues, row_norm)
+        variance = self._variance(eigenvalues)
         stretch = (variance + jnp.exp(value(self.log_ridge, setup.log_signal)) * noise + 1e-9) ** (
             -0.5 * jnp.exp(value(self.log_power, setup.log_signal))
         )
@@ -95,12 +87,7 @@ class Eigenbasis:
         moment = jnp.where(known, (variance + noise) * jnp.square(stretch), unknown)
         return FeatureMap(features.center, features.scale, basis), jnp.where(known, strength, 0.0), moment
 
-    def _row_norm(self, log_signal: jax.Array) -> jax.Array:
-        if self.norm_growth is None:
-            return self.row_norm
-        return self.row_norm * jnp.exp(self.norm_growth * jnp.maximum(log_signal - math.log(GROWS_FROM), 0.0))
-
-    def _variance(self, eigenvalues: jax.Array, row_norm: jax.Array) -> jax.Array:
+    def _variance(self, eigenvalues: jax.Array) -> jax.Array:
         """Eigenvalues f32[d] clipped at 0, with a sum of at most what clipped rows can have."""
         positive = jnp.maximum(eigenvalues, 0.0)
-        return positive * jnp.minimum(1.0, jnp.square(row_norm) / (positive.sum() + 1e-9))
+        return positive * jnp.minimum(1.0, jnp.square(self.row_norm) / (positive.sum() + 1e-9))

@@ -14,6 +14,10 @@ start is only a first guess, and is scaled by what the measurements of w* show (
 coordinates of all features they tell soon whether there is signal. A network may correct the filter in each coordinate,
 by how the gradients seen so far compare with what it expected.
 
+The minimum of few rows is not that of all that they were drawn from: it is off by about what one over N times the
+curvature tells, and a prior that is not much wider says how far to go towards it. So gradients get the ridge under
+which their minimum is the most likely place of the other one; it vanishes as N grows.
+
 Gradient descent is stable up to 2 over the largest curvature, and no step becomes longer than `LONGEST` over the
 largest that there may be. Rows that are clipped to a length bound it too low, a hinge's has no bound, and that of a
 network changes. So the bound grows where gradients change more along an update than it allows, beyond their noise; and
@@ -28,7 +32,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Setup
-from l2p.protectors import empirical_bayes
+from l2p.protectors.belief import NOISIEST, Aim, Belief, Measured
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
 from l2p.protectors.fields import MAX_LOG, Curve
 from l2p.protectors.networks import Layers, apply_known
@@ -38,107 +42,9 @@ from l2p.protectors.schedulers import Observation
 
 #: Steps of gradient descent are stable up to 2 / h.
 LONGEST = 1.5
-#: How fast the averages that the network sees forget.
-MEMORY = 0.8
-#: How fast measurements of the minimum are forgotten: early ones fall short where the curvature is less than assumed.
-REMEMBERED = 0.97
-#: How fast a curvature that gradients showed is forgotten, and the most that it may be over its bound.
-STEEPER_MEMORY, MOST_STEEPER = 0.9, 1e3
-#: Measurements as noisy as this, over the distance that is expected, tell nothing; squares of more overflow.
-NOISIEST = 1e6
 #: Inputs of the network, see `KalmanProjector._seen`, and outputs: the logarithms of factors for the step and for the
 #: prior's variance, and what is added to the logits of certainty and momentum.
 INPUTS, OUTPUTS = 15, 4
-
-
-@struct.dataclass
-class Measured:
-    """What the gradients so far say of the minimum's place, apart from where the steps have led: f32[p] each.
-
-    A noised gradient g at w measures the minimum as w - g / h, with the variance noise^2 / h^2.
-
-    Attributes:
-      total: measured distances from the start, each over its variance.
-      precision: the sum of one over these variances.
-    """
-
-    total: jax.Array
-    precision: jax.Array
-
-    def after(self, distance: jax.Array, variance: jax.Array) -> "Measured":
-        """With another distance f32[p] of the given variance f32[p]."""
-        return Measured(REMEMBERED * self.total + distance / variance, REMEMBERED * self.precision + 1.0 / variance)
-
-    def log_scale(self, prior: jax.Array, counts: jax.Array, width: jax.Array) -> jax.Array:
-        """log f32[] of how many times the variance `prior` f32[p] the distances show, over `counts` bool[p].
-
-        Squared distances are on average scale * prior + 1 / precision, and each is weighted by how little it varies if
-        the scale is 1; `width` f32[] is the deviation of log(scale) among tables.
-        """
-        ratio = jnp.minimum(1.0 / (self.precision * prior), NOISIEST)
-        weight = jnp.where(counts, jnp.square(1.0 / (1.0 + ratio)), 0.0)
-        total = weight.sum() + 1e-18  # far below the weight of one coordinate, for a table without features
-        weight = weight / total
-        found = (weight * (jnp.square(self.total / self.precision) / prior - ratio)).sum()
-        return empirical_bayes.log_scale(found, (weight * ratio).sum(), total, width)
-
-
-@struct.dataclass
-class Belief:
-    """Between two steps, for each coordinate f32[p].
-
-    Attributes:
-      start: the params at the start.
-      left: the share of the distance from the start to the minimum that is left, as far as the filter knows.
-      variance: of the noise in the params.
-      measured: where the gradients so far place the minimum.
-      update: the last one.
-      average: running average of gradients.
-      noise: the variance of that average's noise.
-      surprise: running average of squared gradients over what the filter expected of them.
-      weight: f32[], the total weight of what is in the averages.
-      last: the last gradient.
-      last_noise: f32[], the variance of its noise.
-      steeper: f32[], how many times larger the curvature is than its bound, by what gradients showed; at least 1.
-    """
-
-    start: jax.Array
-    left: jax.Array
-    variance: jax.Array
-    measured: Measured
-    update: jax.Array
-    average: jax.Array
-    noise: jax.Array
-    surprise: jax.Array
-    weight: jax.Array
-    last: jax.Array
-    last_noise: jax.Array
-    steeper: jax.Array
-
-    def after(self, gradient: jax.Array, noise: jax.Array, curvature: jax.Array, prior: jax.Array) -> "Belief":
-        """With another gradient f32[p] and its noise's variance f32[] in the averages, where its square is expected for
-        this curvature f32[p] and variance f32[p] of the distance at the start."""
-        new = 1.0 - MEMORY
-        expected = jnp.square(curvature) * (jnp.square(self.left) * prior + self.variance) + noise
-        return self.replace(  # type: ignore[attr-defined]
-            average=MEMORY * self.average + new * gradient,
-            noise=MEMORY**2 * self.noise + new**2 * noise,
-            surprise=MEMORY * self.surprise + new * jnp.square(gradient) / expected,
-            weight=MEMORY * self.weight + new,
-        )
-
-    def shown(self, gradient: jax.Array, noise: jax.Array, bound: jax.Array) -> jax.Array:
-        """`steeper` f32[] given the next gradient f32[p], its noise's variance f32[], and the bound f32[p].
-
-        How much gradients change along the last update shows the curvature there. Two standard deviations of the noise
-        are taken off."""
-        square = jnp.square(self.update).sum()
-        has_moved = square > 1e-12
-        std = jnp.sqrt((noise + self.last_noise) * jnp.where(has_moved, square, 1.0))
-        change = jnp.vdot(gradient - self.last, self.update) - 2.0 * std
-        expected = jnp.vdot(self.update * bound, self.update)
-        found = jnp.where(has_moved, change / jnp.where(has_moved, expected, 1.0), 1.0)
-        return jnp.maximum(jnp.clip(found, 1.0, MOST_STEEPER), self.steeper**STEEPER_MEMORY)
 
 
 @stored
@@ -169,6 +75,8 @@ class KalmanProjector(Projector):
         have made of them, between 0 for staying and 1.
       rate_power: f32[k, 4], the power to which slope and curvature change with the classes' shares, where these were
         bought (`Model.scales_at_rates`).
+      log_sampling: f32[k, 4], log of the variance that drawing N rows gives to their minimum, over that of a typical
+        slope and curvature.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
     """
 
@@ -184,6 +92,7 @@ class KalmanProjector(Projector):
     log_gradient_norm: Curve
     logit_return: Curve
     rate_power: Curve
+    log_sampling: Curve
     network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
@@ -211,20 +120,23 @@ class KalmanProjector(Projector):
         noise = jnp.square(seen.noise_std) + 1e-20
         moved = params - state.start
         measured = state.measured.after(moved - seen.gradient / curvature, noise / jnp.square(curvature))
-        prior, log_scale = self._prior(seen, params, measured, facts, setup)
+        sampling = self._sampling(seen, params, facts, setup)
+        prior, log_scale = self._prior(seen, params, measured, sampling, facts, setup)
         steeper = state.shown(seen.gradient, noise, steepest)
         longer = wider = surer = faster = jnp.zeros(())
         if self.network is not None:
-            state = state.after(seen.gradient, noise, curvature, prior)
-            told = self._seen(state, seen, measured, curvature, prior, log_scale, progress, facts)
+            aim = Aim.at(curvature, prior, sampling)
+            state = state.after(seen.gradient + aim.ridge * moved, noise, aim.curvature, aim.prior)
+            told = self._seen(state, seen, measured, aim, log_scale, progress, facts)
             longer, wider, surer, faster = apply_known(self.network, told).T
             prior = prior * jnp.exp(jnp.clip(wider, -MAX_LOG, MAX_LOG))
+        ridge, curvature, prior = Aim.at(curvature, prior, sampling)
         state, returned = self._returned(state, moved, prior, facts)
-        gradient = seen.gradient + curvature * returned  # what it would have been there
+        gradient = seen.gradient + ridge * moved + curvature * returned  # what it would have been there
         variance = jnp.square(state.left) * prior + state.variance
         gain = variance * curvature / (jnp.square(curvature) * variance + noise)
         wanted = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
-        gain = jnp.minimum(wanted, LONGEST / (steepest * steeper))
+        gain = jnp.minimum(wanted, LONGEST / (steepest * steeper + ridge))
         left = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
         # wanted * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
         momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * wanted * curvature
@@ -259,8 +171,7 @@ class KalmanProjector(Projector):
         state: Belief,
         seen: Observation,
         measured: Measured,
-        curvature: jax.Array,
-        prior: jax.Array,
+        aim: Aim,
         log_scale: jax.Array,
         progress: jax.Array,
         facts: Facts,
@@ -271,8 +182,8 @@ class KalmanProjector(Projector):
         surprise = state.surprise / state.weight
         distance = measured.total * jax.lax.rsqrt(measured.precision)
         # How large that is expected to be, from 0 where noise hides the minimum.
-        visible = jnp.log1p(jnp.minimum(measured.precision * prior, NOISIEST)) / 4.0
-        signal = jnp.square(curvature) * (jnp.square(state.left) * prior + state.variance)
+        visible = jnp.log1p(jnp.minimum(measured.precision * aim.prior, NOISIEST)) / 4.0
+        signal = jnp.square(aim.curvature) * (jnp.square(state.left) * aim.prior + state.variance)
         signal = signal / (signal + jnp.square(seen.noise_std) + 1e-20)
         strength = jnp.zeros_like(signal) if seen.strength is None else seen.strength / 4.0
         of_feature = jnp.zeros_like(signal) if seen.moment is None else jnp.sign(seen.moment)
@@ -312,6 +223,17 @@ class KalmanProjector(Projector):
         slope, curvature = (jnp.tile(scale**power, params.shape[0] // model.num_margins) for scale in scales)
         return slope, curvature
 
+    def _unit(self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+        """Typical length f32[p] of margins."""
+        slope, curvature = self._at_rates(seen, params, facts, setup)
+        return jnp.broadcast_to(setup.model.typical_margin(setup.kind) * slope / curvature, params.shape)
+
+    def _sampling(self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+        """Variance f32[p] of the minimum among draws of N rows; that of intercepts is too small to matter."""
+        moment, of_feature = _moments(seen, params)
+        unit = jnp.square(self._unit(seen, params, facts, setup)) * jnp.exp(between_knots(self.log_sampling, facts))
+        return jnp.where(of_feature, unit / (setup.num_rows * moment), 0.0)
+
     def _clipped(self, seen: Observation, facts: Facts, setup: Setup) -> jax.Array | float:
         """What clipping leaves f32[] of a typical row's gradient."""
         if seen.clip_norm is None or seen.length is None:
@@ -328,12 +250,18 @@ class KalmanProjector(Projector):
         return self._guess(seen, params, facts, setup), self._curvature(seen, params, params, facts, setup)[0]
 
     def _prior(
-        self, seen: Observation, params: jax.Array, measured: Measured, facts: Facts, setup: Setup
+        self,
+        seen: Observation,
+        params: jax.Array,
+        measured: Measured,
+        sampling: jax.Array,
+        facts: Facts,
+        setup: Setup,
     ) -> tuple[jax.Array, jax.Array]:
         """P f32[p] at the start, and the log f32[] of the scale that the measurements give that of features."""
         _, of_feature = _moments(seen, params)
         guess = self._guess(seen, params, facts, setup) if seen.prior is None else seen.prior
-        log_scale = measured.log_scale(guess, of_feature, jnp.exp(between_knots(self.log_width, facts)))
+        log_scale = measured.log_scale(guess, sampling, of_feature, jnp.exp(between_knots(self.log_width, facts)))
         return guess * jnp.where(of_feature, jnp.exp(log_scale), 1.0), log_scale
 
     def _guess(self, seen: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
@@ -345,9 +273,7 @@ class KalmanProjector(Projector):
         of_features = jnp.exp(2.0 * between_knots(self.log_spread, facts)) / (mean * params.shape[0])
         of_features = of_features * (moment / mean) ** -between_knots(self.spread_power, facts)
         of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, facts)) / moment
-        slope, curvature = self._at_rates(seen, params, facts, setup)
-        unit = setup.model.typical_margin(setup.kind) * slope / curvature
-        guess = jnp.square(unit) * jnp.where(of_feature, of_features, of_intercept)
+        guess = jnp.square(self._unit(seen, params, facts, setup)) * jnp.where(of_feature, of_features, of_intercept)
         return guess if seen.start_variance is None else guess + seen.start_variance
 
 

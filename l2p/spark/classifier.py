@@ -29,10 +29,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, StringType, StructField, StructType
 
 from l2p.api import model_for, private_train
-from l2p.checkpoints.defaults import default_protector
+from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.data.bounds import interval
 from l2p.errors import InputError
-from l2p.estimators.base import DEFAULT_DELTA, DEFAULT_PROTECTOR
+from l2p.estimators.base import DEFAULT_DELTA
 from l2p.models.softmax import Softmax
 from l2p.prediction.predictor import Predictor
 from l2p.prediction.saved import load_model
@@ -71,7 +71,7 @@ class PrivateClassifier(
       probabilityCol: for vectors of the probabilities of `classes`, in their order; null where the model gives none.
       epsilon, delta: the budget of each fit, under zero_out.
       protector: how to train: a method, a checkpoint's name or file, or a protector, with which the estimator cannot be
-        saved. "universal" stands for the default protector of the model.
+        saved.
       model: None for `logistic` with two classes and `softmax` with more.
       bounds: [low, high] of all features, or lists of lows and highs, from public knowledge. Values beyond are clipped.
       classes: the labels, from public knowledge.
@@ -104,7 +104,7 @@ class PrivateClassifier(
         probabilityCol: str = "probability",
         epsilon: float = 1.0,
         delta: float = DEFAULT_DELTA,
-        protector: Any = DEFAULT_PROTECTOR,
+        protector: Any = UNIVERSAL,
         model: str | None = None,
         bounds: Any = None,
         classes: Any = None,
@@ -117,7 +117,7 @@ class PrivateClassifier(
         self._setDefault(
             epsilon=1.0,
             delta=DEFAULT_DELTA,
-            protector=DEFAULT_PROTECTOR,
+            protector=UNIVERSAL,
             model=None,
             bounds=None,
             classes=None,
@@ -138,9 +138,7 @@ class PrivateClassifier(
         schema = self._schema(dataset)
         budget = Budget(self.getOrDefault("epsilon"), self.getOrDefault("delta"))
         protector, model = self.getOrDefault("protector"), self.getOrDefault("model")
-        model, kind = model_for(schema, model or ("logistic" if schema.target.kind == "binary" else Softmax.name))
-        if isinstance(protector, str) and protector == DEFAULT_PROTECTOR:
-            protector = default_protector(model, kind)
+        model, _ = model_for(schema, model or ("logistic" if schema.target.kind == "binary" else Softmax.name))
         check(protector, budget, model, weights=schema.target.weights)  # before the cluster has any work
         seed = self.getOrDefault("seed")
         with encoded_rows(dataset, columns, Encoding(schema), self.getOrDefault("onInvalid")) as rows:

@@ -1,9 +1,9 @@
 """Simulated budgets: from log(mu N) to the public setup of a run.
 
-A full-batch run under Gaussian DP or a concentrated DP of all orders depends on budget and size through mu N alone, so
-N is the number of rows at hand and mu is set to match (`ByMu`). The cost of a query at a Renyi order, or on a sampled
-batch, depends on (epsilon, delta) too. Such runs get real budgets for a table of N rows, planned like those of deployed
-runs, and the rows at hand are a weighted sample of that table (`Planned`).
+Noise in a full-batch run under Gaussian DP or a concentrated DP of all orders depends on budget and size through mu N
+alone, so N is the number of rows that those at hand stand for, and mu is set to match (`ByMu`). The cost of a query at
+a Renyi order, or on a sampled batch, depends on (epsilon, delta) too. Such runs get real budgets for a table of N rows,
+planned like those of deployed runs, and the rows at hand are a weighted sample of that table (`Planned`).
 """
 
 import dataclasses
@@ -55,14 +55,18 @@ class ByMu:
     kind: str | None = struct.field(pytree_node=False, default=None)
 
     def simulate(self, batch: TaskBatch, model: Model, capped: bool) -> tuple[Rows, Setup]:
-        """The batch's rows, and one public setup per task, stacked. Without a cap, spending is only recorded."""
-        num_rows = batch.rows.x.shape[1]
+        """The batch's rows, weighted by what they stand for, and one public setup per task, stacked. Without a cap,
+        spending is only recorded."""
+        rows, num_rows = batch.rows, jnp.full_like(batch.log_signal, batch.rows.x.shape[1])
+        if batch.copies is not None:
+            rows = dataclasses.replace(rows, mask=rows.mask * batch.copies[:, None])
+            num_rows = num_rows * batch.copies
 
-        def setup(log_signal: jax.Array) -> Setup:
+        def setup(log_signal: jax.Array, num_rows: jax.Array) -> Setup:
             planned = price_list_for_mu(self.accountant, jnp.exp(log_signal) / num_rows)
             return _capped(Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows, self.kind), capped)
 
-        return batch.rows, jax.vmap(setup)(batch.log_signal)
+        return rows, jax.vmap(setup)(batch.log_signal, num_rows)
 
 
 @struct.dataclass

@@ -8,10 +8,12 @@ majority model, which predicts the majority class. All protectors from one sourc
 and so do all bands: bands differ only in the budget.
 """
 
+import dataclasses
 import functools
 import itertools
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ import tyro
 from l2p import struct
 from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
-from l2p.models import Model
+from l2p.models import Model, plain_name
 from l2p.oracle import Setup
 from l2p.protector import Protector
 from l2p.run import run
@@ -33,10 +35,13 @@ from meta_train.evaluation.budgets import Budgets, budgets_for, sized
 from meta_train.tasks.family import Family, TaskBatch
 from meta_train.tasks.other_classes import along_other_classes
 from meta_train.tasks.reference import reference
-from meta_train.tasks.sources import families
+from meta_train.tasks.sources import AND, families, kind_of, parts_of
+from meta_train.tasks.synthetic import SYNTHETIC
 
 #: Tasks per feature count, and rows in each, to train on and as many to test on.
 TASKS, ROWS = 32, 2048
+#: Sizes of tasks per model, where there are several models.
+SHAPES = 2
 #: With more features than this, a quarter as many tasks, because drawing and running them takes long.
 MANY_FEATURES = 128
 #: Tasks drawn for each one wanted: with 8 features only a quarter of Adult's tasks are learnable.
@@ -136,24 +141,57 @@ def meta_test(
             "out from it; pass a checkpoint that l2p meta-train wrote."
         )
     config = MetaConfig.from_json(card["config"])
-    if config.sources is not None:
-        raise InputError(
-            f"{card['name']} was trained on tasks of several kinds, and a meta-test is of one; use l2p compare."
-        )
-    low, high = card["range"]["log_signal"]
+    return _figures(found, config, config.shapes, num_tasks, num_rows, seed)
+
+
+def meta_tests(
+    found: checkpoint.Checkpoint, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED
+) -> dict[str, dict[str, Any]]:
+    """`meta_test` by model, for a protector that was trained for several, on synthetic tasks: of each model that
+    predicts classes the first `SHAPES` sizes. A fifth of a small table's rows has too few to learn from.
+
+    Raises:
+      InputError: as for `meta_test`.
+    """
+    config = MetaConfig.from_json(found.card["config"])
+    by_model: dict[str, list[Shape]] = {}
+    for shape in config.shapes:
+        drawn = AND.join(part for part in parts_of(config.source_of(shape)) if part.startswith(SYNTHETIC))
+        if drawn and kind_of(drawn) != "regression":
+            name = plain_name(shape.model or config.model)
+            by_model.setdefault(name, []).append(shape._replace(source=drawn))
+    return {
+        name: _figures(found, config, shapes[:SHAPES], num_tasks, num_rows, seed) for name, shapes in by_model.items()
+    }
+
+
+def _figures(
+    found: checkpoint.Checkpoint,
+    config: MetaConfig,
+    shapes: Sequence[Shape],
+    num_tasks: int,
+    num_rows: int | None,
+    seed: int,
+) -> dict[str, Any]:
+    """Results on tasks of these shapes."""
+    low, high = found.card["range"]["log_signal"]
     num_rows = num_rows or (ROWS if config.num_features else config.rows)
+    sources = list(dict.fromkeys(config.source_of(shape) for shape in shapes))
     drawn = []
     # Sampling rates do not change the tasks; runs draw batches as the shipped protector does.
-    for num_features, num_classes in dict.fromkeys(shape[:2] for shape in config.shapes):
-        model, count = config.find_model(Shape(num_features, num_classes)), _count(num_tasks, num_features)
-        shape = {"num_features": num_features, "num_classes": num_classes, "directions": config.directions}
-        drawn.append((model, draw(config.source, model, num_tasks=count, num_rows=num_rows, seed=seed, **shape)))
+    for shape in dict.fromkeys(shape._replace(sampling_rate=None) for shape in shapes):
+        model, count = config.find_model(shape), _count(num_tasks, shape.num_features)
+        sizes = {"num_features": shape.num_features, "num_classes": config.drawn_classes(shape)}
+        sizes |= {"directions": config.directions, "num_tasks": count, "num_rows": num_rows, "seed": seed}
+        drawn.append((model, draw(config.source_of(shape), model, **sizes)))
     trivial, optimum = (np.concatenate([getattr(tasks, name) for _, tasks in drawn]) for name in ("trivial", "optimum"))
     if not trivial.size:
-        raise InputError(f"no task drawn from {config.source} has anything to learn; draw more tasks, or more rows.")
+        raise InputError(
+            f"no task drawn from {', '.join(sources)} has anything to learn; draw more tasks, or more rows."
+        )
     width = (high - low) / BANDS
     protector = sized(found.protector, num_rows)
-    budgets = budgets_for(config, protector, (low - width, high))
+    budgets = budgets_for(dataclasses.replace(config, source=sources[0]), protector, (low - width, high))
 
     def band(lowest: float, highest: float) -> dict[str, Any]:
         parts = []
@@ -172,7 +210,7 @@ def meta_test(
 
     edges = [_rounded(edge) for edge in low + width * np.arange(-1, BANDS + 1)]
     return {
-        "data": config.source,
+        "data": ", ".join(sources),
         "seed": seed,
         "num_features": [tasks.train.x.shape[-1] for _, tasks in drawn],
         "train_rows": num_rows,
@@ -188,8 +226,10 @@ def meta_test(
 def update(path: Path, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED) -> dict[str, Any]:
     """Meta-test the checkpoint at `path`, write the results onto its card, and return them; nothing else changes."""
     found = checkpoint.load(path)
-    figures = meta_test(found, num_tasks, num_rows, seed)
-    checkpoint.save(found.protector, path, found.card | {"meta_test": figures})
+    is_one = found.card.get("config", {}).get("models") is None
+    name, test = ("meta_test", meta_test) if is_one else ("meta_tests", meta_tests)
+    figures = test(found, num_tasks, num_rows, seed)
+    checkpoint.save(found.protector, path, found.card | {name: figures})
     return figures
 
 
@@ -211,8 +251,9 @@ def main(paths: tyro.conf.Positional[tuple[Path, ...]], /, tasks: int = TASKS, s
     """
     for path in paths:
         print(path)
-        for band in update(path, tasks, seed=seed)["bands"]:
-            print(json.dumps(band))
+        found = update(path, tasks, seed=seed)
+        for figures in [found] if "bands" in found else found.values():
+            print(figures["data"], *map(json.dumps, figures["bands"]), sep="\n")
 
 
 def _count(num_tasks: int, num_features: int | None) -> int:

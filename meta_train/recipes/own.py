@@ -7,22 +7,20 @@ from collections.abc import Sequence
 
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import CONTROL
-from l2p.checkpoints.defaults import default_protector
+from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.data.preparation import Kind
 from l2p.errors import InputError
 from l2p.models import find_model, plain_name
+from l2p.models.softmax import Softmax
 from meta_train.config import MetaConfig
 from meta_train.tasks.own_tables import OwnTable
 from meta_train.tasks.sources import AND
 from meta_train.training.untrained import BUILDERS
 
-#: The shipped protector to start from, by what its tasks predict.
-STARTS: dict[Kind, str] = {
-    "binary": default_protector("logistic"),
-    "multiclass": default_protector("softmax:3"),
-    "regression": default_protector("square"),
-}
-DEFAULT = STARTS["binary"]
+#: The shipped protector to start from.
+DEFAULT = UNIVERSAL
+#: What a start that trains every model is fine-tuned for, by what tasks predict.
+MODELS: dict[Kind, str] = {"binary": "logistic", "multiclass": Softmax.name, "regression": "square"}
 #: Follows the start's name in that of what is made.
 OWN_NAME = "-own"
 #: Sizes of tasks that every table has columns for; each is compiled for, and so is the widest table's.
@@ -53,13 +51,15 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> MetaConfig:
     most, (narrowest, *_, widest) = max(len(table.y) for table in tables), sorted(2 * [t.x.shape[1] for t in tables])
     shared = sorted({count for count in shipped.num_features or () if count <= narrowest and count < widest})
     counts = (*shared[-SIZES:], widest)
-    model = plain_name(shipped.model)
+    model = _model(shipped, tables[0].kind)
     rates = shipped.sampling_rates
     return dataclasses.replace(
         shipped,
         name=name + OWN_NAME,
         source=AND.join(table.source for table in tables),
-        model=f"{model}:{tables[0].num_classes}" if ":" in shipped.model else model,
+        sources=None,
+        models=None,
+        model=f"{model}:{tables[0].num_classes}" if model == Softmax.name else model,
         warm_start=checkpoint.canonical(start),
         learning_rate=shipped.learning_rate * (1.0 if start.startswith(CONTROL) else FINE),
         # A task repeats rows of a table that has fewer.
@@ -75,7 +75,7 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> MetaConfig:
 def _shipped(start: str) -> tuple[str, MetaConfig]:
     """The protector that a start stands for, and its config; `InputError` where there is none to train so."""
     name = checkpoint.canonical(start).removeprefix(f"{CONTROL}-")
-    options = f"choose {', '.join(STARTS.values())}, or a control-... of these"
+    options = f"choose {DEFAULT}, which learns any target, or {CONTROL}-{DEFAULT}"
     if not re.fullmatch(r"[\w,-]+", start) or not {checkpoint.canonical(start), name} <= set(checkpoint.names()):
         raise InputError(f"there is no shipped protector {start!r} to start from; {options}.")
     card = checkpoint.load(name).card
@@ -86,7 +86,6 @@ def _shipped(start: str) -> tuple[str, MetaConfig]:
         and config.protector in BUILDERS
         and config.num_features is not None
         and config.directions is None
-        and not config.fresh_rows
         and (config.method, config.objective, config.constraint) == ("gradient", "final", "share")
     )
     if config is None or not fits:
@@ -105,20 +104,31 @@ def _check(start: str, shipped: MetaConfig, tables: Sequence[OwnTable]) -> None:
         raise InputError(
             f"the table {twice} is given twice, so what is held out of it would be trained on; leave one out."
         )
-    # What learns several classes learns two, but starts from nothing that was trained on two.
-    kinds = ("multiclass",) if ":" in shipped.model else find_model(shipped.model, 2).kinds
     for table in tables:
-        if table.kind not in kinds:
+        if table.kind not in _kinds(shipped):
             what = {"binary": "one of two classes", "multiclass": "one of several classes", "regression": "a number"}
             raise InputError(
                 f"{start} learns no target like that of {table.name}, which is {what[table.kind]}; start from "
-                f"{STARTS[table.kind]} (--start {STARTS[table.kind]})."
+                f"{DEFAULT} (--start {DEFAULT})."
             )
         if (table.kind, table.num_classes) != (tables[0].kind, tables[0].num_classes):
             raise InputError(
                 f"{table.name} and {tables[0].name} predict different things ({_said(table)} and {_said(tables[0])}), "
                 "and one protector is trained for one kind; train on each kind apart."
             )
+
+
+def _model(shipped: MetaConfig, kind: Kind) -> str:
+    """The plain name of the model to fine-tune for, on targets of a kind."""
+    return plain_name(shipped.model) if shipped.models is None else MODELS[kind]
+
+
+def _kinds(shipped: MetaConfig) -> tuple[str, ...]:
+    """Kinds of targets that the start's tasks have."""
+    if shipped.models is not None:
+        return tuple(MODELS)
+    # What learns several classes learns two, but starts from nothing that was trained on two.
+    return ("multiclass",) if ":" in shipped.model else find_model(shipped.model, 2).kinds
 
 
 def _said(table: OwnTable) -> str:

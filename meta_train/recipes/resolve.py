@@ -47,7 +47,7 @@ def resolve(name: str, without: str | None = None, fold: int | None = None) -> M
     Raises:
       InputError: there is no such recipe or fold, or it is not made from that set, or it is made from nothing else.
 
-    >>> resolve("universal", without="adult").source
+    >>> resolve("universal-logistic", without="adult").source
     'ipums_br+mnist:rest:+digits:rest:+breast_cancer+synthetic'
     """
     name = checkpoint.canonical(name)

@@ -30,6 +30,8 @@ from meta_train.tasks.spans import Span, choose_rows, columns_of, draw_rows
 MIN_PREVALENCE = 0.1
 #: Shares of tasks that predict the table's own label, another column and a teacher; and where no column may be a label.
 KINDS, KINDS_WITHOUT_COLUMNS = (0.4, 0.3, 0.3), (0.6, 0.0, 0.4)
+#: How many rows of a large table one stands for: so many that drawing them moves the minimum by next to nothing.
+COPIES = 1024.0
 
 
 @struct.dataclass
@@ -42,12 +44,15 @@ class TaskBatch:
       best_loss: f32[B], mean loss of the non-private minimiser.
       scored: other rows of the same tasks, on which runs are scored and `best_loss` is taken; None to score runs on the
         rows that they read.
+      copies: f32[B], how many rows of the simulated table each row stands for; None for one. Runs that are scored on
+        the rows that they read have all there are, as on a large table.
     """
 
     rows: Rows
     log_signal: jax.Array
     best_loss: jax.Array
     scored: Rows | None = None
+    copies: jax.Array | None = None
 
 
 class Family(abc.ABC):
@@ -128,7 +133,8 @@ class Family(abc.ABC):
         fresh = jax.random.bernoulli(jax.random.fold_in(key, 2), share)
         on_read, on_scored = jax.vmap(functools.partial(best_losses, model, ridge=ridge))(rows, scored)
         choose = jax.vmap(lambda fresh, one, other: jax.tree.map(functools.partial(jnp.where, fresh), one, other))
-        return TaskBatch(rows, signal, jnp.where(fresh, on_scored, on_read), choose(fresh, scored, rows))
+        best = jnp.where(fresh, on_scored, on_read)
+        return TaskBatch(rows, signal, best, choose(fresh, scored, rows), jnp.where(fresh, 1.0, COPIES))
 
 
 @dataclasses.dataclass(frozen=True)

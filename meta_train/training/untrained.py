@@ -168,6 +168,7 @@ def control_filter(key: jax.Array) -> Stepwise:
             log_gradient_norm=_curve(0.0, 0.0),
             logit_return=_curve(1.0, 1.0),
             rate_power=_curve(1.0, 1.0),
+            log_sampling=_curve(0.0, 0.0),
         ),
         centering=dataclasses.replace(
             plain.centering,
@@ -176,7 +177,6 @@ def control_filter(key: jax.Array) -> Stepwise:
             log_width=jnp.zeros(()),
         ),
         row_length=dataclasses.replace(plain.row_length, logit_share=_curve(-5.0, -5.0)),
-        eigenbasis=dataclasses.replace(plain.eigenbasis, norm_growth=jnp.float32(0.0)),
         base_rate=BaseRate(
             _curve(-2.5, -6.0),
             log_spread=jnp.log(jnp.float32(0.35)),

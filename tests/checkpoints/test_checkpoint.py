@@ -193,7 +193,7 @@ def test_without_studies_a_sentence_says_where_they_are(tmp_path, monkeypatch):
     write_checkpoint(tmp_path, "universal")
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
     with pytest.raises(InputError, match="in the repository's checkpoints/study and not in the package"):
-        checkpoint.load("universal-no-adult")
+        checkpoint.load("universal-logistic-no-adult")
     with pytest.raises(InputError, match="in the repository's checkpoints/study and not in the package"):
         lookup.resolve("noisygd:tuned", BUDGET, "logistic")
 

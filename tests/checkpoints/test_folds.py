@@ -7,7 +7,7 @@ import pytest
 
 from l2p.checkpoints import checkpoint, lookup
 from l2p.checkpoints.control import control_of
-from l2p.checkpoints.folds import HoldOut, hold_out
+from l2p.checkpoints.folds import HoldOut, fold_name, hold_out
 from l2p.errors import InputError
 from l2p.privacy import Budget, Poisson
 from meta_train.training.untrained import BUILDERS
@@ -115,8 +115,13 @@ def test_variants_and_rates_of_a_fold_keep_what_it_is(folder):
 
 
 def test_the_shipped_hold_outs_are_found_by_their_protectors_name():
+    folds = {"adult": 1, "california": 1, "ipums_br": 2, "digits:odd": 2, "breast_cancer": 3, "openml:nursery": 3}
     for name in ("universal", "control-universal"):
-        for data in ("adult", "ipums_br", "mnist:3,5", "digits:odd", "breast_cancer"):
-            held = hold_out(name, [data])
-            assert held is not None
-            assert held.name == f"{name}-no-{data.partition(':')[0]}"
+        held = {data: hold_out(name, [data]) for data in folds}
+        assert {data: one and one.name for data, one in held.items()} == {
+            data: fold_name(name, number) for data, number in folds.items()
+        }
+    for data in ("adult", "ipums_br", "mnist:3,5", "digits:odd", "breast_cancer"):
+        held = hold_out("universal-logistic", [data])
+        assert held is not None
+        assert held.name == f"universal-logistic-no-{data.partition(':')[0]}"

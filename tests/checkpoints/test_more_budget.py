@@ -116,7 +116,7 @@ SHORT = {"svm, rough": "4.6 % of the gap are left at epsilon 10, where 2 % may b
     ],
 )
 def test_more_budget_never_hurts_and_the_largest_reaches_the_non_private_model(table):
-    found = curve("control-filter", table)
+    found = curve("universal", table)
     assert math.isfinite(found.losses.sum())
     assert found.rises == []
     assert found.left < 0.02

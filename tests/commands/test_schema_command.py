@@ -206,23 +206,22 @@ def test_a_dry_run_plans_what_the_schema_declares_and_opens_no_table(tmp_path):
     args = words(tmp_path, "schema.json", out=str(tmp_path / "run"), protector=None, model="square")
     code, text = observed(lambda: main([*args, "--dry-run", "--rows", "1500"]))
     assert code == 0, text
-    assert default_protector("square", "binary") in text
+    assert default_protector("square") in text
     assert f"{len(Encoding(schema).names)} features" in text
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
-    ("classes", "model", "kind"),
-    [((), "square", "regression"), (("no", "yes"), "square", "binary"), (("a", "b", "c"), "softmax", "multiclass")],
+    ("classes", "model"), [((), "square"), (("no", "yes"), "square"), (("a", "b", "c"), "softmax")]
 )
 def test_python_takes_the_default_for_the_declared_target_and_checks_it_before_it_reads(
-    tmp_path, monkeypatch, classes, model, kind
+    tmp_path, monkeypatch, classes, model
 ):
     asked = []
     monkeypatch.setattr(api, "check", lambda name, *_, **__: asked.append(name))
     with pytest.raises(InputError, match="nosuch"):
         l2p.private_train(tmp_path / "nosuch.csv", budget=BUDGET, model=model, schema=declared(*classes))
-    assert asked == [default_protector(model, kind)]
+    assert asked == [default_protector(model)]
 
 
 def test_a_table_without_a_header_is_named_by_an_option(folder, tmp_path):

@@ -141,12 +141,14 @@ def test_bad_input_costs_one_sentence_with_a_way_out_and_nothing_else(here, name
 # ------------------------------------------------------------------------------------------------------ the default
 @pytest.mark.parametrize(("model", "kind"), [(name, kind) for name in MODELS for kind in MODELS[name].kinds])
 def test_every_model_and_kind_has_a_default_that_ships_and_trains_it(model, kind):
-    found = resolve(default_protector(model, kind), Budget(1.0, DELTA), model, num_rows=1000)
+    found = resolve(default_protector(model), Budget(1.0, DELTA), model, num_rows=1000)
     assert model in found.protector.models
     assert found.sha256 is None or found.name in checkpoint.first_floor()
 
 
-@pytest.mark.parametrize(("model", "others"), [("square", "universal"), ("mlp", "universal"), ("logistic", "probe")])
+@pytest.mark.parametrize(
+    ("model", "others"), [("square", "universal-logistic"), ("mlp", "universal-logistic"), ("logistic", "probe")]
+)
 def test_a_misfit_is_told_what_to_use(model, others):
     with pytest.raises(InputError, match="was made for") as refused:
         resolve(others, Budget(1.0, DELTA), model)
@@ -160,7 +162,7 @@ def test_private_train_takes_the_default_and_needs_a_budget(monkeypatch):
     for model, kind in (("logistic", None), ("square", None), ("square", "binary"), ("hinge", None)):
         with pytest.raises(InputError):
             private_train(rows, budget=Budget(1.0, DELTA), model=model, kind=kind)
-        assert asked.pop() == default_protector(model, kind)
+        assert asked.pop() == default_protector(model)
     with pytest.raises(InputError, match="needs a budget"):
         private_train(rows, "noisygd")
 
@@ -199,7 +201,9 @@ def test_a_dry_run_refuses_what_the_run_would(here, changes, phrase, capsys):
 
 
 def test_a_dry_run_warns_on_standard_error(here, capsys):
-    assert main([*words(epsilon="1000", ledger=None), "--dry-run", "--rows", "1000"]) == 0
+    assert (
+        main([*words(epsilon="1000", ledger=None, protector="universal-logistic"), "--dry-run", "--rows", "1000"]) == 0
+    )
     out, err = capsys.readouterr()
     assert "above 10" not in out
     warnings = err.splitlines()

@@ -131,11 +131,11 @@ def test_a_packed_table_is_the_same_and_one_called_as_a_public_set_is_that_set(t
     adult = shutil.copy(tables[0][0], tmp_path / "adult.csv")
     asked = (Budget(1.0, 1e-5), "logistic")
     with pytest.raises(InputError, match="was made from adult"):
-        lookup.resolve(str(checkpoint.find("universal")), *asked, avoid=(source_of_file(adult),))
+        lookup.resolve(str(checkpoint.find("universal-logistic")), *asked, avoid=(source_of_file(adult),))
     # By its name, a hold-out without that set takes its place; on any other table it runs itself.
-    found = lookup.resolve("universal", *asked, avoid=(source_of_file(adult),))
-    assert found.sha256 == checkpoint.digest("universal-no-adult")
-    assert lookup.resolve("universal", *asked, avoid=(source_of_file(tables[0][0]),)).hold_out is None
+    found = lookup.resolve("universal-logistic", *asked, avoid=(source_of_file(adult),))
+    assert found.sha256 == checkpoint.digest("universal-logistic-no-adult")
+    assert lookup.resolve("universal-logistic", *asked, avoid=(source_of_file(tables[0][0]),)).hold_out is None
 
 
 def test_held_out_rows_are_in_no_task_of_the_training(tables):
@@ -184,25 +184,27 @@ def test_an_interrupted_training_says_what_is_kept_and_goes_on_to_the_same_bits(
 
 
 def fine_tuned(folder, gains):
-    """`universal` under another name, as if it had been fine-tuned and gained so much over itself in eight bands."""
-    universal = checkpoint.load("universal")
-    told = universal.card["held_out"]["gains"]
+    """`universal-logistic` under another name, as if fine-tuning had gained so much over itself in eight bands."""
+    shipped = checkpoint.load("universal-logistic")
+    told = shipped.card["held_out"]["gains"]
     told = {"log_signal": told["log_signal"], "mean": gains, "standard_error": [0.1] * 8, "tasks": 64}
     card = {
         "name": "universal-own",
         "models": ["logistic"],
         "sources": [],
-        "range": universal.card["range"],
-        "config": {"warm_start": "universal"},
-        "warm_start_arrays_sha256": universal.arrays_sha256,
+        "range": shipped.card["range"],
+        "config": {"warm_start": "universal-logistic"},
+        "warm_start_arrays_sha256": shipped.arrays_sha256,
         "held_out": {"gains": told},
     }
     path = folder / "universal-own.safetensors"
-    checkpoint.save(universal.protector, path, card)
+    checkpoint.save(shipped.protector, path, card)
     return path
 
 
-@pytest.mark.parametrize(("epsilon", "expected"), [(3.0, "own"), (0.1, "universal"), (0.01, "control-universal")])
+@pytest.mark.parametrize(
+    ("epsilon", "expected"), [(3.0, "own"), (0.1, "universal-logistic"), (0.01, "control-universal-logistic")]
+)
 def test_where_nothing_was_gained_the_start_runs_as_it_is_deployed(tmp_path, epsilon, expected):
     path = fine_tuned(tmp_path, gains=[0.0] * 6 + [1.0] * 2)
     budget = Budget(epsilon, 1e-6)
@@ -212,17 +214,17 @@ def test_where_nothing_was_gained_the_start_runs_as_it_is_deployed(tmp_path, eps
 
 
 def test_gains_are_over_the_start_as_it_is_deployed():
-    config = dataclasses.replace(resolve.resolve("quick"), warm_start="universal")
+    config = dataclasses.replace(resolve.resolve("quick"), warm_start="universal-logistic")
     control, protector = held_out._stand_in(config)
-    assert control == control_of(checkpoint.load("universal").card)
-    assert held_out._stand_in(resolve.resolve("universal")) is None
+    assert control == control_of(checkpoint.load("universal-logistic").card)
+    assert held_out._stand_in(resolve.resolve("universal-logistic")) is None
 
     evaluator = held_out.Evaluator.__new__(held_out.Evaluator)
     evaluator._config, evaluator._start, evaluator._stand_in = config, "start", (control, protector)
     ran = {"start": 1.0}
     evaluator._results = lambda one, *_: {"score": np.full(4, ran.get(one, 2.0) if isinstance(one, str) else 2.0)}
     batch = dataclasses.make_dataclass("Batch", ["log_signal"])(np.array([1.0, 2.0, 3.0, 5.0]))
-    # `universal` is known to gain nothing from 1.7625 to 3.8875.
+    # `universal-logistic` is known to gain nothing from 1.7625 to 3.8875.
     assert evaluator._start_results(config.shapes[0], batch, 0)["score"].tolist() == [1.0, 2.0, 2.0, 1.0]
 
 
@@ -296,8 +298,8 @@ def test_a_schema_that_does_not_fit_is_refused(no_training, tmp_path, case):
 @pytest.mark.parametrize(
     ("kind", "options", "phrase"),
     [
-        ("regression", {}, "start from regression (--start regression)"),
-        ("multiclass", {}, "start from probe (--start probe)"),
+        ("regression", {"start": "probe"}, "start from universal (--start universal)"),
+        ("multiclass", {"start": "regression"}, "start from universal (--start universal)"),
         ("binary", {"start": "probe"}, "start from universal (--start universal)"),
         ("binary", {"start": "universall"}, "no shipped protector 'universall'"),
         ("binary", {"start": "noisygd"}, "no shipped protector 'noisygd'"),

@@ -21,13 +21,13 @@ def trained(monkeypatch):
 def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
     mine = tmp_path / "mine.json"
     mine.write_text(json.dumps({"name": "mine", "protector": "control", "num_features": None}))
-    __main__.main(tmp_path, recipe="universal", without="adult")
-    __main__.main(tmp_path, like="universal-no-adult")
+    __main__.main(tmp_path, recipe="universal-logistic", without="adult")
+    __main__.main(tmp_path, like="universal-logistic-no-adult")
     __main__.main(tmp_path, recipe="tuned", method="noisygd", source="adult", model="svm")
     __main__.main(tmp_path, config=mine)
     assert trained == [
-        resolve.resolve("universal-no-adult"),
-        resolve.resolve("universal-no-adult"),
+        resolve.resolve("universal-logistic-no-adult"),
+        resolve.resolve("universal-logistic-no-adult"),
         tuned.config_for("noisygd", "svm", "adult"),
         MetaConfig("mine", "control", num_features=None),
     ]

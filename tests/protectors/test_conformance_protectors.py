@@ -182,10 +182,10 @@ ALONG = CONTROL.replace(
 RISING = f32([[-0.5, 0.1, 0.2, 0.1], [0.5, 0.1, 0.2, 0.1]])
 KALMAN = Stepwise(
     CurveScheduler(RISING, RISING, RISING, perturbed(init_mlp(KEY, (SCHEDULE_INPUTS, 4, 1)), 0.03)),
-    KalmanProjector(*[RISING] * 12, perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03)),
+    KalmanProjector(*[RISING] * 13, perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03)),
     centering=CONTROL.centering.replace(log_level_spread=f32(-2.0), log_width=f32(0.1)),
     row_length=LENGTH,
-    eigenbasis=EIGENBASIS.replace(norm_growth=f32(0.2)),
+    eigenbasis=EIGENBASIS,
     base_rate=BaseRate(f32([-2.0]), f32(-1.0)),
 )
 #: What it may have besides: prices by what was bought first.
@@ -1107,7 +1107,6 @@ def _ratios(place):
 SILENT = {
     "kalman, eigenbasis": {
         ".projector.log_unknown": "second moments are bought here, and in `kalman` they are not",
-        ".eigenbasis.norm_growth": "it acts from mu N = 400 on, and here is less; see test_eigenbasis.py",
     },
     "kalman": {
         ".projector.spread_power": "all features have the same moment until second moments are bought",

@@ -12,8 +12,9 @@ from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protectors import KalmanProjector
+from l2p.protectors.belief import Measured
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of
-from l2p.protectors.kalman import INPUTS, LONGEST, OUTPUTS, Measured
+from l2p.protectors.kalman import INPUTS, LONGEST, OUTPUTS
 from l2p.protectors.schedulers import Observation
 
 MODEL, BUDGET, N = MODELS["square"], Budget(1.0, 1e-6), 1000
@@ -30,8 +31,9 @@ def curve(number):
 
 
 def filter_of(spread=WIDE, certain=30.0, momentum=-30.0, width=1.0):
-    """A filter that knows neither of larger curvature, nor of clipping or rare classes, and that never returns."""
-    neutral = 0.0, -20.0, -30.0, 0.0
+    """A filter that knows neither of larger curvature, nor of clipping, rare classes or few rows, and that never
+    returns."""
+    neutral = 0.0, -20.0, -30.0, 0.0, -30.0
     return KalmanProjector(*map(curve, (0.0, 0.0, spread, 0.0, spread, width, certain, momentum, *neutral)))
 
 
@@ -80,8 +82,8 @@ def test_the_scale_of_the_start_is_what_measurements_show_as_far_as_noise_allows
     truth = np.sqrt(scale * prior) * random.normal(size=(20, 400))
     for _ in range(10):
         measured = measured.after(truth + noise_std * random.normal(size=(20, 400)), jnp.full((20, 400), noise_std**2))
-    of_all = jax.vmap(Measured.log_scale, (0, None, None, None))
-    mean = float(of_all(measured, prior, np.arange(400) < 390, 2.0).mean())
+    of_all = jax.vmap(Measured.log_scale, (0, None, None, None, None))
+    mean = float(of_all(measured, prior, jnp.zeros(400), np.arange(400) < 390, 2.0).mean())
     if noise_std == 1e3:  # as much as nothing
         assert abs(mean) < 0.1
     elif scale == 0.0:  # no more than what the measurements vary by
@@ -94,9 +96,44 @@ def test_coordinates_that_do_not_count_do_not_change_the_scale():
     counts, found = jnp.array([True, True, True, False]), []
     for last in (0.0, 1e3):
         measured = Measured(jnp.zeros(4), jnp.zeros(4)).after(jnp.array([1.0, 1.0, 1.0, last]), jnp.full(4, 1e-6))
-        found.append(float(measured.log_scale(jnp.ones(4), counts, jnp.float32(2.0))))
+        found.append(float(measured.log_scale(jnp.ones(4), jnp.zeros(4), counts, jnp.float32(2.0))))
     assert found[0] == found[1]
     assert abs(found[0]) < 0.7
+
+
+def test_what_drawing_rows_does_to_their_minimum_is_not_taken_for_distance():
+    """Minima of few rows that are 3 times as far from the start, in squares, as that of all rows is."""
+    random = np.random.default_rng(0)
+    distances = random.normal(size=4000) * 3.0**0.5
+    measured = Measured(jnp.zeros(4000), jnp.zeros(4000)).after(jnp.asarray(distances), jnp.full(4000, 1e-6))
+    of_all, of_these = (
+        float(measured.log_scale(jnp.ones(4000), jnp.full(4000, sampling), jnp.ones(4000, bool), jnp.float32(2.0)))
+        for sampling in (2.0, 0.0)
+    )
+    assert of_all == pytest.approx(0.0, abs=0.15)
+    assert of_these == pytest.approx(np.log(3.0), abs=0.2)
+
+
+@pytest.mark.parametrize("num_rows", [20, 200, 10**6])
+def test_few_rows_get_the_ridge_of_their_prior(num_rows):
+    """Without noise params end at the minimum of the mean loss and |w|^2 / (2 N P), for squares of variance 1 around
+    the margins: the posterior mean, which is the minimum itself for many rows."""
+    unit = MODEL.typical_margin(SETUP.kind) ** 2
+    projector = dataclasses.replace(filter_of(spread=1.0, width=-30.0), log_sampling=curve(0.0))
+    setup = dataclasses.replace(SETUP, num_rows=jnp.float32(num_rows))
+    seen = Observation(jnp.zeros(4), jnp.float32(0.0), jnp.ones(()), jnp.ones(4), None, MOMENT)
+    prior = np.asarray(projector.at_start(jnp.zeros(4), seen, setup)[0])[:3]
+    params, state = jnp.zeros(4), projector.init(jnp.zeros(4), setup)
+    for _ in range(60):
+        observed = seen.replace(gradient=CURVATURE * (params - MINIMUM))
+        update, state = projector(state, observed, params, jnp.zeros(()), setup)
+        params = params + update
+    curvature, minimum = np.asarray(CURVATURE), np.asarray(MINIMUM)
+    ridge = unit / (num_rows * prior)
+    np.testing.assert_allclose(params[:3], (curvature / (curvature + np.r_[ridge, 0.0]) * minimum)[:3], rtol=1e-2)
+    assert float(params[3]) == pytest.approx(float(MINIMUM[3]), rel=1e-2)  # the intercept has no ridge
+    if num_rows == 20:
+        assert (np.abs(params[:3]) < 0.9 * np.abs(minimum[:3])).any()
 
 
 def test_a_start_that_is_too_narrow_is_widened_where_there_is_signal():

@@ -33,7 +33,7 @@ def constant(number):
 FILTER = Stepwise(
     CurveScheduler(constant(0.0), constant(0.0), constant(0.0)),
     KalmanProjector(
-        *map(constant, (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0)),
+        *map(constant, (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, -30.0)),
     ),
     num_steps=60,
 )

@@ -11,6 +11,7 @@ import safetensors.numpy
 from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from l2p.models import Logistic
+from l2p.plan import meta_test_of
 from meta_train.evaluation import meta_test
 from meta_train.evaluation.budgets import ByMu
 from meta_train.tasks.sources import families
@@ -101,3 +102,23 @@ def test_a_card_that_names_no_tasks_is_refused(path):
     card = {key: item for key, item in found.card.items() if key != "config"}
     with pytest.raises(InputError, match="held out"):
         meta_test.meta_test(dataclasses.replace(found, card=card))
+
+
+def test_what_was_trained_for_several_models_is_tested_for_each_that_tells_classes_apart(tmp_path):
+    shapes = {
+        "num_features": [4, 6, 4, 8, 3],
+        "sources": ["breast_cancer+synthetic", "synthetic", "synthetic:numbers", "synthetic", "breast_cancer"],
+        "models": ["logistic", "svm", "square", "logistic", "mlp"],
+    }
+    path = tmp_path / "mine.safetensors"
+    sizes = {"num_features": [3, 8], "log_signal": CARD["range"]["log_signal"]}
+    config = {**CARD["config"], **shapes, "source": "synthetic"}
+    card = CARD | {"range": sizes, "config": config, "models": ["logistic", "svm", "square", "mlp"]}
+    checkpoint.save(BUILDERS["noisygd"](jax.random.key(0)).replace(num_steps=5), path, card)
+    figures = meta_test.update(path, **SIZES)
+    # Numbers have no accuracy, and tasks of small tables are too few rows; what is left are synthetic ones.
+    assert {name: one["num_features"] for name, one in figures.items()} == {"logistic": [4, 8], "svm": [6]}
+    assert {one["data"] for one in figures.values()} == {"synthetic"}
+    assert checkpoint.load(path).card["meta_tests"] == figures
+    assert meta_test_of(checkpoint.load(path).card, "svm") == figures["svm"]
+    assert meta_test_of(checkpoint.load(path).card, "square") is None

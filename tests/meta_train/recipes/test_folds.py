@@ -136,5 +136,5 @@ def test_a_fold_that_there_is_not_is_refused(folder, name, fold, phrase):
 
 
 def test_a_file_without_folds_says_how_to_leave_a_set_out():
-    with pytest.raises(InputError, match=r"'universal' has no fold 1; .* --without"):
-        resolve.resolve("universal", fold=1)
+    with pytest.raises(InputError, match=r"'universal-logistic' has no fold 1; .* --without"):
+        resolve.resolve("universal-logistic", fold=1)

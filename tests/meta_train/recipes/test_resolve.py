@@ -35,20 +35,22 @@ def test_an_old_name_is_the_recipe_of_the_new_one(old):
 
 
 def test_without_a_set_is_the_row_that_leaves_it_out():
-    assert resolve.resolve("universal", without="adult") == resolve.resolve("universal-no-adult")
+    assert resolve.resolve("universal-logistic", without="adult") == resolve.resolve("universal-logistic-no-adult")
     assert resolve.resolve("probe", without="digits") == resolve.resolve("probe-no-digits")
 
 
 def test_without_a_row_the_set_is_left_out_of_the_source_and_of_what_is_started_from():
-    whole, left = resolve.resolve("universal"), resolve.resolve("universal", without="synthetic")
-    assert left.name == "universal-no-synthetic"
+    whole, left = resolve.resolve("universal-logistic"), resolve.resolve("universal-logistic", without="synthetic")
+    assert left.name == "universal-logistic-no-synthetic"
     assert left.source == whole.source.removesuffix("+synthetic")
-    # control-universal has synthetic tasks, and starts from a control that has only these.
-    assert left.warm_start == "control-universal-no-synthetic"
+    # control-universal-logistic has synthetic tasks, and starts from a control that has only these.
+    assert left.warm_start == "control-universal-logistic-no-synthetic"
     same = {"name": whole.name, "source": whole.source, "warm_start": whole.warm_start}
     assert dataclasses.replace(left, **same) == whole
     # Every part that shares rows with it is left out.
-    assert "digits" not in resolve.resolve("control-universal", without="digits:3,5").source.replace("mnist", "")
+    assert "digits" not in resolve.resolve("control-universal-logistic", without="digits:3,5").source.replace(
+        "mnist", ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_without_a_row_the_set_is_left_out_of_the_source_and_of_what_is_started_
     [
         ("universall", None, "did you mean 'universal'"),
         ("noisygd", None, "--recipe tuned --method noisygd"),
-        ("universal", "california", "not made from california"),
+        ("universal-logistic", "california", "not made from california"),
         ("regression", "adult", "not made from adult"),
         ("plain-adult", "adult", "no source is left"),
         ("noisygd-tuned-svm-adult", "adult", "made from one set"),
