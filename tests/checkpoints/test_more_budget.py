@@ -104,17 +104,7 @@ def base_rate_loss(model_name: str, part: Task, num_features: int, seed: int) ->
     return float(mean_loss(begun.params, model, part.test))
 
 
-#: Tables on which what ships falls short.
-SHORT = {"svm, rough": "4.6 % of the gap are left at epsilon 10, where 2 % may be"}
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        pytest.param(table, marks=[pytest.mark.xfail(reason=SHORT[table], strict=True)] if table in SHORT else [])
-        for table in TABLES
-    ],
-)
+@pytest.mark.parametrize("table", TABLES)
 def test_more_budget_never_hurts_and_the_largest_reaches_the_non_private_model(table):
     found = curve("universal", table)
     assert math.isfinite(found.losses.sum())
