@@ -5,12 +5,13 @@ from pathlib import Path
 
 import jax
 
+from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.data.reading import Format
 from l2p.errors import InputError
 from meta_train.config import MetaConfig
 from meta_train.fine_tuning import fine_tune, train
 from meta_train.fold_training import train_with_folds
-from meta_train.recipes import files, own, resolve, tuned
+from meta_train.recipes import files, resolve, tuned
 from meta_train.recipes.remembered import resumed
 from meta_train.training.watch import Watch
 
@@ -64,7 +65,7 @@ def main(
         train_with_folds(recipe or "", out)
         return
     if data:
-        print(fine_tune(data, schema, out, start or own.DEFAULT, minutes, format))
+        print(fine_tune(data, schema, out, start or UNIVERSAL, minutes, format))
         return
     if not given:
         chosen = resumed(out)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from l2p.checkpoints import checkpoint
+from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.checkpoints.folds import is_fold
 from l2p.data.own import is_own
 from l2p.data.reading import Format
@@ -31,7 +32,7 @@ def fine_tune(
     data: Sequence[Any],
     schema: Sequence[Schema | str | Path],
     out: str | Path,
-    start: str = own.DEFAULT,
+    start: str = UNIVERSAL,
     minutes: float | None = None,
     format: Format | None = None,
     say: Callable[[str], None] = to_stderr,

@@ -17,10 +17,8 @@ from meta_train.tasks.own_tables import OwnTable
 from meta_train.tasks.sources import AND
 from meta_train.training.untrained import BUILDERS
 
-#: The shipped protector to start from.
-DEFAULT = UNIVERSAL
 #: What a start that trains every model is fine-tuned for, by what tasks predict.
-MODELS: dict[Kind, str] = {"binary": "logistic", "multiclass": Softmax.name, "regression": "square"}
+MODEL_OF: dict[Kind, str] = {"binary": "logistic", "multiclass": Softmax.name, "regression": "square"}
 #: Follows the start's name in that of what is made.
 OWN_NAME = "-own"
 #: Sizes of tasks that every table has columns for; each is compiled for, and so is the widest table's.
@@ -75,7 +73,7 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> MetaConfig:
 def _shipped(start: str) -> tuple[str, MetaConfig]:
     """The protector that a start stands for, and its config; `InputError` where there is none to train so."""
     name = checkpoint.canonical(start).removeprefix(f"{CONTROL}-")
-    options = f"choose {DEFAULT}, which learns any target, or {CONTROL}-{DEFAULT}"
+    options = f"choose {UNIVERSAL}, which learns any target, or {CONTROL}-{UNIVERSAL}"
     if not re.fullmatch(r"[\w,-]+", start) or not {checkpoint.canonical(start), name} <= set(checkpoint.names()):
         raise InputError(f"there is no shipped protector {start!r} to start from; {options}.")
     card = checkpoint.load(name).card
@@ -109,7 +107,7 @@ def _check(start: str, shipped: MetaConfig, tables: Sequence[OwnTable]) -> None:
             what = {"binary": "one of two classes", "multiclass": "one of several classes", "regression": "a number"}
             raise InputError(
                 f"{start} learns no target like that of {table.name}, which is {what[table.kind]}; start from "
-                f"{DEFAULT} (--start {DEFAULT})."
+                f"{UNIVERSAL} (--start {UNIVERSAL})."
             )
         if (table.kind, table.num_classes) != (tables[0].kind, tables[0].num_classes):
             raise InputError(
@@ -120,13 +118,13 @@ def _check(start: str, shipped: MetaConfig, tables: Sequence[OwnTable]) -> None:
 
 def _model(shipped: MetaConfig, kind: Kind) -> str:
     """The plain name of the model to fine-tune for, on targets of a kind."""
-    return plain_name(shipped.model) if shipped.models is None else MODELS[kind]
+    return plain_name(shipped.model) if shipped.models is None else MODEL_OF[kind]
 
 
 def _kinds(shipped: MetaConfig) -> tuple[str, ...]:
     """Kinds of targets that the start's tasks have."""
     if shipped.models is not None:
-        return tuple(MODELS)
+        return tuple(MODEL_OF)
     # What learns several classes learns two, but starts from nothing that was trained on two.
     return ("multiclass",) if ":" in shipped.model else find_model(shipped.model, 2).kinds
 
