@@ -28,7 +28,8 @@ class Control:
       name: of the checkpoint.
       idle: intervals [low, high) of log(mu N) in which the protector gained nothing over it on fresh held-out tasks, or
         lost on those of one source.
-      idle_for: by a model's name without a number of classes, such intervals for that model, where they are known.
+      idle_for: by a model's name without a number of classes, further intervals in which it lost on tasks of that
+        model.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Control:
     def is_level(self, log_signal: float, model: str) -> bool:
         """Whether the protector is known to gain nothing over it at a budget, for a model with or without its number of
         classes."""
-        idle = self.idle_for.get(plain_name(model), self.idle)
+        idle = self.idle + self.idle_for.get(plain_name(model), ())
         return any(low <= log_signal < high for low, high in idle)
 
 
@@ -66,30 +67,25 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
     if gains is None:
         return Control(name)
     edges, by_model = gains["log_signal"], gains.get("by_model", {})
-    idle_for = {model: _bands(edges, ~_gained_for(by_model[model], gains)) for model in by_model}
-    return Control(name, _bands(edges, ~_gained(gains)), idle_for)
+    return Control(name, _bands(edges, _is_idle(gains)), {one: _bands(edges, _lost(by_model[one])) for one in by_model})
 
 
-def _gained(gains: Mapping[str, Any]) -> np.ndarray:
-    """bool[bands], where networks gained on all fresh tasks together, and lost on those of no source.
+def _is_idle(gains: Mapping[str, Any]) -> np.ndarray:
+    """bool[bands], where networks gained nothing on all fresh tasks together, or lost on those of one source.
 
     Which source a user's table is like, nobody knows, but its model is known. So if there are gains by model, a loss is
     one of its model alone.
     """
-    sources = () if "by_model" in gains else gains.get("by_source", {}).values()
-    lost = [np.array(one["mean"]) < -2 * np.array(one["standard_error"]) for one in sources]
-    return _ahead(gains) & ~np.any(lost, axis=0)
+    idle = np.array(gains["mean"]) <= 2 * np.array(gains["standard_error"])
+    if "by_model" not in gains:
+        for source in gains.get("by_source", {}).values():
+            idle |= _lost(source)
+    return idle
 
 
-def _gained_for(of_model: Mapping[str, Any], of_all: Mapping[str, Any]) -> np.ndarray:
-    """bool[bands], where networks gained on a model's tasks: clearly, or in the mean where they do so clearly on the
-    tasks of all models together."""
-    return _ahead(of_model) | (_ahead(of_all) & (np.array(of_model["mean"]) > 0))
-
-
-def _ahead(gains: Mapping[str, Any]) -> np.ndarray:
-    """bool[bands], where the mean gain is above two standard errors."""
-    return np.array(gains["mean"]) > 2 * np.array(gains["standard_error"])
+def _lost(gains: Mapping[str, Any]) -> np.ndarray:
+    """bool[bands], where networks lost by more than two standard errors."""
+    return np.array(gains["mean"]) < -2 * np.array(gains["standard_error"])
 
 
 def _bands(edges: list[float], chosen: np.ndarray) -> Intervals:

@@ -34,20 +34,16 @@ def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
     control = control_of(found.card)
     lines = [f"excess loss on held-out tasks against {config.warm_start} (with one standard error):"]
     bands = itertools.pairwise(gains["log_signal"])
-    models = found.card["models"]
-    kept = 0
     for (low, high), mean, error in zip(bands, gains["mean"], gains["standard_error"], strict=True):
-        idle = [model for model in models if control is not None and control.is_level(low, model)]
-        kept += len(idle) == len(models)
-        where = "" if len(idle) == len(models) else f" for {', '.join(idle)}"
-        instead = f"; {config.warm_start} runs here{where}" if idle else ""
-        lines.append(f"  epsilon {_epsilon(low)} to {_epsilon(high)}: {_change(mean, error)}{instead}")
+        is_idle = control is not None and any(start <= low < end for start, end in control.idle)
+        kept = f"; {config.warm_start} runs here" if is_idle else ""
+        lines.append(f"  epsilon {_epsilon(low)} to {_epsilon(high)}: {_change(mean, error)}{kept}")
     lines[1] += f" (for {SAID_ROWS:,} rows at delta {SAID_DELTA:g})"
     for source, one in gains.get("by_source", {}).items():
         error = float(np.linalg.norm(one["standard_error"])) / len(one["mean"])
         name = own_tables.find(source).name if is_own(source) else source
         lines.append(f"  {name}, over all of these: {_change(float(np.mean(one['mean'])), error)}")
-    if kept == len(gains["mean"]):
+    if control is not None and len(control.idle) == len(gains["mean"]):
         lines.append(f"{config.warm_start} is kept everywhere: gains are within two standard errors of none.")
     return lines
 
