@@ -17,6 +17,8 @@ LOG_SIZE_RANGE = (math.log(2.0), math.log(4000.0))
 
 #: The range of log(mu N) that knots are spread over: from budgets that buy nothing to noise that can be neglected.
 KNOT_RANGE = (0.7, 14.0)
+#: The most features of the tasks that knots are trained on.
+MOST_FEATURES = 400
 
 
 def standardize(log_signal: jax.Array, within: tuple[float, float] = LOG_SIGNAL_RANGE) -> jax.Array:
@@ -72,7 +74,7 @@ class Facts(NamedTuple):
 
     Attributes:
       log_signal: f32[], log(mu N).
-      size: the number of features, from `standardize_size`.
+      size: the number of features, from `standardize_size`; those beyond `MOST_FEATURES` do not count.
       margins: the number of margins of a row: half its logarithm, from 0 for one to 2 for 55 and more.
       hidden: 1 for a model with a hidden layer, 0 for one whose margins are linear in its params.
     """
@@ -90,7 +92,7 @@ def facts_of(setup: Setup, num_params: int) -> Facts:
 
 def facts_for(setup: Setup, num_features: int) -> Facts:
     """The facts of a run on rows of so many features."""
-    size = standardize_size(max(num_features, 1))
+    size = standardize_size(min(max(num_features, 1), MOST_FEATURES))
     margins = min(math.log(setup.model.num_margins) / 2.0, 2.0)
     return Facts(setup.log_signal, size, margins, 0.0 if setup.model.convex else 1.0)
 

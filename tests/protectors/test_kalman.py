@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p.checkpoints.checkpoint import load
 from l2p.models import MODELS, Softmax, find_model
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protectors import KalmanProjector
 from l2p.protectors.belief import Measured
-from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of
+from l2p.protectors.conditioning import KNOT_RANGE, MOST_FEATURES, Facts, between_knots, facts_of
 from l2p.protectors.kalman import INPUTS, LONGEST, OUTPUTS
 from l2p.protectors.schedulers import Observation
 
@@ -411,6 +412,15 @@ def test_facts_tell_features_margins_and_hidden_layers_apart():
     assert of[0].size == of[1].size == of[2].size
     assert of[0].margins == of[2].margins == 0.0 < of[1].margins
     assert [one.hidden for one in of] == [0.0, 0.0, 1.0]
+
+
+def test_features_beyond_those_of_training_change_no_constant():
+    def size(features):
+        return facts_of(SETUP, find_model("square").num_params(features)).size
+
+    assert size(3) < size(100) < size(MOST_FEATURES) == size(MOST_FEATURES + 1) == size(10_000)
+    trained = load("control-universal").card["range"]["num_features"]
+    assert trained[1] == MOST_FEATURES
 
 
 def network_of(longer=0.0, wider=0.0, surer=0.0, faster=0.0):
