@@ -35,7 +35,6 @@ from adamix_table import (
 from l2p.audit.mixed import subspace_errors
 from l2p.audit.per_instance import instance_losses
 from l2p.compare.summary import markdown
-from l2p.oracle import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED, PublicSubspace, PublicSum
@@ -45,6 +44,7 @@ from l2p.protectors.hand_designed import Problem, logit_constant
 from l2p.protectors.public_rows import PublicGradients
 from l2p.queries.solve import minimise
 from l2p.run import run
+from l2p.setup import Setup
 from l2p.vision.starts import from_names
 
 Make = Callable[[Problem], Protector]

@@ -37,7 +37,6 @@ from l2p.compare.summary import markdown
 from l2p.data import load
 from l2p.data.random_features import random_features
 from l2p.models import Softmax
-from l2p.oracle import Setup
 from l2p.privacy import Budget, Filter
 from l2p.privacy.convert import gdp_mu
 from l2p.protector import Protector
@@ -47,6 +46,7 @@ from l2p.protectors.hand_designed import Problem
 from l2p.protectors.public_rows import fit
 from l2p.queries.solve import minimise
 from l2p.run import run
+from l2p.setup import Setup
 from l2p.task import Rows
 from l2p.vision.starts import unit_rows
 

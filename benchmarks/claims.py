@@ -31,10 +31,11 @@ from l2p.compare.results import Estimate
 from l2p.compare.runner import load_rows, resolve_methods
 from l2p.features import FeatureMap
 from l2p.models import MODELS, Model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors import Stepwise
 from l2p.protectors.conditioning import value
+from l2p.setup import Setup
 from l2p.simulate import mean_loss, score, simulate, split
 from l2p.task import Rows
 

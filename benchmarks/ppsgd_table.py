@@ -28,7 +28,6 @@ from l2p.checkpoints.set_up import set_up
 from l2p.data import catalog
 from l2p.errors import InputError
 from l2p.models import find_model
-from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.privacy.filter import Filter
@@ -42,6 +41,7 @@ from l2p.protectors.pnsgd import PNSGD
 from l2p.protectors.ppsgd import with_settings
 from l2p.protectors.public_end import AveragedWithPublic
 from l2p.run import Run, Simulation, advance, start
+from l2p.setup import Setup
 from l2p.simulate import noise_key, score, split
 from l2p.task import Rows
 

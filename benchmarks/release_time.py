@@ -21,10 +21,10 @@ import numpy as np
 from l2p.api import private_train
 from l2p.features import FeatureMap
 from l2p.models import MODELS
-from l2p.oracle import exact_sum
 from l2p.privacy import convert
 from l2p.privacy.budget import Budget
 from l2p.queries import ClippedGradient
+from l2p.sums import exact_sum
 from l2p.task import Rows
 
 SHAPES = ((30_400, 52), (200_000, 52))

@@ -67,7 +67,6 @@ def measure(kind: str, address: str, num_passes: int, batches: bool, stages: boo
     import jax
 
     from l2p.models import Logistic
-    from l2p.oracle import Setup
     from l2p.privacy.budget import Budget
     from l2p.privacy.filter import Filter
     from l2p.privacy.noise import Entropy
@@ -76,6 +75,7 @@ def measure(kind: str, address: str, num_passes: int, batches: bool, stages: boo
     from l2p.run import Release, advance_streaming, plan_noise, start
     from l2p.schema import Ignore, Number, Schema, Target
     from l2p.schema.stream import streamed
+    from l2p.setup import Setup
 
     budget, model, columns = Budget(1.0, 1e-8), Logistic(), dict.fromkeys(COLUMNS, Number(0, 1))
     schema = Schema({"id": Ignore(), "shuffled": Ignore(), **columns}, Target("y", classes=(0, 1)))

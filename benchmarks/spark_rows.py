@@ -26,10 +26,10 @@ def measure(num_rows: int, workers: int) -> None:
 
     from l2p.features import FeatureMap
     from l2p.models import Logistic
-    from l2p.oracle import BlockSum
     from l2p.queries import ClippedGradient
     from l2p.schema import Encoding, Number, Schema, Target
     from l2p.spark.rows import encoded_rows
+    from l2p.sums import BlockSum
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     root = str(Path(__file__).resolve().parent.parent)

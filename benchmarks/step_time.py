@@ -18,9 +18,9 @@ import numpy as np
 
 from l2p.checkpoints.lookup import resolve
 from l2p.models import MODELS
-from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.run import run
+from l2p.setup import Setup
 from l2p.task import Rows
 
 NUM_ROWS, NUM_FEATURES, NUM_STEPS, REPETITIONS = 30_400, 52, 50, 9

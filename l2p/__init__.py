@@ -25,7 +25,7 @@ _MODULES = {
     "Result": "l2p.result",
     "RowSource": "l2p.task",
     "Rows": "l2p.task",
-    "Setup": "l2p.oracle",
+    "Setup": "l2p.setup",
     "Task": "l2p.task",
     "load": "l2p.api",
     "load_model": "l2p.prediction.saved",

@@ -15,100 +15,21 @@ from l2p import struct
 from l2p.compiled import as_one
 from l2p.errors import InputError
 from l2p.features import FeatureMap
-from l2p.fixed_point import Block, ExactSum, Lines, mapped, picked, raw_lines
-from l2p.models import Model
+from l2p.fixed_point import ExactSum, Lines, picked, raw_lines
 from l2p.privacy import class_weights
-from l2p.privacy.events import Adjacency, Event
+from l2p.privacy.events import Event
 from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
-from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.privacy.spending import Spending
-from l2p.privacy.units import for_units, over_unit
+from l2p.privacy.units import over_unit
 from l2p.queries.base import Query
+from l2p.setup import Setup
+from l2p.sums import BlockSum, add_lines
 from l2p.task import PassRows, RemoteRows, Rows, RowSource, null_invalid
 
 #: Noise is a multiple of the bound on one row. Outside this range that product may underflow, or the sum overflow, in
 #: float32, and the answer would carry no noise; such queries are refused.
 MIN_BOUND, MAX_BOUND = 2.0**-60, 2.0**60
-
-
-@struct.dataclass
-class Setup:
-    """The public facts of a run.
-
-    Attributes:
-      model: the model (static).
-      adjacency: which tables are neighbours (static).
-      kind: what the target is, one of `model.kinds`: declared, never read off labels (static).
-      price_list: prices, the sampler they belong to, and the budget, in the accountant's own unit. A noise multiplier
-        that it is asked about is over the sensitivity to one row, also where units are protected.
-      num_rows: f32[], N, public by declaration: all lines of the table, whether they count or not.
-      cap: f32[], what a run may spend: the accountant's budget, or infinity when meta-training measures what a
-        scheduler would spend.
-      rows_per_unit: the most rows of one unit that count, where units are protected; None for rows (static).
-      class_weights: f32[K], what a row of each class counts, at most 1 (`l2p.privacy.class_weights`); None for all in
-        full.
-    """
-
-    model: Model = struct.field(pytree_node=False)
-    adjacency: Adjacency = struct.field(pytree_node=False)
-    kind: str = struct.field(pytree_node=False)
-    price_list: PriceList
-    num_rows: jax.Array
-    cap: jax.Array
-    rows_per_unit: int | None = struct.field(pytree_node=False, default=None)
-    class_weights: jax.Array | None = None
-
-    @classmethod
-    def create(
-        cls,
-        model: Model,
-        adjacency: Adjacency,
-        price_list: PriceList,
-        num_rows,
-        kind: str | None = None,
-        rows_per_unit: int | None = None,
-    ) -> "Setup":
-        """A setup whose cap is the accountant's budget; `kind` None is the model's own kind of target.
-
-        Raises:
-          InputError: sampled queries are priced for another adjacency, the model has no such kind of target, or prices
-            are proved for single rows where units are protected.
-        """
-        price_list.sampler.check(adjacency)
-        if price_list.neighbours is not price_list.sampler.neighbours(adjacency):
-            raise InputError(
-                f"accountant {price_list.name!r} was planned for other neighbours than {adjacency}, so its prices of "
-                f"{price_list.sampler} would be wrong; plan it with a budget of this adjacency."
-            )
-        if rows_per_unit is not None:
-            price_list = for_units(price_list, rows_per_unit)
-        num_rows = jnp.asarray(num_rows, jnp.float32)
-        kind = model.known_kind(kind)
-        return cls(model, adjacency, kind, price_list, num_rows, price_list.budget, rows_per_unit)
-
-    @property
-    def batch_rows(self) -> jax.Array:
-        """f32[], how many rows a step's query is expected to read: public, unlike the size of a drawn batch."""
-        return self.num_rows * self.price_list.sampler.rate()
-
-    def charge(self, step: jax.Array) -> jax.Array:
-        """i32[], number of charges before a step's: the step, or the index of its permutation epoch."""
-        return step // self.price_list.sampler.steps_per_charge
-
-    def num_charges(self, num_steps: int) -> int:
-        """Number of charges in `num_steps` steps: one each, or one per permutation epoch."""
-        return -(-num_steps // self.price_list.sampler.steps_per_charge)
-
-    @property
-    @as_one
-    def log_signal(self) -> jax.Array:
-        """f32[], log(mu N / sensitivity_factor): how well the whole budget resolves a mean over the table.
-
-        mu is the Gaussian-DP parameter of a single Gaussian query that takes the whole budget: the noise on a mean of
-        contributions bounded by 1 then has standard deviation exp(-log_signal).
-        """
-        return jnp.log(self.price_list.mu * self.num_rows / self.adjacency.sensitivity_factor)
 
 
 @struct.dataclass
@@ -458,58 +379,6 @@ def _or_zeros(granted: jax.Array, answer: jax.Array) -> jax.Array:
 @jax.jit
 def _add(query: Query, aggregate: jax.Array, rows: Rows) -> jax.Array:
     return query.add(aggregate, rows)
-
-
-def exact_sum(query: Query, rows: Rows, view: FeatureMap | None = None, weights: jax.Array | None = None) -> ExactSum:
-    """The aggregate [k] of rows read through a view, as a release forms it; call under `jax.enable_x64(True)`."""
-    return add_rows(query, rows, view, ExactSum.empty(query.empty().shape[0]), weights)
-
-
-def add_rows(
-    query: Query, rows: Rows, view: FeatureMap | None, total: ExactSum, weights: jax.Array | None = None
-) -> ExactSum:
-    """The aggregate with rows added."""
-    lines = raw_lines(rows.x, rows.y, rows.mask)
-    return add_lines(query, lines if view is None else mapped(lines, view), total, weights)
-
-
-_add_rows = jax.jit(add_rows)
-
-
-@struct.dataclass
-class BlockSum:
-    """The sum of a query over blocks of rows, as a release forms it: what other machines are asked for, too.
-
-    Attributes:
-      query: whose contributions are added up.
-      view: the map that rows are read through, or None.
-      weights: f32[K] of the classes, or None.
-    """
-
-    query: Query
-    view: FeatureMap | None
-    weights: jax.Array | None
-
-    def __call__(self, blocks: Iterator[Rows]) -> ExactSum:
-        """The sum [k]; blocks of one size compile once. Call it under `jax.enable_x64(True)`."""
-        # Its shape alone is needed, and an array of zeros would be a compiled function more.
-        total = ExactSum.empty(jax.eval_shape(self.query.empty).shape[0])
-        for block in blocks:
-            jax.block_until_ready(total)  # as in simulations: one block is added while the next is read
-            total = _add_rows(self.query, block, self.view, total, self.weights)
-        return total
-
-
-def add_lines(query: Query, lines: Lines, total: ExactSum, weights: jax.Array | None = None) -> ExactSum:
-    """The aggregate with stacked blocks of rows added, one after the other; each counts as much as its class, by
-    weights f32[K], or in full."""
-
-    def add(total: ExactSum, block: Block) -> tuple[ExactSum, None]:
-        if weights is not None:
-            block = block.replace(counted=block.counted * class_weights.of_rows(weights, block.y))  # type: ignore[attr-defined]
-        return total.plus(query.exact(lines.replace(block=block))), None  # type: ignore[attr-defined]
-
-    return jax.lax.scan(add, total, lines.block)[0]
 
 
 @as_one

@@ -18,7 +18,6 @@ from l2p.checkpoints.set_up import set_up
 from l2p.data import public_data
 from l2p.errors import InputError, NoResult, withheld
 from l2p.models import Model, find_model
-from l2p.oracle import Setup
 from l2p.privacy import class_weights
 from l2p.privacy.budget import Budget
 from l2p.privacy.card.of_run import card_of_run, not_private
@@ -42,6 +41,7 @@ from l2p.run import (
     trace_rows,
 )
 from l2p.schema.target import Unit
+from l2p.setup import Setup
 from l2p.task import PassRows, RemoteRows, Rows, RowSource, Task
 
 #: Steps between two checks whether a run is still alive; noise is drawn for as many at a time.

@@ -20,11 +20,12 @@ from l2p import fixed_point, struct
 from l2p.compiled import as_one
 from l2p.data.lookahead import Lookahead
 from l2p.features import FeatureMap
-from l2p.oracle import Oracle, Record, Setup
+from l2p.oracle import Oracle, Record
 from l2p.privacy.noise import AnyDraw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
 from l2p.privacy.spending import Spending
 from l2p.protector import Protector, State
+from l2p.setup import Setup
 from l2p.task import Mapped, RemoteRows, Rows, RowSource, mapped, mapped_as_constants, null_invalid
 
 Records = list[Record]

@@ -19,7 +19,6 @@ from l2p import fixed_point, struct
 from l2p.features import Basis, FeatureMap
 from l2p.fixed_point import BLOCK, MARGIN, Block, ExactSum, Lines, line_bits, raw_lines
 from l2p.models import INTERCEPT_COLUMN, MODELS, Logistic, Model, find_model
-from l2p.oracle import add_lines, exact_sum
 from l2p.privacy import Adjacency, Budget
 from l2p.protector import Protector
 from l2p.queries import (
@@ -39,6 +38,7 @@ from l2p.queries import (
     SecondMoment,
     TargetSum,
 )
+from l2p.sums import add_lines, exact_sum
 from l2p.task import Rows
 
 D, CLIP = 5, 0.7

@@ -15,7 +15,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Spending
 from l2p.privacy.noise import Entropy, KeyNoise
 from l2p.privacy.prices import PriceList
@@ -25,6 +25,7 @@ from l2p.protectors import AGD, CLASSES, HAND_DESIGNED
 from l2p.queries import ClippedGradient, Descent, FeatureSum, NoisyMinimum
 from l2p.result import answered
 from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
+from l2p.setup import Setup
 from l2p.task import Rows
 
 D, N, STEPS = 3, 40, 6

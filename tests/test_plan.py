@@ -15,12 +15,12 @@ from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
 from l2p.commands.plan import Plan as Command
 from l2p.errors import InputError
 from l2p.models import NAMES, Logistic
-from l2p.oracle import Setup
 from l2p.plan import RULE, at, crossing, plan
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.rounded import rounded
 from l2p.private_run import check
+from l2p.setup import Setup
 from meta_train.tasks.sources import parts_of
 from meta_train.training.untrained import BUILDERS
 

@@ -16,7 +16,6 @@ import l2p
 from l2p import Budget
 from l2p.cli import main
 from l2p.errors import InputError
-from l2p.oracle import exact_sum
 from l2p.privacy import Adjacency, Filter
 from l2p.privacy.card import Card
 from l2p.private_bounds import FALSE_ALARM, SHARE, TAIL, Purchase, choose
@@ -26,6 +25,7 @@ from l2p.queries.bins import SCALE
 from l2p.result import answered
 from l2p.schema import Category, Encoding, Missing, Number, Schema, Target, Unit, bins, read_rows
 from l2p.schema.unbounded import Unbounded
+from l2p.sums import exact_sum
 from l2p.task import Rows
 from tests.canaries import observed
 

@@ -13,7 +13,7 @@ from l2p import api, struct
 from l2p.errors import InputError
 from l2p.fixed_point import value_of
 from l2p.models import Logistic
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter
 from l2p.privacy.noise import Batch, BatchDraw, Entropy, HostNoise
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
@@ -21,6 +21,7 @@ from l2p.protector import Protector
 from l2p.protectors import Centering, Decaying, Optax, Stepwise
 from l2p.queries import FeatureSum
 from l2p.run import Release, Simulation, advance, advance_streaming, plan_noise, start
+from l2p.setup import Setup
 from l2p.task import ArraySource, Rows, RowSource
 
 N, STEPS, ASKS, RUNS = 40, 12, 2, 300

@@ -15,7 +15,7 @@ from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN
 from l2p.models import Logistic
-from l2p.oracle import Oracle, Setup, exact_sum
+from l2p.oracle import Oracle
 from l2p.privacy import Adjacency, Budget, Filter, Spending
 from l2p.privacy.accountants import for_runs
 from l2p.privacy.noise import KeyNoise
@@ -45,6 +45,8 @@ from l2p.queries import (
 from l2p.schema import Encoding, Number, Schema, Target, Unit, read_rows
 from l2p.schema import rows as reading
 from l2p.schema.units import FirstRows
+from l2p.setup import Setup
+from l2p.sums import exact_sum
 from l2p.task import Rows, Task
 
 MOST, LINES, D = 2, 14, 3

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from l2p.checkpoints.signal import epsilon_for, log_signal
-from l2p.oracle import Setup
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
 from l2p.privacy.rounded import rounded
+from l2p.setup import Setup
 
 _ALL_THE_SAME = "the guarantee holds all the same, but accuracy may be poor."
 _SAID = {

@@ -14,7 +14,6 @@ from l2p.checkpoints.lookup import NamedProtector, stand_in
 from l2p.checkpoints.ranges import range_warnings
 from l2p.errors import InputError
 from l2p.models import Model
-from l2p.oracle import Setup
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
 from l2p.privacy.envelope import rehearsed
@@ -25,6 +24,7 @@ from l2p.privacy.units import check_unit
 from l2p.protector import Protector
 from l2p.result import answered
 from l2p.run import Records, TraceRow, run, trace_rows
+from l2p.setup import Setup
 from l2p.task import Rows
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from l2p.errors import InputError
 from l2p.models import Model
-from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter, default_accountant
 from l2p.protector import Protector
@@ -17,6 +16,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.warm_start import NUM_DIRECTIONS, POWER, RIDGE, check_directions
 from l2p.run import run
+from l2p.setup import Setup
 from l2p.task import Rows
 
 

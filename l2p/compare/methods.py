@@ -17,11 +17,11 @@ from l2p.compare.auxiliary import Auxiliary, unlimited
 from l2p.compare.public_part import WHOLE, Division
 from l2p.errors import InputError
 from l2p.models import Model
-from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
+from l2p.setup import Setup
 from l2p.task import Rows
 
 

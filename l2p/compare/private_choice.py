@@ -21,7 +21,6 @@ from l2p.checkpoints.method_name import PRIVATE, MethodName
 from l2p.compare.hindsight import CANDIDATES, SPREADS
 from l2p.errors import InputError
 from l2p.models import Model
-from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
@@ -32,6 +31,7 @@ from l2p.private_run import check
 from l2p.protector import Protector
 from l2p.protectors.tunable import around
 from l2p.result import Result
+from l2p.setup import Setup
 from l2p.simulate import Divide, simulate, split
 from l2p.task import Rows, RowSource, Task
 from l2p.tuning.private_tuning import (

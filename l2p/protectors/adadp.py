@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.features import FeatureMap
 from l2p.models import NAMES
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
@@ -19,6 +19,7 @@ from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedGradient
+from l2p.setup import Setup
 
 #: The largest change of the learning rate in one step, down and up (alpha_min and alpha_max of the paper).
 MIN_CHANGE, MAX_CHANGE = 0.9, 1.1

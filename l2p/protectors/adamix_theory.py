@@ -11,7 +11,7 @@ from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import INTERCEPT_COLUMN, Model, Softmax
 from l2p.models.linear import GeneralizedLinear
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors.adamix import steps_for
 from l2p.protectors.conditioning import value
@@ -21,6 +21,7 @@ from l2p.protectors.public_rows import PublicGradients, check_classes, public_ro
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedGradient
+from l2p.setup import Setup
 from l2p.task import Rows
 
 #: How far from 1 the length of a public row may be.

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
@@ -15,6 +15,7 @@ from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_norm_bound
 from l2p.queries.moments import CrossMoment, LeastEigenvalue, SecondMoment, unfolded
+from l2p.setup import Setup
 
 
 @struct.dataclass

@@ -15,7 +15,7 @@ import optax
 from l2p import struct
 from l2p.features import FeatureMap
 from l2p.models import NAMES
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.accountants import covering
 from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.sampling import FullBatch
@@ -25,6 +25,7 @@ from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.register import hand_designed
 from l2p.queries import ClippedGradient, NoisyLineSearch
+from l2p.setup import Setup
 
 NUM_CANDIDATES = 20
 #: After this many moves the largest candidate becomes 1.1 times the largest step taken during them.

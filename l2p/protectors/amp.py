@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.models import Model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
@@ -14,6 +14,7 @@ from l2p.protectors.objpert import ObjectivePerturbation, objpert
 from l2p.protectors.register import hand_designed
 from l2p.protectors.smooth import check_norm_bound, check_smooth
 from l2p.queries.perturbed import ApproximateMinimum
+from l2p.setup import Setup
 
 
 @struct.dataclass

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.features import FeatureMap
-from l2p.oracle import Setup
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
@@ -15,6 +14,7 @@ from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying, Plan
 from l2p.protectors.stepwise import Stepwise
 from l2p.queries import NormalizedGradient, Query
+from l2p.setup import Setup
 
 
 @struct.dataclass

@@ -10,7 +10,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.features import Basis, FeatureMap
 from l2p.models import GeneralizedLinear, Logistic, Model, find_model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.accountants.basic import WholePriceList
 from l2p.privacy.passes import Passes
 from l2p.protector import Protector
@@ -20,6 +20,7 @@ from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_smooth
 from l2p.queries.pass_descent import PassDescent, check_adjacency
+from l2p.setup import Setup
 
 #: A placeholder for a table's size while only names and options are checked.
 ANY_ROWS = 10_000

@@ -7,7 +7,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protectors.adassp import adaptive_ridge
 from l2p.protectors.centred import OnCentredRows
 from l2p.protectors.conditioning import value
@@ -20,6 +20,7 @@ from l2p.protectors.smooth import check_norm_bound
 from l2p.protectors.stepwise import Centering
 from l2p.queries import ClippedGradient, LeastEigenvalue, SecondMoment
 from l2p.queries.moments import unfolded
+from l2p.setup import Setup
 
 
 @struct.dataclass

@@ -5,9 +5,10 @@ from typing import Any
 import jax
 
 from l2p.features import FeatureMap
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors.stepwise import Centering
+from l2p.setup import Setup
 
 
 class OnCentredRows(Protector):

@@ -7,12 +7,13 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.models.base import INTERCEPT_COLUMN
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
 from l2p.protectors.fields import MAX_LOG, Curve
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation, Plan, Scheduler, noise_for_share, tail_share
+from l2p.setup import Setup
 
 #: Inputs of the network, see `_seen`.
 SCHEDULE_INPUTS = 9

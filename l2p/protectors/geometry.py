@@ -9,10 +9,10 @@ import numpy as np
 from l2p import struct
 from l2p.errors import InputError
 from l2p.features import Basis, FeatureMap
-from l2p.oracle import Setup
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Numbers, Polynomial
 from l2p.protectors.register import stored
+from l2p.setup import Setup
 
 #: Mean length that rows are scaled to, as in `Centering` and `RowLength`.
 TARGET_NORM = 2.5

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.features import FeatureMap
 from l2p.models import NAMES
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
@@ -18,6 +18,7 @@ from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.queries import ClippedLoss, NormalizedGradient
+from l2p.setup import Setup
 
 #: Largest factor by which one probe changes the learning rate or the bound of the losses.
 MAX_CHANGE = 4.0

@@ -31,7 +31,6 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.models.base import INTERCEPT_COLUMN
-from l2p.oracle import Setup
 from l2p.protectors.belief import NOISIEST, Aim, Belief, Measured
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
 from l2p.protectors.fields import MAX_LOG, Curve
@@ -39,6 +38,7 @@ from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation
+from l2p.setup import Setup
 
 #: Steps of gradient descent are stable up to 2 / h.
 LONGEST = 1.5

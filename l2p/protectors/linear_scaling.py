@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.features import FeatureMap
 from l2p.models import NAMES
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
@@ -14,6 +14,7 @@ from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import ClippedGradient, ClippedLoss
+from l2p.setup import Setup
 
 #: Share of the budget for a loss that nobody reads, because compiled code cannot skip the query.
 MIN_SHARE = 1e-6

@@ -5,11 +5,12 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.models import NAMES
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors.hand_designed import Problem
 from l2p.protectors.register import hand_designed
 from l2p.queries.solve import Minimizer
+from l2p.setup import Setup
 
 
 @struct.dataclass

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.models import GeneralizedLinear, Model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.accountants.basic import WholePriceList
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
@@ -14,6 +14,7 @@ from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.smooth import check_norm_bound, check_smooth
 from l2p.queries.perturbed import PerturbedMinimum
+from l2p.setup import Setup
 
 
 @struct.dataclass

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors.agd import agd
 from l2p.protectors.conditioning import value
@@ -14,6 +14,7 @@ from l2p.protectors.public_end import AveragedWithPublic
 from l2p.protectors.public_fit import FITTED, fit
 from l2p.protectors.public_rows import public_rows
 from l2p.protectors.register import hand_designed
+from l2p.setup import Setup
 
 #: Weight of ||w||^2 beside the mean loss of some tens of rows, which would otherwise be fitted exactly.
 WEIGHT = 0.01

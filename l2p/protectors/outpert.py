@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.errors import InputError
 from l2p.models import GeneralizedLinear, Model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
@@ -18,6 +18,7 @@ from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_norm_bound, check_smooth
 from l2p.queries.descent import Descent
+from l2p.setup import Setup
 
 
 @struct.dataclass

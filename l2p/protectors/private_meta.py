@@ -18,7 +18,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import NAMES, Model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import GRID_STEPS, HostNoise, Noise
 from l2p.privacy.sampling import FullBatch
@@ -32,6 +32,7 @@ from l2p.protectors.schedulers import noise_for_share
 from l2p.protectors.tunable import tunable
 from l2p.queries.base import Query, limit_norm, positive, within
 from l2p.run import Simulation, advance, start
+from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import Rows, in_blocks
 

@@ -17,12 +17,12 @@ from l2p import struct
 from l2p.compiled import as_one
 from l2p.errors import InputError
 from l2p.models import Model
-from l2p.oracle import Setup
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Coefficients, Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation
+from l2p.setup import Setup
 from l2p.task import Rows
 
 

@@ -7,13 +7,14 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.features import FeatureMap
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial
 from l2p.protectors.public_fit import FITTED, fit
 from l2p.protectors.public_rows import public_rows
 from l2p.protectors.wrapper import ProtectorWrapper
+from l2p.setup import Setup
 from l2p.task import Rows
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.features import Basis, FeatureMap
 from l2p.models import Model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors.adamix import CLIPPED_RATE, PUBLIC_RATE, descent, steps_for
 from l2p.protectors.conditioning import value
@@ -20,6 +20,7 @@ from l2p.protectors.public_rows import PublicGradients, check_classes, public_ro
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying, Observation, Scheduler
 from l2p.queries import ClippedGradient
+from l2p.setup import Setup
 from l2p.task import Rows
 
 

@@ -10,13 +10,14 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.features import FeatureMap
 from l2p.models import INTERCEPT_COLUMN, Model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial, Positive
 from l2p.protectors.projectors import Projector
 from l2p.protectors.public_rows import Matrix, PublicGradients, fit, missing, moment_bound, projected, public_rows
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation, Plan, Scheduler
+from l2p.setup import Setup
 from l2p.task import Rows
 
 #: The clipping norms that are taken from public gradients; the oracle refuses bounds nearly zero or without end.

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.models import Model
-from l2p.oracle import Setup
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation
+from l2p.setup import Setup
 from l2p.task import Rows
 
 

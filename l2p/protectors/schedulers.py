@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.compiled import as_one
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.prices import PriceList
 from l2p.privacy.spending import Spending
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
@@ -20,6 +20,7 @@ from l2p.protectors.fields import Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.public_rows import PublicGradients
 from l2p.protectors.register import stored
+from l2p.setup import Setup
 
 #: Held back when the last step takes all that is left, so that float32 rounding does not get it refused.
 SLACK = 1e-5

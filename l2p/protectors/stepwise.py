@@ -12,7 +12,7 @@ from l2p.compiled import as_one
 from l2p.features import FeatureMap
 from l2p.models import NAMES, Model
 from l2p.models.base import INTERCEPT_COLUMN
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors import empirical_bayes
@@ -29,6 +29,7 @@ from l2p.protectors.register import stored
 from l2p.protectors.row_length import RowLength
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
 from l2p.queries import ClippedGradient, FeatureSum, Query
+from l2p.setup import Setup
 from l2p.task import Rows, null_invalid
 
 #: Typical mean square of a feature in [0, 1]; used for a row's length while the mean is unknown.

@@ -12,13 +12,14 @@ from l2p.checkpoints.method_name import PROJECTED
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.protector import Protector, State
 from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.public_prior import from_public_rows, is_filter
 from l2p.protectors.stepwise import Stepwise
 from l2p.protectors.wrapper import ProtectorWrapper
 from l2p.queries.solve import minimise
+from l2p.setup import Setup
 from l2p.task import Rows
 
 #: The most principal directions of public rows that rows are read in, and the power by which they are whitened. The

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, Row
 
 from l2p.errors import InputError, RowsError
 from l2p.fixed_point import ExactSum
-from l2p.oracle import BlockSum
 from l2p.schema.encoding import Encoding
 from l2p.spark import worker
+from l2p.sums import BlockSum
 from l2p.task import RemoteRows, Rows
 
 _HALF = 2**32

@@ -15,7 +15,7 @@ from l2p.api import open_ledger, private_train
 from l2p.checkpoints.lookup import NamedProtector
 from l2p.errors import InputError
 from l2p.models import MODELS, NAMES, find_model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.accountants import covering, find, for_runs
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
@@ -28,6 +28,7 @@ from l2p.protector import Protector
 from l2p.protectors.schedulers import SLACK
 from l2p.queries import CorrectCount
 from l2p.result import Result
+from l2p.setup import Setup
 from l2p.task import Rows, RowSource, Task
 
 #: A base run's budget is a number, rho; written as an (epsilon, delta) target it has this delta, whatever the total's.

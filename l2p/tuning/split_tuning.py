@@ -19,7 +19,7 @@ from l2p import intake, struct
 from l2p.api import open_ledger, private_train
 from l2p.errors import InputError
 from l2p.models import find_model
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
@@ -30,6 +30,7 @@ from l2p.private_run import plan_run
 from l2p.protector import Protector
 from l2p.queries.fewest_errors import FewestErrors
 from l2p.result import Result
+from l2p.setup import Setup
 from l2p.task import Rows
 from l2p.tuning.private_tuning import Candidate, Score
 

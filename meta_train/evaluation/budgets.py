@@ -18,7 +18,6 @@ from scipy.optimize import brentq
 from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
-from l2p.oracle import Setup
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import MAX_EPSILON, MIN_EPSILON, Budget
 from l2p.privacy.events import Adjacency
@@ -26,6 +25,7 @@ from l2p.privacy.filter import Filter, price_list_for_mu
 from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FullBatch, Poisson, Sampler
 from l2p.protector import Protector
+from l2p.setup import Setup
 from l2p.task import Rows
 from meta_train.config import MetaConfig, Shape
 from meta_train.tasks.family import TaskBatch

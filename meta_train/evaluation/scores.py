@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.models import GeneralizedLinear, Model
-from l2p.oracle import Setup
 from l2p.protector import Protector
 from l2p.run import Simulation, advance, start
+from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.evaluation.budgets import Budgets

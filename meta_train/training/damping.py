@@ -13,9 +13,10 @@ import jax.numpy as jnp
 
 from l2p import struct
 from l2p.features import FeatureMap
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.sampling import Sampler
 from l2p.protector import Protector, State
+from l2p.setup import Setup
 
 
 @jax.custom_vjp

@@ -25,7 +25,6 @@ from l2p.checkpoints.structure import encode
 from l2p.cli import main
 from l2p.errors import InputError
 from l2p.models import Logistic
-from l2p.oracle import Setup
 from l2p.prediction import saved
 from l2p.privacy import Budget, Poisson
 from l2p.privacy.sampling import Sampler
@@ -35,6 +34,7 @@ from l2p.protectors.hand_designed import logit_constant
 from l2p.protectors.projectors import OPTIMIZERS
 from l2p.result import answered
 from l2p.run import plan_noise, run, trace_rows
+from l2p.setup import Setup
 from l2p.task import Rows
 from meta_train.training.untrained import BUILDERS
 

@@ -16,13 +16,13 @@ from l2p.compare.public_part import PER_CLASS, SHARE, Division, PublicPart
 from l2p.compare.runner import compare, load_rows
 from l2p.errors import InputError
 from l2p.models import find_model
-from l2p.oracle import Setup
 from l2p.privacy import Budget
 from l2p.privacy.filter import Filter
 from l2p.protectors.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem
 from l2p.protectors.warm_start import WarmStart
 from l2p.run import run
+from l2p.setup import Setup
 from l2p.simulate import noise_key, simulate, split
 from l2p.task import Rows
 

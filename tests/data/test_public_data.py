@@ -17,7 +17,6 @@ from l2p.data.public_data import Known, apart, on_card
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
-from l2p.oracle import exact_sum
 from l2p.privacy import Adjacency, Budget
 from l2p.privacy.card import Card
 from l2p.privacy.ledger import Cost, Ledger
@@ -27,6 +26,7 @@ from l2p.protectors import HAND_DESIGNED, PublicSubspace
 from l2p.protectors.public_rows import check_classes
 from l2p.queries import ClippedGradient
 from l2p.schema import Number, Schema, Target
+from l2p.sums import exact_sum
 from l2p.task import ArraySource, Rows, RowSource, Task
 from l2p.verification import verify
 

@@ -19,7 +19,6 @@ from l2p.data import lookahead
 from l2p.data.reading import open_table
 from l2p.errors import InputError, RowsError
 from l2p.models import Logistic
-from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import BatchDraw, Entropy
@@ -28,6 +27,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.run import Release, advance, advance_streaming, plan_noise, start
 from l2p.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, Unit, read_rows, stream
 from l2p.schema.stream import is_large, streamed
+from l2p.setup import Setup
 from l2p.task import ArraySource, Rows
 from tests.canaries import observed
 from tests.postgres import running

@@ -18,7 +18,7 @@ from l2p.estimators import PrivateClassifier
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN, ExactSum, picked, raw_lines
 from l2p.models import Logistic, find_model
-from l2p.oracle import Oracle, Setup, add_lines, exact_sum
+from l2p.oracle import Oracle
 from l2p.privacy import Adjacency, Budget, Filter, Spending, class_weights
 from l2p.privacy.noise import HostNoise, KeyNoise
 from l2p.private_run import plan_run
@@ -42,6 +42,8 @@ from l2p.queries.selection import Selection
 from l2p.schema import Number, Schema, Target, Unit
 from l2p.schema.columns import Value
 from l2p.schema.declaring import declared
+from l2p.setup import Setup
+from l2p.sums import add_lines, exact_sum
 from l2p.task import ArraySource, Rows
 from tests import test_units as units
 from tests.canaries import observed

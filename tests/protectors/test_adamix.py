@@ -12,7 +12,7 @@ import pytest
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Logistic, Softmax, Square
 from l2p.models.mlp import MLP
-from l2p.oracle import MAX_BOUND, MIN_BOUND, Oracle, Setup
+from l2p.oracle import MAX_BOUND, MIN_BOUND, Oracle
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.convert import gdp_mu
 from l2p.privacy.noise import KeyNoise
@@ -33,6 +33,7 @@ from l2p.protectors.hand_designed import log_constant, logit_constant
 from l2p.protectors.public_rows import PublicGradients, check_classes, projected
 from l2p.protectors.schedulers import Observation
 from l2p.run import plan_noise, run
+from l2p.setup import Setup
 from l2p.task import Rows
 
 K, D, N, M, STEPS = 3, 4, 60, 9, 5

@@ -16,11 +16,11 @@ from l2p.compare.private_choice import SelectionPlan
 from l2p.compare.runner import compare
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Square
-from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries.moments import folded, unfolded
 from l2p.run import run
+from l2p.setup import Setup
 from l2p.task import ArraySource, Rows
 from l2p.tuning.private_tuning import private_tuning
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from l2p.models import Logistic
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.spending import Spending
 from l2p.protectors import Centering
+from l2p.setup import Setup
 from l2p.task import Rows
 
 D, N = 8, 4000

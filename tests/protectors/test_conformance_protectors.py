@@ -17,7 +17,6 @@ from l2p import run as runs
 from l2p.checkpoints.structure import decode, encode
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Logistic, Square
-from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.noise import Entropy
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
@@ -65,6 +64,7 @@ from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.public_parts import OverCurvature, PublicClip, PublicFit, PublicSubspace, PublicSum
 from l2p.result import answered
 from l2p.run import Release, Simulation, trace_rows
+from l2p.setup import Setup
 from l2p.task import Rows
 
 D, N, STEPS, PART = 3, 96, 12, 4

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from l2p.models import MODELS
-from l2p.oracle import Setup
 from l2p.privacy import Budget, Filter
 from l2p.privacy.spending import Spending
 from l2p.protectors import CurveScheduler
 from l2p.protectors.curve_scheduler import SCHEDULE_INPUTS
 from l2p.protectors.schedulers import Observation
+from l2p.setup import Setup
 
 MODEL, BUDGET = MODELS["logistic"], Budget(1.0, 1e-6)
 SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), 1000)

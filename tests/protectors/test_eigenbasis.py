@@ -8,7 +8,7 @@ import pytest
 from l2p import private_train
 from l2p.features import FeatureMap
 from l2p.models import MODELS
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import KeyNoise
@@ -16,6 +16,7 @@ from l2p.privacy.spending import Spending
 from l2p.protectors import Decaying, Eigenbasis, Optax, Stepwise
 from l2p.protectors import eigenbasis as eigenbasis_module
 from l2p.run import run
+from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import ArraySource, Rows
 

@@ -7,7 +7,7 @@ import pytest
 
 from l2p.features import FeatureMap
 from l2p.models import MODELS
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import KeyNoise
@@ -15,6 +15,7 @@ from l2p.privacy.spending import Spending
 from l2p.protectors import LSTMProjector, LSTMScheduler, NormQuery, Stepwise
 from l2p.protectors.networks import init_lstm
 from l2p.run import run
+from l2p.setup import Setup
 from l2p.task import Rows
 
 MODEL, N, D, STEPS = MODELS["logistic"], 400, 4, 6

@@ -13,7 +13,6 @@ from scipy import special
 import l2p
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Hinge, Logistic, Softmax, find_model
-from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.sampling import FixedSize
 from l2p.protectors import HAND_DESIGNED, FineTuned, Stepwise
@@ -25,6 +24,7 @@ from l2p.protectors.public_rows import PublicGradients
 from l2p.protectors.schedulers import Observation
 from l2p.result import answered
 from l2p.run import run, trace_rows
+from l2p.setup import Setup
 from l2p.task import Rows, Task
 
 D, N = 3, 400

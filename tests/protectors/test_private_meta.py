@@ -9,7 +9,7 @@ import pytest
 from l2p import private_train
 from l2p.errors import InputError
 from l2p.models import MODELS
-from l2p.oracle import Setup, grid_of
+from l2p.oracle import grid_of
 from l2p.privacy import Adjacency
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
@@ -18,6 +18,7 @@ from l2p.privacy.sampling import Poisson
 from l2p.protectors import HAND_DESIGNED, Decaying, Optax, Stepwise
 from l2p.protectors.private_meta import MetaDescent, PrivateMeta, from_vector, to_vector
 from l2p.queries.base import limit_norm
+from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 

@@ -12,7 +12,6 @@ import pytest
 from l2p.errors import InputError
 from l2p.models import MODELS, find_model
 from l2p.models.base import INTERCEPT_COLUMN
-from l2p.oracle import Setup
 from l2p.privacy import Budget
 from l2p.privacy.filter import Filter
 from l2p.protectors import CurveScheduler, KalmanProjector, Stepwise
@@ -20,6 +19,7 @@ from l2p.protectors.public_prior import SCALES, _scale, from_public_rows
 from l2p.protectors.warm_start import WarmStart
 from l2p.queries.solve import most_likely
 from l2p.run import Simulation, run, start
+from l2p.setup import Setup
 from l2p.task import Rows
 
 D, LOGISTIC = 6, find_model("logistic")

@@ -13,12 +13,12 @@ import l2p
 from l2p import private_run
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Logistic, Softmax, Square, find_model
-from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.linear_scaling import LEVEL_COST
 from l2p.protectors.pass_glm import curvature
 from l2p.run import run
+from l2p.setup import Setup
 from l2p.task import Rows
 
 D, N = 3, 300

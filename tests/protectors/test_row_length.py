@@ -9,13 +9,14 @@ import pytest
 
 from l2p.features import FeatureMap
 from l2p.models import MODELS
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.spending import Spending
 from l2p.protectors import RowLength
 from l2p.protectors.tunable import tunable
+from l2p.setup import Setup
 from l2p.task import Rows
 
 N, D, TARGET = 3000, 6, 2.5

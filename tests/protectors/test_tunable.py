@@ -10,13 +10,13 @@ import pytest
 from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Logistic
-from l2p.oracle import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.conditioning import value
 from l2p.protectors.tunable import around, combine, lift, partition, tunable, with_tuned
 from l2p.run import run
+from l2p.setup import Setup
 from l2p.task import Rows
 
 BUDGET = Budget(0.5, 1e-6)

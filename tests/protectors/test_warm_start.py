@@ -13,7 +13,6 @@ from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
 from l2p.errors import InputError
 from l2p.models import find_model
-from l2p.oracle import Setup
 from l2p.privacy import Budget
 from l2p.privacy.filter import Filter
 from l2p.protector import Protector
@@ -23,6 +22,7 @@ from l2p.protectors.hand_designed import Problem
 from l2p.protectors.warm_start import POWER, RIDGE, WarmStart, public_directions
 from l2p.queries import FeatureSum
 from l2p.run import Simulation, advance, start
+from l2p.setup import Setup
 from l2p.task import Rows, Task
 
 BUDGET, D = Budget(1.0, 1e-4), 5

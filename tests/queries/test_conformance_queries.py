@@ -20,7 +20,7 @@ from l2p.errors import InputError
 from l2p.features import Basis, FeatureMap
 from l2p.fixed_point import MARGIN, ExactSum, Whole
 from l2p.models import INTERCEPT_COLUMN, Hinge, HuberSVM, Logistic, Quadratic, Square
-from l2p.oracle import Oracle, Setup, exact_sum
+from l2p.oracle import Oracle
 from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Spending, convert
 from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise, Noise
@@ -59,6 +59,8 @@ from l2p.queries import (
 )
 from l2p.queries.selection import Selection
 from l2p.run import null_invalid
+from l2p.setup import Setup
+from l2p.sums import exact_sum
 from l2p.task import Rows
 
 D, N, PAD = 3, 14, 3

@@ -13,13 +13,14 @@ from scipy import special
 
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Hinge, HuberSVM, Logistic, Square
-from l2p.oracle import Oracle, Setup
+from l2p.oracle import Oracle
 from l2p.privacy import Adjacency, Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.noise import KeyNoise, Noise
 from l2p.privacy.spending import Spending
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import OnePass
+from l2p.setup import Setup
 from l2p.task import Rows
 
 D = 2

@@ -17,7 +17,6 @@ from l2p.checkpoints import lookup
 from l2p.cli import main
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
-from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.ledger import Cost, Ledger
 from l2p.privacy.noise import KeyNoise
@@ -27,6 +26,7 @@ from l2p.protectors.objpert import ObjectivePerturbation
 from l2p.queries import PerturbedMinimum
 from l2p.queries.newton import Objective, minimize
 from l2p.run import run
+from l2p.setup import Setup
 from l2p.task import ArraySource, Rows
 from tests.unsupported_models import UNSUPPORTED_MODELS
 

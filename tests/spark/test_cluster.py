@@ -14,12 +14,12 @@ import l2p
 from l2p.errors import InputError, RowsError
 from l2p.features import FeatureMap
 from l2p.models import find_model
-from l2p.oracle import BlockSum, exact_sum
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import limit_of
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import ClippedGradient
 from l2p.schema import Encoding, Number, Schema, Target
+from l2p.sums import BlockSum, exact_sum
 from tests.spark.cluster import missing, running
 
 if said := missing(java=False):

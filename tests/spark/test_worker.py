@@ -10,9 +10,9 @@ from l2p import oracle
 from l2p.features import FeatureMap
 from l2p.fixed_point import ExactSum
 from l2p.models import find_model
-from l2p.oracle import BlockSum, exact_sum
 from l2p.queries import ClippedGradient
 from l2p.schema import Encoding, Number, Schema, Target
+from l2p.sums import BlockSum, exact_sum
 from l2p.task import Rows
 from tests.spark.cluster import missing
 

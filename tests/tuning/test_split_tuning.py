@@ -13,7 +13,6 @@ from scipy import special, stats
 from l2p import private_train
 from l2p.errors import InputError
 from l2p.models import Logistic
-from l2p.oracle import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
@@ -21,6 +20,7 @@ from l2p.privacy.reservation import limit_of
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import FewestErrors
 from l2p.run import Simulation, start
+from l2p.setup import Setup
 from l2p.task import ArraySource, Rows
 from l2p.tuning import split_tuning as module
 from l2p.tuning.split_tuning import Choice, split_tuning, tuned_on_public
