@@ -41,7 +41,8 @@ def draw_rows(key: jax.Array, num_rows: int, x: jax.Array, span: Span | None, ap
 def choose_rows(
     key: jax.Array, num_rows: int, x: jax.Array, span: Span | None, among: jax.Array, apart: bool = False
 ) -> jax.Array:
-    """The same, of the rows where `among` bool[n]."""
+    """The same, of the rows where `among` bool[n]; where none of them lies in a half's part, that half takes from all of
+    them."""
     first, rows = _extent(x, span)
     place = jnp.arange(x.shape[0]) - first
     among = among & (place >= 0) & (place < rows)
@@ -55,7 +56,8 @@ def choose_rows(
     turn, cut = _cut(key, rows)
     is_first = (place - turn) % rows < cut
     keys, half = jax.random.split(key), num_rows // 2
-    return jnp.concatenate([chosen(keys[0], among & is_first, half), chosen(keys[1], among & ~is_first, half)])
+    parts = [jnp.where((among & part).any(), among & part, among) for part in (is_first, ~is_first)]
+    return jnp.concatenate([chosen(key, part, half) for key, part in zip(keys, parts, strict=True)])
 
 
 def _extent(x: jax.Array, span: Span | None) -> tuple[int | jax.Array, int | jax.Array]:

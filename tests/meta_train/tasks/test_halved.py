@@ -10,7 +10,7 @@ from meta_train.tasks.family import TaskFamily
 from meta_train.tasks.fresh_rows import Halved
 from meta_train.tasks.mixtures import Mixture
 from meta_train.tasks.reference import best_loss
-from meta_train.tasks.spans import FOLDS, Span, draw_rows
+from meta_train.tasks.spans import FOLDS, Span, choose_rows, draw_rows
 from meta_train.tasks.synthetic import Synthetic, SyntheticClasses, SyntheticNumbers
 from meta_train.tasks.targets import Classes, Numbers
 
@@ -81,6 +81,15 @@ def test_rows_are_of_their_table():
         index = np.asarray(draw_rows(jax.random.key(seed), 400, x, span, apart=True))
         assert set(index) == set(range(10, 30))
         assert len(set(index[200:])) == 20 // FOLDS
+
+
+def test_a_half_without_a_row_of_the_classes_takes_from_all_of_them():
+    x, among = jnp.zeros((50, 2)), jnp.zeros(50, bool).at[jnp.array([10, 11])].set(True)
+    choose = jax.jit(lambda key: choose_rows(key, 40, x, None, among, apart=True))
+    chosen = [np.asarray(choose(jax.random.key(seed))) for seed in range(20)]
+    assert all(set(index) <= {10, 11} for index in chosen)
+    # Two rows beside each other are nearly always in the same half.
+    assert any(set(index[:20]) == set(index[20:]) for index in chosen)
 
 
 @pytest.mark.parametrize("family", [Synthetic(0), SyntheticNumbers(0), SyntheticClasses(0, num_classes=3)])
