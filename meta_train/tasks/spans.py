@@ -41,8 +41,7 @@ def draw_rows(key: jax.Array, num_rows: int, x: jax.Array, span: Span | None, ap
 def choose_rows(
     key: jax.Array, num_rows: int, x: jax.Array, span: Span | None, among: jax.Array, apart: bool = False
 ) -> jax.Array:
-    """The same, of the rows where `among` bool[n]; where none of them lies in a half's part, that half takes from all of
-    them."""
+    """The same, of the rows where `among` bool[n]; a half whose part has none of them takes from all of these."""
     first, rows = _extent(x, span)
     place = jnp.arange(x.shape[0]) - first
     among = among & (place >= 0) & (place < rows)
