@@ -11,6 +11,7 @@ import pytest
 
 import l2p
 from l2p import oracle as door
+from l2p import setup as facts
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN
@@ -248,7 +249,7 @@ def test_noise_over_the_sensitivity_to_a_unit_is_what_is_charged_and_traced(most
 
 
 def test_planted_prices_that_ignore_k_are_caught(monkeypatch):
-    monkeypatch.setattr(door, "for_units", lambda price_list, most: price_list)
+    monkeypatch.setattr(facts, "for_units", lambda price_list, most: price_list)
     with pytest.raises(AssertionError):
         check_charged(3)
     monkeypatch.setattr(door, "over_unit", lambda multiplier, most: multiplier)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from l2p import oracle
+from l2p import sums as blocks
 from l2p.features import FeatureMap
 from l2p.fixed_point import ExactSum
 from l2p.models import find_model
@@ -109,9 +109,9 @@ def test_a_worker_compiles_a_query_once_whatever_its_parameters(monkeypatch):
     x, y = table()
     with jax.enable_x64(True):
         sums([(x, y)], gradient(), monkeypatch)
-        compiled = oracle._add_rows._cache_size()
+        compiled = blocks._add_rows._cache_size()
         first, second = (sums([(x, y)], gradient(seed), monkeypatch) for seed in (1, 2))
-    assert oracle._add_rows._cache_size() == compiled
+    assert blocks._add_rows._cache_size() == compiled
     assert first[0].high != second[0].high or first[0].low != second[0].low
 
 
