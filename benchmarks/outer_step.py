@@ -58,7 +58,7 @@ def measure(config: MetaConfig, shape: Shape, budgets: Budgets, state: gradients
     return seconds(draw, step), seconds(update, state, step, batch), first + second, memory
 
 
-def main(recipe: str = "control-universal") -> None:
+def main(recipe: str = "control-universal-narrow") -> None:
     config = resolve(recipe)
     start = starting_point(config)
     state = gradients.init(start, config)

@@ -3,10 +3,11 @@
     python benchmarks/win_table.py
 
 For every comparison in docs/results that has it, a Markdown line with the verdicts at each budget: against the best
-hand-designed method of the cell, the learned protector that was made for the model alone, the best search on the
-private rows, and its own control, the latter where that leaves more than 2 % of the gap. The gap is that between the
-best constant prediction and the non-private model. "better" and "worse" are differences in test loss, paired by seed,
-of more than two standard errors and 2 % of the gap; against the control, of more than two standard errors.
+hand-designed method of the cell (of those that have no public rows beside the private ones, as it has none), the
+learned protector that was made for the model alone, the best search on the private rows, and its own control, the
+latter where that leaves more than 2 % of the gap. The gap is that between the best constant prediction and the
+non-private model. "better" and "worse" are differences in test loss, paired by seed, of more than two standard errors
+and 2 % of the gap; against the control, of more than two standard errors.
 """
 
 from collections import Counter
@@ -33,7 +34,7 @@ def opponents(rows: list[Row], values: Scores, epsilon: float) -> list[str | Non
     forms = {name: standings.form(name) for name in there}
     learned = [name for name in there if forms[name] in ("learned", "control") and name not in (OURS, CONTROL)]
     groups = (
-        [name for name in there if forms[name] in wins.HAND_DESIGNED_FORMS],
+        wins.rivals(there, OURS),
         learned[:1],
         [name for name in there if forms[name] == "oracle"],
         [CONTROL] if CONTROL in there else [],

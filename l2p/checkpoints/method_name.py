@@ -89,6 +89,11 @@ class MethodName:
         return PROJECTED in self.suffixes
 
     @property
+    def given_public(self) -> bool:
+        """Whether it has something from public rows like the private ones, which other methods do not."""
+        return self.pretrained or self.projected
+
+    @property
     def oracle(self) -> bool:
         """Whether its settings are searched on the private rows without being charged."""
         return ORACLE in self.suffixes

@@ -121,7 +121,8 @@ def page(folder: Path, out: Path | None = None) -> str:
             "the data set. Leads are paired by seed, in the unit of the metric, and positive where the protector is "
             "better: *better* and *worse* are beyond two standard errors, *same* is a protector that ran as its "
             "control (out of range, or networks that say nothing). The best hand-designed method is the one with the "
-            "best mean in that very cell, which nobody could have known beforehand.",
+            "best mean in that very cell, which nobody could have known beforehand; methods that have something from "
+            "public rows (`:projected`, `:pretrained`) count only where the protector has, too.",
             "By test loss, which every run minimises and which tells apart runs that have one accuracy (for "
             "`logistic`, `softmax` and `mlp` it is the log loss):",
             "\n".join(f"- {line}" for line in wins.totals(by_loss)),

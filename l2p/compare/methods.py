@@ -175,7 +175,7 @@ def find_method(
     if paper is not None:  # a paper's form keeps the adjacency and accountant of its proof
         mine = [paper.budget(budget) for budget in budgets]
         accountant = paper.accountant or accountant
-    takes = name.pretrained or name.projected
+    takes = name.given_public
     from_split = takes and division.part is not None
     runs = base.with_start(name) if from_split else base
     if from_split:

@@ -267,7 +267,7 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
     auxiliary = _auxiliary(config, variants) if part is None else None
     methods = []
     for name in names:
-        reads = part is not None and bool(name.pretrained or name.projected or reads_public(name, budgets[0], model))
+        reads = part is not None and bool(name.given_public or reads_public(name, budgets[0], model))
         division = Division(part, reads)
         more = {"auxiliary": auxiliary, "division": division}
         methods.append(find_method(name, budgets, model, division.num_private(rows), **asked, **more))

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from l2p.checkpoints.method_name import MethodName
 from l2p.compare import results, standings
 from l2p.compare.results import Estimate, Metric, Row
 
@@ -80,7 +81,7 @@ def wins(rows: Sequence[Row], adjacency: str, metric: Metric | None = None) -> l
             if values[method].get(epsilon) and kinds[method] in ("private", "oracle")
         }
         groups = {
-            OPPONENTS[0]: best([m for m in there if forms[m] in HAND_DESIGNED_FORMS], there, metric),
+            OPPONENTS[0]: best(rivals(there, methods[0]), there, metric),
             OPPONENTS[1]: next((m for m in there if forms[m] == "control"), None),
             OPPONENTS[2]: best([m for m in there if forms[m] == "oracle"], there, metric),
         }
@@ -89,6 +90,21 @@ def wins(rows: Sequence[Row], adjacency: str, metric: Metric | None = None) -> l
         if ours[epsilon] and leads:
             found.append(Win(rows[0]["data"], rows[0]["model"], epsilon, methods[0], opponents, leads))
     return found
+
+
+def rivals(methods: Iterable[str], protector: str) -> list[str]:
+    """The hand-designed methods among these that a protector competes with. Those that have something from public rows
+    count only if it has, too.
+
+    >>> rivals(["noisygd", "noisygd:tuned:projected", "agd:oracle", "control-universal"], "universal")
+    ['noisygd']
+    """
+    has_public = MethodName.parse(protector).given_public
+    return [
+        method
+        for method in methods
+        if standings.form(method) in HAND_DESIGNED_FORMS and (has_public or not MethodName.parse(method).given_public)
+    ]
 
 
 def best(methods: Iterable[str], values: Mapping[str, Mapping[int, float]], metric: Metric) -> str | None:

@@ -17,7 +17,9 @@ LOG_SIZE_RANGE = (math.log(2.0), math.log(4000.0))
 
 #: The range of log(mu N) that knots are spread over: from budgets that buy nothing to noise that can be neglected.
 KNOT_RANGE = (0.7, 14.0)
-#: The most features of the tasks that knots are trained on.
+#: Tables of more features are wide: knots have numbers of their own for these, which are learned apart.
+NARROW = 200
+#: The most features of the tasks, but for wide ones, that knots are trained on.
 MOST_FEATURES = 400
 
 
@@ -77,12 +79,19 @@ class Facts(NamedTuple):
       size: the number of features, from `standardize_size`; those beyond `MOST_FEATURES` do not count.
       margins: the number of margins of a row: half its logarithm, from 0 for one to 2 for 55 and more.
       hidden: 1 for a model with a hidden layer, 0 for one whose margins are linear in its params.
+      wide: 1 for a table of more than `NARROW` features, 0 for others.
     """
 
     log_signal: jax.Array
     size: float
     margins: float
     hidden: float
+    wide: float
+
+    @property
+    def told(self) -> list[jax.Array]:
+        """What networks are told beside the budget, f32[] each: not `wide`, because none that ships runs there."""
+        return [jnp.asarray(one) for one in (self.size, self.margins, self.hidden)]
 
 
 def facts_of(setup: Setup, num_params: int) -> Facts:
@@ -94,23 +103,24 @@ def facts_for(setup: Setup, num_features: int) -> Facts:
     """The facts of a run on rows of so many features."""
     size = standardize_size(min(max(num_features, 1), MOST_FEATURES))
     margins = min(math.log(setup.model.num_margins) / 2.0, 2.0)
-    return Facts(setup.log_signal, size, margins, 0.0 if setup.model.convex else 1.0)
+    hidden, wide = not setup.model.convex, num_features > NARROW
+    return Facts(setup.log_signal, size, margins, float(hidden), float(wide))
 
 
 def between_knots(knots: jax.Array, facts: Facts) -> jax.Array:
     """A hyper-parameter of a run; nothing is extrapolated.
 
     Args:
-      knots: f32[k, 4], at k budgets spread evenly over `KNOT_RANGE`: the value for one margin, a typical number of
-        features and no hidden layer, and its slopes in `size`, `margins` and `hidden`.
+      knots: f32[k, 5], at k budgets spread evenly over `KNOT_RANGE`: the value for one margin, a typical number of
+        features and no hidden layer, and its slopes in `size`, `margins`, `hidden` and `wide`.
       facts: of the run.
 
     Returns:
       f32[], linear between knots and constant beyond the first and the last.
 
     >>> import jax.numpy as jnp
-    >>> knots = jnp.array([[1.0, 0.0, 0.0, 9.0], [3.0, 1.0, 2.0, 9.0]])
-    >>> [float(between_knots(knots, Facts(jnp.array(signal), 0.5, 0.25, 0.0))) for signal in (-5.0, 7.35, 99.0)]
+    >>> knots = jnp.array([[1.0, 0.0, 0.0, 9.0, 9.0], [3.0, 1.0, 2.0, 9.0, 9.0]])
+    >>> [float(between_knots(knots, Facts(jnp.array(signal), 0.5, 0.25, 0.0, 0.0))) for signal in (-5.0, 7.35, 99.0)]
     [1.0, 2.5, 4.0]
     """
     low, high = KNOT_RANGE
@@ -121,5 +131,5 @@ def between_knots(knots: jax.Array, facts: Facts) -> jax.Array:
 
 
 def at(constants: jax.Array, facts: Facts) -> jax.Array:
-    """A hyper-parameter f32[] of a run, from a polynomial f32[k] in log(mu N) or from knots f32[k, 4]."""
+    """A hyper-parameter f32[] of a run, from a polynomial f32[k] in log(mu N) or from knots f32[k, 5]."""
     return between_knots(constants, facts) if constants.ndim == 2 else value(constants, facts.log_signal)

@@ -30,9 +30,9 @@ class CurveScheduler(Scheduler):
     paid for, do not depend on it.
 
     Attributes:
-      log_clip_norm: f32[k, 4], log of the first step's clipping norm over the loss's `typical_slope`.
-      rate: f32[k, 4], spending grows by exp(rate) from the first step to the last.
-      clip_rate: f32[k, 4], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
+      log_clip_norm: f32[k, 5], log of the first step's clipping norm over the loss's `typical_slope`.
+      rate: f32[k, 5], spending grows by exp(rate) from the first step to the last.
+      clip_rate: f32[k, 5], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
         shrink as rows are fitted.
       network: with up to `SCHEDULE_INPUTS` inputs; what it puts out is added to the log of the clipping norm. Or None.
     """
@@ -70,5 +70,5 @@ def _seen(seen: Observation, progress: jax.Array, facts: Facts, setup: Setup) ->
     if seen.params is not None and seen.moment is not None:
         margin = jnp.log1p(seen.moment @ jnp.square(seen.params) / jnp.square(model.typical_margin(setup.kind))) / 2.0
     slope = jnp.zeros(()) if seen.rates is None else jnp.log(model.scales_at_rates(seen.rates, setup.kind)[0].mean())
-    run = [2.0 * progress - 1.0, standardize(facts.log_signal, KNOT_RANGE), *map(jnp.asarray, facts[1:])]
+    run = [2.0 * progress - 1.0, standardize(facts.log_signal, KNOT_RANGE), *facts.told]
     return jnp.stack([margin, strength, signal, slope, *run])

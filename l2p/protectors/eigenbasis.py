@@ -41,7 +41,7 @@ class Eigenbasis:
 
     Attributes:
       logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N); or
-        f32[k, 4], knots of a curve.
+        f32[k, 5], knots of a curve.
       log_power: f32[k], log of the power: power 0 only rotates rows, 1 whitens them.
       log_ridge: f32[k], log of the ridge over the spectral radius of the noise.
       row_norm: f32[], clipping norm of mapped rows for their second moments.

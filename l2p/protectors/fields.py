@@ -19,6 +19,8 @@ MAX_STEPS = 2**20
 MAX_UNROLLED = 64
 #: Largest absolute value of a logarithm or a logit: its exponential and the inverse of that are float32 numbers.
 MAX_LOG = 80.0
+#: What a knot has: a value and its slopes in four public facts.
+KNOT_COLUMNS = 5
 #: Maximum number of coefficients: powers of numbers up to 2 stay far within float32.
 MAX_COEFFICIENTS = 32
 
@@ -48,17 +50,17 @@ class Coefficients:
 
 @dataclasses.dataclass(frozen=True)
 class Knots:
-    """f32[k, 4], for `conditioning.between_knots`: values, their slopes in two sizes that are kept in [-2, 2], and what
-    is added for a hidden layer.
+    """f32[k, 5], for `conditioning.between_knots`: values, their slopes in two sizes that are kept in [-2, 2], and what
+    is added for a hidden layer and for a wide table.
 
     They are logarithms, logits or the like, so none leaves [-MAX_LOG, MAX_LOG].
     """
 
     def __call__(self, value: jax.Array, sizes: Sizes) -> str | None:
         del sizes
-        if value.ndim != 2 or value.shape[1] != 4 or not 0 < len(value) <= MAX_COEFFICIENTS:
-            return f"has shape {list(value.shape)} where [k, 4] belongs, k from 1 to {MAX_COEFFICIENTS}"
-        most = (np.abs(np.asarray(value, np.float64)) @ np.array([1.0, 2.0, 2.0, 1.0])).max()
+        if value.ndim != 2 or value.shape[1] != KNOT_COLUMNS or not 0 < len(value) <= MAX_COEFFICIENTS:
+            return f"has shape {list(value.shape)} where [k, {KNOT_COLUMNS}] belongs, k from 1 to {MAX_COEFFICIENTS}"
+        most = (np.abs(np.asarray(value, np.float64)) @ np.array([1.0, 2.0, 2.0, 1.0, 1.0])).max()
         return None if most <= MAX_LOG else f"reaches {most:.3g}, beyond {MAX_LOG:g}, near which exponentials overflow"
 
 
@@ -102,8 +104,8 @@ class Between:
 
 
 Polynomial = Annotated[jax.Array, Coefficients()]
-#: Values at log(mu N) of each knot, and how they change with the numbers of features and of margins,
-#: and with a hidden layer.
+#: Values at log(mu N) of each knot, and how they change with the numbers of features and of margins, with a hidden
+#: layer and with a wide table.
 Curve = Annotated[jax.Array, Knots()]
 #: A polynomial in log(mu N), or values at knots: what `conditioning.at` takes.
 Share = Annotated[jax.Array, Either()]
@@ -120,6 +122,17 @@ def kinds(cls: type) -> Mapping[str, Any]:
     """The types of the fields of a protector or a part of one, with their rules."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+def has_knots(value: jax.Array, kind: Any) -> bool:
+    """Whether a field's value of this type is the knots of a curve.
+
+    >>> import jax.numpy as jnp
+    >>> has_knots(jnp.zeros((8, 5)), Curve), has_knots(jnp.zeros((8, 5)), Share | None), has_knots(jnp.zeros(3), Share)
+    (True, True, False)
+    """
+    rules = [rule for one in (kind, *typing.get_args(kind)) for rule in typing.get_args(one)]
+    return any(isinstance(rule, Knots) or (isinstance(rule, Either) and value.ndim == 2) for rule in rules)
 
 
 def misfit(value: Any, kind: Any, sizes: Sizes) -> str | None:

@@ -53,29 +53,29 @@ class KalmanProjector(Projector):
     """The filter above. Every constant is a curve over log(mu N), the same for all models.
 
     Attributes:
-      log_curvature: f32[k, 4], log of the curvature over its typical value, `typical_curvature` times the second moment
+      log_curvature: f32[k, 5], log of the curvature over its typical value, `typical_curvature` times the second moment
         of the coordinate's feature.
-      log_unknown: f32[k, 4], added where second moments were not bought: the mean one is known there, and the largest,
+      log_unknown: f32[k, 5], added where second moments were not bought: the mean one is known there, and the largest,
         which bounds the curvature, is larger.
-      log_spread: f32[k, 4], log of the length of the margins of w* at the start, over typical slope / curvature.
-      spread_power: f32[k, 4], by what power of its second moment a coordinate has less of that spread.
-      log_intercept: f32[k, 4], the same as `log_spread` for the intercepts, beside what is known of the error of a
+      log_spread: f32[k, 5], log of the length of the margins of w* at the start, over typical slope / curvature.
+      spread_power: f32[k, 5], by what power of its second moment a coordinate has less of that spread.
+      log_intercept: f32[k, 5], the same as `log_spread` for the intercepts, beside what is known of the error of a
         start that was bought.
-      log_width: f32[k, 4], log of the standard deviation, among tables, of the logarithm of what scales the variance
+      log_width: f32[k, 5], log of the standard deviation, among tables, of the logarithm of what scales the variance
         of features at the start.
-      logit_certain: f32[k, 4], logit of the curvature assumed where the filter narrows P, over that of its steps.
-      logit_momentum: f32[k, 4], logit of the share of the last update that is added, where noise vanishes.
-      log_steepest: f32[k, 4], log of how much larger than h the curvature may be where second moments were not bought.
+      logit_certain: f32[k, 5], logit of the curvature assumed where the filter narrows P, over that of its steps.
+      logit_momentum: f32[k, 5], logit of the share of the last update that is added, where noise vanishes.
+      log_steepest: f32[k, 5], log of how much larger than h the curvature may be where second moments were not bought.
         Steps are at most `LONGEST` over that and, where they were, over the model's largest curvature times them; the
         distance to the minimum is still told by h.
-      log_gradient_norm: f32[k, 4], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
+      log_gradient_norm: f32[k, 5], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
         length. Gradients that are clipped below it are smaller than curvature makes them, and the filter expects them
         to be.
-      logit_return: f32[k, 4], logit of the power to which params return to what a prior that has become narrower would
+      logit_return: f32[k, 5], logit of the power to which params return to what a prior that has become narrower would
         have made of them, between 0 for staying and 1.
-      rate_power: f32[k, 4], the power to which slope and curvature change with the classes' shares, where these were
+      rate_power: f32[k, 5], the power to which slope and curvature change with the classes' shares, where these were
         bought (`Model.scales_at_rates`).
-      log_sampling: f32[k, 4], log of the variance that drawing N rows gives to their minimum, over that of a typical
+      log_sampling: f32[k, 5], log of the variance that drawing N rows gives to their minimum, over that of a typical
         slope and curvature.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
     """
@@ -191,7 +191,7 @@ class KalmanProjector(Projector):
         each = [*tests, visible, jnp.log(surprise + 0.1) / 2.0, signal, strength, of_feature]
         # Of all coordinates together far less is chance.
         together = [jnp.log(jnp.square(recent).mean() + 0.1) / 2.0, jnp.log(surprise.mean() + 0.1) / 2.0]
-        run = [2.0 * progress - 1.0, standardize(facts.log_signal, KNOT_RANGE), *map(jnp.asarray, facts[1:])]
+        run = [2.0 * progress - 1.0, standardize(facts.log_signal, KNOT_RANGE), *facts.told]
         shared = jnp.stack([*together, log_scale / 4.0, *run])
         return jnp.concatenate([jnp.stack(each, 1), jnp.broadcast_to(shared, (*signal.shape, len(shared)))], 1)
 

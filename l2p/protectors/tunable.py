@@ -9,6 +9,7 @@ import numpy as np
 
 from l2p.errors import InputError
 from l2p.protectors.conditioning import standardize
+from l2p.protectors.fields import has_knots, kinds
 
 
 def tunable(protector: Any) -> Any:
@@ -23,17 +24,41 @@ def tunable(protector: Any) -> Any:
     """
 
     def one(path: tuple, leaf: jax.Array) -> bool:
-        owner = protector
-        for entry in path:
-            if isinstance(entry, jax.tree_util.GetAttrKey):
-                if entry.name in getattr(type(owner), "fixed", ()):
-                    return False
-                owner = getattr(owner, entry.name)
-            else:
-                owner = owner[getattr(entry, "key", getattr(entry, "idx", None))]
-        return _is_float(leaf)
+        fields = _fields(protector, path)
+        return _is_float(leaf) and not any(name in getattr(type(owner), "fixed", ()) for owner, name in fields)
 
     return jax.tree_util.tree_map_with_path(one, protector)
+
+
+def of_wide_tables(protector: Any) -> Any:
+    """The pytree of a protector or a part of one with 1 at each number that only runs on wide tables read, and 0 at
+    all others.
+
+    These are what curves add there (`conditioning.Facts.wide`), the last numbers of their knots.
+
+    >>> from l2p.protectors import RowLength
+    >>> of_wide_tables(RowLength(jnp.zeros((1, 5)), jnp.ones(()))).logit_share.tolist()
+    [[0.0, 0.0, 0.0, 0.0, 1.0]]
+    """
+
+    def one(path: tuple, leaf: jax.Array) -> jax.Array:
+        owner, name = _fields(protector, path)[-1]
+        zeros = jnp.zeros_like(leaf)
+        return zeros.at[:, -1].set(1.0) if has_knots(leaf, kinds(type(owner))[name]) else zeros
+
+    return jax.tree_util.tree_map_with_path(one, protector)
+
+
+def _fields(protector: Any, path: tuple) -> list[tuple[Any, str]]:
+    """The fields that lead to a leaf, the outermost first: whose they are, and their names."""
+    found, owner = [], protector
+    for entry in path:
+        if isinstance(entry, jax.tree_util.GetAttrKey):
+            found.append((owner, entry.name))
+            owner = getattr(owner, entry.name)
+        else:
+            owner = owner[getattr(entry, "key", getattr(entry, "idx", None))]
+    return found
 
 
 def around(protector: Any, spread: jax.typing.ArrayLike, key: jax.Array) -> Any:

@@ -13,7 +13,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.protector import Protector
-from l2p.protectors.tunable import combine, partition, tunable
+from l2p.protectors.tunable import combine, of_wide_tables, partition, tunable
 from meta_train.compiling import quick_options
 from meta_train.config import MetaConfig, Shape
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
@@ -198,6 +198,8 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
     norms = jnp.sqrt(sum(jnp.square(leaf).reshape(config.tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
     factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
     mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / config.tasks, grads)
+    if config.tunes == "wide":
+        mean = jax.tree.map(jnp.multiply, mean, of_wide_tables(floats))
 
     protector, adam = adam_step(state, mean, step, config)
     h = spent - state.constraint.targets[bands, segment]

@@ -199,19 +199,29 @@ def _made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Chec
     """Numbers of columns that a protector is made for: those it was trained on.
 
     One that is fine-tuned on a user's tables was first trained on many more, and reaches beyond theirs within those.
+    What is tuned for wide tables alone serves all others as before.
     """
     low, high = min(counts), max(counts)
     start = None if warm is None else warm.card["range"].get("num_features")
+    if start is not None and config.tunes == "wide":
+        return [start[0], high]
     if start is None or not any(map(is_own, parts_of(config.source))):
         return [low, high]
     return [min(low, max(start[0], low // REACH)), max(high, min(start[1], high * REACH))]
 
 
-def _classes(config: MetaConfig) -> tuple[int, ...] | None:
+def _classes(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> tuple[int, ...] | None:
     """Numbers of classes that it was trained on, if the config lists several."""
     if config.models is None:
         return config.num_classes
-    return tuple(len(config.find_model(shape).labels) for shape in config.shapes)
+    before = () if warm is None or config.tunes == "all" else tuple(warm.card["range"].get("num_classes", ()))
+    return before + tuple(len(config.find_model(shape).labels) for shape in config.shapes)
+
+
+def _models(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> list[str]:
+    """Models that it trains."""
+    before = [] if warm is None or config.tunes == "all" else warm.card["models"]
+    return list(dict.fromkeys([*before, *config.all_models]))
 
 
 def _ship(
@@ -222,7 +232,7 @@ def _ship(
     warm = None if config.warm_start is None else checkpoint.load(config.warm_start)
     card = {
         "name": config.name,
-        "models": list(config.all_models),
+        "models": _models(config, warm),
         # The sources of the starting point are sources of this protector, too.
         "sources": sorted({*config.all_sources, *(warm.card["sources"] if warm else ())}),
         "warm_start_arrays_sha256": None if warm is None else warm.arrays_sha256,
@@ -233,7 +243,7 @@ def _ship(
             "num_features": _made_for(config, counts, warm),
             **{
                 name: [min(listed), max(listed)]
-                for name, listed in (("num_classes", _classes(config)), ("sampling_rate", config.sampling_rates))
+                for name, listed in (("num_classes", _classes(config, warm)), ("sampling_rate", config.sampling_rates))
                 if listed is not None
             },
         },

@@ -26,6 +26,7 @@ from l2p.protectors import (
     Stepwise,
 )
 from l2p.protectors.curve_scheduler import SCHEDULE_INPUTS
+from l2p.protectors.fields import KNOT_COLUMNS
 from l2p.protectors.kalman import INPUTS, OUTPUTS
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
@@ -144,8 +145,8 @@ def _with_networks(plain: Stepwise, key: jax.Array, schedule_inputs: int, tensor
 
 
 def _curve(low: float, high: float) -> jax.Array:
-    """Knots f32[k, 4] on a line over log(mu N)."""
-    return jnp.zeros((KNOTS, 4)).at[:, 0].set(jnp.linspace(low, high, KNOTS))
+    """Knots f32[k, 5] on a line over log(mu N)."""
+    return jnp.zeros((KNOTS, KNOT_COLUMNS)).at[:, 0].set(jnp.linspace(low, high, KNOTS))
 
 
 def control_filter(key: jax.Array) -> Stepwise:

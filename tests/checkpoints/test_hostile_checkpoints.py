@@ -29,7 +29,7 @@ from l2p.prediction import saved
 from l2p.privacy import Budget, Poisson
 from l2p.privacy.sampling import Sampler
 from l2p.protectors import CLASSES, HAND_DESIGNED, NormQuery, Optax, PrivateMeta, PublicGeometry
-from l2p.protectors.fields import MAX_LOG, Coefficients, Either, Knots, kinds
+from l2p.protectors.fields import MAX_LOG, Coefficients, Either, has_knots, kinds
 from l2p.protectors.hand_designed import logit_constant
 from l2p.protectors.projectors import OPTIMIZERS
 from l2p.result import answered
@@ -506,8 +506,8 @@ def extremes(protector, seed):
         kind = kinds(type(owner)).get(name) if dataclasses.is_dataclass(owner) and name else None
         # A field that may be None has a union of kinds.
         rules = [rule for one in (kind, *typing.get_args(kind)) for rule in typing.get_args(one)]
-        if any(isinstance(rule, Knots) or (isinstance(rule, Either) and leaf.ndim == 2) for rule in rules):
-            size = MAX_LOG / np.array([1.0, 2.0, 2.0, 1.0]) / 4
+        if has_knots(leaf, kind):
+            size = MAX_LOG / np.array([1.0, 2.0, 2.0, 1.0, 1.0]) / 5
             return jnp.asarray(size * random.choice([-1.0, 0.0, 0.1, 1.0], leaf.shape) * (1 - 1e-6), jnp.float32)
         if any(isinstance(rule, Coefficients | Either) for rule in rules):
             size = MAX_LOG / 2.0 ** np.arange(len(leaf)) / len(leaf)

@@ -179,7 +179,7 @@ ALONG = CONTROL.replace(
     ),
 )
 #: Knots that change over the budgets of this table, and slopes in the numbers of features and margins.
-RISING = f32([[-0.5, 0.1, 0.2, 0.1], [0.5, 0.1, 0.2, 0.1]])
+RISING = f32([[-0.5, 0.1, 0.2, 0.1, 0.1], [0.5, 0.1, 0.2, 0.1, 0.1]])
 KALMAN = Stepwise(
     CurveScheduler(RISING, RISING, RISING, perturbed(init_mlp(KEY, (SCHEDULE_INPUTS, 4, 1)), 0.03)),
     KalmanProjector(*[RISING] * 13, perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03)),

@@ -27,7 +27,7 @@ MARGIN, STRENGTH, SIGNAL, SLOPE, PROGRESS = range(5)
 
 
 def curve(value):
-    return jnp.array([[value, 0.0, 0.0, 0.0]])
+    return jnp.array([[value, 0.0, 0.0, 0.0, 0.0]])
 
 
 def plan(scheduler, seen=SEEN, step=0, num_steps=20):

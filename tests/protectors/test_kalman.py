@@ -13,7 +13,7 @@ from l2p.models.base import INTERCEPT_COLUMN
 from l2p.privacy import Budget, Filter
 from l2p.protectors import KalmanProjector
 from l2p.protectors.belief import Measured
-from l2p.protectors.conditioning import KNOT_RANGE, MOST_FEATURES, Facts, between_knots, facts_of
+from l2p.protectors.conditioning import KNOT_RANGE, MOST_FEATURES, NARROW, Facts, between_knots, facts_of
 from l2p.protectors.kalman import INPUTS, LONGEST, OUTPUTS
 from l2p.protectors.schedulers import Observation
 from l2p.setup import Setup
@@ -28,7 +28,7 @@ WIDE = 6.0
 
 
 def curve(number):
-    return jnp.array([[number, 0.0, 0.0, 0.0]])
+    return jnp.array([[number, 0.0, 0.0, 0.0, 0.0]])
 
 
 def filter_of(spread=WIDE, certain=30.0, momentum=-30.0, width=1.0):
@@ -396,11 +396,11 @@ def test_a_networks_moments_grow_with_its_weights_and_a_linear_models_do_not():
 
 
 def test_knots_are_met_and_nothing_is_extrapolated():
-    knots = jnp.array([[0.0, 0.0, 0.0, 0.0], [4.0, 1.0, 2.0, 3.0], [2.0, 0.0, 0.0, 0.0]])
+    knots = jnp.array([[0.0, 0.0, 0.0, 0.0, 0.0], [4.0, 1.0, 2.0, 3.0, 5.0], [2.0, 0.0, 0.0, 0.0, 0.0]])
     low, high = KNOT_RANGE
     places = (low - 9, low, (low + high) / 2, high, high + 9)
-    for hidden, middle in ((0.0, 6.0), (1.0, 9.0)):
-        found = [float(between_knots(knots, Facts(jnp.array(at), 1.0, 0.5, hidden))) for at in places]
+    for hidden, wide, middle in ((0.0, 0.0, 6.0), (1.0, 0.0, 9.0), (0.0, 1.0, 11.0)):
+        found = [float(between_knots(knots, Facts(jnp.array(at), 1.0, 0.5, hidden, wide))) for at in places]
         np.testing.assert_allclose(found, [0.0, 0.0, middle, 2.0, 2.0], atol=1e-5)
 
 
@@ -415,12 +415,13 @@ def test_facts_tell_features_margins_and_hidden_layers_apart():
 
 
 def test_features_beyond_those_of_training_change_no_constant():
-    def size(features):
-        return facts_of(SETUP, find_model("square").num_params(features)).size
+    def of(features):
+        return facts_of(SETUP, find_model("square").num_params(features))
 
-    assert size(3) < size(100) < size(MOST_FEATURES) == size(MOST_FEATURES + 1) == size(10_000)
-    trained = load("control-universal").card["range"]["num_features"]
-    assert trained[1] == MOST_FEATURES
+    sizes = [of(features).size for features in (3, 100, MOST_FEATURES, MOST_FEATURES + 1, 10_000)]
+    assert sizes[0] < sizes[1] < sizes[2] == sizes[3] == sizes[4]
+    assert [of(features).wide for features in (3, NARROW, NARROW + 1, 10_000)] == [0.0, 0.0, 1.0, 1.0]
+    assert load("control-universal-narrow").card["range"]["num_features"][1] == MOST_FEATURES
 
 
 def network_of(longer=0.0, wider=0.0, surer=0.0, faster=0.0):

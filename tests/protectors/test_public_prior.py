@@ -26,7 +26,7 @@ D, LOGISTIC = 6, find_model("logistic")
 
 
 def constant(number):
-    return jnp.array([[number, 0.0, 0.0, 0.0]])
+    return jnp.array([[number, 0.0, 0.0, 0.0, 0.0]])
 
 
 #: Nothing is bought, and features count as equally long; steps are as long as curvature and noise allow.

@@ -9,7 +9,7 @@ from l2p.models import find_model
 from l2p.queries.solve import minimise
 from l2p.simulate import mean_loss
 from l2p.task import Rows
-from meta_train.tasks.reference import ADAM_STEPS, _adam, reference, references
+from meta_train.tasks.reference import ADAM_STEPS, MAX_NEWTON, _adam, reference, references
 
 RIDGE = 1e-6
 
@@ -73,3 +73,14 @@ def test_rows_that_do_not_count_change_nothing():
     model, rows = find_model("softmax:4"), rows_of(4)
     padded = Rows(jnp.concatenate([rows.x, rows.x + 1.0]), jnp.tile(rows.y, 2), jnp.repeat(jnp.array([1.0, 0.0]), 500))
     np.testing.assert_allclose(reference(model, padded, 1e-3), reference(model, rows, 1e-3), rtol=1e-2, atol=2e-2)
+
+
+def test_the_reference_is_finite_where_float32_blurs_small_second_moments():
+    random, (num_rows, size) = np.random.default_rng(0), (300, 280)
+    model, scores = find_model("square"), random.normal(size=(num_rows, 1))
+    # Nearly one column: most second moments are a millionth of the largest, and float32 gets them wrong by as much.
+    x = np.clip(0.5 + 0.2 * (scores + 0.003 * random.normal(size=(num_rows, size))), 0.0, 1.0)
+    rows = Rows(*(jnp.asarray(part, jnp.float32) for part in (x, random.random(num_rows), np.ones(num_rows))))
+    assert model.num_params(size) > MAX_NEWTON
+    found = jax.jit(lambda rows: reference(model, rows, 1e-6))(rows)
+    assert float(mean_loss(found, model, rows)) < 0.5 * float(jnp.var(rows.y))

@@ -1,0 +1,78 @@
+"""A training for wide tables alone leaves every other run as it was."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.checkpoints import checkpoint
+from l2p.checkpoints.control import control_of
+from l2p.errors import InputError
+from l2p.protectors import conditioning
+from l2p.protectors.eigenbasis import MAX_FEATURES
+from l2p.protectors.tunable import of_wide_tables
+from meta_train.config import MetaConfig
+from meta_train.recipes import resolve
+from meta_train.training.loop import meta_train
+from meta_train.training.untrained import control_filter, filter_with_network
+
+WIDE = {"protector": "control_filter", "warm_start": "control-universal-narrow", "tunes": "wide", "constants": ()}
+
+
+def test_what_only_wide_tables_read_is_the_last_number_of_every_knot():
+    counted = jax.tree.map(lambda mask: int(mask.sum()), of_wide_tables(filter_with_network(jax.random.key(0))))
+    curves = [*jax.tree.leaves(counted.projector)][:13]
+    assert set(curves) == {8}
+    assert sum(jax.tree.leaves(counted.projector.network)) == 0
+    assert counted.base_rate.logit_again == 8
+    assert counted.base_rate.log_spread == counted.centering.row_norm == 0
+
+
+@pytest.mark.slow
+def test_only_runs_on_wide_tables_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(conditioning, "NARROW", 4)
+    small = {"tasks": 8, "eval_tasks": 8, "rows": 32, "num_steps": 3, "steps": 1, "learning_rate": 0.1}
+    config = MetaConfig("x", source="synthetic", num_features=(6,), **WIDE, **small)
+    start = checkpoint.load("control-universal-narrow")
+    trained = checkpoint.load(str(meta_train(config, tmp_path / "out")))
+    before, after = (dict(jax.tree_util.tree_leaves_with_path(one.protector)) for one in (start, trained))
+    masks = dict(jax.tree_util.tree_leaves_with_path(of_wide_tables(start.protector)))
+    for path, mask in masks.items():
+        np.testing.assert_array_equal(np.where(mask, 0.0, after[path]), np.where(mask, 0.0, before[path]))
+    assert any(jnp.any(after[path] != before[path]) for path in masks)
+    # And it still serves whatever its start does.
+    assert set(start.card["models"]) <= set(trained.card["models"])
+    assert trained.card["range"]["num_features"] == [start.card["range"]["num_features"][0], 6]
+    assert trained.card["range"]["num_classes"] == start.card["range"]["num_classes"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"warm_start": None}, {"method": "search"}, {"constants": ("eigenbasis.row_norm=1",)}]
+)
+def test_what_would_change_other_runs_is_refused(other):
+    with pytest.raises(InputError, match="all else stays as it was trained"):
+        MetaConfig("x", num_features=(600,), **{**WIDE, **other})
+
+
+@pytest.mark.parametrize("fold", ["", "-fold-1", "-fold-2", "-fold-3"])
+def test_what_ships_differs_from_its_start_on_wide_tables_alone(fold):
+    start, shipped = (checkpoint.load(f"{name}{fold}") for name in ("control-universal-narrow", "control-universal"))
+    before, after = (dict(jax.tree_util.tree_leaves_with_path(one.protector)) for one in (start, shipped))
+    for path, mask in jax.tree_util.tree_leaves_with_path(of_wide_tables(start.protector)):
+        np.testing.assert_array_equal(np.where(mask, 0.0, after[path]), np.where(mask, 0.0, before[path]))
+        assert not np.any(np.where(mask, before[path], 0.0))
+    assert any(np.any(after[path] != before[path]) for path in before)
+    # Networks were trained on what the start and this one have in common.
+    with_networks = checkpoint.load(f"universal{fold}")
+    control = control_of(with_networks.card)
+    assert control is not None
+    assert control.name == shipped.card["name"]
+    np.testing.assert_array_equal(*(one.protector.projector.log_spread[:, -1] for one in (with_networks, shipped)))
+
+
+def test_shapes_of_the_recipe_are_wide():
+    config = resolve.resolve("control-universal")
+    assert config.tunes == "wide"
+    assert min(config.num_features) > conditioning.NARROW
+    assert max(config.num_features) > MAX_FEATURES
+    assert control_filter(jax.random.key(0)).projector.log_spread.shape[1] == 5
