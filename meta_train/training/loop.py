@@ -212,10 +212,11 @@ def _made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Chec
 
 def _classes(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> tuple[int, ...] | None:
     """Numbers of classes that it was trained on, if the config lists several."""
-    if config.models is None:
-        return config.num_classes
-    before = () if warm is None or config.tunes == "all" else tuple(warm.card["range"].get("num_classes", ()))
-    return before + tuple(len(config.find_model(shape).labels) for shape in config.shapes)
+    own = config.num_classes or ()
+    if config.models is not None:
+        own = tuple(len(config.find_model(shape).labels) for shape in config.shapes)
+    before = () if warm is None or config.tunes == "all" else warm.card["range"].get("num_classes", ())
+    return (*before, *own) or None
 
 
 def _models(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> list[str]:
