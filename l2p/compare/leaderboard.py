@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from l2p.checkpoints.method_name import PRETRAINED, PROJECTED
 from l2p.compare import cells, results, standings, wins
 from l2p.compare.results import Metric, Row
 from l2p.compare.summary import markdown
@@ -122,7 +123,7 @@ def page(folder: Path, out: Path | None = None) -> str:
             "better: *better* and *worse* are beyond two standard errors, *same* is a protector that ran as its "
             "control (out of range, or networks that say nothing). The best hand-designed method is the one with the "
             "best mean in that very cell, which nobody could have known beforehand; methods that have something from "
-            "public rows (`:projected`, `:pretrained`) count only where the protector has, too.",
+            f"public rows (`{PROJECTED}`, `{PRETRAINED}`) count only where the protector has, too.",
             "By test loss, which every run minimises and which tells apart runs that have one accuracy (for "
             "`logistic`, `softmax` and `mlp` it is the log loss):",
             "\n".join(f"- {line}" for line in wins.totals(by_loss)),
