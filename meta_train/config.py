@@ -108,9 +108,9 @@ class MetaConfig:
       eval_tasks: held-out tasks per feature count.
       gain_rounds: at the end the networks are compared with the control that they extend on this many batches of
         `eval_tasks` fresh tasks; the control runs wherever they gained nothing. 0 makes no comparison.
-      tunes: "all" numbers that may be tuned, or "wide": what curves add for wide tables alone
-        (`l2p.protectors.conditioning.Facts`), so that runs on all others stay as they are. What ships then serves
-        whatever its warm start does, too.
+      tunes: "all" numbers that may be tuned; "wide": what curves add for wide tables alone
+        (`l2p.protectors.conditioning.Facts`), so that runs on all others stay as they are, and what ships serves
+        whatever its warm start does, too; or "narrow": all but these.
       constants: single numbers of the protector that gradients do not tune, and values, as
         `eigenbasis.norm_growth=0,0.35`; at the end each is set to what scores best on held-out tasks.
       seed: for all random numbers.
@@ -165,7 +165,7 @@ class MetaConfig:
             "estimator": ("backpropagation", "evolution"),
             "objective": ("final", "truncated"),
             "constraint": ("share", "augmented_lagrangian", "soft"),
-            "tunes": ("all", "wide"),
+            "tunes": ("all", "wide", "narrow"),
             "accountant": tuple(one.name for one in for_runs() if one.trains),
         }
         for field, allowed in choices.items():
@@ -221,8 +221,8 @@ class MetaConfig:
             )
         if self.tunes == "wide" and (self.warm_start is None or self.method != "gradient" or self.constants):
             raise InputError(
-                "tunes is 'wide', so that all else stays as it was trained, by a warm_start, and constants or a search "
-                "would change it; set warm_start, and leave these out."
+                "with tunes 'wide' all else stays as it was trained; name a warm_start to take it from, and leave out "
+                "constants and a search, which would change it."
             )
         if self.method == "both" and self.constraint != "share":
             raise InputError(

@@ -90,7 +90,7 @@ class MethodName:
 
     @property
     def given_public(self) -> bool:
-        """Whether it has something from public rows like the private ones, which other methods do not."""
+        """Whether public rows give it its start, or the directions that it reads rows in."""
         return self.pretrained or self.projected
 
     @property

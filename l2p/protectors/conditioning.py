@@ -19,7 +19,7 @@ LOG_SIZE_RANGE = (math.log(2.0), math.log(4000.0))
 KNOT_RANGE = (0.7, 14.0)
 #: Tables of more features are wide: knots have numbers of their own for these, which are learned apart.
 NARROW = 200
-#: The most features of the tasks, but for wide ones, that knots are trained on.
+#: The most features of the tasks that the other numbers of knots are trained on.
 MOST_FEATURES = 400
 
 

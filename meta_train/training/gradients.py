@@ -198,8 +198,9 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
     norms = jnp.sqrt(sum(jnp.square(leaf).reshape(config.tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
     factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
     mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / config.tasks, grads)
-    if config.tunes == "wide":
-        mean = jax.tree.map(jnp.multiply, mean, of_wide_tables(floats))
+    if config.tunes != "all":
+        kept = 1.0 if config.tunes == "wide" else 0.0
+        mean = jax.tree.map(lambda leaf, wide: jnp.where(wide == kept, leaf, 0.0), mean, of_wide_tables(floats))
 
     protector, adam = adam_step(state, mean, step, config)
     h = spent - state.constraint.targets[bands, segment]

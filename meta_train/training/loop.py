@@ -215,13 +215,13 @@ def _classes(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> tuple[in
     own = config.num_classes or ()
     if config.models is not None:
         own = tuple(len(config.find_model(shape).labels) for shape in config.shapes)
-    before = () if warm is None or config.tunes == "all" else warm.card["range"].get("num_classes", ())
+    before = () if warm is None or config.tunes != "wide" else warm.card["range"].get("num_classes", ())
     return (*before, *own) or None
 
 
 def _models(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> list[str]:
     """Models that it trains."""
-    before = [] if warm is None or config.tunes == "all" else warm.card["models"]
+    before = [] if warm is None or config.tunes != "wide" else warm.card["models"]
     return list(dict.fromkeys([*before, *config.all_models]))
 
 

@@ -13,7 +13,10 @@ from l2p.protectors.eigenbasis import MAX_FEATURES
 from l2p.protectors.tunable import of_wide_tables
 from meta_train.config import MetaConfig
 from meta_train.recipes import resolve
+from meta_train.tasks.sources import families
+from meta_train.training import gradients
 from meta_train.training.loop import meta_train
+from meta_train.training.starting_points import starting_point
 from meta_train.training.untrained import control_filter, filter_with_network
 
 WIDE = {"protector": "control_filter", "warm_start": "control-universal-narrow", "tunes": "wide", "constants": ()}
@@ -44,6 +47,20 @@ def test_only_runs_on_wide_tables_change(tmp_path, monkeypatch):
     assert set(start.card["models"]) <= set(trained.card["models"])
     assert trained.card["range"]["num_features"] == [start.card["range"]["num_features"][0], 6]
     assert trained.card["range"]["num_classes"] == start.card["range"]["num_classes"]
+
+
+@pytest.mark.slow
+def test_a_training_of_all_else_leaves_what_wide_tables_add(tmp_path, monkeypatch):
+    monkeypatch.setattr(conditioning, "NARROW", 4)
+    small = {"tasks": 8, "eval_tasks": 8, "rows": 32, "num_steps": 3, "steps": 1, "learning_rate": 0.1}
+    config = MetaConfig("x", source="synthetic", num_features=(6,), **{**WIDE, "tunes": "narrow"}, **small)
+    state = gradients.init(starting_point(config), config)
+    update = gradients.compiled(config, families("synthetic")[0], state.protector)
+    before, after = (jax.tree.leaves(one.protector) for one in (state, update(state, 0)[0]))
+    masks = jax.tree.leaves(of_wide_tables(state.protector))
+    for mask, one, other in zip(masks, before, after, strict=True):
+        np.testing.assert_array_equal(np.where(mask, one, 0.0), np.where(mask, other, 0.0))
+    assert any(jnp.any(one != other) for one, other in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize(
