@@ -39,6 +39,10 @@ class Square(GeneralizedLinear):
     def typical_slope(self, kind: str) -> float:
         return 0.2 if kind == "regression" else 0.5
 
+    def line_curvature(self, length: jax.Array, kind: str) -> jax.Array:
+        del kind
+        return jnp.square(length)
+
     def base_margin(self, rates: jax.Array) -> jax.Array:
         return rates[1]
 

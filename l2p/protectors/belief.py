@@ -62,7 +62,8 @@ class Belief:
       left: the share of the distance from the start to the minimum that is left, as far as the filter knows.
       variance: of the noise in the params.
       measured: where the gradients so far place the minimum.
-      update: the last one.
+      update: the filter's last one.
+      change: that and what was added along the line.
       average: running average of gradients.
       noise: the variance of that average's noise.
       surprise: running average of squared gradients over what the filter expected of them.
@@ -70,6 +71,8 @@ class Belief:
       last: the last gradient.
       last_noise: f32[], the variance of its noise.
       steeper: f32[], how many times larger the curvature is than its bound, by what gradients showed; at least 1.
+      line: f32[], variance of the logarithm of how many times as far as the params the minimum along their line is; 0
+        before the first gradient.
     """
 
     start: jax.Array
@@ -77,6 +80,7 @@ class Belief:
     variance: jax.Array
     measured: Measured
     update: jax.Array
+    change: jax.Array
     average: jax.Array
     noise: jax.Array
     surprise: jax.Array
@@ -84,6 +88,7 @@ class Belief:
     last: jax.Array
     last_noise: jax.Array
     steeper: jax.Array
+    line: jax.Array
 
     def after(self, gradient: jax.Array, noise: jax.Array, curvature: jax.Array, prior: jax.Array) -> "Belief":
         """With another gradient f32[p] and its noise's variance f32[] in the averages, where its square is expected for
@@ -100,13 +105,13 @@ class Belief:
     def shown(self, gradient: jax.Array, noise: jax.Array, bound: jax.Array) -> jax.Array:
         """`steeper` f32[] given the next gradient f32[p], its noise's variance f32[], and the bound f32[p].
 
-        How much gradients change along the last update shows the curvature there. Two standard deviations of the noise
+        How much gradients change along the last change shows the curvature there. Two standard deviations of the noise
         are taken off."""
-        square = jnp.square(self.update).sum()
+        square = jnp.square(self.change).sum()
         has_moved = square > 1e-12
         std = jnp.sqrt((noise + self.last_noise) * jnp.where(has_moved, square, 1.0))
-        change = jnp.vdot(gradient - self.last, self.update) - 2.0 * std
-        expected = jnp.vdot(self.update * bound, self.update)
+        change = jnp.vdot(gradient - self.last, self.change) - 2.0 * std
+        expected = jnp.vdot(self.change * bound, self.change)
         found = jnp.where(has_moved, change / jnp.where(has_moved, expected, 1.0), 1.0)
         return jnp.maximum(jnp.clip(found, 1.0, MOST_STEEPER), self.steeper**STEEPER_MEMORY)
 

@@ -34,6 +34,7 @@ from l2p.models.base import INTERCEPT_COLUMN
 from l2p.protectors.belief import NOISIEST, Aim, Belief, Measured
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
 from l2p.protectors.fields import MAX_LOG, Curve
+from l2p.protectors.line import LineStep
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
@@ -78,6 +79,7 @@ class KalmanProjector(Projector):
       log_sampling: f32[k, 5], log of the variance that drawing N rows gives to their minimum, over that of a typical
         slope and curvature.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
+      line: scales the distance from the start, or None.
     """
 
     log_curvature: Curve
@@ -94,6 +96,7 @@ class KalmanProjector(Projector):
     rate_power: Curve
     log_sampling: Curve
     network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
+    line: LineStep | None = None
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
         zeros = jnp.zeros_like(params)
@@ -103,6 +106,7 @@ class KalmanProjector(Projector):
             variance=zeros,
             measured=Measured(zeros, zeros),
             update=zeros,
+            change=zeros,
             average=zeros,
             noise=zeros,
             surprise=zeros,
@@ -110,6 +114,7 @@ class KalmanProjector(Projector):
             last=zeros,
             last_noise=jnp.zeros((), params.dtype),
             steeper=jnp.ones((), params.dtype),
+            line=jnp.zeros((), params.dtype),
         )
 
     def __call__(
@@ -136,22 +141,47 @@ class KalmanProjector(Projector):
         variance = jnp.square(state.left) * prior + state.variance
         gain = variance * curvature / (jnp.square(curvature) * variance + noise)
         wanted = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
-        gain = jnp.minimum(wanted, LONGEST / (steepest * steeper + ridge))
+        bound = steepest * steeper + ridge
+        gain = jnp.minimum(wanted, LONGEST / bound)
         left = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
         # wanted * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
         momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * wanted * curvature
         # A gradient that points back along the last update tells that this went too far (O'Donoghue and Candes 2015).
         kept = jnp.where(gradient * state.update > 0.0, 0.0, jnp.minimum(momentum, 1.0))
         update = kept * state.update - gain * gradient
-        return returned + update, state.replace(  # type: ignore[attr-defined]
+        lengthened, line = self._lengthened(state.line, seen, moved, gain * bound, bound, setup)
+        return returned + update + lengthened, state.replace(  # type: ignore[attr-defined]
             left=left * state.left,
             variance=jnp.square(left) * state.variance + jnp.square(gain) * noise,
             measured=measured,
             update=update,
+            change=update + lengthened,
             last=seen.gradient,
             last_noise=noise,
             steeper=steeper,
+            line=line,
         )
+
+    def _lengthened(
+        self, line: jax.Array, seen: Observation, moved: jax.Array, used: jax.Array, bound: jax.Array, setup: Setup
+    ) -> tuple[jax.Array, jax.Array]:
+        """What `LineStep` adds f32[p] to params that had `moved` f32[p] from the start, and the next `line` f32[].
+
+        The filter's own step leads along the line, too: its gains use `used` f32[p] of the `LONGEST` over the curvature
+        `bound` f32[p] that are stable, so that no more than the rest is left.
+        """
+        if self.line is None or seen.moment is None:
+            return jnp.zeros_like(moved), line
+        facts, model = facts_of(setup, moved.shape[0]), setup.model
+        of_features = jnp.where(seen.moment > 0.0, moved, 0.0)
+        kept = self._clipped(seen, facts, setup)
+        noise = jnp.square(seen.noise_std / kept) + 1e-20
+        square = jnp.square(of_features)
+        curvature = model.line_curvature(jnp.sqrt(seen.moment @ square + 1e-12), setup.kind)
+        # In each coordinate the filter's gains are for the loss at its steepest.
+        longest = jnp.maximum(LONGEST / curvature - (used * bound) @ square / jnp.square(bound @ square + 1e-12), 0.0)
+        change, line = self.line(line, of_features, seen.gradient / kept, noise, curvature, longest, facts)
+        return jnp.expm1(change) * of_features, line
 
     def _returned(self, state: Belief, moved: jax.Array, prior: jax.Array, facts: Facts) -> tuple[Belief, jax.Array]:
         """The belief after params that had `moved` f32[p] from the start took back what a prior that is narrower by now

@@ -28,6 +28,7 @@ from l2p.protectors import (
 from l2p.protectors.curve_scheduler import SCHEDULE_INPUTS
 from l2p.protectors.fields import KNOT_COLUMNS
 from l2p.protectors.kalman import INPUTS, OUTPUTS
+from l2p.protectors.line import LineStep
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 
@@ -189,9 +190,25 @@ def control_filter(key: jax.Array) -> Stepwise:
     )
 
 
+def control_line(key: jax.Array) -> Stepwise:
+    """`control_filter` whose distance from the start is scaled along the line to the params."""
+    plain = cast(Any, control_filter(key))
+    line = LineStep(_curve(0.0, 1.0), log_spread=_curve(-3.0, -1.5), logit_renewed=_curve(-2.2, -2.2))
+    return dataclasses.replace(plain, projector=dataclasses.replace(plain.projector, line=line))
+
+
 def filter_with_network(key: jax.Array) -> Stepwise:
     """`control_filter` with a network that corrects the filter in each coordinate, and one for clipping norms."""
-    plain = cast(Any, control_filter(key))
+    return _with_filter_networks(control_filter(key), key)
+
+
+def filter_line(key: jax.Array) -> Stepwise:
+    """`control_line` with these networks."""
+    return _with_filter_networks(control_line(key), key)
+
+
+def _with_filter_networks(filter: Stepwise, key: jax.Array) -> Stepwise:
+    plain = cast(Any, filter)
     network = init_mlp(jax.random.fold_in(key, 5), (INPUTS, 24, 12, OUTPUTS))
     schedule = init_mlp(jax.random.fold_in(key, 6), (SCHEDULE_INPUTS, 16, 1))
     return dataclasses.replace(
@@ -276,7 +293,9 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "universal": universal,
     "universal_batches": universal_batches,
     "control_filter": control_filter,
+    "control_line": control_line,
     "filter": filter_with_network,
+    "filter_line": filter_line,
     "control_level": control_level,
     "universal_level": universal_level,
     "paper": paper,

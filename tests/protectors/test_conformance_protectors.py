@@ -59,6 +59,7 @@ from l2p.protectors.curve_scheduler import SCHEDULE_INPUTS
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import _least_change
 from l2p.protectors.kalman import INPUTS, OUTPUTS
+from l2p.protectors.line import LineStep
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.public_parts import OverCurvature, PublicClip, PublicFit, PublicSubspace, PublicSum
@@ -182,7 +183,11 @@ ALONG = CONTROL.replace(
 RISING = f32([[-0.5, 0.1, 0.2, 0.1, 0.1], [0.5, 0.1, 0.2, 0.1, 0.1]])
 KALMAN = Stepwise(
     CurveScheduler(RISING, RISING, RISING, perturbed(init_mlp(KEY, (SCHEDULE_INPUTS, 4, 1)), 0.03)),
-    KalmanProjector(*[RISING] * 13, perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03)),
+    KalmanProjector(
+        *[RISING] * 13,
+        perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03),
+        LineStep(RISING, RISING - 1.0, RISING - 2.0),
+    ),
     centering=CONTROL.centering.replace(log_level_spread=f32(-2.0), log_width=f32(0.1)),
     row_length=LENGTH,
     eigenbasis=EIGENBASIS,

@@ -1,0 +1,65 @@
+"""Scales the distance from the start along the line to the params so far, by what gradients show along it."""
+
+import jax
+import jax.numpy as jnp
+
+from l2p import struct
+from l2p.protectors.conditioning import Facts, between_knots
+from l2p.protectors.fields import Curve
+from l2p.protectors.register import stored
+
+#: The most that a step may add to the logarithm of the distance, or take from it.
+MOST = 0.2
+
+
+@stored
+@struct.dataclass
+class LineStep:
+    """A filter for one number, the logarithm of how many times as far as the params the minimum along their line is.
+
+    A filter in each coordinate is as sure of a coordinate as its own noise allows, and in wide tables that is never
+    much. Along one direction there is far less noise: the gradients of d coordinates tell its slope as well as each
+    tells that of one. Where classes can be told apart the loss goes on falling along the line to the params long after
+    the coordinates have settled, for its curvature falls with the margins; where noise made the params too long it
+    rises. The slope comes with gradients that are paid for anyway.
+
+    Attributes:
+      log_curvature: f32[k, 5], log of the curvature along the line, over the model's `line_curvature`.
+      log_spread: f32[k, 5], log of the standard deviation of that logarithm, before any gradient.
+      logit_renewed: f32[k, 5], logit of the share of that variance that comes back with every step, since the other
+        steps change the line.
+    """
+
+    log_curvature: Curve
+    log_spread: Curve
+    logit_renewed: Curve
+
+    def __call__(
+        self,
+        variance: jax.Array,
+        moved: jax.Array,
+        gradient: jax.Array,
+        noise: jax.Array,
+        curvature: jax.Array,
+        longest: jax.Array,
+        facts: Facts,
+    ) -> tuple[jax.Array, jax.Array]:
+        """What is added f32[] to the logarithm of the distance, and the variance f32[] of what is left to add.
+
+        Args:
+          variance: f32[], of what there is to add; 0 before the first gradient.
+          moved: f32[p], features' params over those at the start; 0 for intercepts.
+          gradient: f32[p], mean and noised, as far as clipping allows as long as whole ones are.
+          noise: f32[], the variance of its noise.
+          curvature: f32[], the typical second derivative of the loss in that logarithm (`Model.line_curvature`).
+          longest: f32[], the most that the slope in the logarithm may be multiplied by.
+          facts: of the run.
+        """
+        most = jnp.exp(2.0 * between_knots(self.log_spread, facts))
+        variance = jnp.where(variance > 0.0, variance, most)
+        expected = jnp.exp(between_knots(self.log_curvature, facts)) * curvature
+        slope, noise = moved @ gradient, noise * jnp.square(moved).sum() + 1e-20
+        gain = jnp.minimum(variance * expected / (jnp.square(expected) * variance + noise), longest)
+        left = jnp.square(1.0 - gain * expected) * variance + jnp.square(gain) * noise
+        renewed = jax.nn.sigmoid(between_knots(self.logit_renewed, facts))
+        return jnp.clip(-gain * slope, -MOST, MOST), left + renewed * jnp.maximum(most - left, 0.0)

@@ -1,0 +1,152 @@
+"""Steps along the line from the start to the params: their limits, and what they are by formulas."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.models import MODELS, find_model
+from l2p.privacy import Budget, Filter
+from l2p.protectors import KalmanProjector
+from l2p.protectors.conditioning import Facts
+from l2p.protectors.kalman import LONGEST
+from l2p.protectors.line import MOST, LineStep
+from l2p.protectors.schedulers import Observation
+from l2p.setup import Setup
+
+FACTS = Facts(jnp.float32(5.0), 0.0, 0.0, 0.0, 0.0)
+FREE = jnp.float32(1e9)
+MOVED = jnp.array([0.6, -0.8, 0.0])
+
+
+def curve(number):
+    return jnp.array([[number, 0.0, 0.0, 0.0, 0.0]])
+
+
+def line_of(spread=0.0, renewed=-30.0, curvature=0.0):
+    return LineStep(curve(curvature), curve(spread), curve(renewed))
+
+
+def asked(line, slope, noise=0.0, curvature=1.0, variance=0.0, longest=FREE):
+    """The change and the variance left, where the gradient's only part is of this slope in the distance's logarithm."""
+    gradient = slope * MOVED / jnp.square(MOVED).sum()
+    arguments = (variance, gradient, noise, curvature)
+    variance, gradient, noise, curvature = map(jnp.float32, arguments)
+    return line(variance, MOVED, gradient, noise, curvature, longest, FACTS)
+
+
+def test_without_noise_a_step_is_newtons():
+    change, left = asked(line_of(), slope=-0.3, curvature=2.0)
+    assert float(change) == pytest.approx(0.15, rel=1e-4)
+    assert float(left) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_where_noise_hides_the_slope_nothing_changes_and_nothing_is_learned():
+    change, left = asked(line_of(spread=math.log(0.5)), slope=-0.3, noise=1e12)
+    assert abs(float(change)) < 1e-9
+    assert float(left) == pytest.approx(0.25, rel=1e-4)
+
+
+def test_a_narrow_spread_changes_nothing():
+    assert abs(float(asked(line_of(spread=-30.0), slope=-5.0, noise=0.1)[0])) < 1e-12
+
+
+def test_no_step_is_longer_than_most_nor_than_what_is_left_of_the_stable_length():
+    assert float(asked(line_of(), slope=-9.0)[0]) == pytest.approx(MOST)
+    assert float(asked(line_of(), slope=9.0)[0]) == pytest.approx(-MOST)
+    assert float(asked(line_of(), slope=-0.3, longest=jnp.float32(0.1))[0]) == pytest.approx(0.03, rel=1e-4)
+    assert float(asked(line_of(), slope=-0.3, longest=jnp.float32(0.0))[0]) == 0.0
+
+
+def test_a_share_of_the_variance_comes_back_with_every_step():
+    half = line_of(renewed=0.0)
+    assert float(asked(half, slope=-0.3)[1]) == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("wrong", [1.0, 5.0])
+def test_the_variance_left_is_the_mean_squared_error(wrong):
+    """Over distances and noise drawn as the filter expects; not where noise is `wrong` times as wide as it is told."""
+    spread, curvature, noise, count = 0.05, 1.7, 0.01, 4000
+    keys = jax.random.split(jax.random.key(0), 2)
+    wanted = spread * jax.random.normal(keys[0], (count,))
+    # `noise` is of a coordinate, and `MOVED` of length 1.
+    slopes = -curvature * wanted + wrong * math.sqrt(noise) * jax.random.normal(keys[1], (count,))
+    line = line_of(spread=math.log(spread))
+    changes, left = jax.vmap(lambda slope: asked(line, slope, noise, curvature))(slopes)
+    squares = np.square(np.asarray(wanted - changes))
+    error = squares.std() / count**0.5
+    if wrong == 1.0:
+        assert abs(squares.mean() - float(left[0])) < 4.0 * error
+    else:
+        assert squares.mean() - float(left[0]) > 10.0 * error
+
+
+# In a filter.
+
+MODEL, BUDGET, N = MODELS["logistic"], Budget(1.0, 1e-6), 1000
+SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), N)
+MOMENT = jnp.array([0.5, 0.1, 0.02, 0.0])  # of three features, and of an intercept
+#: As in `test_kalman.filter_of`, with gradients that are hardly used in each coordinate.
+TIMID = KalmanProjector(*map(curve, (0.0, 0.0, -6.0, 0.0, -6.0, -20.0, 30.0, -30.0, 0.0, -20.0, -30.0, 0.0, -30.0)))
+
+
+def update(projector, params, gradient, noise_std=1e-4, state=None):
+    """The update f32[4] from params that came from a start of zeros."""
+    seen = Observation(gradient, jnp.float32(noise_std), jnp.ones(()), jnp.ones(4), None, MOMENT)
+    state = projector.init(jnp.zeros(4), SETUP) if state is None else state
+    return projector(state, seen, params, jnp.float32(0.5), SETUP)[0]
+
+
+def test_a_filter_changes_features_along_the_line_alone_and_no_intercept():
+    params, gradient = jnp.array([1.0, -2.0, 0.5, 0.7]), jnp.array([-0.3, 0.1, 0.0, 0.2])
+    with_line = dataclasses.replace(TIMID, line=line_of(spread=-2.0))
+    added = update(with_line, params, gradient) - update(TIMID, params, gradient)
+    share = np.asarray(added[:3] / params[:3])
+    np.testing.assert_allclose(share, share[0], rtol=1e-3)
+    assert 0.0 < share[0] <= np.expm1(MOST) * 1.001
+    assert float(added[3]) == 0.0
+
+
+def test_at_the_start_there_is_no_line():
+    gradient = jnp.array([-0.3, 0.1, 0.0, 0.2])
+    with_line = dataclasses.replace(TIMID, line=line_of())
+    np.testing.assert_array_equal(update(with_line, jnp.zeros(4), gradient), update(TIMID, jnp.zeros(4), gradient))
+
+
+def test_with_a_filter_that_steps_as_far_as_is_stable_none_is_left_along_the_line():
+    """Without noise gains are at `LONGEST` over the curvature; what remains is of the curvature along the line alone,
+    which is smaller, so that both together are at most as long as that allows."""
+    bold = dataclasses.replace(TIMID, log_spread=curve(6.0), log_intercept=curve(6.0), log_curvature=curve(-3.0))
+    params = jnp.array([1.0, -2.0, 0.5, 0.7])
+    gradient = 1e-3 * jnp.array([-0.3, 0.1, 0.0, 0.2])
+    length = jnp.sqrt(MOMENT @ jnp.square(params))
+    added = update(dataclasses.replace(bold, line=line_of()), params, gradient, 1e-8) - update(
+        bold, params, gradient, 1e-8
+    )
+    change = float(jnp.log1p(added[0] / params[0]))
+    slope = float(params[:3] @ gradient[:3])
+    assert 0.0 <= change <= -LONGEST / float(MODEL.line_curvature(length, "binary")) * slope * 1.01
+
+
+@pytest.mark.parametrize("length", [0.3, 1.0, 3.0, 10.0, 30.0])
+def test_the_curvature_along_a_line_is_at_least_that_of_normal_margins_and_little_more(length):
+    """Of the logistic loss, by a fine sum over margins; of least squares exactly."""
+    places = np.linspace(-8.0, 8.0, 20001)
+    weights = np.exp(-0.5 * places**2) / np.exp(-0.5 * places**2).sum()
+    margins = length * places
+    chance = 1.0 / (1.0 + np.exp(-margins))
+    expected = weights @ (margins**2 * chance * (1.0 - chance))
+    found = float(MODELS["logistic"].line_curvature(jnp.float32(length), "binary"))
+    assert 0.99 < found / expected < 1.6
+    assert float(MODELS["square"].line_curvature(jnp.float32(length), "regression")) == pytest.approx(length**2)
+
+
+@pytest.mark.parametrize("name", ["logistic", "svm", "hinge", "softmax", "mlp"])
+def test_where_slopes_are_bounded_the_curvature_along_a_line_vanishes_at_long_margins(name):
+    model = find_model(name, 3 if name == "softmax" else 2)
+    kind = model.known_kind(None)
+    near, far = (float(model.line_curvature(jnp.float32(length), kind)) for length in (2.0, 2000.0))
+    assert 0.0 < far < near / 100.0
