@@ -32,7 +32,7 @@ from l2p.protectors.lstm import NUM_UNITS
 from l2p.protectors.networks import apply_lstm, init_lstm, init_mlp, lstm_carry
 from l2p.protectors.projectors import MEMORY, Averages, Projector
 from l2p.protectors.schedulers import Scheduler
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from meta_train.config import MetaConfig
 from meta_train.evaluation.budgets import budgets_for
 from meta_train.evaluation.scores import evaluate

@@ -42,9 +42,9 @@ from l2p.protectors.adamix import CLIPPED_RATE, SIGMA, adamix, descent, ngd, ste
 from l2p.protectors.adamix_theory import adamix_theory
 from l2p.protectors.hand_designed import Problem, logit_constant
 from l2p.protectors.public_rows import PublicGradients
+from l2p.public_facts import Setup
 from l2p.queries.solve import minimise
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.vision.starts import from_names
 
 Make = Callable[[Problem], Protector]

@@ -44,9 +44,9 @@ from l2p.protectors import Optax, PublicSum
 from l2p.protectors.adamix import CLIPPED_RATE, PUBLIC_RATE, adamix, descent
 from l2p.protectors.hand_designed import Problem
 from l2p.protectors.public_rows import fit
+from l2p.public_facts import Setup
 from l2p.queries.solve import minimise
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.task import Rows
 from l2p.vision.starts import unit_rows
 

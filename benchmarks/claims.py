@@ -35,7 +35,7 @@ from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors import Stepwise
 from l2p.protectors.conditioning import value
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.simulate import mean_loss, score, simulate, split
 from l2p.task import Rows
 

@@ -40,8 +40,8 @@ from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.pnsgd import PNSGD
 from l2p.protectors.ppsgd import with_settings
 from l2p.protectors.public_end import AveragedWithPublic
+from l2p.public_facts import Setup
 from l2p.run import Run, Simulation, advance, start
-from l2p.setup import Setup
 from l2p.simulate import noise_key, score, split
 from l2p.task import Rows
 

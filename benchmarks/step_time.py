@@ -19,8 +19,8 @@ import numpy as np
 from l2p.checkpoints.lookup import resolve
 from l2p.models import MODELS
 from l2p.privacy.budget import Budget
+from l2p.public_facts import Setup
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.task import Rows
 
 NUM_ROWS, NUM_FEATURES, NUM_STEPS, REPETITIONS = 30_400, 52, 50, 9

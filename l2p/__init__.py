@@ -25,7 +25,7 @@ _MODULES = {
     "Result": "l2p.result",
     "RowSource": "l2p.task",
     "Rows": "l2p.task",
-    "Setup": "l2p.setup",
+    "Setup": "l2p.public_facts",
     "Task": "l2p.task",
     "load": "l2p.api",
     "load_model": "l2p.prediction.saved",

@@ -22,8 +22,8 @@ from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.privacy.spending import Spending
 from l2p.privacy.units import over_unit
+from l2p.public_facts import Setup
 from l2p.queries.base import Query
-from l2p.setup import Setup
 from l2p.sums import BlockSum, add_lines
 from l2p.task import PassRows, RemoteRows, Rows, RowSource, null_invalid
 

@@ -24,10 +24,10 @@ from l2p.privacy.prices import float32_down
 from l2p.private_run import PlannedRun, noise_for
 from l2p.protector import Protector
 from l2p.protectors.schedulers import SLACK
+from l2p.public_facts import Setup
 from l2p.queries.bins import BinCounts
 from l2p.run import Release, Simulation, TraceRow, start, trace_rows
 from l2p.schema import bins
-from l2p.setup import Setup
 from l2p.task import Rows
 
 #: Share of the budget, in the accountant's own unit (mu^2 for gdp), that pays for all such columns together.

@@ -27,6 +27,7 @@ from l2p.privacy.noise import Entropy
 from l2p.privacy.reservation import Reservation
 from l2p.privacy.units import check_unit
 from l2p.protector import Protector
+from l2p.public_facts import Setup
 from l2p.result import Result, answered, mechanisms
 from l2p.run import (
     Records,
@@ -41,7 +42,6 @@ from l2p.run import (
     trace_rows,
 )
 from l2p.schema.target import Unit
-from l2p.setup import Setup
 from l2p.task import PassRows, RemoteRows, Rows, RowSource, Task
 
 #: Steps between two checks whether a run is still alive; noise is drawn for as many at a time.

@@ -9,7 +9,7 @@ from l2p.features import FeatureMap
 from l2p.models import Model
 from l2p.oracle import Oracle
 from l2p.privacy.sampling import FullBatch, Sampler
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.task import Rows
 
 State = Any

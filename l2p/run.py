@@ -25,7 +25,7 @@ from l2p.privacy.noise import AnyDraw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
 from l2p.privacy.spending import Spending
 from l2p.protector import Protector, State
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.task import Mapped, RemoteRows, Rows, RowSource, mapped, mapped_as_constants, null_invalid
 
 Records = list[Record]

@@ -16,8 +16,8 @@ from l2p import struct
 from l2p.models import Model
 from l2p.privacy.events import Answered
 from l2p.protector import Protector
+from l2p.public_facts import Setup
 from l2p.run import Records, Run, Simulation, advance, start
-from l2p.setup import Setup
 from l2p.task import Rows, Task
 
 #: Steps between two checks whether any run is still alive.

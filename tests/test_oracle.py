@@ -22,10 +22,10 @@ from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import Poisson
 from l2p.protector import Protector
 from l2p.protectors import AGD, CLASSES, HAND_DESIGNED
+from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, Descent, FeatureSum, NoisyMinimum
 from l2p.result import answered
 from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
-from l2p.setup import Setup
 from l2p.task import Rows
 
 D, N, STEPS = 3, 40, 6

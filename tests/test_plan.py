@@ -20,7 +20,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.rounded import rounded
 from l2p.private_run import check
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from meta_train.tasks.sources import parts_of
 from meta_train.training.untrained import BUILDERS
 

@@ -19,9 +19,9 @@ from l2p.privacy.noise import Batch, BatchDraw, Entropy, HostNoise
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
 from l2p.protector import Protector
 from l2p.protectors import Centering, Decaying, Optax, Stepwise
+from l2p.public_facts import Setup
 from l2p.queries import FeatureSum
 from l2p.run import Release, Simulation, advance, advance_streaming, plan_noise, start
-from l2p.setup import Setup
 from l2p.task import ArraySource, Rows, RowSource
 
 N, STEPS, ASKS, RUNS = 40, 12, 2, 300

@@ -11,8 +11,8 @@ from l2p.models import MODELS
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.protectors import HAND_DESIGNED
+from l2p.public_facts import Setup
 from l2p.run import run, trace_rows
-from l2p.setup import Setup
 from l2p.simulate import CHUNK, mean_loss, noise_key, simulate, split, splits_digest
 from l2p.task import Rows
 

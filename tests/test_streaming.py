@@ -14,8 +14,8 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import Entropy
 from l2p.protectors import HAND_DESIGNED
+from l2p.public_facts import Setup
 from l2p.run import Release, Simulation, advance, advance_streaming, plan_noise, start, trace_rows
-from l2p.setup import Setup
 from l2p.task import ArraySource, Rows, RowSource
 from meta_train.training.untrained import control
 

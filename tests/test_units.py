@@ -11,7 +11,7 @@ import pytest
 
 import l2p
 from l2p import oracle as door
-from l2p import setup as facts
+from l2p import public_facts as facts
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN
@@ -24,6 +24,7 @@ from l2p.privacy.sampling import FullBatch, Poisson
 from l2p.privacy.units import check_unit, for_units
 from l2p.private_run import plan_run
 from l2p.protectors import HAND_DESIGNED
+from l2p.public_facts import Setup
 from l2p.queries import (
     BinCounts,
     ClassMoment,
@@ -46,7 +47,6 @@ from l2p.queries import (
 from l2p.schema import Encoding, Number, Schema, Target, Unit, read_rows
 from l2p.schema import rows as reading
 from l2p.schema.units import FirstRows
-from l2p.setup import Setup
 from l2p.sums import exact_sum
 from l2p.task import Rows, Task
 

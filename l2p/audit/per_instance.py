@@ -9,8 +9,8 @@ import numpy as np
 from l2p.privacy.convert import gdp_epsilon
 from l2p.protectors.public_rows import PublicGradients
 from l2p.protectors.stepwise import Stepwise
+from l2p.public_facts import Setup
 from l2p.run import Simulation, advance, start
-from l2p.setup import Setup
 from l2p.task import Rows
 
 

@@ -8,7 +8,7 @@ from l2p.checkpoints.signal import epsilon_for, log_signal
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
 from l2p.privacy.rounded import rounded
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 _ALL_THE_SAME = "the guarantee holds all the same, but accuracy may be poor."
 _SAID = {

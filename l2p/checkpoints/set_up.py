@@ -22,9 +22,9 @@ from l2p.privacy.filter import Filter
 from l2p.privacy.prices import PriceList, float32_down
 from l2p.privacy.units import check_unit
 from l2p.protector import Protector
+from l2p.public_facts import Setup
 from l2p.result import answered
 from l2p.run import Records, TraceRow, run, trace_rows
-from l2p.setup import Setup
 from l2p.task import Rows
 
 

@@ -15,8 +15,8 @@ from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.warm_start import NUM_DIRECTIONS, POWER, RIDGE, check_directions
+from l2p.public_facts import Setup
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.task import Rows
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from l2p.models import Model
 from l2p.protector import Protector
 from l2p.protectors.tunable import around
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.simulate import Divide, mean_loss, simulate, split
 from l2p.task import Rows
 

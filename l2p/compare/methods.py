@@ -21,7 +21,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.task import Rows
 
 

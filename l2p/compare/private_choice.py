@@ -30,8 +30,8 @@ from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total
 from l2p.private_run import check
 from l2p.protector import Protector
 from l2p.protectors.tunable import around
+from l2p.public_facts import Setup
 from l2p.result import Result
-from l2p.setup import Setup
 from l2p.simulate import Divide, simulate, split
 from l2p.task import Rows, RowSource, Task
 from l2p.tuning.private_tuning import (

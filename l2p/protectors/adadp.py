@@ -18,8 +18,8 @@ from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
+from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient
-from l2p.setup import Setup
 
 #: The largest change of the learning rate in one step, down and up (alpha_min and alpha_max of the paper).
 MIN_CHANGE, MAX_CHANGE = 0.9, 1.1

@@ -20,8 +20,8 @@ from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.public_rows import PublicGradients, check_classes, public_rows
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
+from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient
-from l2p.setup import Setup
 from l2p.task import Rows
 
 #: How far from 1 the length of a public row may be.

@@ -14,8 +14,8 @@ from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_norm_bound
+from l2p.public_facts import Setup
 from l2p.queries.moments import CrossMoment, LeastEigenvalue, SecondMoment, unfolded
-from l2p.setup import Setup
 
 
 @struct.dataclass

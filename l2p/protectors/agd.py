@@ -24,8 +24,8 @@ from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant
 from l2p.protectors.register import hand_designed
+from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, NoisyLineSearch
-from l2p.setup import Setup
 
 NUM_CANDIDATES = 20
 #: After this many moves the largest candidate becomes 1.1 times the largest step taken during them.

@@ -13,8 +13,8 @@ from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.objpert import ObjectivePerturbation, objpert
 from l2p.protectors.register import hand_designed
 from l2p.protectors.smooth import check_norm_bound, check_smooth
+from l2p.public_facts import Setup
 from l2p.queries.perturbed import ApproximateMinimum
-from l2p.setup import Setup
 
 
 @struct.dataclass

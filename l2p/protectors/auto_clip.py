@@ -13,8 +13,8 @@ from l2p.protectors.projectors import Optax
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying, Plan
 from l2p.protectors.stepwise import Stepwise
+from l2p.public_facts import Setup
 from l2p.queries import NormalizedGradient, Query
-from l2p.setup import Setup
 
 
 @struct.dataclass

@@ -19,8 +19,8 @@ from l2p.protectors.hand_designed import Problem
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_smooth
+from l2p.public_facts import Setup
 from l2p.queries.pass_descent import PassDescent, check_adjacency
-from l2p.setup import Setup
 
 #: A placeholder for a table's size while only names and options are checked.
 ANY_ROWS = 10_000

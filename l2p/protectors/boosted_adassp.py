@@ -18,9 +18,9 @@ from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.protectors.smooth import check_norm_bound
 from l2p.protectors.stepwise import Centering
+from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, LeastEigenvalue, SecondMoment
 from l2p.queries.moments import unfolded
-from l2p.setup import Setup
 
 
 @struct.dataclass

@@ -8,7 +8,7 @@ from l2p.features import FeatureMap
 from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors.stepwise import Centering
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 
 class OnCentredRows(Protector):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p.compiled import as_one
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 #: The range of log(mu N) that protectors are meta-trained on: mu N from 2 to 6,000.
 LOG_SIGNAL_RANGE = (0.7, 8.7)

@@ -13,7 +13,7 @@ from l2p.protectors.fields import MAX_LOG, Curve
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation, Plan, Scheduler, noise_for_share, tail_share
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 #: Inputs of the network, see `_seen`.
 SCHEDULE_INPUTS = 9

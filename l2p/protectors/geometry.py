@@ -12,7 +12,7 @@ from l2p.features import Basis, FeatureMap
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Numbers, Polynomial
 from l2p.protectors.register import stored
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 #: Mean length that rows are scaled to, as in `Centering` and `RowLength`.
 TARGET_NORM = 2.5

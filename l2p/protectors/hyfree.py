@@ -17,8 +17,8 @@ from l2p.protectors.fields import MAX_UNROLLED, Between, Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
+from l2p.public_facts import Setup
 from l2p.queries import ClippedLoss, NormalizedGradient
-from l2p.setup import Setup
 
 #: Largest factor by which one probe changes the learning rate or the bound of the losses.
 MAX_CHANGE = 4.0

@@ -39,7 +39,7 @@ from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 #: Steps of gradient descent are stable up to 2 / h.
 LONGEST = 1.5

@@ -13,8 +13,8 @@ from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share
+from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, ClippedLoss
-from l2p.setup import Setup
 
 #: Share of the budget for a loss that nobody reads, because compiled code cannot skip the query.
 MIN_SHARE = 1e-6

@@ -13,7 +13,7 @@ from l2p.protectors.networks import LikeLSTM, apply_lstm, init_lstm, lstm_carry
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler, noise_for_share
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 NUM_UNITS = 20
 #: log(|g|) is divided by this before it enters the projector (Andrychowicz et al. 2016, appendix A).

@@ -9,8 +9,8 @@ from l2p.oracle import Oracle
 from l2p.protector import Protector
 from l2p.protectors.hand_designed import Problem
 from l2p.protectors.register import hand_designed
+from l2p.public_facts import Setup
 from l2p.queries.solve import Minimizer
-from l2p.setup import Setup
 
 
 @struct.dataclass

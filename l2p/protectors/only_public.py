@@ -14,7 +14,7 @@ from l2p.protectors.public_end import AveragedWithPublic
 from l2p.protectors.public_fit import FITTED, fit
 from l2p.protectors.public_rows import public_rows
 from l2p.protectors.register import hand_designed
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 #: Weight of ||w||^2 beside the mean loss of some tens of rows, which would otherwise be fitted exactly.
 WEIGHT = 0.01

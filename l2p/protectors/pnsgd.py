@@ -17,8 +17,8 @@ from l2p.protectors.public_rows import public_rows
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_norm_bound
+from l2p.public_facts import Setup
 from l2p.queries.one_pass import OnePass
-from l2p.setup import Setup
 
 
 @struct.dataclass

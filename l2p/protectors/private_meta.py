@@ -30,9 +30,9 @@ from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share
 from l2p.protectors.tunable import tunable
+from l2p.public_facts import Setup
 from l2p.queries.base import Query, limit_norm, positive, within
 from l2p.run import Simulation, advance, start
-from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import Rows, in_blocks
 

@@ -22,7 +22,7 @@ from l2p.protectors.fields import Coefficients, Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.task import Rows
 
 

@@ -14,7 +14,7 @@ from l2p.protectors.fields import Polynomial
 from l2p.protectors.public_fit import FITTED, fit
 from l2p.protectors.public_rows import public_rows
 from l2p.protectors.wrapper import ProtectorWrapper
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.task import Rows
 
 

@@ -19,8 +19,8 @@ from l2p.protectors.public_parts import PublicClip, PublicFit, PublicLength
 from l2p.protectors.public_rows import PublicGradients, check_classes, public_rows
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying, Observation, Scheduler
+from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient
-from l2p.setup import Setup
 from l2p.task import Rows
 
 

@@ -17,7 +17,7 @@ from l2p.protectors.projectors import Projector
 from l2p.protectors.public_rows import Matrix, PublicGradients, fit, missing, moment_bound, projected, public_rows
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation, Plan, Scheduler
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.task import Rows
 
 #: The clipping norms that are taken from public gradients; the oracle refuses bounds nearly zero or without end.

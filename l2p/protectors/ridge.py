@@ -12,7 +12,7 @@ from l2p.protectors.fields import Polynomial
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.task import Rows
 
 

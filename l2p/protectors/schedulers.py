@@ -20,7 +20,7 @@ from l2p.protectors.fields import Line, Polynomial
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.public_rows import PublicGradients
 from l2p.protectors.register import stored
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 #: Held back when the last step takes all that is left, so that float32 rounding does not get it refused.
 SLACK = 1e-5

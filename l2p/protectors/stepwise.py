@@ -28,8 +28,8 @@ from l2p.protectors.public_rows import PublicGradients, check_classes
 from l2p.protectors.register import stored
 from l2p.protectors.row_length import RowLength
 from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
+from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, FeatureSum, Query
-from l2p.setup import Setup
 from l2p.task import Rows, null_invalid
 
 #: Typical mean square of a feature in [0, 1]; used for a row's length while the mean is unknown.

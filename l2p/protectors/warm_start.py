@@ -18,8 +18,8 @@ from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.public_prior import from_public_rows, is_filter
 from l2p.protectors.stepwise import Stepwise
 from l2p.protectors.wrapper import ProtectorWrapper
+from l2p.public_facts import Setup
 from l2p.queries.solve import minimise
-from l2p.setup import Setup
 from l2p.task import Rows
 
 #: The most principal directions of public rows that rows are read in, and the power by which they are whitened. The

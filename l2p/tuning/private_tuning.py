@@ -26,9 +26,9 @@ from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total
 from l2p.private_run import check, plan_run
 from l2p.protector import Protector
 from l2p.protectors.schedulers import SLACK
+from l2p.public_facts import Setup
 from l2p.queries import CorrectCount
 from l2p.result import Result
-from l2p.setup import Setup
 from l2p.task import Rows, RowSource, Task
 
 #: A base run's budget is a number, rho; written as an (epsilon, delta) target it has this delta, whatever the total's.

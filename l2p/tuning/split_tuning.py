@@ -28,9 +28,9 @@ from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger
 from l2p.privacy.reservation import count, held
 from l2p.private_run import plan_run
 from l2p.protector import Protector
+from l2p.public_facts import Setup
 from l2p.queries.fewest_errors import FewestErrors
 from l2p.result import Result
-from l2p.setup import Setup
 from l2p.task import Rows
 from l2p.tuning.private_tuning import Candidate, Score
 

@@ -25,7 +25,7 @@ from l2p.privacy.filter import Filter, price_list_for_mu
 from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FullBatch, Poisson, Sampler
 from l2p.protector import Protector
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.task import Rows
 from meta_train.config import MetaConfig, Shape
 from meta_train.tasks.family import TaskBatch

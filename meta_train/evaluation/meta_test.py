@@ -27,8 +27,8 @@ from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from l2p.models import Model, plain_name
 from l2p.protector import Protector
+from l2p.public_facts import Setup
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.task import Rows
 from meta_train.config import BANDS, MetaConfig, Shape
 from meta_train.evaluation.budgets import Budgets, budgets_for, sized

@@ -8,8 +8,8 @@ import numpy as np
 
 from l2p.models import GeneralizedLinear, Model
 from l2p.protector import Protector
+from l2p.public_facts import Setup
 from l2p.run import Simulation, advance, start
-from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.evaluation.budgets import Budgets

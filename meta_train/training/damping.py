@@ -16,7 +16,7 @@ from l2p.features import FeatureMap
 from l2p.oracle import Oracle
 from l2p.privacy.sampling import Sampler
 from l2p.protector import Protector, State
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 
 @jax.custom_vjp

@@ -9,8 +9,8 @@ from l2p.features import FeatureMap
 from l2p.models import Model
 from l2p.models.base import Factor
 from l2p.protector import Protector
+from l2p.public_facts import Setup
 from l2p.run import Run, Simulation, advance, start
-from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.evaluation.scores import EXCESS_FLOOR, first_loss, score

@@ -17,8 +17,8 @@ from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.convert import gdp_epsilon, gdp_mu
 from l2p.protectors import HAND_DESIGNED, Centering
 from l2p.protectors.public_rows import PublicGradients
+from l2p.public_facts import Setup
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.task import Rows
 
 BUDGET, KEY = Budget(2.0, 1e-5), jax.random.key(0)

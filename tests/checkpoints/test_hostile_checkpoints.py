@@ -32,9 +32,9 @@ from l2p.protectors import CLASSES, HAND_DESIGNED, NormQuery, Optax, PrivateMeta
 from l2p.protectors.fields import MAX_LOG, Coefficients, Either, has_knots, kinds
 from l2p.protectors.hand_designed import logit_constant
 from l2p.protectors.projectors import OPTIMIZERS
+from l2p.public_facts import Setup
 from l2p.result import answered
 from l2p.run import plan_noise, run, trace_rows
-from l2p.setup import Setup
 from l2p.task import Rows
 from meta_train.training.untrained import BUILDERS
 

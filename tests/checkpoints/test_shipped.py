@@ -22,9 +22,9 @@ from l2p.compare.runner import compare
 from l2p.errors import InputError
 from l2p.models import Logistic, Quadratic, Softmax
 from l2p.privacy.budget import Budget
+from l2p.public_facts import Setup
 from l2p.result import answered
 from l2p.run import run, trace_rows
-from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.evaluation.budgets import ByMu

@@ -21,8 +21,8 @@ from l2p.privacy.filter import Filter
 from l2p.protectors.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem
 from l2p.protectors.warm_start import WarmStart
+from l2p.public_facts import Setup
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.simulate import noise_key, simulate, split
 from l2p.task import Rows
 

@@ -24,10 +24,10 @@ from l2p.privacy.filter import Filter
 from l2p.privacy.noise import BatchDraw, Entropy
 from l2p.privacy.sampling import PermutationEpochs, Poisson
 from l2p.protectors import HAND_DESIGNED
+from l2p.public_facts import Setup
 from l2p.run import Release, advance, advance_streaming, plan_noise, start
 from l2p.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, Unit, read_rows, stream
 from l2p.schema.stream import is_large, streamed
-from l2p.setup import Setup
 from l2p.task import ArraySource, Rows
 from tests.canaries import observed
 from tests.postgres import running

@@ -13,11 +13,11 @@ from l2p.fixed_point import MARGIN
 from l2p.models import GeneralizedLinear, Hinge, HuberSVM
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED, Centering, Decaying, Optax, Stepwise
+from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, NoisyMinimum
 from l2p.queries.solve import minimise
 from l2p.result import answered
 from l2p.run import run, trace_rows
-from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.sums import exact_sum
 from l2p.task import Rows, null_invalid

@@ -23,6 +23,7 @@ from l2p.privacy import Adjacency, Budget, Filter, Spending, class_weights
 from l2p.privacy.noise import HostNoise, KeyNoise
 from l2p.private_run import plan_run
 from l2p.protectors import HAND_DESIGNED
+from l2p.public_facts import Setup
 from l2p.queries import (
     BinCounts,
     ClippedGradient,
@@ -42,7 +43,6 @@ from l2p.queries.selection import Selection
 from l2p.schema import Number, Schema, Target, Unit
 from l2p.schema.columns import Value
 from l2p.schema.declaring import declared
-from l2p.setup import Setup
 from l2p.sums import add_lines, exact_sum
 from l2p.task import ArraySource, Rows
 from tests import test_units as units

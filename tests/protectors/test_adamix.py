@@ -32,8 +32,8 @@ from l2p.protectors.adamix_theory import lipschitz_on_unit_rows
 from l2p.protectors.hand_designed import log_constant, logit_constant
 from l2p.protectors.public_rows import PublicGradients, check_classes, projected
 from l2p.protectors.schedulers import Observation
+from l2p.public_facts import Setup
 from l2p.run import plan_noise, run
-from l2p.setup import Setup
 from l2p.task import Rows
 
 K, D, N, M, STEPS = 3, 4, 60, 9, 5

@@ -18,9 +18,9 @@ from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Square
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED
+from l2p.public_facts import Setup
 from l2p.queries.moments import folded, unfolded
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.task import ArraySource, Rows
 from l2p.tuning.private_tuning import private_tuning
 

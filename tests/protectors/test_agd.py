@@ -10,8 +10,8 @@ from l2p.models import Logistic
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.agd import NUM_CANDIDATES, WINDOW
+from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient
-from l2p.setup import Setup
 
 BUDGET, D = Budget(1.0, 1e-6), 3
 PARAMS = np.array([0.5, -0.25, 1.0, 0.125])

@@ -12,9 +12,9 @@ from l2p.privacy import Budget, Filter
 from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import KeyNoise
 from l2p.protectors import BaseRate, Stepwise
+from l2p.public_facts import Setup
 from l2p.queries import TargetSum
 from l2p.run import Simulation, start
-from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.training.untrained import BUILDERS

@@ -14,7 +14,7 @@ from l2p.privacy.filter import Filter
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.spending import Spending
 from l2p.protectors import Centering
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.task import Rows
 
 D, N = 8, 4000

@@ -63,9 +63,9 @@ from l2p.protectors.line import LineStep
 from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.public_parts import OverCurvature, PublicClip, PublicFit, PublicSubspace, PublicSum
+from l2p.public_facts import Setup
 from l2p.result import answered
 from l2p.run import Release, Simulation, trace_rows
-from l2p.setup import Setup
 from l2p.task import Rows
 
 D, N, STEPS, PART = 3, 96, 12, 4

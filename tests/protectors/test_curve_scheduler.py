@@ -14,7 +14,7 @@ from l2p.privacy.spending import Spending
 from l2p.protectors import CurveScheduler
 from l2p.protectors.curve_scheduler import SCHEDULE_INPUTS
 from l2p.protectors.schedulers import Observation
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 MODEL, BUDGET = MODELS["logistic"], Budget(1.0, 1e-6)
 SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), 1000)

@@ -15,8 +15,8 @@ from l2p.privacy.noise import KeyNoise
 from l2p.privacy.spending import Spending
 from l2p.protectors import Decaying, Eigenbasis, Optax, Stepwise
 from l2p.protectors import eigenbasis as eigenbasis_module
+from l2p.public_facts import Setup
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import ArraySource, Rows
 

@@ -13,8 +13,8 @@ from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import limit_of
 from l2p.protectors import Decaying, Optax, PublicGeometry, Stepwise
+from l2p.public_facts import Setup
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import ArraySource, Rows
 

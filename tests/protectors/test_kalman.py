@@ -16,7 +16,7 @@ from l2p.protectors.belief import Measured
 from l2p.protectors.conditioning import KNOT_RANGE, MOST_FEATURES, NARROW, Facts, between_knots, facts_of
 from l2p.protectors.kalman import INPUTS, LONGEST, OUTPUTS
 from l2p.protectors.schedulers import Observation
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 MODEL, BUDGET, N = MODELS["square"], Budget(1.0, 1e-6), 1000
 SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), N)

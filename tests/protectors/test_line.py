@@ -15,7 +15,7 @@ from l2p.protectors.conditioning import Facts
 from l2p.protectors.kalman import LONGEST
 from l2p.protectors.line import MOST, LineStep
 from l2p.protectors.schedulers import Observation
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 
 FACTS = Facts(jnp.float32(5.0), 0.0, 0.0, 0.0, 0.0)
 FREE = jnp.float32(1e9)

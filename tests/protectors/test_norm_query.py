@@ -14,8 +14,8 @@ from l2p.privacy.noise import KeyNoise
 from l2p.privacy.spending import Spending
 from l2p.protectors import LSTMProjector, LSTMScheduler, NormQuery, Stepwise
 from l2p.protectors.networks import init_lstm
+from l2p.public_facts import Setup
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.task import Rows
 
 MODEL, N, D, STEPS = MODELS["logistic"], 400, 4, 6

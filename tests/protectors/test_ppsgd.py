@@ -22,9 +22,9 @@ from l2p.protectors.public_fit import fit
 from l2p.protectors.public_growth import GrowthState, published_noise
 from l2p.protectors.public_rows import PublicGradients
 from l2p.protectors.schedulers import Observation
+from l2p.public_facts import Setup
 from l2p.result import answered
 from l2p.run import run, trace_rows
-from l2p.setup import Setup
 from l2p.task import Rows, Task
 
 D, N = 3, 400

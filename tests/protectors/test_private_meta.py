@@ -17,8 +17,8 @@ from l2p.privacy.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise
 from l2p.privacy.sampling import Poisson
 from l2p.protectors import HAND_DESIGNED, Decaying, Optax, Stepwise
 from l2p.protectors.private_meta import MetaDescent, PrivateMeta, from_vector, to_vector
+from l2p.public_facts import Setup
 from l2p.queries.base import limit_norm
-from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 

@@ -17,9 +17,9 @@ from l2p.privacy.filter import Filter
 from l2p.protectors import CurveScheduler, KalmanProjector, Stepwise
 from l2p.protectors.public_prior import SCALES, _scale, from_public_rows
 from l2p.protectors.warm_start import WarmStart
+from l2p.public_facts import Setup
 from l2p.queries.solve import most_likely
 from l2p.run import Simulation, run, start
-from l2p.setup import Setup
 from l2p.task import Rows
 
 D, LOGISTIC = 6, find_model("logistic")

@@ -17,8 +17,8 @@ from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.linear_scaling import LEVEL_COST
 from l2p.protectors.pass_glm import curvature
+from l2p.public_facts import Setup
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.task import Rows
 
 D, N = 3, 300

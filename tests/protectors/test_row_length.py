@@ -16,7 +16,7 @@ from l2p.privacy.noise import KeyNoise
 from l2p.privacy.spending import Spending
 from l2p.protectors import RowLength
 from l2p.protectors.tunable import tunable
-from l2p.setup import Setup
+from l2p.public_facts import Setup
 from l2p.task import Rows
 
 N, D, TARGET = 3000, 6, 2.5

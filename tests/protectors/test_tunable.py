@@ -15,8 +15,8 @@ from l2p.privacy.filter import Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.conditioning import value
 from l2p.protectors.tunable import around, combine, lift, partition, tunable, with_tuned
+from l2p.public_facts import Setup
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.task import Rows
 
 BUDGET = Budget(0.5, 1e-6)

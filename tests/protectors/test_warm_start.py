@@ -20,9 +20,9 @@ from l2p.protectors import PublicGeometry
 from l2p.protectors.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem
 from l2p.protectors.warm_start import POWER, RIDGE, WarmStart, public_directions
+from l2p.public_facts import Setup
 from l2p.queries import FeatureSum
 from l2p.run import Simulation, advance, start
-from l2p.setup import Setup
 from l2p.task import Rows, Task
 
 BUDGET, D = Budget(1.0, 1e-4), 5

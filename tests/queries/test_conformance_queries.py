@@ -28,6 +28,7 @@ from l2p.privacy.passes import Passes
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.agd import NUM_CANDIDATES
 from l2p.protectors.private_meta import MetaDescent
+from l2p.public_facts import Setup
 from l2p.queries import (
     ApproximateMinimum,
     BinCounts,
@@ -59,7 +60,6 @@ from l2p.queries import (
 )
 from l2p.queries.selection import Selection
 from l2p.run import null_invalid
-from l2p.setup import Setup
 from l2p.sums import exact_sum
 from l2p.task import Rows
 

@@ -19,8 +19,8 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.noise import KeyNoise, Noise
 from l2p.privacy.spending import Spending
 from l2p.protectors import HAND_DESIGNED
+from l2p.public_facts import Setup
 from l2p.queries import OnePass
-from l2p.setup import Setup
 from l2p.task import Rows
 
 D = 2

@@ -23,10 +23,10 @@ from l2p.privacy.noise import KeyNoise
 from l2p.privacy.reservation import limit_of
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.objpert import ObjectivePerturbation
+from l2p.public_facts import Setup
 from l2p.queries import PerturbedMinimum
 from l2p.queries.newton import Objective, minimize
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.task import ArraySource, Rows
 from tests.unsupported_models import UNSUPPORTED_MODELS
 

@@ -18,9 +18,9 @@ from l2p.privacy.ledger import Ledger
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.reservation import limit_of
 from l2p.protectors import HAND_DESIGNED
+from l2p.public_facts import Setup
 from l2p.queries import FewestErrors
 from l2p.run import Simulation, start
-from l2p.setup import Setup
 from l2p.task import ArraySource, Rows
 from l2p.tuning import split_tuning as module
 from l2p.tuning.split_tuning import Choice, split_tuning, tuned_on_public

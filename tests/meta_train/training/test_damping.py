@@ -8,8 +8,8 @@ from l2p.models import MODELS
 from l2p.privacy.events import Adjacency
 from l2p.privacy.filter import price_list_for_mu
 from l2p.protectors import Decaying, Optax, Stepwise
+from l2p.public_facts import Setup
 from l2p.run import run
-from l2p.setup import Setup
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.training.damping import clip_cotangent, damped
