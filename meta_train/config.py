@@ -110,7 +110,8 @@ class MetaConfig:
         `eval_tasks` fresh tasks; the control runs wherever they gained nothing. 0 makes no comparison.
       tunes: "all" numbers that may be tuned; "wide": what curves add for wide tables alone
         (`l2p.protectors.conditioning.Facts`), so that runs on all others stay as they are, and what ships serves
-        whatever its warm start does, too; or "narrow": all but these.
+        whatever its warm start does, too; "narrow": all but these; or "line": those of steps along the line
+        (`l2p.protectors.line`), with what ships serving likewise.
       constants: single numbers of the protector that gradients do not tune, and values, as
         `eigenbasis.norm_growth=0,0.35`; at the end each is set to what scores best on held-out tasks.
       seed: for all random numbers.
@@ -165,7 +166,7 @@ class MetaConfig:
             "estimator": ("backpropagation", "evolution"),
             "objective": ("final", "truncated"),
             "constraint": ("share", "augmented_lagrangian", "soft"),
-            "tunes": ("all", "wide", "narrow"),
+            "tunes": ("all", "wide", "narrow", "line"),
             "accountant": tuple(one.name for one in for_runs() if one.trains),
         }
         for field, allowed in choices.items():
@@ -219,16 +220,21 @@ class MetaConfig:
             raise InputError(
                 "unseen classes need runs that are scored on fresh_rows; set fresh_rows, or leave unseen out."
             )
-        if self.tunes == "wide" and (self.warm_start is None or self.method != "gradient" or self.constants):
+        if self.adds and (self.warm_start is None or self.method != "gradient" or self.constants):
             raise InputError(
-                "with tunes 'wide' all else stays as it was trained; name a warm_start to take it from, and leave out "
-                "constants and a search, which would change it."
+                f"with tunes {self.tunes!r} all else stays as it was trained; name a warm_start to take it from, and "
+                "leave out constants and a search, which would change it."
             )
         if self.method == "both" and self.constraint != "share":
             raise InputError(
                 f"constraint {self.constraint!r} is not supported by random search, so the two "
                 "cannot be compared; choose method 'gradient'."
             )
+
+    @property
+    def adds(self) -> bool:
+        """Whether it only adds to its warm start, which stays as it is."""
+        return self.tunes in ("wide", "line")
 
     def _fewest_shapes(self) -> int:
         """How many shapes the source and model with the fewest has."""

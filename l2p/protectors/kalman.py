@@ -34,7 +34,7 @@ from l2p.models.base import INTERCEPT_COLUMN
 from l2p.protectors.belief import NOISIEST, Aim, Belief, Measured
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
 from l2p.protectors.fields import MAX_LOG, Curve
-from l2p.protectors.line import LineStep
+from l2p.protectors.line import NOWHERE, LineStep
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
@@ -174,14 +174,18 @@ class KalmanProjector(Projector):
             return jnp.zeros_like(moved), line
         facts, model = facts_of(setup, moved.shape[0]), setup.model
         of_features = jnp.where(seen.moment > 0.0, moved, 0.0)
-        kept = self._clipped(seen, facts, setup)
-        noise = jnp.square(seen.noise_std / kept) + 1e-20
         square = jnp.square(of_features)
-        curvature = model.line_curvature(jnp.sqrt(seen.moment @ square + 1e-12), setup.kind)
+        begun = seen.moment @ square > NOWHERE
+        length, norm, reach = (
+            jnp.where(begun, sizes @ square, 1.0) for sizes in (seen.moment, jnp.ones_like(square), bound)
+        )
+        kept = self._clipped(seen, facts, setup)
+        noise = norm * (jnp.square(seen.noise_std / kept) + 1e-20)
+        curvature = model.line_curvature(jnp.sqrt(length), setup.kind)
         # In each coordinate the filter's gains are for the loss at its steepest.
-        longest = jnp.maximum(LONGEST / curvature - (used * bound) @ square / jnp.square(bound @ square + 1e-12), 0.0)
-        change, line = self.line(line, of_features, seen.gradient / kept, noise, curvature, longest, facts)
-        return jnp.expm1(change) * of_features, line
+        longest = jnp.maximum(LONGEST / curvature - ((used * bound) @ square / reach) / reach, 0.0)
+        change, moved_line = self.line(line, of_features @ seen.gradient / kept, noise, curvature, longest, facts)
+        return jnp.where(begun, jnp.expm1(change), 0.0) * of_features, jnp.where(begun, moved_line, line)
 
     def _returned(self, state: Belief, moved: jax.Array, prior: jax.Array, facts: Facts) -> tuple[Belief, jax.Array]:
         """The belief after params that had `moved` f32[p] from the start took back what a prior that is narrower by now

@@ -8,6 +8,8 @@ from l2p.protectors.conditioning import Facts, between_knots
 from l2p.protectors.fields import Curve
 from l2p.protectors.register import stored
 
+#: Mean square of margins below which params are at the start, where there is no line and derivatives overflow.
+NOWHERE = 1e-8
 #: The most that a step may add to the logarithm of the distance, or take from it.
 MOST = 0.2
 
@@ -37,8 +39,7 @@ class LineStep:
     def __call__(
         self,
         variance: jax.Array,
-        moved: jax.Array,
-        gradient: jax.Array,
+        slope: jax.Array,
         noise: jax.Array,
         curvature: jax.Array,
         longest: jax.Array,
@@ -48,17 +49,15 @@ class LineStep:
 
         Args:
           variance: f32[], of what there is to add; 0 before the first gradient.
-          moved: f32[p], features' params over those at the start; 0 for intercepts.
-          gradient: f32[p], mean and noised, as far as clipping allows as long as whole ones are.
+          slope: f32[], the loss's derivative in that logarithm, noised.
           noise: f32[], the variance of its noise.
-          curvature: f32[], the typical second derivative of the loss in that logarithm (`Model.line_curvature`).
-          longest: f32[], the most that the slope in the logarithm may be multiplied by.
+          curvature: f32[], the typical second derivative (`Model.line_curvature`); above 0.
+          longest: f32[], the most that the slope may be multiplied by.
           facts: of the run.
         """
         most = jnp.exp(2.0 * between_knots(self.log_spread, facts))
         variance = jnp.where(variance > 0.0, variance, most)
         expected = jnp.exp(between_knots(self.log_curvature, facts)) * curvature
-        slope, noise = moved @ gradient, noise * jnp.square(moved).sum() + 1e-20
         gain = jnp.minimum(variance * expected / (jnp.square(expected) * variance + noise), longest)
         left = jnp.square(1.0 - gain * expected) * variance + jnp.square(gain) * noise
         renewed = jax.nn.sigmoid(between_knots(self.logit_renewed, facts))

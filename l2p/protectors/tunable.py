@@ -10,6 +10,7 @@ import numpy as np
 from l2p.errors import InputError
 from l2p.protectors.conditioning import standardize
 from l2p.protectors.fields import has_knots, kinds
+from l2p.protectors.line import LineStep
 
 
 def tunable(protector: Any) -> Any:
@@ -45,6 +46,16 @@ def of_wide_tables(protector: Any) -> Any:
         owner, name = _fields(protector, path)[-1]
         zeros = jnp.zeros_like(leaf)
         return zeros.at[:, -1].set(1.0) if has_knots(leaf, kinds(type(owner))[name]) else zeros
+
+    return jax.tree_util.tree_map_with_path(one, protector)
+
+
+def of_lines(protector: Any) -> Any:
+    """The same with 1 at the numbers of steps along the line (`line.LineStep`), and 0 at all others."""
+
+    def one(path: tuple, leaf: jax.Array) -> jax.Array:
+        fill = jnp.ones_like if isinstance(_fields(protector, path)[-1][0], LineStep) else jnp.zeros_like
+        return fill(leaf)
 
     return jax.tree_util.tree_map_with_path(one, protector)
 

@@ -13,7 +13,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.protector import Protector
-from l2p.protectors.tunable import combine, of_wide_tables, partition, tunable
+from l2p.protectors.tunable import combine, of_lines, of_wide_tables, partition, tunable
 from meta_train.compiling import quick_options
 from meta_train.config import MetaConfig, Shape
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
@@ -198,9 +198,7 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
     norms = jnp.sqrt(sum(jnp.square(leaf).reshape(config.tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
     factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
     mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / config.tasks, grads)
-    if config.tunes != "all":
-        kept = 1.0 if config.tunes == "wide" else 0.0
-        mean = jax.tree.map(lambda leaf, wide: jnp.where(wide == kept, leaf, 0.0), mean, of_wide_tables(floats))
+    mean = jax.tree.map(lambda leaf, kept: jnp.where(kept == 1.0, leaf, 0.0), mean, _tuned(floats, config.tunes))
 
     protector, adam = adam_step(state, mean, step, config)
     h = spent - state.constraint.targets[bands, segment]
@@ -209,10 +207,21 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
         "score": jnp.mean(values),
         "gradient_norm": jnp.median(norms),
         "largest_gradient_norm": jnp.max(norms),
+        "finite": jnp.mean(jnp.isfinite(norms)),
         "constraint": jnp.mean(h),
         "constraint_abs": jnp.mean(jnp.abs(h)),
     }
     return state, runs, metrics
+
+
+def _tuned(floats: Any, tunes: str) -> Any:
+    """1 at each number that is tuned, and 0 at all others."""
+    if tunes == "line":
+        return of_lines(floats)
+    if tunes == "all":
+        return jax.tree.map(jnp.ones_like, floats)
+    wide = of_wide_tables(floats)
+    return wide if tunes == "wide" else jax.tree.map(lambda leaf: 1.0 - leaf, wide)
 
 
 def is_turn(group: str, step: jax.Array, config: MetaConfig) -> jax.Array:

@@ -37,6 +37,8 @@ REACH = 2
 
 #: Seconds between saved states.
 SAVED = 30.0
+#: Outer steps in a row in which no task has a finite gradient, after which a training ends: it would learn nothing.
+MOST_LOST = 10
 METHODS: dict[str, Any] = {"gradient": gradients, "search": search}
 
 
@@ -81,12 +83,15 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
             best = (jnp.array(evaluator.merit(evaluator.before)), state.protector)
         if watch.foretells and first < config.steps:
             _estimate(watch, config, first, update, state, evaluator)
-        done, score, logged = first, None, (first, state)
+        done, score, logged, lost = first, None, (first, state), 0
         try:
             while done < config.steps:
                 state, metrics = update(state, done)
                 line: dict[str, Any] = {"step": done, **{name: float(value) for name, value in metrics.items()}}
                 done += 1
+                lost = lost + 1 if line.get("finite") == 0.0 else 0
+                if lost == MOST_LOST:
+                    raise InputError(_nothing_learned(done))
                 is_last = done == config.steps or watch.is_up()
                 if done % config.eval_every == 0 or is_last:
                     line |= (report := evaluator(state.protector))
@@ -142,6 +147,14 @@ def _seconds(do: Callable[[], Any]) -> float:
     began = time.monotonic()
     do()
     return time.monotonic() - began
+
+
+def _nothing_learned(done: int) -> str:
+    return (
+        f"no task had a finite gradient in any of the {MOST_LOST} outer steps up to step {done}, so nothing is "
+        "learned; runs diverge from this starting point, or a part of it has no finite derivative: start from other "
+        'constants, or set damping, or estimator "evolution", which takes no derivative.'
+    )
 
 
 def _kept(
@@ -203,7 +216,7 @@ def _made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Chec
     """
     low, high = min(counts), max(counts)
     start = None if warm is None else warm.card["range"].get("num_features")
-    if start is not None and config.tunes == "wide":
+    if start is not None and config.adds:
         return [start[0], high]
     if start is None or not any(map(is_own, parts_of(config.source))):
         return [low, high]
@@ -215,13 +228,13 @@ def _classes(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> tuple[in
     own = config.num_classes or ()
     if config.models is not None:
         own = tuple(len(config.find_model(shape).labels) for shape in config.shapes)
-    before = () if warm is None or config.tunes != "wide" else warm.card["range"].get("num_classes", ())
+    before = () if warm is None or not config.adds else warm.card["range"].get("num_classes", ())
     return (*before, *own) or None
 
 
 def _models(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> list[str]:
     """Models that it trains."""
-    before = [] if warm is None or config.tunes != "wide" else warm.card["models"]
+    before = [] if warm is None or not config.adds else warm.card["models"]
     return list(dict.fromkeys([*before, *config.all_models]))
 
 

@@ -18,8 +18,7 @@ from l2p.protectors.schedulers import Observation
 from l2p.public_facts import Setup
 
 FACTS = Facts(jnp.float32(5.0), 0.0, 0.0, 0.0, 0.0)
-FREE = jnp.float32(1e9)
-MOVED = jnp.array([0.6, -0.8, 0.0])
+FREE = 1e9
 
 
 def curve(number):
@@ -31,11 +30,8 @@ def line_of(spread=0.0, renewed=-30.0, curvature=0.0):
 
 
 def asked(line, slope, noise=0.0, curvature=1.0, variance=0.0, longest=FREE):
-    """The change and the variance left, where the gradient's only part is of this slope in the distance's logarithm."""
-    gradient = slope * MOVED / jnp.square(MOVED).sum()
-    arguments = (variance, gradient, noise, curvature)
-    variance, gradient, noise, curvature = map(jnp.float32, arguments)
-    return line(variance, MOVED, gradient, noise, curvature, longest, FACTS)
+    """The change and the variance left."""
+    return line(*map(jnp.float32, (variance, slope, noise, curvature, longest)), FACTS)
 
 
 def test_without_noise_a_step_is_newtons():
@@ -57,8 +53,8 @@ def test_a_narrow_spread_changes_nothing():
 def test_no_step_is_longer_than_most_nor_than_what_is_left_of_the_stable_length():
     assert float(asked(line_of(), slope=-9.0)[0]) == pytest.approx(MOST)
     assert float(asked(line_of(), slope=9.0)[0]) == pytest.approx(-MOST)
-    assert float(asked(line_of(), slope=-0.3, longest=jnp.float32(0.1))[0]) == pytest.approx(0.03, rel=1e-4)
-    assert float(asked(line_of(), slope=-0.3, longest=jnp.float32(0.0))[0]) == 0.0
+    assert float(asked(line_of(), slope=-0.3, longest=0.1)[0]) == pytest.approx(0.03, rel=1e-4)
+    assert float(asked(line_of(), slope=-0.3, longest=0.0)[0]) == 0.0
 
 
 def test_a_share_of_the_variance_comes_back_with_every_step():
@@ -72,7 +68,6 @@ def test_the_variance_left_is_the_mean_squared_error(wrong):
     spread, curvature, noise, count = 0.05, 1.7, 0.01, 4000
     keys = jax.random.split(jax.random.key(0), 2)
     wanted = spread * jax.random.normal(keys[0], (count,))
-    # `noise` is of a coordinate, and `MOVED` of length 1.
     slopes = -curvature * wanted + wrong * math.sqrt(noise) * jax.random.normal(keys[1], (count,))
     line = line_of(spread=math.log(spread))
     changes, left = jax.vmap(lambda slope: asked(line, slope, noise, curvature))(slopes)
@@ -114,6 +109,23 @@ def test_at_the_start_there_is_no_line():
     gradient = jnp.array([-0.3, 0.1, 0.0, 0.2])
     with_line = dataclasses.replace(TIMID, line=line_of())
     np.testing.assert_array_equal(update(with_line, jnp.zeros(4), gradient), update(TIMID, jnp.zeros(4), gradient))
+
+
+@pytest.mark.parametrize("params", [jnp.zeros(4), jnp.full(4, 1e-7), jnp.array([1.0, -2.0, 0.5, 0.7])])
+def test_derivatives_are_finite_wherever_params_are_and_those_of_finite_differences(params):
+    gradient, one = jnp.array([-0.3, 0.1, 0.05, 0.2]), jnp.array([0.3, -0.2, 0.4, 0.1])
+
+    def total(spread, params):
+        line = LineStep(curve(0.3), spread * jnp.array([[1.0, 0.0, 0.0, 0.0, 0.0]]), curve(-2.0))
+        return one @ update(dataclasses.replace(TIMID, line=line), params, gradient, 0.1)
+
+    spread = jnp.float32(-1.0)
+    in_spread, in_params = jax.grad(total, (0, 1))(spread, params)
+    assert np.isfinite(in_spread)
+    assert np.isfinite(in_params).all()
+    step = 1e-2
+    slope = (total(spread + step, params) - total(spread - step, params)) / (2 * step)
+    assert float(in_spread) == pytest.approx(float(slope), rel=0.05, abs=1e-5)
 
 
 def test_with_a_filter_that_steps_as_far_as_is_stable_none_is_left_along_the_line():

@@ -17,7 +17,8 @@ from meta_train.evaluation import budgets
 from meta_train.evaluation.held_out import Evaluator
 from meta_train.recipes import resolve
 from meta_train.tasks.sources import families
-from meta_train.training.loop import _ship, meta_train
+from meta_train.training import gradients
+from meta_train.training.loop import MOST_LOST, _ship, meta_train
 from meta_train.training.starting_points import starting_point, warm_start
 
 CONFIG = MetaConfig(
@@ -36,8 +37,6 @@ def whole(tmp_path_factory):
 
 
 def test_an_interrupted_training_resumes_to_the_same_bits(whole, tmp_path, monkeypatch):
-    from meta_train.training import gradients
-
     compiled = gradients.compiled
 
     def interrupted(config, family, start):
@@ -74,6 +73,31 @@ def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(whole):
     lines = [json.loads(line) for line in (whole.parent / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
     assert ["held_out_score" in line for line in lines] == [False, True, False, True]
+
+
+@pytest.mark.parametrize(("lost", "ends"), [(MOST_LOST, True), (MOST_LOST - 1, False)])
+def test_a_training_whose_gradients_are_never_finite_ends_with_a_sentence(tmp_path, monkeypatch, lost, ends):
+    """Not one that has a finite gradient now and then."""
+
+    def compiled(config, family, start):
+        return lambda state, number: (state, {"score": 0.0, "finite": float((number + 1) % (lost + 1) == 0)})
+
+    monkeypatch.setattr(gradients, "compiled", compiled)
+    config = dataclasses.replace(CONFIG, steps=2 * MOST_LOST, eval_every=2 * MOST_LOST)
+    if ends:
+        with pytest.raises(InputError, match=f"no task had a finite gradient .* step {MOST_LOST}, .* damping"):
+            meta_train(config, tmp_path)
+    else:
+        assert meta_train(config, tmp_path).exists()
+
+
+def test_gradients_say_in_how_many_tasks_they_are_finite():
+    train, _ = families(CONFIG.source)
+    start = starting_point(CONFIG)
+    for factor, share in ((1.0, 1.0), (np.nan, 0.0)):
+        broken = jax.tree.map(lambda leaf: leaf * factor, start)  # noqa: B023
+        metrics = gradients.compiled(CONFIG, train, start)(gradients.init(broken, CONFIG), 0)[1]
+        assert float(metrics["finite"]) == share
 
 
 def test_a_training_that_only_did_harm_ships_what_it_started_from(tmp_path):
