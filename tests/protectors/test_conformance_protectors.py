@@ -186,7 +186,7 @@ KALMAN = Stepwise(
     KalmanProjector(
         *[RISING] * 13,
         perturbed(init_mlp(KEY, (INPUTS, 4, OUTPUTS)), 0.03),
-        LineStep(RISING, RISING - 1.0, RISING - 2.0),
+        LineStep(RISING, RISING - 2.0, RISING),
     ),
     centering=CONTROL.centering.replace(log_level_spread=f32(-2.0), log_width=f32(0.1)),
     row_length=LENGTH,
@@ -1112,6 +1112,8 @@ def _ratios(place):
 SILENT = {
     "kalman, eigenbasis": {
         ".projector.log_unknown": "second moments are bought here, and in `kalman` they are not",
+        ".projector.log_steepest": "likewise",
+        ".projector.logit_return": "no prior becomes narrower here",
     },
     "kalman": {
         ".projector.spread_power": "all features have the same moment until second moments are bought",
