@@ -212,12 +212,13 @@ def _made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Chec
     """Numbers of columns that a protector is made for: those it was trained on.
 
     One that is fine-tuned on a user's tables was first trained on many more, and reaches beyond theirs within those.
-    What is tuned for wide tables alone serves all others as before.
+    What is tuned for wide tables alone serves all others as before, and steps along the line serve what their start
+    does.
     """
     low, high = min(counts), max(counts)
     start = None if warm is None else warm.card["range"].get("num_features")
     if start is not None and config.adds:
-        return [start[0], high]
+        return [start[0], high if config.tunes == "wide" else start[1]]
     if start is None or not any(map(is_own, parts_of(config.source))):
         return [low, high]
     return [min(low, max(start[0], low // REACH)), max(high, min(start[1], high * REACH))]

@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p.checkpoints import checkpoint
 from l2p.protectors.tunable import of_lines
 from meta_train.config import MetaConfig
 from meta_train.tasks.sources import families
 from meta_train.training import gradients
+from meta_train.training.loop import _made_for, _models
 from meta_train.training.starting_points import starting_point
 from meta_train.training.untrained import control_filter, control_line
 
@@ -43,3 +45,18 @@ def test_a_training_of_lines_changes_every_curve_of_theirs_and_nothing_else():
         np.testing.assert_array_equal(np.where(mask, 0.0, one), np.where(mask, 0.0, other))
     for name in ("log_curvature", "log_spread", "logit_renewed"):
         assert jnp.any(getattr(before.projector.line, name) != getattr(after.projector.line, name)), name
+
+
+def test_what_ships_serves_what_its_start_does():
+    config = MetaConfig(
+        "x",
+        "control_line",
+        source="synthetic",
+        num_features=(6,),
+        warm_start="control-universal",
+        tunes="line",
+        **SMALL,
+    )
+    warm = checkpoint.load("control-universal")
+    assert _made_for(config, (6,), warm) == warm.card["range"]["num_features"]
+    assert set(warm.card["models"]) <= set(_models(config, warm))
