@@ -47,7 +47,7 @@ ROWS = np.random.default_rng(0).random((50, D))
 def examples():
     """Protectors that together have every class of `CLASSES` among their parts, with all optional fields set."""
     universal, paper, kalman = (
-        BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper", "control_filter")
+        BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper", "control_line")
     )
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))
     made = {name: method(BUDGET, num_rows=N) for name, method in HAND_DESIGNED.items()}
