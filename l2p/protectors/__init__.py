@@ -26,6 +26,7 @@ from l2p.protectors.gradient_descent import dpsgd, dpsgd_mean, noisygd, noisygd_
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.hyfree import HyFree, hyfree
 from l2p.protectors.kalman import KalmanProjector
+from l2p.protectors.line import LineStep
 from l2p.protectors.linear_scaling import LinearScaling, linear_scaling
 from l2p.protectors.lstm import LSTMProjector, LSTMScheduler
 from l2p.protectors.mirror_descent import pda_dpmd
