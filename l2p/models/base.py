@@ -150,6 +150,10 @@ class Model(abc.ABC):
         square f32[]: where slopes are bounded, few rows are left at margins at which they change.
 
         For normal margins m and the logistic loss it is between E[m^2 p (1 - p)] and 1.6 times that.
+
+        >>> from l2p.models import MODELS
+        >>> [round(float(MODELS["logistic"].line_curvature(jnp.array(size), "binary")), 2) for size in (1.0, 2.0, 20.0)]
+        [0.18, 0.35, 0.1]
         """
         shrunk = 1.0 + jnp.square(length / self.typical_margin(kind))
         return self.typical_curvature(kind) * jnp.square(length) * shrunk**-1.5

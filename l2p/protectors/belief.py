@@ -62,8 +62,8 @@ class Belief:
       left: the share of the distance from the start to the minimum that is left, as far as the filter knows.
       variance: of the noise in the params.
       measured: where the gradients so far place the minimum.
-      update: the filter's last one.
-      change: that and what was added along the line.
+      update: the last one, in each coordinate.
+      change: the last update with what was added along the line.
       average: running average of gradients.
       noise: the variance of that average's noise.
       surprise: running average of squared gradients over what the filter expected of them.
@@ -105,8 +105,8 @@ class Belief:
     def shown(self, gradient: jax.Array, noise: jax.Array, bound: jax.Array) -> jax.Array:
         """`steeper` f32[] given the next gradient f32[p], its noise's variance f32[], and the bound f32[p].
 
-        How much gradients change along the last change shows the curvature there. Two standard deviations of the noise
-        are taken off."""
+        How much the gradient changed along the last step shows the curvature there. Two standard deviations of the
+        noise are taken off."""
         square = jnp.square(self.change).sum()
         has_moved = square > 1e-12
         std = jnp.sqrt((noise + self.last_noise) * jnp.where(has_moved, square, 1.0))

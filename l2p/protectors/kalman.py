@@ -34,7 +34,7 @@ from l2p.models.base import INTERCEPT_COLUMN
 from l2p.protectors.belief import NOISIEST, Aim, Belief, Measured
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
 from l2p.protectors.fields import MAX_LOG, Curve
-from l2p.protectors.line import NOWHERE, LineStep
+from l2p.protectors.line import AT_START, LineStep
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.projectors import Projector
 from l2p.protectors.register import stored
@@ -175,7 +175,7 @@ class KalmanProjector(Projector):
         facts, model = facts_of(setup, moved.shape[0]), setup.model
         of_features = jnp.where(seen.moment > 0.0, moved, 0.0)
         square = jnp.square(of_features)
-        begun = seen.moment @ square > NOWHERE
+        begun = seen.moment @ square > AT_START
         length, norm, reach = (
             jnp.where(begun, sizes @ square, 1.0) for sizes in (seen.moment, jnp.ones_like(square), bound)
         )
@@ -184,8 +184,8 @@ class KalmanProjector(Projector):
         curvature = model.line_curvature(jnp.sqrt(length), setup.kind)
         # In each coordinate the filter's gains are for the loss at its steepest.
         longest = jnp.maximum(LONGEST / curvature - ((used * bound) @ square / reach) / reach, 0.0)
-        change, moved_line = self.line(line, of_features @ seen.gradient / kept, noise, curvature, longest, facts)
-        return jnp.where(begun, jnp.expm1(change), 0.0) * of_features, jnp.where(begun, moved_line, line)
+        change, left = self.line(line, of_features @ seen.gradient / kept, noise, curvature, longest, facts)
+        return jnp.where(begun, jnp.expm1(change), 0.0) * of_features, jnp.where(begun, left, line)
 
     def _returned(self, state: Belief, moved: jax.Array, prior: jax.Array, facts: Facts) -> tuple[Belief, jax.Array]:
         """The belief after params that had `moved` f32[p] from the start took back what a prior that is narrower by now

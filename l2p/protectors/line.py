@@ -9,7 +9,7 @@ from l2p.protectors.fields import Curve
 from l2p.protectors.register import stored
 
 #: Mean square of margins below which params are at the start, where there is no line and derivatives overflow.
-NOWHERE = 1e-8
+AT_START = 1e-8
 #: The most that a step may add to the logarithm of the distance, or take from it.
 MOST = 0.2
 

@@ -199,16 +199,7 @@ def control_line(key: jax.Array) -> Stepwise:
 
 def filter_with_network(key: jax.Array) -> Stepwise:
     """`control_filter` with a network that corrects the filter in each coordinate, and one for clipping norms."""
-    return _with_filter_networks(control_filter(key), key)
-
-
-def filter_line(key: jax.Array) -> Stepwise:
-    """`control_line` with these networks."""
-    return _with_filter_networks(control_line(key), key)
-
-
-def _with_filter_networks(filter: Stepwise, key: jax.Array) -> Stepwise:
-    plain = cast(Any, filter)
+    plain = cast(Any, control_filter(key))
     network = init_mlp(jax.random.fold_in(key, 5), (INPUTS, 24, 12, OUTPUTS))
     schedule = init_mlp(jax.random.fold_in(key, 6), (SCHEDULE_INPUTS, 16, 1))
     return dataclasses.replace(
@@ -295,7 +286,6 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "control_filter": control_filter,
     "control_line": control_line,
     "filter": filter_with_network,
-    "filter_line": filter_line,
     "control_level": control_level,
     "universal_level": universal_level,
     "paper": paper,

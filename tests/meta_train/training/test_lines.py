@@ -14,7 +14,20 @@ from meta_train.training.loop import _made_for, _models
 from meta_train.training.starting_points import starting_point
 from meta_train.training.untrained import control_filter, control_line
 
-SMALL = {"tasks": 8, "eval_tasks": 8, "rows": 32, "num_steps": 3, "steps": 1, "learning_rate": 0.1}
+CONFIG = MetaConfig(
+    "x",
+    "control_line",
+    source="synthetic",
+    num_features=(6,),
+    warm_start="control-universal",
+    tunes="line",
+    tasks=8,
+    eval_tasks=8,
+    rows=32,
+    num_steps=3,
+    steps=1,
+    learning_rate=0.1,
+)
 
 
 def test_only_a_step_along_the_line_has_such_numbers():
@@ -28,17 +41,8 @@ def test_only_a_step_along_the_line_has_such_numbers():
 
 @pytest.mark.slow
 def test_a_training_of_lines_changes_every_curve_of_theirs_and_nothing_else():
-    config = MetaConfig(
-        "x",
-        "control_line",
-        source="synthetic",
-        num_features=(6,),
-        warm_start="control-universal",
-        tunes="line",
-        **SMALL,
-    )
-    state = gradients.init(starting_point(config), config)
-    updated, metrics = gradients.compiled(config, families("synthetic")[0], state.protector)(state, 0)
+    state = gradients.init(starting_point(CONFIG), CONFIG)
+    updated, metrics = gradients.compiled(CONFIG, families("synthetic")[0], state.protector)(state, 0)
     assert float(metrics["finite"]) == 1.0
     before, after = state.protector, updated.protector
     for mask, one, other in zip(*map(jax.tree.leaves, (of_lines(before), before, after)), strict=True):
@@ -48,15 +52,6 @@ def test_a_training_of_lines_changes_every_curve_of_theirs_and_nothing_else():
 
 
 def test_what_ships_serves_what_its_start_does():
-    config = MetaConfig(
-        "x",
-        "control_line",
-        source="synthetic",
-        num_features=(6,),
-        warm_start="control-universal",
-        tunes="line",
-        **SMALL,
-    )
     warm = checkpoint.load("control-universal")
-    assert _made_for(config, (6,), warm) == warm.card["range"]["num_features"]
-    assert set(warm.card["models"]) <= set(_models(config, warm))
+    assert _made_for(CONFIG, (6,), warm) == warm.card["range"]["num_features"]
+    assert set(warm.card["models"]) <= set(_models(CONFIG, warm))

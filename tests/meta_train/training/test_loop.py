@@ -91,6 +91,7 @@ def test_a_training_whose_gradients_are_never_finite_ends_with_a_sentence(tmp_pa
         assert meta_train(config, tmp_path).exists()
 
 
+@pytest.mark.slow
 def test_gradients_say_in_how_many_tasks_they_are_finite():
     train, _ = families(CONFIG.source)
     start = starting_point(CONFIG)
