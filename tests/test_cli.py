@@ -446,12 +446,13 @@ def test_ctrl_c_says_that_the_reservation_stays_and_how_to_look_at_it(options, t
     path = tmp_path / "ward.ledger"
     assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
     # After the reservation the run never ends, so that the signal cannot come too late; meanwhile JAX computes in
-    # threads that Python would wait for or crash on.
+    # threads that Python would wait for or crash on. It sleeps in short pieces: a signal that comes just before a sleep
+    # begins does not shorten it.
     code = """
 import time, jax
 from l2p import cli, private_run
 spin = jax.jit(lambda x: jax.lax.fori_loop(0, 10**9, lambda _, y: y @ y, x))
-private_run._train = lambda *_: (spin(jax.numpy.eye(200)), print("computing", flush=True), time.sleep(600))
+private_run._train = lambda *_: (spin(jax.numpy.eye(200)), print("computing", flush=True), *map(time.sleep, [0.1] * 6000))
 cli.run_process()
 """
     words = ["apply", "--ledger", str(path), *(word for pair in options.items() for word in pair)]

@@ -227,11 +227,11 @@ def test_curvature_above_its_bound_shows_in_the_change_of_gradients():
 
 
 def test_noise_alone_shows_no_curvature():
-    belief = filter_of().init(jnp.zeros(4), SETUP).replace(update=jnp.array([1.0, -1.0, 0.5, 2.0]), last_noise=4.0)
+    belief = filter_of().init(jnp.zeros(4), SETUP).replace(change=jnp.array([1.0, -1.0, 0.5, 2.0]), last_noise=4.0)
     shown = jax.vmap(lambda gradient: belief.shown(gradient, jnp.float32(4.0), CURVATURE))
-    alone = 2.0 * jax.random.normal(jax.random.key(0), (2000, 4)) + (CURVATURE * belief.update)[None, :]
+    alone = 2.0 * jax.random.normal(jax.random.key(0), (2000, 4)) + (CURVATURE * belief.change)[None, :]
     assert float((shown(alone) > 1.0).mean()) < 0.05
-    steep = 1e-3 * alone[0] + 7.0 * CURVATURE * belief.update
+    steep = 1e-3 * alone[0] + 7.0 * CURVATURE * belief.change
     found = belief.replace(last_noise=1e-12).shown(steep, jnp.float32(1e-12), CURVATURE)
     assert float(found) == pytest.approx(7.0, rel=0.05)
     # What was shown is forgotten.
