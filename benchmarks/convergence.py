@@ -2,7 +2,8 @@
 
     python benchmarks/convergence.py run [--seeds 5] [--cells openml:segment,softmax] [--methods noisygd]
         [--out docs/results/convergence/table.csv]
-    python benchmarks/convergence.py summary [--out docs/results/convergence/table.csv]
+    python benchmarks/convergence.py summary [--ours universal] [--theirs specialist]
+        [--out docs/results/convergence/table.csv]
 
 A cell is a public set and a model. `many rows:N` is drawn here: three correlated features, N rows. `specialist` is the
 protector that was made for the model alone, before one was made for all; for the hinge, for which none was, `noisygd`.
@@ -201,22 +202,22 @@ def rises(lines: list[dict[str, str]], method: str) -> list[tuple[Cell, float]]:
     return found
 
 
-def summary(out: Path, ours: str = OURS) -> None:
-    """Print losses of `ours` and the specialists as a Markdown table, where they rise, and where `ours` is ahead."""
+def summary(out: Path, ours: str = OURS, theirs: str = SPECIALIST) -> None:
+    """Print losses of `ours` and `theirs` as a Markdown table, where they rise, and where `ours` is ahead."""
     lines = read(out)
     budgets = "".join(f" {epsilon:g} |" for epsilon in EPSILONS)
     print(f"| data | model | {BASE} |{budgets} {NONPRIVATE} |\n|---|---|---|" + "---|" * (len(EPSILONS) + 1))
     for cell in CELLS:
-        base, exact, *both = (curve(lines, cell, method) for method in (BASE, NONPRIVATE, ours, SPECIALIST))
+        base, exact, *both = (curve(lines, cell, method) for method in (BASE, NONPRIVATE, ours, theirs))
         if base and exact and all(both):
             pairs = (f" {one:.4g}, {other:.4g} |" for (one, _), (other, _) in zip(*both, strict=True))
             print(f"| {' | '.join(cell)} | {base[0][0]:.4g} |", *pairs, f" {exact[0][0]:.4g} |", sep="")
     print("\nLoss rises with the budget, by more than 2 %:")
-    for method in (ours, SPECIALIST):
+    for method in (ours, theirs):
         found = rises(lines, method)
         print(f"{method}: {len(found)} times;", *(f"{' '.join(cell)} at {epsilon:g};" for cell, epsilon in found))
-    cells = compared(lines, ours, SPECIALIST)
-    print(f"\nPercent of the gap between base rate and non-private model by which {ours} is ahead of {SPECIALIST}:")
+    cells = compared(lines, ours, theirs)
+    print(f"\nPercent of the gap between base rate and non-private model by which {ours} is ahead of {theirs}:")
     for cell, (gain, sure) in cells.items():
         marked = (f"{100 * one:8.1f}{'*' if abs(one) > two else ' '}" for one, two in zip(gain, sure, strict=True))
         print(f"{' '.join(cell):32}", *marked)
@@ -236,10 +237,11 @@ def main(
     methods: tuple[str, ...] = METHODS,
     seeds: int = 5,
     ours: str = OURS,
+    theirs: str = SPECIALIST,
 ) -> None:
     """Measure, or print what was measured; a cell is DATA,MODEL."""
     if task == "summary":
-        summary(out, ours)
+        summary(out, ours, theirs)
     else:
         chosen = tuple((name, model) for name, _, model in (cell.rpartition(",") for cell in cells))
         run(out, chosen or CELLS, methods, seeds)

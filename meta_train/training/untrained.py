@@ -198,8 +198,8 @@ def control_line(key: jax.Array) -> Stepwise:
 
 
 def filter_with_network(key: jax.Array) -> Stepwise:
-    """`control_filter` with a network that corrects the filter in each coordinate, and one for clipping norms."""
-    plain = cast(Any, control_filter(key))
+    """`control_line` with a network that corrects the filter in each coordinate, and one for clipping norms."""
+    plain = cast(Any, control_line(key))
     network = init_mlp(jax.random.fold_in(key, 5), (INPUTS, 24, 12, OUTPUTS))
     schedule = init_mlp(jax.random.fold_in(key, 6), (SCHEDULE_INPUTS, 16, 1))
     return dataclasses.replace(

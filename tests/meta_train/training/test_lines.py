@@ -19,7 +19,7 @@ CONFIG = MetaConfig(
     "control_line",
     source="synthetic",
     num_features=(6,),
-    warm_start="control-universal",
+    warm_start="control-universal-wide",
     tunes="line",
     tasks=8,
     eval_tasks=8,
@@ -52,6 +52,16 @@ def test_a_training_of_lines_changes_every_curve_of_theirs_and_nothing_else():
 
 
 def test_what_ships_serves_what_its_start_does():
-    warm = checkpoint.load("control-universal")
+    warm = checkpoint.load("control-universal-wide")
     assert _made_for(CONFIG, (6,), warm) == warm.card["range"]["num_features"]
     assert set(warm.card["models"]) <= set(_models(CONFIG, warm))
+
+
+@pytest.mark.parametrize("fold", ["", "-fold-1", "-fold-2", "-fold-3"])
+def test_what_ships_has_a_line_and_is_its_start_in_all_else(fold):
+    start, shipped = (checkpoint.load(f"{name}{fold}") for name in ("control-universal-wide", "control-universal"))
+    before, after = (dict(jax.tree_util.tree_leaves_with_path(one.protector)) for one in (start, shipped))
+    added = {jax.tree_util.keystr(path) for path in after.keys() - before.keys()}
+    assert added == {f".projector.line.{name}" for name in ("log_curvature", "log_spread", "logit_renewed")}
+    for path, array in before.items():
+        np.testing.assert_array_equal(array, after[path])
