@@ -176,6 +176,8 @@ def at(figures: Mapping[str, Any], signal: float, name: str) -> list[float] | No
 def crossing(figures: Mapping[str, Any]) -> float | None:
     """The log_signal from which on `beat_trivial` stays at `RULE` or above; None if it ends below.
 
+    The share in the last band may be a standard error lower, so that no single task decides whether there is any.
+
     >>> ends = [[0, 2], [2, 4], [4, 6]]
     >>> shares = [0.2, 0.8, 1.0]
     >>> bands = [{"log_signal": end, "beat_trivial": share} for end, share in zip(ends, shares, strict=True)]
@@ -184,13 +186,19 @@ def crossing(figures: Mapping[str, Any]) -> float | None:
     """
     centres = _centres(figures)
     shares = [band["beat_trivial"] for band in figures["bands"]]
-    short = [index for index, share in enumerate(shares) if share < RULE]
+    least = [RULE] * (len(shares) - 1) + [_least_in_last_band(figures)]
+    short = [index for index, (share, low) in enumerate(zip(shares, least, strict=True)) if share < low]
     if not short:
         return float(centres[0])
     last = short[-1]
     if last + 1 == len(shares):
         return None
     return float(np.interp(RULE, shares[last : last + 2], centres[last : last + 2]))
+
+
+def _least_in_last_band(figures: Mapping[str, Any]) -> float:
+    """`RULE` less its standard error, if it is known of how many tasks shares are."""
+    return RULE - math.sqrt(RULE * (1.0 - RULE) / figures.get("tasks", math.inf))
 
 
 def forecast(

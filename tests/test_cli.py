@@ -452,7 +452,12 @@ def test_ctrl_c_says_that_the_reservation_stays_and_how_to_look_at_it(options, t
 import time, jax
 from l2p import cli, private_run
 spin = jax.jit(lambda x: jax.lax.fori_loop(0, 10**9, lambda _, y: y @ y, x))
-private_run._train = lambda *_: (spin(jax.numpy.eye(200)), print("computing", flush=True), *map(time.sleep, [0.1] * 6000))
+def train(*_):
+    spin(jax.numpy.eye(200))
+    print("computing", flush=True)
+    for _ in range(6000):
+        time.sleep(0.1)
+private_run._train = train
 cli.run_process()
 """
     words = ["apply", "--ledger", str(path), *(word for pair in options.items() for word in pair)]

@@ -131,6 +131,9 @@ def test_the_smallest_epsilon_is_where_the_interpolated_rule_crosses(folder):
 def test_the_rule_must_hold_from_there_on():
     assert crossing(meta_test(shares=(0.1, 0.95, 0.8, 1.0, 1.0))) == pytest.approx(5.0)
     assert crossing(meta_test(shares=(0.1, 0.95, 0.95, 0.95, 0.8))) is None
+    assert crossing(meta_test(shares=(0.1, 0.8, 0.95, 0.95, 0.88))) == crossing(
+        meta_test(shares=(0.1, 0.8, 0.95, 1, 1))
+    )
     assert crossing(meta_test(shares=(0.9, 1.0, 1.0, 1.0, 1.0))) == 0.0  # the lowest centre; below, nothing is known
 
 

@@ -49,9 +49,9 @@ def test_cards_say_how_a_protector_was_made(name):
     card, config = checkpoint.load(name).card, resolve.like(name)
     assert checkpoint.canonical(card["name"]) == name
     assert set(config.all_sources) <= set(card["sources"])
-    # What is tuned for wide tables alone trains whatever its start does.
+    # What is added to a start, and leaves all else of it, trains whatever that does.
     assert set(config.all_models) <= set(card["models"])
-    assert config.tunes == "wide" or card["models"] == list(config.all_models)
+    assert config.adds or card["models"] == list(config.all_models)
     assert {"seed", "seconds", "peak_memory_mib", "range", "budgets", "held_out", "versions"} <= card.keys()
 
 
