@@ -197,7 +197,7 @@ def crossing(figures: Mapping[str, Any]) -> float | None:
 
 
 def _least_in_last_band(figures: Mapping[str, Any]) -> float:
-    """`RULE` less its standard error, if it is known of how many tasks shares are."""
+    """`RULE` less its standard error; `RULE` itself where the number of tasks is not known."""
     return RULE - math.sqrt(RULE * (1.0 - RULE) / figures.get("tasks", math.inf))
 
 
@@ -260,7 +260,10 @@ def _notes(meta_tests: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
         f"trivial one (the majority class) by more than {100 * least:g} points. Other data can give more or less: this "
         "is no promise, and figures from different sources do not compare."
     )
-    yield f"A protector beats the majority model if it was more accurate on at least {100 * RULE:g} % of these tasks."
+    yield (
+        f"A protector beats the majority model if it was more accurate on at least {100 * RULE:g} % of these tasks; at "
+        "the largest budgets measured, a standard error fewer will do."
+    )
     most = max(figures["train_rows"] for figures in meta_tests)
     if rows < most:
         yield (
