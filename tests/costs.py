@@ -22,9 +22,10 @@ import pytest
 HERE = Path(__file__).resolve().parent
 COSTS = json.loads((HERE / "costs.json").read_text(encoding="utf-8"))
 REPRESENTATIVES = tomllib.loads((HERE / "representatives.toml").read_text(encoding="utf-8"))
+_alike = REPRESENTATIVES.pop("alike")
 #: By file: cases that resemble another one. What a case's tests compile is shared, so each of them is cheap only if
 #: another one has paid; they run all or none.
-ALIKE: dict[str, dict[str, str]] = REPRESENTATIVES.pop("alike")
+ALIKE: dict[str, dict[str, str]] = dict.fromkeys(_alike["files"], _alike["cases"])
 #: CPU seconds. Costs below the least are not written down.
 MAX_SECONDS, MAX_SECONDS_OF_A_TEST, MIN_SECONDS = 0.25, 0.7, 0.2
 #: Under which a worker reports what a test cost to the process that writes costs.json.

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFORMANCE, REGISTER = (f"tests/protectors/test_{name}.py" for name in ("conformance_protectors", "register"))
+TABLE = "tests/protectors/conformance.py"
+PROPERTIES = [
+    f"tests/protectors/test_{name}.py" for name in ("conformance_protectors", "without_noise", "meta_gradients")
+]
+REGISTER = "tests/protectors/test_register.py"
 COSTS = [f"tests/{name}" for name in ("costs.py", "costs.json", "representatives.toml")]
-TRAITS = re.findall(r"^@every_case", (ROOT / CONFORMANCE).read_text(encoding="utf-8"), re.M)
+TRAITS = [line for name in PROPERTIES for line in re.findall(r"^@every_case", (ROOT / name).read_text("utf-8"), re.M)]
 FILE, LINE, ROW = re.findall(r"```python\n(.*?)```", (ROOT / "docs/submitting.md").read_text(encoding="utf-8"), re.S)
 
 
@@ -21,7 +25,7 @@ def copy(tmp_path):
     """A copy of the code and of what tests protectors."""
     shutil.copytree(ROOT / "l2p", tmp_path / "l2p", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "tests/protectors").mkdir(parents=True)
-    for name in ("pyproject.toml", "tests/conftest.py", *COSTS, CONFORMANCE, REGISTER):
+    for name in ("pyproject.toml", "tests/conftest.py", *COSTS, TABLE, *PROPERTIES, REGISTER):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -37,7 +41,7 @@ def add(folder, file=FILE, line=LINE, row=ROW):
     """Apply the documented change, or parts of it."""
     (folder / "l2p/protectors/unit_descent.py").write_text(file, encoding="utf-8")
     insert(folder / "l2p/protectors/__init__.py", "from l2p.protectors.stepwise", line)
-    insert(folder / CONFORMANCE, '    "noisygd": Case', row)
+    insert(folder / TABLE, '    "noisygd": Case', row)
 
 
 def outcome(folder, *options):
@@ -59,7 +63,7 @@ CHEAP = "not (vmapped or without_jit or release_in or gradients)"
 )
 def test_the_documented_protector_has_every_property(copy, properties, most_left_out):
     add(copy)
-    status, said = outcome(copy, CONFORMANCE, REGISTER, "-k", f"unit_descent and {properties} or {REGISTERED}")
+    status, said = outcome(copy, *PROPERTIES, REGISTER, "-k", f"unit_descent and {properties} or {REGISTERED}")
     assert status == 0, said
     assert int(re.search(r"(\d+) passed", said)[1]) >= len(TRAITS) - most_left_out + 5
     assert "skipped" not in said
@@ -73,7 +77,7 @@ FORGOTTEN = {
         "every_class_of_protectors",
     ),
     "the line": ({"line": ""}, REGISTER, "every_file_that_registers_has_its_line"),
-    "the row": ({"row": ""}, CONFORMANCE, "every_hand_designed_method_has_a_row"),
+    "the row": ({"row": ""}, PROPERTIES[0], "every_hand_designed_method_has_a_row"),
 }
 
 
