@@ -90,6 +90,7 @@ def plan_run(
     budget is left to what is bought before the run. `weights` are those of the classes, in order, public.
     """
     task = data if isinstance(data, Task) else Task(private=data)
+    _check_declared(task.private, unit, weights)
     public_data.refuse_same(task.private, task.public)
     lines, num_features = intake.shape_of(task.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
@@ -169,6 +170,25 @@ def check(
     if weights is not None:
         class_weights.check_weighed(f"protector {named.name!r}", named.protector.additive)
     return named
+
+
+def _check_declared(rows: Rows | RowSource, unit: Unit | None, weights: Sequence[float] | None) -> None:
+    """Refuse a source whose schema says otherwise than this run what is protected or how rows count, and one that
+    passes on all rows of a unit."""
+    if not isinstance(rows, RowSource):
+        return
+    if rows.schema is not None and (rows.schema.unit, rows.schema.target.weights) != (unit, weights):
+        raise InputError(
+            "the table streams by a schema that protects units or weighs classes, but this run would protect single "
+            "rows that all count alike; give the stream itself to private_train, with public rows as public=. A choice "
+            "among several runs, which is proved for single rows, needs a schema without unit and weights."
+        )
+    if unit is not None and not rows.caps_units:
+        raise InputError(
+            f"the schema protects the unit {unit.column!r}, but this source may give more rows of one than count, so "
+            "the guarantee would not hold; stream the table with l2p.schema.streamed, or, where the source leaves all "
+            "but the first rows of a unit out itself, have it say so (caps_units)."
+        )
 
 
 def known_public(public: Rows, named: NamedProtector, num_features: int, model: Model, kind: str) -> Rows:

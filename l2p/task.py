@@ -58,6 +58,8 @@ class RowSource(abc.ABC):
       progress: told of every step of a run, where somebody waits for it.
       ordered: whether every pass gives the rows in one order. Batches of permutation epochs ask for it.
       schema: the declaration of the table that rows are encoded from; None for rows that came encoded.
+      caps_units: whether, where the schema protects units, all but the first `max_rows` valid rows of each come as
+        null rows (`l2p.schema.units.FirstRows`). Without that no run protects them.
     """
 
     num_rows: int
@@ -65,6 +67,7 @@ class RowSource(abc.ABC):
     progress: Progress | None = None
     ordered: bool = True
     schema: "Schema | None" = None
+    caps_units: bool = False
 
     @abc.abstractmethod
     def blocks(self) -> Iterator[Rows]:
@@ -110,6 +113,14 @@ class WrappedSource(RowSource):
     @property
     def ordered(self) -> bool:  # type: ignore[override]
         return self.source.ordered
+
+    @property
+    def schema(self) -> "Schema | None":  # type: ignore[override]
+        return self.source.schema
+
+    @property
+    def caps_units(self) -> bool:  # type: ignore[override]
+        return self.source.caps_units
 
 
 class RemoteRows(RowSource):

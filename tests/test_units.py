@@ -1,5 +1,6 @@
 """Whole persons: what one of them with several rows may change, by brute force, and what it is charged."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -12,6 +13,7 @@ import pytest
 import l2p
 from l2p import oracle as door
 from l2p import public_facts as facts
+from l2p.data.public_data import Apart, Known
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN
@@ -46,9 +48,11 @@ from l2p.queries import (
 )
 from l2p.schema import Encoding, Number, Schema, Target, Unit, read_rows
 from l2p.schema import rows as reading
+from l2p.schema.stream import streamed
 from l2p.schema.units import FirstRows
 from l2p.sums import exact_sum
-from l2p.task import Rows, Task
+from l2p.task import ArraySource, Rows, Task
+from l2p.tuning.private_tuning import private_tuning
 
 MOST, LINES, D = 2, 14, 3
 MODEL, BUDGET = Logistic(), Budget(1.0, 1e-6)
@@ -310,6 +314,46 @@ def test_a_reader_that_forgets_the_unit_is_not_what_training_calls(monkeypatch):
     with pytest.raises(InputError, match="not below 1/N"):  # after the table was read, before anything is asked
         l2p.private_train(data, "noisygd", Budget(1.0, 0.5), schema=SCHEMA)
     assert seen == [SCHEMA.unit]
+
+
+def raw_table(count=600):
+    """Two rows of every person, both classes."""
+    column = np.arange(count)
+    return {
+        "person": (column // 2).astype(str),
+        **dict.fromkeys("abc", column % 7 / 7),
+        "y": column % 2,
+    }
+
+
+WEIGHED = dataclasses.replace(SCHEMA, unit=None, target=Target("y", (0, 1), weights=(1.0, 0.5)))
+
+
+@pytest.mark.parametrize("declared", [SCHEMA, WEIGHED], ids=["units", "weights"])
+def test_a_stream_is_not_taken_for_single_rows_that_count_alike_where_its_schema_says_otherwise(declared):
+    """Inside a `Task` and in a choice among runs: the noise would be for one row, and rows of one person are kept or
+    not by what her other rows are."""
+    table = {name: cells for name, cells in raw_table().items() if declared.unit or name != "person"}
+    with streamed(table, declared) as rows:
+        for asked in (
+            lambda: l2p.private_train(Task(rows), "noisygd", BUDGET),
+            lambda: l2p.private_train(Task(Apart(rows, Known(frozenset()))), "noisygd", BUDGET),
+            lambda: private_tuning(rows, ["noisygd"], BUDGET),
+        ):
+            with pytest.raises(InputError, match="would protect single rows that all count alike"):
+                asked()
+
+
+def test_a_source_that_does_not_say_that_it_caps_units_protects_none():
+    class All(ArraySource):
+        schema = SCHEMA
+
+    x = np.full((600, 3), 0.5, np.float32)
+    rows = Rows(x, np.arange(600, dtype=np.float32) % 2, np.ones(600, np.float32))
+    with pytest.raises(InputError, match="this source may give more rows of one than count"):
+        l2p.private_train(All(rows, 200), "noisygd", BUDGET)
+    with streamed(raw_table(), SCHEMA) as capped:
+        assert l2p.private_train(capped, "noisygd", BUDGET).card.unit["max_rows"] == MOST
 
 
 # ----------------------------------------------------------------------------------------------------------- ledger

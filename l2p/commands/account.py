@@ -240,13 +240,16 @@ def _table(card: "Card") -> list[dict[str, Any]]:
 
 
 def _print_report(card: "Card", report: dict[str, Any]) -> None:
+    from l2p.privacy.rounded import rounded
+
     print(f"accountant   {card.accountant}, {report['queries']} queries")
     if "limit" in report:
         spent, limit = report["spent"], report["limit"]
         share = "without bound" if spent is None else f"{spent:.9g} of {limit:.9g} ({spent / limit:.4%})"
         print(f"spent        {share}, in {report['unit']}")
     if "certified" in report:
-        print(f"epsilon      {report['certified']:.9g} certified at delta {card.delta:g}, target {card.epsilon:g}")
+        certified = rounded(report["certified"], up=True, digits=9)
+        print(f"epsilon      {certified} certified at delta {card.delta:g}, target {card.epsilon:g}")
     if "independent" in report:
         found = report["independent"]
         bound = "" if found["error"] else "; it only bounds this sampler, so it may exceed the target"

@@ -1,18 +1,18 @@
-"""Numbers for people: three digits, on the safe side."""
+"""Numbers for people: few digits, on the safe side."""
 
 import decimal
 import math
 
-_UP = decimal.Context(prec=3, rounding=decimal.ROUND_CEILING)
-_DOWN = decimal.Context(prec=3, rounding=decimal.ROUND_FLOOR)
 
-
-def rounded(value: float, up: bool) -> str:
-    """Three digits, never on the wrong side of the first ten digits of `value` >= 0.
+def rounded(value: float, up: bool, digits: int = 3) -> str:
+    """So many digits, never on the wrong side of the first ten digits of `value` >= 0.
 
     >>> rounded(0.081234, up=True), rounded(0.081234, up=False), rounded(0.1 + 0.2, up=True), rounded(0.0, up=False)
     ('0.0813', '0.0812', '0.3', '0')
+    >>> rounded(0.2367044, up=True, digits=4), rounded(1.0000049, up=True, digits=6), rounded(1e-6, up=True, digits=6)
+    ('0.2368', '1.00001', '1e-06')
     """
     if not math.isfinite(value):
         return str(value)
-    return f"{float((_UP if up else _DOWN).create_decimal(f'{value:.9e}')):.3g}"
+    way = decimal.ROUND_CEILING if up else decimal.ROUND_FLOOR
+    return f"{float(decimal.Context(prec=digits, rounding=way).create_decimal(f'{value:.9e}')):.{digits}g}"

@@ -9,7 +9,7 @@ from l2p import struct
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Oracle
 from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
-from l2p.protectors.fields import MAX_LOG, Curve
+from l2p.protectors.fields import MAX_LOG_BOUND, Curve
 from l2p.protectors.networks import Layers, apply_known
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation, Plan, Scheduler, noise_for_share, tail_share
@@ -51,8 +51,12 @@ class CurveScheduler(Scheduler):
         progress = oracle.step / num_steps
         log_clip_norm = between_knots(self.log_clip_norm, facts) + between_knots(self.clip_rate, facts) * progress
         if self.network is not None:
-            log_clip_norm = log_clip_norm + apply_known(self.network, _seen(seen, progress, facts, setup))[0]
-        clip_norm = setup.model.typical_slope(setup.kind) * jnp.exp(jnp.clip(log_clip_norm, -MAX_LOG, MAX_LOG))
+            said = apply_known(self.network, _seen(seen, progress, facts, setup))[0]
+            log_clip_norm = log_clip_norm + jnp.where(jnp.isnan(said), 0.0, said)
+        # Noise that is fixed in advance must be spent whatever answers say: a bound that the oracle refuses would end
+        # the run where the network pleases.
+        bound = jnp.exp(jnp.clip(log_clip_norm, -MAX_LOG_BOUND, MAX_LOG_BOUND))
+        clip_norm = setup.model.typical_slope(setup.kind) * bound
         return Plan(noise_for_share(oracle, share), clip_norm), state
 
 

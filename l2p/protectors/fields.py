@@ -5,6 +5,7 @@ A field's type names its rule, as in `log_clip_norm: Polynomial`. `misfit` check
 
 import dataclasses
 import functools
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -19,6 +20,9 @@ MAX_STEPS = 2**20
 MAX_UNROLLED = 64
 #: Largest absolute value of a logarithm or a logit: its exponential and the inverse of that are float32 numbers.
 MAX_LOG = 80.0
+#: Largest absolute value of the logarithm of a bound on a row, where that depends on answers: well within what the
+#: oracle takes, so that no answer decides whether a run goes on.
+MAX_LOG_BOUND = 40.0 * math.log(2.0)
 #: What a knot has: a value and its slopes in four public facts.
 KNOT_COLUMNS = 5
 #: Maximum number of coefficients: powers of numbers up to 2 stay far within float32.

@@ -13,7 +13,7 @@ from l2p.oracle import Oracle
 from l2p.privacy.sampling import FullBatch, Sampler
 from l2p.protector import Protector
 from l2p.protectors.conditioning import value
-from l2p.protectors.fields import MAX_UNROLLED, Between, Count, Polynomial
+from l2p.protectors.fields import MAX_LOG_BOUND, MAX_UNROLLED, Between, Count, Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
@@ -22,8 +22,6 @@ from l2p.queries import ClippedLoss, NormalizedGradient
 
 #: Largest factor by which one probe changes the learning rate or the bound of the losses.
 MAX_CHANGE = 4.0
-#: Largest absolute value of the logarithm of a loss bound.
-MAX_LOG_CLIP = 40.0 * math.log(2.0)
 #: Uncertainty assumed for a probe, in standard deviations of its noise.
 DOUBT = 2.0
 
@@ -130,7 +128,7 @@ class HyFree(Protector):
         mean_loss = jnp.exp(state.log_loss_clip - value(self.log_loss_ratio, setup.log_signal))
         clip_change = _least_change(here, doubt, mean_loss, 0.0)
         # Kept within the oracle's range, or the answers could end the run by a refused bound.
-        log_loss_clip = jnp.clip(state.log_loss_clip + clip_change, -MAX_LOG_CLIP, MAX_LOG_CLIP)
+        log_loss_clip = jnp.clip(state.log_loss_clip + clip_change, -MAX_LOG_BOUND, MAX_LOG_BOUND)
         return state.replace(log_rate=state.log_rate + rate_change, log_loss_clip=log_loss_clip)  # type: ignore[attr-defined]
 
     def finish(self, params: jax.Array, state: HyFreeState, setup: Setup) -> jax.Array:

@@ -33,6 +33,8 @@ class StreamedTable(RowSource):
       schema: its declaration.
     """
 
+    caps_units = True
+
     def __init__(self, source: RawSource, encoding: Encoding, on_invalid: Literal["refuse", "null"] = "refuse"):
         """Read the table once: its rows are counted, and refused as `read_rows` refuses them."""
         self.schema = encoding.schema

@@ -335,6 +335,16 @@ def test_both_forms_state_the_guarantee_with_its_adjacency(adjacency, form):
 
 
 @pytest.mark.parametrize("form", [Card.to_text, Card.to_html])
+def test_no_number_of_a_guarantee_is_printed_below_what_holds(form):
+    said = {"epsilon": 1.0000049, "delta": 1.0000049e-6, "epsilon_certified": 0.99999951, "mu": 0.23670443}
+    text = words(form(card(**said)))
+    assert "(epsilon = 1.00001, delta = 1.00001e-06)-differential privacy" in text
+    assert "epsilon 1 of 1.00001, by" in text
+    assert "mu = 0.236705 of Gaussian DP" in text
+    assert "e^epsilon = 2.719, but for a probability of 1.00001e-06" in text
+
+
+@pytest.mark.parametrize("form", [Card.to_text, Card.to_html])
 def test_both_forms_name_what_the_guarantee_rests_on(form):
     text = words(form(card(sampler=sampling.Poisson(0.03).to_json(), warnings=["Beware."])))
     for phrase in (

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from l2p.models import MODELS
+from l2p.oracle import MAX_BOUND, MIN_BOUND
 from l2p.privacy import Budget, Filter
 from l2p.privacy.spending import Spending
 from l2p.protectors import CurveScheduler
@@ -59,6 +60,15 @@ def test_a_network_changes_clipping_norms_and_not_what_is_paid():
         before, after = plan(plain, step=step), plan(dataclasses.replace(plain, network=halves), step=step)
         np.testing.assert_allclose(after.clip_norm, before.clip_norm / 2.0, rtol=1e-5)
         np.testing.assert_array_equal(after.noise_multiplier, before.noise_multiplier)
+
+
+@pytest.mark.parametrize("said", [np.inf, -np.inf, np.nan, 1e30])
+def test_whatever_a_network_says_is_a_bound_that_the_oracle_takes(said):
+    """The run's noise counts as fixed in advance, so that no answer may end it."""
+    wild = {"layer0": {"w": jnp.zeros((SCHEDULE_INPUTS, 1)), "b": jnp.full(1, said)}}
+    for constant in (-80.0, 0.0, 80.0):
+        found = plan(CurveScheduler(curve(constant), curve(0.0), curve(0.0), network=wild))
+        assert MIN_BOUND < float(found.clip_norm) < MAX_BOUND
 
 
 def test_the_network_is_told_how_long_margins_have_become():

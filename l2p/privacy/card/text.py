@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from l2p.privacy import sampling
 from l2p.privacy.card.unit import in_words, is_row
 from l2p.privacy.events import Adjacency
+from l2p.privacy.rounded import rounded
 
 if TYPE_CHECKING:
     from l2p.privacy.card import Card
@@ -37,22 +38,27 @@ _UNITS = {
 _WIDTH = 100
 
 
+def _at_least(value: float) -> str:
+    """What a guarantee states in six digits, which are not below it."""
+    return rounded(value, up=True, digits=6)
+
+
 def headline(card: "Card") -> str:
     """The guarantee in one sentence."""
     return (
-        f"(epsilon = {card.epsilon:g}, delta = {card.delta:g})-differential privacy for "
+        f"(epsilon = {_at_least(card.epsilon)}, delta = {_at_least(card.delta)})-differential privacy for "
         f"{in_words(card.unit, card.num_rows)}, under {card.adjacency} adjacency."
     )
 
 
 def meaning(card: "Card") -> list[str]:
     """What the headline means, one sentence each: neighbours, odds, groups."""
-    # Rounded up; beyond this the factor is too large to mean anything.
-    factor = f" = {math.ceil(math.exp(card.epsilon) * 1000) / 1000:g}" if card.epsilon < 7 else ""
+    # Beyond this the factor is too large to mean anything.
+    factor = f" = {rounded(math.exp(card.epsilon), up=True, digits=4)}" if card.epsilon < 7 else ""
     return [
         _neighbours(card),
         "Whatever is released, the odds of seeing it differ between neighbours by a factor of at most "
-        f"e^epsilon{factor}, but for a probability of {card.delta:g}.",
+        f"e^epsilon{factor}, but for a probability of {_at_least(card.delta)}.",
         _several_rows(card.unit),
     ]
 
@@ -74,9 +80,10 @@ def _several_rows(unit: dict[str, Any]) -> str:
 def facts(card: "Card") -> dict[str, str]:
     """What the guarantee rests on, by label."""
     order = "" if card.order is None else f" at order {card.order:g}"
-    mu = "" if card.mu is None else f"; mu = {card.mu:.4g} of Gaussian DP, at every delta at once"
+    mu = "" if card.mu is None else f"; mu = {_at_least(card.mu)} of Gaussian DP, at every delta at once"
+    certified = f"epsilon {_at_least(card.epsilon_certified)} of {_at_least(card.epsilon)}"
     return {
-        "Certified": f"epsilon {card.epsilon_certified:g} of {card.epsilon:g}, by {card.accountant}{order}{mu}",
+        "Certified": f"{certified}, by {card.accountant}{order}{mu}",
         "Theorem": card.theorem,
         "Composition": _composition(card.composition),
         "Noise": "depended on earlier answers" if card.adaptive_noise else "fixed in advance",
