@@ -90,6 +90,35 @@ def test_bad_rows_are_refused_before_they_are_read_and_without_a_word_of_them(na
             assert leaks(text) == []
 
 
+def table_of(x=None, y=None):
+    """Features and target for an estimator, with some of them replaced."""
+    rows = arrays()
+    return rows["x"] if x is None else x, rows["y"].astype(int) if y is None else y
+
+
+BAD_TABLES = {
+    "words": lambda: table_of(x=spoilt("x", WORD).x),
+    "complex": lambda: table_of(x=spoilt("x", NUMBER + 1j, complex).x),
+    "complex labels": lambda: table_of(y=spoilt("y", NUMBER + 1j, complex).y),
+    "one feature": lambda: table_of(x=np.full(COUNT, NUMBER)),
+    "a single cell": lambda: table_of(x=np.array(NUMBER)),
+    "three axes": lambda: table_of(x=np.full((COUNT, 3, 1), NUMBER)),
+    "infinite": lambda: table_of(x=np.where(np.eye(COUNT, 3), np.inf, NUMBER)),
+    "labels in two columns": lambda: table_of(y=np.full((COUNT, 2), NUMBER)),
+    "fewer labels": lambda: table_of(y=np.full(COUNT - 1, NUMBER)),
+    "labels that are numbers": lambda: table_of(y=np.full(COUNT, NUMBER) + np.arange(COUNT) / 7),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TABLES)
+def test_an_estimator_quotes_no_cell_of_a_table_that_is_refused(name):
+    estimators = pytest.importorskip("l2p.estimators", reason="scikit-learn is not installed")
+    asked = estimators.PrivateClassifier(epsilon=1.0, delta=1e-6, bounds=(0, 1), protector="noisygd")
+    error, text = observed(lambda: asked.fit(*BAD_TABLES[name]()))
+    assert isinstance(error, ValueError), text
+    assert set(leaks(text)) <= {"the count"}  # public: estimators protect rows under zero_out
+
+
 BLOCKS = {"its own error": ValueError(WORD)} | BAD_ROWS
 
 

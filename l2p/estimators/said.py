@@ -11,6 +11,11 @@ from l2p.errors import InputError
 #: Where neither bounds nor a schema are given, all numbers count as lying between these, which do not depend on rows.
 #: Numbers that are standardised by public means and deviations mostly do; others are clipped.
 DEFAULT_BOUNDS = (-5.0, 5.0)
+#: Where messages of scikit-learn begin to quote a table, and what to say instead.
+_QUOTES = {
+    "\narray=": " X has a row per record and a column per feature. Reshape your data.",
+    "Complex data not supported\n": "Complex data not supported: cells are real numbers; leave out what is not.",
+}
 
 
 class PrivacyLeakWarning(UserWarning):
@@ -27,16 +32,20 @@ class RepeatedFitWarning(UserWarning):
 
 @contextlib.contextmanager
 def unquoted() -> Iterator[None]:
-    """NumPy quotes the cell that it cannot convert, and scikit-learn passes that on."""
+    """What scikit-learn says of a table that it refuses, without the cells that it quotes, or NumPy before it."""
     try:
         yield
     except ValueError as error:
-        if "could not convert" not in str(error):
-            raise
-        raise InputError(
-            "X holds cells that are not numbers, which only a schema says how to read; pass schema=, or encode them "
-            "first."
-        ) from None
+        said = str(error)
+        if "could not convert" in said:
+            raise InputError(
+                "X holds cells that are not numbers, which only a schema says how to read; pass schema=, or encode "
+                "them first."
+            ) from None
+        for quotes, instead in _QUOTES.items():
+            if quotes in said:
+                raise InputError(said.partition(quotes)[0] + instead) from None
+        raise
 
 
 def present(y: np.ndarray) -> np.ndarray:

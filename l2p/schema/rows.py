@@ -98,6 +98,11 @@ def opened(data: Any, schema: Schema, format: Format | None = None, exact: bool 
     source = open_table(data, format, schema.names)
     needed = tuple(name for name in schema.names if name in schema.features or name == schema.target.column)
     source.check(needed if schema.unit is None or not exact else (*needed, schema.unit.column))
+    if schema.unit is not None and exact and schema.unit.column in source.inexact:
+        raise InputError(
+            f"the column {schema.unit.column!r} of the unit holds decimals, which are read as floating-point numbers, "
+            "so two units might be taken for one; cast it to text or to whole numbers (in a view, say)."
+        )
     undeclared = [name for name in source.names if name not in schema.names]
     if exact and undeclared:
         shown = f": {listed(undeclared)}" if is_header(source.names, schema.names) else ""

@@ -1,5 +1,6 @@
 """Which rows of a unit count, where one person may have several: the first k, in the order of the table."""
 
+import decimal
 import re
 from collections.abc import Collection
 
@@ -71,9 +72,13 @@ def unit_of(cell: object) -> str:
 
     >>> [unit_of(cell) for cell in (7, 7.0, " 7.0", "007", 2**63 + 1, None, float("nan"))]
     ['7', '7', '7', '007', '9223372036854775809', '', '']
+    >>> unit_of(decimal.Decimal("12.50")), unit_of(decimal.Decimal("1E+2"))
+    ('12.5', '100')
     """
     if cell is None or cell != cell:
         return ""
+    if isinstance(cell, decimal.Decimal) and cell.is_finite():
+        cell = f"{cell:.0f}" if cell == cell.to_integral_value() else f"{cell:f}".rstrip("0")
     text = str(cell).strip()
     if isinstance(cell, float) and abs(cell) >= 2.0**53:
         raise InputError(

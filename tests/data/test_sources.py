@@ -123,6 +123,13 @@ def address_of(kind, request, folder, user="reader"):
     return f"duckdb://{folder}/ward.db?table=ward" if kind == "duckdb" else str(folder / FILES[kind])
 
 
+def test_decimals_of_a_server_name_no_units(server):
+    """`numeric` has any number of digits, and is read as floating-point numbers."""
+    schema = dataclasses.replace(WARD, columns={**WARD.columns, "age": Ignore()}, unit=Unit("age", 1))
+    with pytest.raises(InputError, match="'age' of the unit holds decimals"), streamed(server.address("ward"), schema):
+        pass
+
+
 # --------------------------------------------------------------------------------------------------------- the same run
 def test_every_source_gives_the_same_rows_in_blocks_of_one_size(address, table, monkeypatch):
     monkeypatch.setattr(stream, "BLOCK", 2048)

@@ -1,12 +1,14 @@
 """Which rows of a unit count: its own matter, whoever else is in the table and wherever blocks end."""
 
+import decimal
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l2p.errors import InputError
-from l2p.schema import Unit
+from l2p.schema import Encoding, Number, Schema, Target, Unit, read_rows
 from l2p.schema.units import FirstRows, unit_of
 
 MOST = 2
@@ -85,3 +87,28 @@ def test_one_unit_written_in_several_ways_is_one():
 def test_floats_that_stand_for_several_units_are_refused():
     with pytest.raises(InputError, match="too large to tell units apart"):
         FirstRows(Unit("person", 1)).keep(np.array([2.0**53]), np.ones(1, bool))
+
+
+@pytest.mark.parametrize("said", ["parquet", "duckdb", "parquet, two files"])
+def test_units_that_are_long_decimals_are_refused_where_they_would_become_floats(said, tmp_path):
+    """As floats the two would be one unit, and with the first gone the rows of the second would count."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    names = [decimal.Decimal("1000000000000000.01"), decimal.Decimal("1000000000000000.02")]
+    table = pa.table({"person": pa.array(names, pa.decimal128(18, 2)), "age": [1.0, 2.0], "y": [0, 1]})
+    schema = Schema({"age": Number(0, 9)}, Target("y", (0, 1)), Unit("person", 1))
+    parquet.write_table(table, tmp_path / "a.parquet")
+    data = [tmp_path / "a.parquet"] * 2 if said.endswith("files") else tmp_path / "a.parquet"
+    if said == "duckdb":
+        duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+        with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
+            connection.register("read", table)
+            connection.execute("CREATE TABLE ward AS SELECT * FROM read")
+        data = f"duckdb://{tmp_path}/a.duckdb?table=ward"
+    with pytest.raises(InputError, match="'person' of the unit holds decimals"):
+        read_rows(data, Encoding(schema), unit=schema.unit)
+    # Short ones are told apart, and so are long ones in memory.
+    few = pa.array([decimal.Decimal("1.01"), decimal.Decimal("1.02")], pa.decimal128(9, 2))
+    short = table.set_column(0, "person", few)
+    for one in (short, {name: table[name].to_pylist() for name in table.column_names}):
+        assert read_rows(one, Encoding(schema), unit=schema.unit).mask.tolist() == [1.0, 1.0]

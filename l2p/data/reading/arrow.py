@@ -12,6 +12,8 @@ from l2p.data.reading.source import BLOCK, Block, RawSource, distinct, objects
 from l2p.data.reading.text import refused_as
 from l2p.errors import InputError
 
+#: Decimals of so many digits are all told apart as floats.
+_DIGITS = 15
 #: Bytes of each column that are read ahead in a Parquet file.
 _READ_AT_ONCE = 2**16
 
@@ -28,6 +30,7 @@ class Arrow(RawSource):
     names: tuple[str, ...]
     types: Mapping[str, str]
     table: Any
+    inexact: frozenset[str] = frozenset()
 
     @classmethod
     def of_file(cls, path: Path) -> "Arrow":
@@ -35,7 +38,7 @@ class Arrow(RawSource):
         said = f"the table {path}"
         with refused_as(_unreadable(said), pa.ArrowException):
             schema = pa.parquet.ParquetFile(path).schema_arrow
-        return cls(said, distinct(schema.names, said), types_of(schema), path)
+        return cls(said, distinct(schema.names, said), types_of(schema), path, inexact_in(schema))
 
     @property
     def files(self) -> tuple[Path, ...]:  # type: ignore[override]
@@ -55,7 +58,7 @@ class Arrow(RawSource):
         said = "the table"
         with refused_as(f"{said} cannot be read as an Arrow table; check where it comes from", pa.ArrowException):
             table = table if isinstance(table, pa.Table) else pa.table(table)
-        return cls(said, distinct(table.schema.names, said), types_of(table.schema), table)
+        return cls(said, distinct(table.schema.names, said), types_of(table.schema), table, inexact_in(table.schema))
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
         pa = import_pyarrow("reading an Arrow table")
@@ -108,6 +111,13 @@ def types_of(schema: Any) -> dict[str, str]:
     """ "number" or "category" for every column of an Arrow schema that can be read."""
     pa = import_pyarrow("reading an Arrow table")
     return {field.name: kind for field in schema if (kind := _type_of(pa, field.type))}
+
+
+def inexact_in(schema: Any) -> frozenset[str]:
+    """The columns of an Arrow schema that hold decimals which become floats and may then not be told apart."""
+    pa = import_pyarrow("reading an Arrow table")
+    kinds = {field.name: getattr(field.type, "value_type", field.type) for field in schema}
+    return frozenset(name for name, kind in kinds.items() if pa.types.is_decimal(kind) and kind.precision > _DIGITS)
 
 
 def _type_of(pa: Any, kind: Any) -> str:

@@ -17,12 +17,13 @@ from l2p.errors import InputError, withheld
 
 
 class Held(NamedTuple):
-    """What a table is told to be: its columns in order, types of those that can be read, and whether unordered scans
-    give its rows in one order."""
+    """What a table is told to be: its columns in order, types of those that can be read, whether unordered scans give
+    its rows in one order, and which columns are `inexact`."""
 
     names: Sequence[str]
     types: Mapping[str, str]
     ordered: bool
+    inexact: frozenset[str]
 
 
 class Database(RawSource):
@@ -42,7 +43,7 @@ class Database(RawSource):
         self.said = f"the table {address.shown}"
         self._connection: Any = None
         with self._refused(), self._connected() as connection:
-            names, self.types, scans_in_order = self._describe(connection)
+            names, self.types, scans_in_order, self.inexact = self._describe(connection)
         self.names = distinct(list(names), self.said)
         self.key = address.key
         self.ordered = scans_in_order or self.key is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from l2p.data.reading.address import Address
-from l2p.data.reading.arrow import import_pyarrow, types_of
+from l2p.data.reading.arrow import import_pyarrow, inexact_in, types_of
 from l2p.data.reading.database import Database, Held, selection
 from l2p.data.reading.source import BLOCK
 from l2p.errors import InputError
@@ -49,7 +49,8 @@ class DuckDB(Database):
         found = "SELECT table_type FROM information_schema.tables WHERE table_name = $1 AND $2 IN ('', table_schema)"
         kinds = connection.execute(found, [table, schema]).fetchall()
         # Scans of tables keep the order of insertion; of a view nobody knows what it reads.
-        return Held(columns.names, types_of(columns), all(kind == "BASE TABLE" for (kind,) in kinds))
+        ordered = all(kind == "BASE TABLE" for (kind,) in kinds)
+        return Held(columns.names, types_of(columns), ordered, inexact_in(columns))
 
     @contextlib.contextmanager
     def _batches(self, connection: Any, statement: str) -> Iterator[Any]:

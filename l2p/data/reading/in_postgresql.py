@@ -86,7 +86,8 @@ class PostgreSQL(Database):
             raise InputError(f"{self.said} cannot be read: {_MEANINGS['42501']}.")
         types = {name: "number" for name, kind in self._kinds.items() if kind in NUMBERS}
         types |= {name: "category" for name, kind in self._kinds.items() if kind in _WORDS}
-        return Held(list(self._kinds), types, ordered=False)
+        decimals = frozenset(name for name, kind in self._kinds.items() if kind == "numeric")
+        return Held(list(self._kinds), types, ordered=False, inexact=decimals)
 
     def _selected(self, name: str) -> str:
         cast = _CASTS.get(self._kinds[name])

@@ -27,6 +27,7 @@ class RawSource(abc.ABC):
       said: how messages call it, such as "the table ward.csv".
       names: its columns, distinct and in order. Without a header line these may be cells: see `l2p.data.header`.
       types: "number" or "category" for every column whose type the table itself declares.
+      inexact: columns of decimals so long that reading them as floats may make two of them one: no names of units.
       files: that it is in; none for tables in memory and in databases.
       ordered: whether every pass gives the rows in one order.
       key: the unique column that rows are ordered by, if one was named.
@@ -35,6 +36,7 @@ class RawSource(abc.ABC):
     said: str
     names: tuple[str, ...]
     types: Mapping[str, str]
+    inexact: frozenset[str] = frozenset()
     files: tuple[Path, ...] = ()
     ordered: bool = True
     key: str | None = None
@@ -119,6 +121,10 @@ class Joined(RawSource):
     def types(self) -> Mapping[str, str]:  # type: ignore[override]
         first, *others = (part.types for part in self.parts)
         return {name: kind for name, kind in first.items() if all(other.get(name) == kind for other in others)}
+
+    @property
+    def inexact(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset().union(*(part.inexact for part in self.parts))
 
     @property
     def files(self) -> tuple[Path, ...]:  # type: ignore[override]
