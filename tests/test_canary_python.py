@@ -17,7 +17,7 @@ from l2p.models import Logistic
 from l2p.prediction.predictor import Predictor
 from l2p.privacy import Adjacency, Budget
 from l2p.protector import Protector
-from l2p.schema import Number, Schema, Target
+from l2p.schema import Encoding, Number, Schema, Target, read_rows
 from l2p.task import ArraySource, Rows, RowSource, Task
 from l2p.tuning.private_tuning import private_tuning
 from tests.canaries import BAD, COUNT, NUMBER, SAID, WORD, N, leaks, observed
@@ -140,6 +140,20 @@ def test_cells_that_make_null_rows_are_not_reported(cell):
         assert result.card.num_rows == N, text
         assert text.strip() == ""
         assert leaks(repr(result)) == []
+
+
+@pytest.mark.parametrize("on_invalid", ["refuse", "null"])
+def test_nothing_tells_of_a_single_cell_beyond_floats(on_invalid):
+    """NumPy warns where a number overflows, and where it drops an imaginary part."""
+    schema = Schema({"age": Number(0, 1)}, Target("y", classes=(0, 1)))
+    long = np.array([0.5, np.longdouble("1e4000")], np.longdouble)
+    found, text = observed(lambda: read_rows({"age": long, "y": [0, 1]}, Encoding(schema), on_invalid))
+    assert isinstance(found, InputError) if on_invalid == "refuse" else found.mask.tolist() == [1.0, 0.0]
+    assert "overflow" not in text
+    mixed = np.array([0.5, np.complex128(NUMBER + 1j)], object)
+    found, text = observed(lambda: read_rows({"age": mixed, "y": [0, 1]}, Encoding(schema), on_invalid))
+    assert isinstance(found, InputError), text
+    assert leaks(text) == []
 
 
 @pytest.mark.parametrize(

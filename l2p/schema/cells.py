@@ -26,7 +26,8 @@ def numbers(cells: np.ndarray, missing_words: Collection[str] = ()) -> np.ndarra
     [7.0, nan, inf, nan, 1.0]
     """
     words = frozenset(missing_words)
-    found = cells.astype(np.float64) if cells.dtype.kind in "biuf" else _of_objects(cells.tolist(), words)
+    with np.errstate(over="ignore"):  # a warning would tell of a single cell
+        found = cells.astype(np.float64) if cells.dtype.kind in "biuf" else _of_objects(cells.tolist(), words)
     values = [value for value in map(_float, words) if math.isfinite(value)]  # of words such as -999
     return np.where(np.isin(found, values), np.nan, found) if values else found
 

@@ -159,6 +159,13 @@ def test_the_card_of_the_best_run_states_the_guarantee_of_the_choice(tmp_path):
     assert any("not to the guarantee" in warning for warning in card.warnings)
 
 
+def test_the_card_does_not_tell_when_the_best_run_ended(recorded, monkeypatch):
+    monkeypatch.setattr(module, "now", lambda: f"after {len(recorded)} runs and scores")
+    tuned = private_tuning(ROWS, [GOOD], BUDGET, repetitions=NegativeBinomial(1.0, 0.7), key=jax.random.key(1))
+    assert len(recorded) > 2  # a later run would have been told by the time of the first, which is the best here
+    assert tuned.result.card.created == f"after {len(recorded)} runs and scores"
+
+
 # ------------------------------------------------------------------------------------------------------------- ledgers
 def ledger_in(folder, unit):
     budget = Budget(6.0, 1e-5)

@@ -15,7 +15,7 @@ from l2p.data.header import called, listed
 from l2p.data.reading.source import BLOCK, Block, RawSource, distinct, objects
 from l2p.errors import InputError, withheld
 
-_KINDS = (str, numbers.Real, decimal.Decimal, np.generic, type(None))
+_KINDS = (str, numbers.Real, decimal.Decimal, np.bool_, type(None))  # NumPy's real numbers are among the second
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -17,6 +17,11 @@ _SIMULATED = "a JAX key given by the user; anybody who knows it can subtract the
 _FLOATS = {True: "float64 noise, added to sums that lie on a public grid", False: "float32 noise and sums"}
 
 
+def now() -> str:
+    """The time as a card states it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
 def card_of_run(
     budget: Budget,
     filter: Filter,
@@ -56,7 +61,7 @@ def card_of_run(
         seed_policy=SEED_POLICY[releases],
         float_mode=_FLOATS[releases],
         versions=versions(),
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        created=now(),
         **facts,
     )
 
