@@ -124,7 +124,7 @@ def plan(
         if name != chosen and plain in checkpoint.load(name).card["models"]:
             found[name] = _known(name, named, budget, rows)
     forecasts = [forecast(name, card, by, model, rows, features, budget, classes) for name, (card, by) in found.items()]
-    meta_tests = [figures for card, _ in found.values() if (figures := meta_test_of(card, plain))]
+    meta_tests = [figures for card, _ in found.values() if (figures := as_deployed(card, plain))]
     notes = tuple(_notes(meta_tests, rows)) if meta_tests else ()
     first = forecasts[0]
     warnings = (*budget.warnings(), *first.warnings, *_too_little(first, rows, budget))
@@ -157,6 +157,18 @@ def _known(name: str, model: str, budget: Budget, rows: int) -> tuple[Mapping[st
 def meta_test_of(card: Mapping[str, Any], model: str) -> Mapping[str, Any] | None:
     """The meta-test on a card for a model by its plain name; None without one."""
     return card.get("meta_tests", {}).get(model, card.get("meta_test"))
+
+
+def as_deployed(card: Mapping[str, Any], model: str) -> Mapping[str, Any] | None:
+    """`meta_test_of`, with the figures of the control in bands in whose middle it runs instead, where it has any."""
+    figures, control = meta_test_of(card, model), control_of(card) if card.get("name") else None
+    if figures is None or control is None:
+        return figures
+    instead = meta_test_of(checkpoint.load(control.name).card, model)
+    if instead is None or _centres(instead) != _centres(figures):
+        return figures
+    pairs = zip(_centres(figures), figures["bands"], instead["bands"], strict=True)
+    return {**figures, "bands": [its if control.is_level(centre, model) else own for centre, own, its in pairs]}
 
 
 def at(figures: Mapping[str, Any], signal: float, name: str) -> list[float] | None:
@@ -213,7 +225,7 @@ def forecast(
 ) -> Forecast:
     """One protector's forecast from its checkpoint card; without a meta-test there, it only says how far the budget
     reaches."""
-    signal, figures = log_signal(accountant, budget, rows), meta_test_of(card, plain_name(model))
+    signal, figures = log_signal(accountant, budget, rows), as_deployed(card, plain_name(model))
     trained = range_of(card) or {}
     keys = "accuracy", "gain", "share_of_gap", "beat_trivial"
     accuracy, gain, share, beat = (at(figures, signal, key) if figures else None for key in keys)

@@ -94,6 +94,19 @@ def test_at_a_band_s_centre_the_forecast_is_what_the_card_says(folder):
     assert found.beat_trivial == pytest.approx(1.0, abs=1e-4)
 
 
+def test_where_a_control_runs_instead_the_forecast_is_of_the_control(folder):
+    put(folder, "control-mine", models=["logistic"], meta_test=meta_test(0.1, (0.2, 0.2, 0.2, 0.95, 0.95)))
+    gains = {"log_signal": [1.0, 5.0, 9.0], "mean": [0.1, -0.1], "standard_error": [0.01, 0.01]}
+    made_from = {"config": {"warm_start": "control-mine"}, "models": ["logistic"], "held_out": {"gains": gains}}
+    control = checkpoint.load("control-mine").arrays_sha256
+    put(folder, "mine", meta_test=meta_test(0.3), warm_start_arrays_sha256=control, **made_from)
+    for signal, size, beat in ((4.0, 0.3, 0.8), (6.0, 0.1, 0.95)):
+        found = forecasts(rows_at(signal), 20, BUDGET)["mine"]
+        assert found.beat_trivial == pytest.approx(beat, abs=1e-3)
+        assert found.gain[1] == pytest.approx(size * (signal / 8.0), abs=1e-3)
+        assert any("control-mine would run instead" in said for said in found.warnings) == (signal > 5.0)
+
+
 def test_between_centres_it_is_linear_and_outside_all_bands_nothing_is_said():
     figures = meta_test(0.1)
     assert at(figures, 5.0, "gain") == pytest.approx([0.03125, 0.0625, 0.125])
