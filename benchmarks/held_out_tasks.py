@@ -14,7 +14,7 @@ import numpy as np
 
 from l2p.checkpoints import checkpoint
 from l2p.models import Logistic
-from meta_train.config import MetaConfig
+from meta_train.config import BANDS, MetaConfig
 from meta_train.evaluation.budgets import ByMu
 from meta_train.evaluation.scores import whole_run
 from meta_train.tasks.sources import families
@@ -30,7 +30,7 @@ NAMES = (
     *("noisygd-tuned-logistic-adult", "agd_gumbel-tuned-logistic-adult", "agd-tuned-logistic-adult"),
 )
 CONFIG = MetaConfig("held_out", "control", tasks=64)
-BANDS, SEED = 8, 77
+SEED = 77
 
 
 def main() -> None:

@@ -186,8 +186,8 @@ def _check_declared(rows: Rows | RowSource, unit: Unit | None, weights: Sequence
     if unit is not None and not rows.caps_units:
         raise InputError(
             f"the schema protects the unit {unit.column!r}, but this source may give more rows of one than count, so "
-            "the guarantee would not hold; stream the table with l2p.schema.streamed, or, where the source leaves all "
-            "but the first rows of a unit out itself, have it say so (caps_units)."
+            "the guarantee would not hold; stream the table with l2p.schema.stream.streamed, or, where the source "
+            "leaves all but the first rows of a unit out itself, have it say so (caps_units)."
         )
 
 
@@ -267,7 +267,10 @@ def _starting_point(model: Model, num_features: int, params: jax.Array | None) -
         return model.init(num_features)
     expected = model.num_params(num_features)
     if params.shape != (expected,):
-        raise InputError(f"params have shape {list(params.shape)}, but {model} on these columns has [{expected}].")
+        raise InputError(
+            f"params have shape {list(params.shape)}, but {model} on these columns has [{expected}]; give so many, or "
+            "none for the model's own start."
+        )
     return jnp.asarray(params, jnp.float32)
 
 

@@ -89,7 +89,10 @@ def _check_left_out(
     if (without is not None) + (fold is not None) + folds > 1:
         raise InputError("--without, --fold and --folds exclude each other; choose one of them.")
     if recipe == tuned.RECIPE and (fold is not None or folds):
-        raise InputError("a tuned method is made from one set, which --source names, so it has no folds.")
+        raise InputError(
+            "a tuned method is made from one set, which --source names, so it has no folds; leave --fold and --folds "
+            "out."
+        )
     if folds and minutes is not None:
         raise InputError("--minutes bounds one training, and --folds makes several; leave one of the two out.")
 
@@ -103,7 +106,10 @@ def keep_compiled(out: Path) -> None:
 
 def _tuned(method: str | None, model: str | None, source: str | None, without: str | None) -> MetaConfig:
     if method is None or without is not None:
-        raise InputError("a tuned method is named with --method, and is made from one set, which --source names.")
+        raise InputError(
+            "a tuned method is named with --method, and is made from one set, which --source names; name the method, "
+            "and leave --without out."
+        )
     return tuned.config_for(method, model or MetaConfig.model, source or MetaConfig.source)
 
 

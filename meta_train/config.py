@@ -19,6 +19,9 @@ from meta_train.tasks.sources import class_counts, kind_of, parts_of
 #: Budgets are grouped in this many bands with equally many tasks: scores are reported by band, and where spending is a
 #: constraint each band has its own multiplier, since each budget is a separate constraint.
 BANDS = 8
+#: What a config adds to excess losses unless it says otherwise: on a logarithmic scale above it, every budget has equal
+#: weight. Scores also add it to the excess loss at the start, which they divide by.
+EXCESS_FLOOR = 0.02
 
 
 class Shape(NamedTuple):
@@ -105,7 +108,7 @@ class MetaConfig:
         (`meta_train.evaluation.budgets`).
       delta: of the simulated budgets, likewise.
       eval_every: outer steps between scores on held-out tasks and between resumable checkpoints.
-      eval_tasks: held-out tasks per feature count.
+      eval_tasks: held-out tasks for each different shape.
       gain_rounds: at the end the networks are compared with the control that they extend on this many batches of
         `eval_tasks` fresh tasks; the control runs wherever they gained nothing. 0 makes no comparison.
       tunes: "all" numbers that may be tuned; "wide": what curves add for wide tables alone
@@ -143,7 +146,7 @@ class MetaConfig:
     learning_rate: float = 3e-3
     estimator: str = "backpropagation"
     objective: str = "final"
-    excess_floor: float = 0.02
+    excess_floor: float = EXCESS_FLOOR
     ridge: float = RIDGE
     unroll: int = 10
     constraint: str = "share"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from l2p.checkpoints import checkpoint
-from l2p.checkpoints.folds import is_fold
+from l2p.checkpoints.folds import MOST_FOLDS, fold_name, is_fold
 from l2p.checkpoints.method_name import SUFFIX
 from l2p.errors import InputError
 from meta_train.config import MetaConfig
@@ -76,6 +76,7 @@ def _keep(config: MetaConfig, path: Path) -> None:
 def _described(config: MetaConfig, configs: list[MetaConfig]) -> str:
     """What a training starts from, and what a fold leaves out."""
     said = f"from {config.warm_start or config.protector}"
-    whole = next((one for one in configs if config.name.startswith(f"{one.name}-fold-")), config)
+    numbers = range(1, MOST_FOLDS + 1)
+    whole = next((one for one in configs if config.name in [fold_name(one.name, k) for k in numbers]), config)
     out = [source for source in whole.all_sources if source not in config.all_sources]
     return f"{said}, without {', '.join(out)}" if out else said

@@ -632,12 +632,6 @@ def test_what_cannot_be_traced_is_refused_before_anything_is_reserved(tmp_path):
     assert ledger.entries() == []
 
 
-def test_every_public_name_is_there():
-    assert all(getattr(l2p, name) is not None for name in l2p.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'privat_train'"):
-        _ = l2p.privat_train
-
-
 def test_load_gives_protectors_by_name_or_file(tmp_path):
     assert l2p.load("agd", BUDGET).num_steps == 1024
     with pytest.raises(InputError, match="budget"):

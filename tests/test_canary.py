@@ -17,7 +17,6 @@ from l2p.errors import InputError
 from tests.canaries import BAD, BOUNDS, COUNT, GOOD, HEADER, NUMBER, SAID, WORD, N, leaks, lines_of, observed
 
 NULLED = ["labels", "a label missing", "NaN", "infinite", "huge"]
-FIRST_KIND = ["no header, words", "words in a feature", "labels", "NaN", "ragged", "twice the same column"]
 
 
 @pytest.fixture

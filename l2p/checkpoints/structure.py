@@ -52,14 +52,14 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
     return {"class": type(value).__name__, "fields": fields, "static": static}
 
 
-def decode(node: Any, arrays: Mapping[str, np.ndarray], path: str = "") -> Any:
+def decode(node: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """The inverse of `encode`.
 
     Raises:
       InputError: an array is missing or has another shape, a class is unknown, a field has a value that its type
         forbids, or l2p did not write a node; the message names the path.
     """
-    return jax.tree.map(jnp.asarray, _decoded(node, arrays, path))
+    return jax.tree.map(jnp.asarray, _decoded(node, arrays, ""))
 
 
 def _decoded(node: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:

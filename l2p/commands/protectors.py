@@ -44,11 +44,11 @@ def _print_recommended() -> None:
     made = [card for card in cards.values() if card["kind"] == "hand-designed"]
     _print_lines(((card["name"], card["about"]) for card in made), SHORT)
     print()
-    for line in (
+    line = (
         "Constants without networks are control-NAME; a checkpoint's file and mypackage:MyProtector serve, too. "
-        f"l2p protectors --all has every name and its range, --json the cards.{checkpoint.study_hint()}",
-    ):
-        print(textwrap.fill(line, WIDTH, break_on_hyphens=False))
+        f"l2p protectors --all has every name and its range, --json the cards.{checkpoint.study_hint()}"
+    )
+    print(textwrap.fill(line, WIDTH, break_on_hyphens=False))
 
 
 def _print_lines(lines: Iterable[tuple[str, str]], column: int) -> None:

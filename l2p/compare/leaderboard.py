@@ -68,7 +68,9 @@ def read_comparison(folder: Path) -> Comparison:
         certified = row["epsilon_certified"]
         bounded = kinds[row["method"]] in ("private", "paper") and results.is_scored(row)
         if bounded and not (certified is not None and certified <= row["epsilon"] * (1.0 + ROUNDING)):
-            raise InputError(f"{where} is certified for epsilon {certified}, which is not within its budget.")
+            raise InputError(
+                f"{where} is certified for epsilon {certified}, which is not within its budget; run it again."
+            )
     return Comparison(folder, rows, inputs)
 
 

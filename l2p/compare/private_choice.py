@@ -227,7 +227,7 @@ def released(
         )
     base = base_run(MethodName.parse(name).without(PRIVATE), budget, model, num_rows=num_rows)
     check(base, base_budget(_shares(budget)[0], base.accountant, budget), model, has_public=has_public)
-    check(Score(), base_budget(_shares(budget)[1], "gdp", budget), model, "gdp")
+    check(Score(), base_budget(_shares(budget)[1], SCORE_ACCOUNTANT, budget), model, SCORE_ACCOUNTANT)
     # A control instead of its networks would be the same for all candidates.
     return dataclasses.replace(base, name=name, control=None)
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from l2p.checkpoints.control import CONTROL
 from l2p.checkpoints.method_name import MethodName
 from l2p.compare.results import BySeed, Estimate, Metric, Row, by_seed, difference
 from l2p.protectors import HAND_DESIGNED
@@ -49,7 +50,7 @@ def form(method: str) -> str:
         return "tuned"
     if name.base in HAND_DESIGNED:
         return HAND_DESIGNED[name.base].form
-    return "control" if name.base.startswith("control") else "learned"
+    return "control" if name.base.startswith(CONTROL) else "learned"
 
 
 def marked(method: str, kind: str) -> str:

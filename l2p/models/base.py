@@ -140,9 +140,10 @@ class Model(abc.ABC):
         return self.typical_slope(kind) / self.typical_curvature(kind)
 
     def largest_curvature(self, kind: str) -> float:
-        """Bound of that derivative over all margins, along any direction of them: gradient descent on linear margins is
-        stable at steps of up to 2 over this. Here it is the typical one, which is no bound where derivatives are large
-        at few margins only, or an MLP's margin is not linear in its params; there gradients have to show what it is."""
+        """Bound of the loss's second derivative over all margins, along any direction of them: gradient descent on
+        linear margins is stable at steps of up to 2 over this. Here it is the typical one, which is no bound where
+        derivatives are large at few margins only, or an MLP's margin is not linear in its params; there gradients have
+        to show what it is."""
         return self.typical_curvature(kind)
 
     def line_curvature(self, length: jax.Array, kind: str) -> jax.Array:

@@ -26,8 +26,6 @@ from l2p.queries.pass_descent import PassDescent, check_adjacency
 ANY_ROWS = 10_000
 #: Rows of a table or a batch, whose lines are counted in 32 bits.
 RowCount = Annotated[int, Between(2**31 - 1)]
-#: Share of delta for the chance that rows drawn with replacement repeat more often than the noise covers.
-TAIL_SHARE = 2.0**-10
 
 
 @struct.dataclass

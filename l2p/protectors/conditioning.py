@@ -9,12 +9,11 @@ import jax.numpy as jnp
 from l2p.compiled import as_one
 from l2p.public_facts import Setup
 
-#: The range of log(mu N) that protectors are meta-trained on: mu N from 2 to 6,000.
+#: The range of log(mu N) for polynomials and the networks beside them, which most protectors were meta-trained on: mu N
+#: from 2 to 6,000. Curves have `KNOT_RANGE`.
 LOG_SIGNAL_RANGE = (0.7, 8.7)
 #: The range of the logarithm of the number of params: 2 to 4,000.
 LOG_SIZE_RANGE = (math.log(2.0), math.log(4000.0))
-
-
 #: The range of log(mu N) that knots are spread over: from budgets that buy nothing to noise that can be neglected.
 KNOT_RANGE = (0.7, 14.0)
 #: Tables of more features are wide: knots have numbers of their own for these, which are learned apart.
@@ -24,7 +23,8 @@ MOST_FEATURES = 400
 
 
 def standardize(log_signal: jax.Array, within: tuple[float, float] = LOG_SIGNAL_RANGE) -> jax.Array:
-    """log(mu N) -> [-2, 2] over the range that protectors are meta-trained on, and clipped to it.
+    """log(mu N) -> [-2, 2] over the range that a protector is meta-trained on, by default that of polynomials, and
+    clipped to it.
 
     Outside, a polynomial or a network extrapolates badly; results worse than no training at all were seen.
     """

@@ -111,7 +111,7 @@ class MetaDescent(Query):
         blocks = in_blocks(single, -(-rows.y.shape[0] // self.num_blocks))
         scale = self.noise_multiplier * math.sqrt(self.num_outer) * self.bound
         noises = scale * noise.standard(self.mechanism, (self.num_outer, begin.size))
-        # As in `exact_sum`: what rounding to the grid may add is subtracted first.
+        # What rounding to the grid may add is subtracted first, so that no meta-gradient is longer than the bound.
         shrink = 1.0 - (begin.size**0.5 + 2.0) / GRID_STEPS
         optimizer = optax.adam(self.learning_rate)
 

@@ -93,7 +93,10 @@ def from_public(
     known = [name for name in features if name in source.names]
     blocks = list(source.blocks([*known, target]))
     if not blocks:
-        raise InputError(f"{source.said} has no rows, so nothing can be learned about the private table from it.")
+        raise InputError(
+            f"{source.said} has no rows, so nothing can be learned about the private table from it; give a public "
+            "sample that has some."
+        )
     cells = {name: np.concatenate([block[name] for block in blocks]) for name in (*known, target)}
     columns = {
         name: _column(cells[name], source.types.get(name, "")) if name in cells else Ignore() for name in features
@@ -128,7 +131,10 @@ def _target(name: str, cells: np.ndarray, kind: str, is_number: bool) -> Target:
     if numeric and (is_number or not (whole and count <= MAX_CLASSES)):
         low, high = float(values[~missing].min()), float(values[~missing].max())
         if low == high:
-            raise InputError(f"the target {name!r} has one value in the public sample, so there is nothing to learn.")
+            raise InputError(
+                f"the target {name!r} has one value in the public sample, so there is nothing to learn; give a sample "
+                "in which it varies, or name another target."
+            )
         return Target(name, bounds=_widened(low, high))
     if numeric:
         return Target(name, tuple(sorted({int(value) for value in values[~missing]})))

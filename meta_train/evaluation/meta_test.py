@@ -1,6 +1,6 @@
 """Meta-test: results of a finished protector on held-out public tasks, by band of log(mu N), saved on its card.
 
-    python -m meta_train.evaluation.meta_test checkpoints/census.safetensors checkpoints/control.safetensors
+    python -m meta_train.evaluation.meta_test checkpoints/plain-adult.safetensors checkpoints/universal.safetensors
 
 Tasks come from the rows that meta-training set aside, half of them to train on and half to test on, so that a task's
 test rows are in none of its training rows. Only learnable tasks count, on which the non-private optimum beats the
@@ -49,7 +49,8 @@ DRAWS = 5
 #: How much higher the accuracy of the non-private optimum must be than that of the majority model on a learnable task.
 MIN_GAIN = 0.02
 QUANTILES = (0.1, 0.5, 0.9)
-#: Differs from the seeds of early stopping and of benchmarks/held_out_tasks.py.
+#: Differs from the seeds of early stopping and of benchmarks/held_out_tasks.py. It is that of the first batch of gains
+#: (`held_out.GAIN_KEY`), whose tasks these may be, with other rows.
 SEED = 30_000
 
 
@@ -82,8 +83,8 @@ def draw(
     num_classes: int | None = None,
 ) -> Tasks:
     """The first `num_tasks` learnable tasks, or fewer if `DRAWS` times as many draws do not contain that many;
-    projected onto `num_directions` directions of the classes that are not in them, if given; with `num_classes`
-    classes, by default the source's.
+    projected onto so many `directions` of the classes that are not in them, if given; with `num_classes` classes, by
+    default the source's.
 
     Raises:
       InputError: unknown source, or one whose tasks have no classes.

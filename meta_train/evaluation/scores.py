@@ -12,19 +12,15 @@ from l2p.public_facts import Setup
 from l2p.run import Simulation, advance, start
 from l2p.simulate import mean_loss
 from l2p.task import Rows
+from meta_train.config import EXCESS_FLOOR
 from meta_train.evaluation.budgets import Budgets
 from meta_train.tasks.family import TaskBatch
-
-#: Excess losses are compared on a logarithmic scale above this floor, so that every budget has equal weight; a config
-#: may set a smaller one.
-EXCESS_FLOOR = 0.02
 
 
 def score(loss: jax.Array, best_loss: jax.Array, first_loss: jax.Array, floor: float = EXCESS_FLOOR) -> jax.Array:
     """log of the excess loss, relative to that of the model's starting point.
 
-    A large final loss counts only through
-    its logarithm, so that a diverged run does not dominate the batch.
+    A large final loss counts only through its logarithm, so that a diverged run does not dominate the batch.
     """
     excess = (loss - best_loss) / (first_loss - best_loss + EXCESS_FLOOR)
     return jnp.log(floor + jnp.maximum(excess, 0.0))

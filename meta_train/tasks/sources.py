@@ -30,8 +30,8 @@ from meta_train.tasks.targets import from_table
 
 #: Minimum standard deviation of an image column that a mixture's tasks may draw.
 MIN_DEVIATION = 0.05
-#: Rows of one of OpenML's tables beyond these are left out, at random. Tables are constants of every compiled outer
-#: step, a mixture has a dozen of them, and a task takes a thousand rows or two.
+#: Rows of one of OpenML's tables beyond these are left out, at random. Tables are constants of every program that draws
+#: tasks, a mixture has a dozen of them, and a task takes a thousand rows or two.
 MAX_ROWS = 8192
 #: The share of their tasks that are the table as it is. Drawn columns and labels make a world from few tables, but a
 #: part of a table's columns tells less about its label than all do, and users come with whole tables.

@@ -2,7 +2,7 @@
 
 A run is one segment, or B segments that are differentiated separately. Spending is measured in even shares of the
 budget: a segment that spends 1 is on the even schedule. Each band of budgets is a separate constraint, because one
-  protector covers all of them, whereas the paper trains one for each.
+protector covers all of them, whereas the paper trains one for each.
 """
 
 import jax

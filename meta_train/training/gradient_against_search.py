@@ -1,8 +1,8 @@
 """Meta-gradients against random search, with the same number of simulated runs each; the better one ships.
 
 Differentiating a run takes a forward pass, a second one (its steps are rematerialised) and a backward pass at twice the
-cost: it counts as `GRADIENT_RUNS`. A candidate of the search is run on every feature count, a meta-gradient on only
-  one.
+cost: it counts as `GRADIENT_RUNS`. A candidate of the search is run on tasks of every shape, a meta-gradient on those
+of one.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ def ship_better(config: MetaConfig, trained: dict[str, Path], out: Path) -> Path
         method: {"held_out_score": scores[method], "seconds": card["seconds"], "steps": card["config"]["steps"]}
         for method, card in cards.items()
     }
-    path = out / f"{config.name}.safetensors"
+    path = out / f"{config.name}{checkpoint.SUFFIX}"
     card = {**cards[won], "config": config.__dict__, "trials": trials_on_card, "won": won}
     checkpoint.save(checkpoint.load(trained[won]).protector, path, card)
     return path

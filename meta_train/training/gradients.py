@@ -214,6 +214,15 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
     return state, runs, metrics
 
 
+def check_tunes(start: Protector, config: MetaConfig) -> None:
+    """`InputError` where `tunes` leaves every number as it is."""
+    if not any(bool(jnp.any(mask)) for mask in jax.tree.leaves(_tuned(partition(start)[0], config.tunes))):
+        raise InputError(
+            f"tunes {config.tunes!r} stands for no number of protector {config.protector!r}, so nothing would be "
+            "learned; choose a protector that has such numbers, or another tunes."
+        )
+
+
 def _tuned(floats: Any, tunes: str) -> Any:
     """1 at each number that is tuned, and 0 at all others."""
     if tunes == "line":

@@ -65,6 +65,7 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
     method = METHODS[config.method]
     start = starting_point(config)
     constants.check(start, config.constants)
+    gradients.check_tunes(start, config)
     state = method.init(start, config)
     best = (jnp.array(jnp.inf), state.protector)
     with ocp.CheckpointManager(
@@ -243,7 +244,7 @@ def _ship(
     config: MetaConfig, out: Path, protector: Protector, report: dict[str, Any], seconds: float, counts: tuple[int, ...]
 ) -> Path:
     """Write the frozen protector with its card."""
-    path = out / f"{config.name}.safetensors"
+    path = out / f"{config.name}{checkpoint.SUFFIX}"
     warm = None if config.warm_start is None else checkpoint.load(config.warm_start)
     card = {
         "name": config.name,

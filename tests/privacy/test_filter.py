@@ -436,7 +436,7 @@ def test_an_order_planned_for_the_steps_needs_no_more_noise(adjacency):
     assert max(gains) > 1.3
 
 
-def test_an_order_planned_before_prices_as_it_did():
+def test_an_order_that_is_given_prices_as_the_filter_that_planned_it():
     """The order on a card, whatever later versions would plan."""
     planned = Filter("rdp", Budget(0.8, 1e-6), Poisson(0.05), 200)
     other = Filter("rdp", Budget(0.8, 1e-6), Poisson(0.05), 7, fixed_order=planned.order)

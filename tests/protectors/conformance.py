@@ -255,7 +255,7 @@ class Case:
 
 #: Accountants of fixed noise divide their schedule by a Renyi cap, which is valid by itself and is tested here;
 #: their envelopes are tested in privacy/test_envelope.py.
-#: All properties below hold for sampled protectors, too, except two. The cost of a sampled query is not a multiple of
+#: All properties hold for sampled protectors, too, except two. The cost of a sampled query is not a multiple of
 #: 1 / m^2, so constant noise is checked by its price; and a batch does not give the full gradient, so the limits of
 #: sampled protectors without privacy are in test_samplers.py.
 CASES = {
@@ -431,7 +431,7 @@ CASES = {
 }
 #: Hand-designed methods without a row, and why.
 NO_ROW = {
-    "nonprivate": "it asks for answers without noise, which no budget here pays for; its own test is below",
+    "nonprivate": "it asks for answers without noise, which no budget here pays for; test_without_noise.py tests it",
     "no_features": "the same",
     "onlypub": "it asks nothing and spends nothing; its own tests are in test_ppsgd.py",
 }

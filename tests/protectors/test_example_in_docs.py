@@ -72,7 +72,7 @@ def test_the_documented_protector_has_every_property(copy, properties, most_left
 DECORATOR = '@hand_designed(form="rival")\n'
 FORGOTTEN = {
     "the decorator": (
-        {"file": FILE.replace('@hand_designed(form="rival")\n', "")},
+        {"file": FILE.replace(DECORATOR, "")},
         REGISTER,
         "every_class_of_protectors",
     ),

@@ -29,7 +29,7 @@ def test_a_row_is_encoded_the_same_whatever_another_row_holds(cells, other):
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=repr)
-def test_so_is_a_label(other):
+def test_a_label_is_read_the_same_whatever_another_row_holds(other):
     schema = Schema({"v": Number(0, 1)}, TARGET)
     for labels in ([0, 1, 0], [0.0, 1.0, -0.0], ["0", "1.0", "0.0"]):
         rows = read_rows({"v": [0.5] * 4, "y": [*labels, other]}, Encoding(schema), on_invalid="null")

@@ -20,6 +20,7 @@ _ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+(?=[\s{{]))\s*(.+)", 
 _CELL = re.compile(rf"\s*({_QUOTED}|[^,'\"]*)\s*(,|$)")
 _PAIR = re.compile(rf"\s*(\d+)\s+({_QUOTED}|[^,'\"]*)\s*(,|$)")
 _NUMBERS = ("numeric", "real", "integer")
+_RAGGED = "has a row with more or fewer cells than it has attributes: give every row one cell for each"
 
 
 class _Malformed(Exception):
@@ -85,7 +86,7 @@ class Arff(RawSource):
         if len(row) == len(self.names) + 1 and row[-1] == "":  # many files end each line in a comma
             row.pop()
         if len(row) != len(self.names):
-            raise InputError(f"{self.said} has a row with more or fewer cells than it has attributes")
+            raise InputError(f"{self.said} {_RAGGED}")
         return row
 
     def _sparse(self, line: str) -> Sequence[str | None]:
@@ -95,7 +96,7 @@ class Arff(RawSource):
         inside = line[1:-1].strip()
         for place, cell in _matches(_PAIR, inside) if inside else ():
             if int(place) >= len(row):
-                raise InputError(f"{self.said} has a row with more or fewer cells than it has attributes")
+                raise InputError(f"{self.said} {_RAGGED}")
             row[int(place)] = _unquoted(cell)
         return row
 

@@ -102,7 +102,10 @@ class Delimited(RawSource):
             filled = (row for row in reader if row)
             while rows := list(itertools.islice(filled, BLOCK)):
                 if any(len(row) != len(self.names) for row in rows):
-                    raise InputError(f"{self.said} has a row with more or fewer cells than the header has names")
+                    raise InputError(
+                        f"{self.said} has a row with more or fewer cells than the header has names: give every row one "
+                        "cell for each, or name another --separator"
+                    )
                 columns = list(zip(*rows, strict=True))
                 yield {name: objects(columns[place]) for name, place in places.items()}
 

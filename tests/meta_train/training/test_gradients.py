@@ -183,7 +183,7 @@ def test_whole_runs_and_segments_meet_the_budget_and_agree(family, batch):
         for step in range(config.steps):
             state, _ = update(state, step)
         report = judge(state.protector)
-        # `paper`, of 2,400 steps, is held to 1 % in checkpoints/test_shipped.py; 400 come to .8 to 2.2 %, by rounding.
+        # `paper-adult`, of 2,400 steps, is held to 1 % in tests/checkpoints/test_shipped.py; 400 come to .8 to 2.2 %.
         assert float(jnp.abs(report["constraint"]).mean()) < 0.04
         scores[objective] = float(report["score"].mean())
         if objective == "truncated":

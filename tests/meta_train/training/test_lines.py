@@ -1,16 +1,19 @@
 """What a training of steps along the line changes, and what it leaves as it was."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from l2p.checkpoints import checkpoint
+from l2p.errors import InputError
 from l2p.protectors.tunable import of_lines
 from meta_train.config import MetaConfig
 from meta_train.tasks.sources import families
 from meta_train.training import gradients
-from meta_train.training.loop import _made_for, _models
+from meta_train.training.loop import _made_for, _models, meta_train
 from meta_train.training.starting_points import starting_point
 from meta_train.training.untrained import control_filter, control_line
 
@@ -37,6 +40,13 @@ def test_only_a_step_along_the_line_has_such_numbers():
     assert all(bool(mask.all()) for mask in jax.tree.leaves(masks.projector.line))
     found = sum(int(mask.sum()) for mask in jax.tree.leaves(masks))
     assert found == sum(leaf.size for leaf in jax.tree.leaves(masks.projector.line))
+
+
+def test_a_training_of_lines_is_refused_for_a_protector_without_one(tmp_path):
+    config = dataclasses.replace(CONFIG, protector="control_filter")
+    with pytest.raises(InputError, match="stands for no number of protector 'control_filter'"):
+        meta_train(config, tmp_path)
+    gradients.check_tunes(control_line(jax.random.key(0)), CONFIG)
 
 
 @pytest.mark.slow
