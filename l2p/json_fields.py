@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from l2p.errors import InputError
+
+#: Characters that a terminal may take for commands.
+_COMMANDS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def strict(text: str) -> Any:
@@ -55,7 +59,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _short(text: object) -> str:
     """On one line, with the middle cut out if it is long: the broken rule stands at the end of a message."""
-    line = " ".join(str(text).split())
+    line = _COMMANDS.sub("?", " ".join(str(text).split()))
     return line if len(line) <= 160 else f"{line[:70]} ... {line[-70:]}"
 
 

@@ -1,4 +1,4 @@
-"""Checks whether a privacy card is one that its protector could have written; finds edits of single fields.
+"""Checks whether a privacy card is one that its protector could have written.
 
 Pricing a card again only shows that its events cost what it says. Here its fields are compared with each other and with
 the protector's sampler, mechanisms and adaptivity, if the protector is known (by the SHA-256 of a shipped checkpoint,
@@ -6,7 +6,8 @@ or as a hand-designed method by its name). Noise that does not depend on answers
 rehearsal on null rows tells what it must have been.
 
 No check can show that a run took place: a card is not signed, and somebody who edits all its fields consistently is not
-found out.
+found out. Neighbours, the unit and N change nothing about the queries of a method whose noise does not depend on them,
+so that a card in which one of these was edited may hold, too.
 """
 
 import dataclasses
@@ -25,7 +26,8 @@ from l2p.privacy import sampling
 from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.card import Card, versions
 from l2p.privacy.card.events import decode_events
-from l2p.privacy.card.unit import is_row
+from l2p.privacy.card.of_run import FLOATS, RANDOMNESS
+from l2p.privacy.card.unit import is_row, unit_on_card
 from l2p.privacy.envelope import EnvelopeFilter
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
@@ -49,12 +51,14 @@ class Findings:
 
     Attributes:
       known_by: "SHA-256" or "name", how its protector was recognised; None if it is not known here.
-      rehearsed: whether its noise was compared with what the protector asks for on every table.
+      compared: whether its queries were compared with those that the protector asks.
+      rehearsed: whether their noise was, too, which is the same on every table then.
       problems: ends of sentences that begin with "it"; each shows that the card is not genuine.
       remarks: sentences that a reader should know.
     """
 
     known_by: str | None = None
+    compared: bool = False
     rehearsed: bool = False
     problems: list[str] = dataclasses.field(default_factory=list)
     remarks: list[str] = dataclasses.field(default_factory=list)
@@ -97,6 +101,16 @@ def _contradictions(card: Card) -> Iterator[str]:
     last = steps.get(card.steps + 1, ())
     if whole and last and (len(last) >= len(next(iter(whole))) or last != next(iter(whole))[: len(last)]):
         yield f"ended after step {card.steps}, but was granted all of step {card.steps + 1} or what no step asks"
+    if not is_row(card.unit) and card.unit != unit_on_card(card.unit["name"], card.unit["max_rows"]):
+        yield "says otherwise which rows of a unit count than every run has it"
+    other = not card.private_release  # what it should not say; what it should has been worded differently
+    if card.randomness == RANDOMNESS[other] or card.float_mode == FLOATS[other]:
+        yield f"says that it is {'a simulation' if other else 'a release'}, but its noise is that of the other"
+    ledger, _, _ = (card.composition or {"unit": ""})["unit"].partition(":")
+    if card.composition is not None and ledger == card.accountant and not find(ledger).at_order:
+        spent = card.filter().spent(trace)
+        if card.composition["counted"] < spent * (1.0 - _SAME):
+            yield f"counts for {card.composition['counted']!r} in its ledger, where its queries cost {spent!r}"
 
 
 def _by_step(trace: Sequence[Answered]) -> dict[int, tuple[str, ...]]:
@@ -232,6 +246,7 @@ def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[s
     ):
         yield f"was granted other queries than {name} asks"
         return
+    found.compared = True
     if ran.protector.adaptive_noise or public is not None:
         return
     if isinstance(filter, EnvelopeFilter):

@@ -11,6 +11,7 @@ from l2p.checkpoints import checkpoint
 from l2p.cli import main
 from l2p.privacy.accountants import find
 from l2p.privacy.card import SEED_POLICY, versions
+from l2p.privacy.card.of_run import FLOATS, RANDOMNESS
 from l2p.privacy.sampling import Poisson
 
 CARDS = Path(__file__).parent / "cards"
@@ -133,6 +134,9 @@ def part(function, *values, **options):
 
 CONTROL = checkpoint.digest("control")
 #: What is edited, how, and the phrase of the refusal.
+IN_LEDGER = {
+    "data_set": "ward", "unit": "gdp: mu^2", "reservation": "a", "spent_before": 0.0, "counted": 1.0, "limit": 9.0,
+}  # fmt: skip
 EDITS = {
     # The three of the review of version 0.1.0.
     "delta of a half": ("noisygd", set_("delta", to=0.5), "is not below 1/N for N = 2000"),
@@ -254,6 +258,23 @@ EDITS = {
         part(poisson, 0.02),
         "where minibatch@0.1 has Poisson sampling (sampling_rate 0.1)",
     ),
+    # What is around the run.
+    "a unit of nobody's": (
+        "noisygd",
+        both(set_("card_version", to=2), set_("unit", to={"name": "patient", "max_rows": 10**6, "how": "x"})),
+        "says otherwise which rows of a unit count",
+    ),
+    "a simulation as a release": (
+        "noisygd, simulation",
+        both(set_("private_release", to=True), set_("seed_policy", to=SEED_POLICY[True])),
+        "says that it is a release, but its noise is that of the other",
+    ),
+    "what it counts for": (
+        "noisygd",
+        set_("composition", to=IN_LEDGER | {"counted": 0.0}),
+        "counts for 0.0 in its ledger, where its queries cost",
+    ),
+    "commands for a terminal": ("noisygd", set_("protector", "name", to="noisygd\x1b[8m"), "does not match"),
     "no end of rows": ("noisygd", set_("num_rows", to=10**400), "greater than the maximum"),
     "no end of queries": (
         "noisygd",
@@ -296,9 +317,15 @@ REMARKS = {
         "It is of l2p 0.0.9, and by this version it holds other noise than noisygd adds",
     ),
     "a simulation": (
-        both(set_("private_release", to=False), set_("seed_policy", to=SEED_POLICY[False])),
+        both(
+            set_("private_release", to=False),
+            set_("seed_policy", to=SEED_POLICY[False]),
+            set_("randomness", to=RANDOMNESS[False]),
+            set_("float_mode", to=FLOATS[False]),
+        ),
         "it protects nobody",
     ),
+    "a table too large to rehearse": (set_("num_features", to=10**8), "which queries it asks was not compared"),
 }
 
 

@@ -11,7 +11,11 @@ from l2p.privacy.accountants import run_names
 from l2p.protectors.fields import MAX_STEPS
 
 _NUMBER, _NUMBERS = {"type": "number"}, {"type": "array", "items": {"type": "number"}}
-_TEXT, _TEXTS = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
+#: Without characters that a terminal takes for commands.
+_TEXT = {"type": "string", "pattern": r"^[^\x00-\x1f\x7f-\x9f]*$"}
+_TEXTS = {"type": "array", "items": _TEXT}
+#: What a run's privacy card quotes as names of public data.
+_NAMES = {"type": "array", "items": {"type": "string", "pattern": r"^[\w.,:/@+-]{1,200}$"}}
 _PAIR = _NUMBERS | {"minItems": 2, "maxItems": 2}
 _QUANTILES = _NUMBERS | {"minItems": 3, "maxItems": 3}
 
@@ -40,9 +44,9 @@ _META_TEST = _object(
 )
 #: The fields that l2p reads; there may be others, for people.
 SCHEMA: dict[str, Any] = _object(
-    {"name": _TEXT, "models": _TEXTS, "sources": _TEXTS},
+    {"name": _TEXT, "models": _TEXTS, "sources": _NAMES},
     accountant={"enum": [*run_names(), None]},
-    range=_or_null({"type": "object", "additionalProperties": _PAIR}),
+    range=_or_null({"type": "object", "propertyNames": {"pattern": "^[a-z_]{1,50}$"}, "additionalProperties": _PAIR}),
     config=_object(
         {},
         model={"type": "string", "pattern": r"^[a-z_]+(:[0-9]{1,6})?$"},

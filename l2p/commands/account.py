@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 #: What no card shows, whatever holds.
 _NOT_SHOWN = (
-    "Not shown: that this run took place, on which rows, with noise from where, and what else was run on them. Cards "
-    "are not signed, so anybody can write one that holds; card.txt and card.html were not read."
+    "Not shown: that this run took place, on which rows, with noise from where, and what else was run on them; nor, "
+    "where noise does not depend on them, neighbours, unit and number of rows. Cards are not signed, so anybody can "
+    "write one that holds; card.txt and card.html were not read."
 )
 #: Rounding that the same sum may show on another machine.
 TOLERANCE = 1e-6
@@ -228,7 +229,8 @@ def _verify(card: "Card", report: dict[str, Any]) -> None:
         report["problems"].append("costs more than the target by dp-accounting")
     findings = verify(card)
     report["problems"] += findings.problems
-    report |= {"known_by": findings.known_by, "rehearsed": findings.rehearsed, "remarks": findings.remarks}
+    names = "known_by", "compared", "rehearsed", "remarks"
+    report |= {name: getattr(findings, name) for name in names}
 
 
 def _table(card: "Card") -> list[dict[str, Any]]:
@@ -274,6 +276,8 @@ def _shown(report: dict[str, Any]) -> str:
     text = "Its queries, priced again here and by dp-accounting, cost no more than it says."
     if report["known_by"] is None:
         return text
+    if not report["compared"]:
+        return f"{text} Sampler and number of steps are those of its protector; which queries it asks was not compared."
     text += " Sampler, mechanisms, steps, and whether noise depends on answers, are those of its protector"
     return text + (", and so is the noise of every query." if report["rehearsed"] else ".")
 

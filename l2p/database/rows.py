@@ -30,6 +30,8 @@ from l2p.task import PassRows
 
 #: The aggregate and what surrounds it.
 SGD = Path(__file__).with_name("sgd.sql")
+#: Of a ridge, a radius, a step size or the bound of rows' lengths, where it is above 0.
+_LEAST = 1e-20
 _PASS = "SELECT pg_temp.l2p_pass($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
 
@@ -62,6 +64,12 @@ class TableRows(PassRows):
                 "the database takes bolt-on SGD's passes over permuted rows, and gives back their last iterate; choose "
                 "bolt_on or bolt_on_sc without averages, snapshots, fewer features or repeated rows, or train "
                 "outside of the database (private_train)."
+            )
+        sizes = protector.ridge, protector.radius or 0.0, protector.step_size, protector.norm_bound
+        if any(0 < size < _LEAST for size in sizes):
+            raise InputError(
+                f"a ridge, a radius, a step size or a bound of rows' lengths is below {_LEAST:g}, and PostgreSQL "
+                "refuses products that come too close to 0, so that a failure would tell of rows; choose 0 or more."
             )
         if protector.num_rows != self.num_rows:
             raise InputError(

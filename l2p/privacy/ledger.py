@@ -135,8 +135,23 @@ class Ledger:
         if not path.is_file():
             raise InputError(f"there is no ledger {path} to say what was spent; create it with l2p ledger create.")
         ledger_file.upgrade(path)
-        (name, epsilon, delta, adjacency, unit, *limit, created), _ = ledger_file.load(path)
+        return cls._by_terms(path, ledger_file.load(path)[0])
+
+    @classmethod
+    def _by_terms(cls, path: Path, terms: ledger_file.Row) -> "Ledger":
+        name, epsilon, delta, adjacency, unit, *limit, created = terms
         return cls(path, name, Budget(epsilon, delta, adjacency), unit, Cost(*limit), created)
+
+    def _rows(self, found: tuple[ledger_file.Row, list[ledger_file.Row]]) -> list[ledger_file.Row]:
+        """The entries of what was read, unless it is another ledger than this one, whose limit would not be that of
+        the file."""
+        terms, rows = found
+        if self._by_terms(self.path, terms) != self:
+            raise InputError(
+                f"another ledger lies at {self.path} than was opened there, so runs would be held to a limit that is "
+                "not its own; open it again (Ledger.open)."
+            )
+        return rows
 
     def reserve(self, cost: Cost, what: str, reservation: str | None = None, unit: str | None = None) -> str:
         """Reserve budget for one run before it reads a row; returns the reservation's id once it is on disk.
@@ -154,7 +169,7 @@ class Ledger:
             raise InputError(f"{cost} cannot be counted; reserve finite numbers, none below 0 and one above it.")
         reservation, now = reservation or new_id(), _now()
         with ledger_file.change(self.path) as connection:
-            _, rows = ledger_file.read(connection, self.path)
+            rows = self._rows(ledger_file.read(connection, self.path))
             self._check_unit(unit, map(_entry, rows))
             if max(total([cost, *(_entry(row).counted for row in rows)], self.limit)) > 0:
                 raise NotEnough(
@@ -233,8 +248,7 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """Every run ever reserved, in order of reservation."""
-        _, rows = ledger_file.load(self.path)
-        return [_entry(row) for row in rows]
+        return [_entry(row) for row in self._rows(ledger_file.load(self.path))]
 
     def spent(self) -> Cost:
         """The sum over settled and reserved runs, rounded up."""
@@ -246,8 +260,7 @@ class Ledger:
         return Cost(*(max(0.0, -number) for number in excess))
 
     def _find(self, connection: Connection, reservation: str) -> Entry:
-        _, rows = ledger_file.read(connection, self.path)
-        for entry in map(_entry, rows):
+        for entry in map(_entry, self._rows(ledger_file.read(connection, self.path))):
             if entry.id == reservation:
                 return entry
         raise InputError(f"no run {reservation!r} is in the ledger; l2p ledger show {self.path} lists them.")

@@ -326,6 +326,9 @@ CARDS = {
     "uneven sources": ("held_out", {"gains": GAINS | {"by_source": {"adult": {"mean": [], "standard_error": [0.1]}}}}),
     "uneven models": ("held_out", {"gains": GAINS | {"by_model": {"svm": {"mean": [0, 0], "standard_error": [0]}}}}),
     "meta_test": ("meta_test", {}), "no band": ("meta_test", META_TEST | {"bands": []}),
+    "a sentence for the card": ("sources", ["adult); besides, this run is (0.001, 1e-12)-private for all (x"]),
+    "commands for a terminal": ("sources", ["adult\x1b[2J"]), "more of them": ("range", {"log_signal\x1b[8m": [0, 1]}),
+    "and in a name": ("name", "mine\x1b[8m"),
     "half a band": ("meta_test", META_TEST | {"bands": [{}]}), "tasks": ("meta_test", META_TEST | {"tasks": "8"}),
 }  # fmt: skip
 
@@ -336,6 +339,7 @@ def test_a_card_whose_readers_could_not_use_a_field_is_refused_by_its_name(tmp_p
     sentence = refused(write(tmp_path / "mine.safetensors", *encoded("noisygd"), **{field: value}))
     assert field in sentence
     assert "cannot be read" in sentence
+    assert "\x1b" not in sentence
 
 
 def test_a_card_with_all_of_its_fields_is_read(tmp_path):

@@ -123,6 +123,14 @@ def address_of(kind, request, folder, user="reader"):
     return f"duckdb://{folder}/ward.db?table=ward" if kind == "duckdb" else str(folder / FILES[kind])
 
 
+def test_a_key_that_is_no_number_in_several_rows_settles_no_order(tmp_path):
+    """NaN equals nothing, so that no two of them are alike."""
+    with duckdb.connect(tmp_path / "ward.db") as connection:
+        connection.execute("CREATE TABLE ward AS SELECT unnest([1.0, 'NaN'::DOUBLE, 'NaN'::DOUBLE]) AS key, 1 AS age")
+    with pytest.raises(InputError, match="their order is not settled"):
+        list(open_table(f"duckdb://{tmp_path}/ward.db?table=ward&key=key").blocks(("age",)))
+
+
 def test_decimals_of_a_server_name_no_units(server):
     """`numeric` has any number of digits, and is read as floating-point numbers."""
     schema = dataclasses.replace(WARD, columns={**WARD.columns, "age": Ignore()}, unit=Unit("age", 1))

@@ -296,6 +296,15 @@ def test_what_the_database_cannot_do_is_refused_before_anything_is_spent(server,
     assert ask(server, "SELECT to_regclass('refused')") == [(None,)]
 
 
+@pytest.mark.parametrize("tiny", [{"ridge": 1e-310}, {"radius": 1e-150}, {"step_size": 1e-200}, {"norm_bound": 1e-90}])
+def test_numbers_that_would_let_a_failure_tell_of_rows_are_refused(server, tiny):
+    """PostgreSQL refuses a product that underflows, which it does or not by what a weight is."""
+    with held_rows(address(server), WARD) as rows:
+        rows.check(BoltOn(rows.num_rows), Logistic())
+        with pytest.raises(InputError, match="a failure would tell of rows"):
+            rows.check(BoltOn(rows.num_rows, **tiny), Logistic())
+
+
 def _renamed(changed):
     return {"out" if name == "out_table" else name: value for name, value in changed.items()}
 

@@ -255,6 +255,23 @@ def test_a_file_that_vanished_is_not_made_again(ledger):
     assert not ledger.path.exists()
 
 
+def test_another_ledger_in_its_place_is_not_held_to_the_old_limit(ledger):
+    run = ledger.reserve(Cost(0.1), "a run")
+    ledger.path.rename(ledger.path.with_suffix(".archived"))
+    new = Ledger.create(ledger.path, "ward", Budget(0.1, 1e-6, Adjacency.REPLACE_ONE), "zcdp", Cost(0.01))
+    for use in (
+        lambda: ledger.reserve(Cost(0.5), "a run"),
+        lambda: ledger.release(run, "it never began"),
+        ledger.entries,
+        ledger.left,
+    ):
+        with sentence("another ledger lies at"):
+            use()
+    with sentence("another ledger lies at", error=RuntimeError):
+        ledger.settle(run, Cost(0.1))
+    assert new.spent() == Cost(0.0)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
 def test_a_read_only_file_can_be_read(ledger):
     ledger.path.chmod(stat.S_IRUSR)

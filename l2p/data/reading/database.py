@@ -124,7 +124,11 @@ class Database(RawSource):
         """Refuse a key that leaves the order of rows open; rows come in its order, so equal ones are neighbours."""
         column = pa.concat_arrays([pa.array([last.as_py()], column.type), column]) if last is not None else column
         same = pa.compute.any(pa.compute.equal(column.slice(1), column.slice(0, len(column) - 1))).as_py()
-        if column.null_count or same:
+        # NaN equals nothing, so that several of them would look like a settled order.
+        none = column.null_count or (
+            pa.types.is_floating(column.type) and pa.compute.any(pa.compute.is_nan(column)).as_py()
+        )
+        if none or same:
             raise self._unsettled()
         return column[-1]
 

@@ -12,9 +12,12 @@ from l2p.privacy.envelope import EnvelopeFilter
 from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.filter import Filter
 
-_RELEASED = "a key of 256 bits from the operating system, expanded by ChaCha20, a cryptographic generator."
-_SIMULATED = "a JAX key given by the user; anybody who knows it can subtract the noise."
-_FLOATS = {True: "float64 noise, added to sums that lie on a public grid", False: "float32 noise and sums"}
+#: By whether the noise came from the operating system.
+RANDOMNESS = {
+    True: "a key of 256 bits from the operating system, expanded by ChaCha20, a cryptographic generator.",
+    False: "a JAX key given by the user; anybody who knows it can subtract the noise.",
+}
+FLOATS = {True: "float64 noise, added to sums that lie on a public grid", False: "float32 noise and sums"}
 
 
 def now() -> str:
@@ -57,9 +60,9 @@ def card_of_run(
         sampler=filter.sampler.to_json(),
         events=encode_events(answers),
         envelope=encode_events(filter.envelope) if isinstance(filter, EnvelopeFilter) else None,
-        randomness=_RELEASED if releases else _SIMULATED,
+        randomness=RANDOMNESS[releases],
         seed_policy=SEED_POLICY[releases],
-        float_mode=_FLOATS[releases],
+        float_mode=FLOATS[releases],
         versions=versions(),
         created=now(),
         **facts,
