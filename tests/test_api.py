@@ -232,8 +232,8 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
 
     assert names(0.05, 0.01, here + 0.1) == ("mine", [])
     said = [
-        "At this budget control-mine runs: the networks of mine gained nothing over it on held-out tasks, or lost to "
-        "it on those of one source or model."
+        "At this budget control-mine runs: the networks of mine gained nothing over it on held-out tasks, of all "
+        "models or of this one, or lost to it on those of one source."
     ]
     assert names(0.05, 0.03, here + 0.1) == ("control-mine", said)
     assert names(-0.05, 0.01, here + 0.1) == ("control-mine", said)
@@ -241,9 +241,9 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
     assert names(0.05, 0.01, here + 0.1, adult=(0.2, 0.01), digits=(-0.01, 0.01)) == ("mine", [])
     assert names(0.05, 0.01, here + 0.1, adult=(0.2, 0.01), digits=(-0.03, 0.01)) == ("control-mine", said)
     # Where gains are known by model, a loss on one source is no loss of all models with it.
-    gained, lost, level = (0.2, 0.01), (-0.03, 0.01), (-0.01, 0.01)
-    assert names(0.05, 0.01, here + 0.1, {"logistic": gained, "svm": lost}, digits=lost) == ("mine", [])
-    assert names(0.05, 0.01, here + 0.1, {"logistic": level, "svm": gained}) == ("mine", [])
+    gained, little, lost = (0.2, 0.01), (0.01, 0.01), (-0.01, 0.01)
+    assert names(0.05, 0.01, here + 0.1, {"logistic": gained, "svm": lost}, digits=(-0.03, 0.01)) == ("mine", [])
+    assert names(0.05, 0.01, here + 0.1, {"logistic": little, "svm": gained}) == ("mine", [])
     assert names(0.05, 0.01, here + 0.1, {"logistic": lost, "svm": gained}) == ("control-mine", said)
     assert names(0.05, 0.03, here + 0.1, {"logistic": gained, "svm": gained}) == ("control-mine", said)
 

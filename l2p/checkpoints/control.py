@@ -28,8 +28,8 @@ class Control:
       name: of the checkpoint.
       idle: intervals [low, high) of log(mu N) in which the protector gained nothing over it on fresh held-out tasks, or
         lost on those of one source.
-      idle_for: by a model's name without a number of classes, further intervals in which it lost on tasks of that
-        model.
+      idle_for: by a model's name without a number of classes, further intervals in which it gained nothing on tasks of
+        that model.
     """
 
     name: str
@@ -67,14 +67,18 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
     if gains is None:
         return Control(name)
     edges, by_model = gains["log_signal"], gains.get("by_model", {})
-    return Control(name, _bands(edges, _is_idle(gains)), {one: _bands(edges, _lost(by_model[one])) for one in by_model})
+    without = {model: np.array(found["mean"]) <= 0.0 for model, found in by_model.items()}
+    return Control(
+        name, _bands(edges, _is_idle(gains)), {model: _bands(edges, bands) for model, bands in without.items()}
+    )
 
 
 def _is_idle(gains: Mapping[str, Any]) -> np.ndarray:
     """bool[bands], where networks gained nothing on all fresh tasks together, or lost on those of one source.
 
-    Which source a user's table is like, nobody knows, but its model is known. So if there are gains by model, a loss is
-    one of its model alone.
+    Which source a user's table is like, nobody knows, but its model is known. So if there are gains by model, they
+    count instead of those by source, and no loss needs to be sure: models differ by about as much as their standard
+    errors, so that the sign of the mean is the best guess of whether a model gains.
     """
     idle = np.array(gains["mean"]) <= 2 * np.array(gains["standard_error"])
     if "by_model" not in gains:

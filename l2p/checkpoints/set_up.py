@@ -71,7 +71,7 @@ def set_up(
         "instead."
         if warnings
         else f"At this budget {control.name} runs: {'the networks of ' if has_networks else ''}{named.name} gained "
-        "nothing over it on held-out tasks, or lost to it on those of one source or model."
+        "nothing over it on held-out tasks, of all models or of this one, or lost to it on those of one source."
     )
     named, filter, setup, warnings = set_up(
         control, budget, model, num_features, num_rows, public, kind, rows_per_unit, share

@@ -21,6 +21,9 @@ from meta_train.tasks.sources import families, parts_of
 
 #: Seeds of the tasks for model selection, and of those on which the networks' gains are measured.
 EVAL_KEY, GAIN_KEY = 20_000, 30_000
+#: Gains are measured on rows that no run has read, at every budget: on those that it reads, fitting their noise would
+#: count as a gain where budgets are large.
+GAIN_SHARES = (1.0, 1.0)
 
 
 class Evaluator:
@@ -38,7 +41,7 @@ class Evaluator:
         self._reported = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
         self._evaluate = jax.jit(self._measure, static_argnames="model", compiler_options=quick_options())
         self._budgets = budgets_of_shapes(config, start)
-        self._tasks = [(shape, self._draw(family, shape)(EVAL_KEY)) for shape in self._budgets]
+        self._tasks = [(shape, self._draw(family, shape, config.fresh_shares)(EVAL_KEY)) for shape in self._budgets]
 
     @functools.cached_property
     def before(self) -> dict[str, Any]:
@@ -104,13 +107,13 @@ class Evaluator:
         if self._config.sources is not None:
             for shape in self._budgets:
                 name = f"{self._config.source_of(shape)} {shape.model or self._config.model}"
-                found.setdefault(name, []).append((shape, self._draw(self._family, shape)))
+                found.setdefault(name, []).append((shape, self._draw(self._family, shape, GAIN_SHARES)))
             return found
         parts = self._family.parts if isinstance(self._family, Mixture) else (self._family,)
         for name, part in zip(parts_of(self._config.source), parts, strict=True):
             # A source of a mixture is left out where it has too few columns.
             few = [shape for shape in self._budgets if (shape.num_features or 0) <= part.max_features]
-            found[name] = [(shape, self._draw(part, shape)) for shape in few]
+            found[name] = [(shape, self._draw(part, shape, GAIN_SHARES)) for shape in few]
         return found
 
     def _differences(self, protector: Protector, draws: list[tuple[Shape, Callable[[int], TaskBatch]]]) -> np.ndarray:
@@ -125,13 +128,14 @@ class Evaluator:
                 differences.append(self._start_scores[draw, seed] - ours)
         return _by_band(np.stack(differences))
 
-    def _draw(self, family: Family, shape: Shape) -> Callable[[int], TaskBatch]:
-        """A compiled draw of `eval_tasks` tasks from a seed."""
+    def _draw(self, family: Family, shape: Shape, fresh_shares: tuple[float, float]) -> Callable[[int], TaskBatch]:
+        """A compiled draw of `eval_tasks` tasks from a seed, where these shares of them are scored on fresh rows."""
         if shape.source is not None:
             family = families(shape.source, self._config.fresh_rows)[1]
         family = family.with_num_classes(self._config.drawn_classes(shape))
         model = self._config.find_model(shape)
-        arguments = {**self._config.task_arguments(shape.num_features), "num_tasks": self._config.eval_tasks}
+        arguments = self._config.task_arguments(shape.num_features)
+        arguments |= {"num_tasks": self._config.eval_tasks, "fresh_shares": fresh_shares}
         sample = jax.jit(functools.partial(family.sample, model=model, **arguments), compiler_options=quick_options())
         return lambda seed: sample(jax.random.fold_in(jax.random.key(seed), shape.num_features or 0))
 

@@ -16,6 +16,7 @@ from meta_train.config import MetaConfig, Shape
 from meta_train.evaluation import budgets
 from meta_train.evaluation.held_out import Evaluator
 from meta_train.recipes import resolve
+from meta_train.tasks.fresh_rows import with_fresh_rows
 from meta_train.tasks.sources import families
 from meta_train.training import gradients
 from meta_train.training.loop import MOST_LOST, _ship, meta_train
@@ -227,6 +228,19 @@ def test_gains_on_a_mixture_are_split_by_source_and_sum_up():
     # The table has 30 columns, so it has no tasks with 40.
     assert (few["tasks"], many["tasks"], gains["tasks"]) == (2, 4, 6)
     np.testing.assert_allclose(gains["mean"], (2 * np.array(few["mean"]) + 4 * np.array(many["mean"])) / 6, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_gains_are_measured_on_fresh_rows_whatever_training_scores():
+    config = dataclasses.replace(CONFIG, eval_tasks=16, gain_rounds=1, fresh_rows=True, fresh_shares=(1.0, 1.0))
+    start = starting_point(config)
+    _, held_out = with_fresh_rows(*families(config.source))
+    fresh, read = (
+        Evaluator(dataclasses.replace(config, fresh_shares=(share, share)), held_out, start) for share in (1.0, 0.0)
+    )
+    still = dataclasses.replace(start, num_steps=1)
+    assert fresh(still)["held_out_score"] != read(still)["held_out_score"]
+    assert fresh.gains(still) == read.gains(still)
 
 
 def test_a_finished_training_is_not_repeated_and_another_is_refused(whole):
