@@ -188,8 +188,6 @@ def at(figures: Mapping[str, Any], signal: float, name: str) -> list[float] | No
 def crossing(figures: Mapping[str, Any]) -> float | None:
     """The log_signal from which on `beat_trivial` stays at `RULE` or above; None if it ends below.
 
-    The share in the last band may be a standard error lower, so that no single task decides whether there is any.
-
     >>> ends = [[0, 2], [2, 4], [4, 6]]
     >>> shares = [0.2, 0.8, 1.0]
     >>> bands = [{"log_signal": end, "beat_trivial": share} for end, share in zip(ends, shares, strict=True)]
@@ -198,19 +196,13 @@ def crossing(figures: Mapping[str, Any]) -> float | None:
     """
     centres = _centres(figures)
     shares = [band["beat_trivial"] for band in figures["bands"]]
-    least = [RULE] * (len(shares) - 1) + [_least_in_last_band(figures)]
-    short = [index for index, (share, low) in enumerate(zip(shares, least, strict=True)) if share < low]
+    short = [index for index, share in enumerate(shares) if share < RULE]
     if not short:
         return float(centres[0])
     last = short[-1]
     if last + 1 == len(shares):
         return None
     return float(np.interp(RULE, shares[last : last + 2], centres[last : last + 2]))
-
-
-def _least_in_last_band(figures: Mapping[str, Any]) -> float:
-    """`RULE` less its standard error; `RULE` itself where the number of tasks is not known."""
-    return RULE - math.sqrt(RULE * (1.0 - RULE) / figures.get("tasks", math.inf))
 
 
 def forecast(
@@ -272,10 +264,7 @@ def _notes(meta_tests: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
         f"trivial one (the majority class) by more than {100 * least:g} points. Other data can give more or less: this "
         "is no promise, and figures from different sources do not compare."
     )
-    yield (
-        f"A protector beats the majority model if it was more accurate on at least {100 * RULE:g} % of these tasks; at "
-        "the largest budgets measured, a standard error fewer will do."
-    )
+    yield (f"A protector beats the majority model if it was more accurate on at least {100 * RULE:g} % of these tasks.")
     most = max(figures["train_rows"] for figures in meta_tests)
     if rows < most:
         yield (

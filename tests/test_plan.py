@@ -15,7 +15,7 @@ from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
 from l2p.commands.plan import Plan as Command
 from l2p.errors import InputError
 from l2p.models import NAMES, Logistic
-from l2p.plan import RULE, at, crossing, plan
+from l2p.plan import RULE, as_deployed, at, crossing, plan
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.rounded import rounded
@@ -144,9 +144,6 @@ def test_the_smallest_epsilon_is_where_the_interpolated_rule_crosses(folder):
 def test_the_rule_must_hold_from_there_on():
     assert crossing(meta_test(shares=(0.1, 0.95, 0.8, 1.0, 1.0))) == pytest.approx(5.0)
     assert crossing(meta_test(shares=(0.1, 0.95, 0.95, 0.95, 0.8))) is None
-    assert crossing(meta_test(shares=(0.1, 0.8, 0.95, 0.95, 0.88))) == crossing(
-        meta_test(shares=(0.1, 0.8, 0.95, 1, 1))
-    )
     assert crossing(meta_test(shares=(0.9, 1.0, 1.0, 1.0, 1.0))) == 0.0  # the lowest centre; below, nothing is known
 
 
@@ -326,13 +323,14 @@ def test_shipped_meta_tests_are_sane(name):
 @pytest.mark.parametrize("model", ["logistic", "svm", "hinge", "square", "softmax", "mlp"])
 def test_universal_has_a_meta_test_for_every_model_of_classes(model):
     card = checkpoint.load("universal").card
-    bands, (low, high) = card["meta_tests"][model]["bands"], card["range"]["log_signal"]
+    figures = as_deployed(card, model)
+    bands, (low, high) = figures["bands"], card["range"]["log_signal"]
     assert (bands[1]["log_signal"][0], bands[-1]["log_signal"][1]) == (low, high)
     assert set(parts_of(card["meta_tests"][model]["data"].replace(", ", "+"))) <= set(card["sources"])
     # Those of an mlp are tasks of 2,048 rows for 1,321 weights, which it overfits at the largest budgets.
-    assert bands[-1]["share_of_gap"][1] > (0.6 if model == "mlp" else 0.85)
+    assert bands[-1]["share_of_gap"][1] > (0.7 if model == "mlp" else 0.85)
     assert bands[1]["gain"][1] < 0.02
-    assert 0.0 < crossing(card["meta_tests"][model]) < 8.0
+    assert 0.0 < crossing(figures) < 8.0
 
 
 def test_shipped_protectors_are_planned_for(capsys):
