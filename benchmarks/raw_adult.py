@@ -23,7 +23,10 @@ from l2p.schema.template import from_public
 
 TARGET = "label"
 #: Settings on IPUMS-BR ship for these.
-TUNED = ("noisygd", "dpsgd", "agd", "auto_clip", "adadp", "hyfree", "objpert")
+TUNED = (
+    *("noisygd", "dpsgd", "agd", "auto_clip", "adadp", "hyfree", "objpert"),
+    *("noisygd_mean", "dp_fc", "dp_newton", "pass_glm"),
+)
 METHODS = (
     "universal",
     "control-universal",
