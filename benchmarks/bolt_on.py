@@ -3,13 +3,13 @@
     python benchmarks/bolt_on.py [--data adult mnist] [--losses logistic svm] [--splits 3] [--out FILE]
 
 The four tests of Wu et al. (2017): convex and strongly convex, pure and (epsilon, delta) with delta 1 / m^2, replaced
-rows. Budgets are theirs: 0.01 to 0.4 for two classes, 0.1 to 4 for ten; MNIST is ten classes, each against the rest, on
-50 random projections. SGD without noise takes the same steps as bolt-on; `universal-logistic-no-adult` and
+rows. Budgets are theirs: 0.01 to 0.4 for two classes, 0.1 to 4 for ten; MNIST is ten classes, each against the rest,
+on 50 random projections. SGD without noise takes the same steps as bolt-on; `universal-logistic-no-adult` and
 `universal-svm-no-adult` never saw the data. There are none for ten classes, where `noisygd` stands in, by softmax
-regression on all features. Tuning
-chooses among numbers of passes, by disjoint parts of the private rows or on a tenth of them that counts as public. All
-are simulations. FILE, docs/results/bolt_on/accuracy.csv unless named, has a line for each training; what it lacks is
-added, so that a run may be interrupted and asked for more splits later. The tables are drawn from it and printed.
+regression on all features. Tuning chooses among numbers of passes, by disjoint parts of the private rows or on a tenth
+of them that counts as public. All are simulations. FILE, docs/results/bolt_on/accuracy.csv unless named, has a line
+for each training; what it lacks is added, so that a run may be interrupted and asked for more splits later. The tables
+are drawn from it and printed.
 """
 
 import collections

@@ -264,7 +264,7 @@ def _notes(meta_tests: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
         f"trivial one (the majority class) by more than {100 * least:g} points. Other data can give more or less: this "
         "is no promise, and figures from different sources do not compare."
     )
-    yield (f"A protector beats the majority model if it was more accurate on at least {100 * RULE:g} % of these tasks.")
+    yield f"A protector beats the majority model if it was more accurate on at least {100 * RULE:g} % of these tasks."
     most = max(figures["train_rows"] for figures in meta_tests)
     if rows < most:
         yield (

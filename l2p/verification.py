@@ -101,14 +101,19 @@ def _contradictions(card: Card) -> Iterator[str]:
     last = steps.get(card.steps + 1, ())
     if whole and last and (len(last) >= len(next(iter(whole))) or last != next(iter(whole))[: len(last)]):
         yield f"ended after step {card.steps}, but was granted all of step {card.steps + 1} or what no step asks"
+    yield from _contradictions_around(card)
+
+
+def _contradictions_around(card: Card) -> Iterator[str]:
+    """The same in what it says of the unit, of where noise came from, and of its ledger."""
     if not is_row(card.unit) and card.unit != unit_on_card(card.unit["name"], card.unit["max_rows"]):
-        yield "says otherwise which rows of a unit count than every run has it"
-    other = not card.private_release  # what it should not say; what it should has been worded differently
+        yield "says otherwise which rows of a unit count than any run does"
+    other = not card.private_release  # only what it must not say: versions word what they do say differently
     if card.randomness == RANDOMNESS[other] or card.float_mode == FLOATS[other]:
         yield f"says that it is {'a simulation' if other else 'a release'}, but its noise is that of the other"
     ledger, _, _ = (card.composition or {"unit": ""})["unit"].partition(":")
     if card.composition is not None and ledger == card.accountant and not find(ledger).at_order:
-        spent = card.filter().spent(trace)
+        spent = card.filter().spent(card.answered())
         if card.composition["counted"] < spent * (1.0 - _SAME):
             yield f"counts for {card.composition['counted']!r} in its ledger, where its queries cost {spent!r}"
 

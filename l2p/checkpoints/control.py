@@ -67,10 +67,8 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
     if gains is None:
         return Control(name)
     edges, by_model = gains["log_signal"], gains.get("by_model", {})
-    without = {model: np.array(found["mean"]) <= 0.0 for model, found in by_model.items()}
-    return Control(
-        name, _bands(edges, _is_idle(gains)), {model: _bands(edges, bands) for model, bands in without.items()}
-    )
+    idle_for = {model: _bands(edges, np.array(found["mean"]) <= 0.0) for model, found in by_model.items()}
+    return Control(name, _bands(edges, _is_idle(gains)), idle_for)
 
 
 def _is_idle(gains: Mapping[str, Any]) -> np.ndarray:

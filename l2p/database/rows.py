@@ -69,7 +69,8 @@ class TableRows(PassRows):
         if any(0 < size < _LEAST for size in sizes):
             raise InputError(
                 f"a ridge, a radius, a step size or a bound of rows' lengths is below {_LEAST:g}, and PostgreSQL "
-                "refuses products that come too close to 0, so that a failure would tell of rows; choose 0 or more."
+                "refuses products that come too close to 0, so that a failure would tell of rows; choose a larger one, "
+                "or none."
             )
         if protector.num_rows != self.num_rows:
             raise InputError(
