@@ -26,9 +26,9 @@ from matplotlib.figure import Figure
 
 from l2p import struct
 from l2p.compare.config import CompareConfig
+from l2p.compare.inputs import load_rows, resolve_methods
 from l2p.compare.methods import PreparedMethod
 from l2p.compare.results import Estimate
-from l2p.compare.runner import load_rows, resolve_methods
 from l2p.features import FeatureMap
 from l2p.models import MODELS, Model
 from l2p.oracle import Oracle

@@ -15,8 +15,9 @@ from l2p.api import private_train
 from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.figures import against_epsilon
+from l2p.compare.inputs import load_rows
 from l2p.compare.results import ACCURACY, LOSS, Estimate, Metric
-from l2p.compare.runner import compare, load_rows
+from l2p.compare.runner import compare
 from l2p.intake import shape_of
 from l2p.privacy.budget import Budget
 from l2p.simulate import split

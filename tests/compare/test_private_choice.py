@@ -14,9 +14,10 @@ import pytest
 from l2p.compare import private_choice as module
 from l2p.compare import results, standings
 from l2p.compare.config import CompareConfig
+from l2p.compare.inputs import load_rows
 from l2p.compare.methods import find_method
 from l2p.compare.private_choice import LAW, SCORE_SHARE, SelectionPlan, choose, draws
-from l2p.compare.runner import compare, load_rows
+from l2p.compare.runner import compare
 from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.privacy import Adjacency

@@ -9,11 +9,12 @@ import pytest
 
 import l2p.compare.runner as compare_module
 from l2p.checkpoints import checkpoint
-from l2p.compare import cells, hindsight, results
+from l2p.compare import cells, hindsight, results, runs
 from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
 from l2p.compare.config import CompareConfig
+from l2p.compare.inputs import load_rows
 from l2p.compare.methods import find_method
-from l2p.compare.runner import compare, gather, load_rows, main
+from l2p.compare.runner import compare, gather, main
 from l2p.compare.summary import report
 from l2p.errors import InputError
 from l2p.models import MODELS
@@ -55,7 +56,7 @@ def test_resumes_without_running_again(config, monkeypatch):
     before = compare(dataclasses.replace(config, seeds=1))
     rows = compare(config)
     assert [row for row in rows if row["seed"] == 0] == before
-    monkeypatch.setattr("l2p.compare.runner.simulate", None)
+    monkeypatch.setattr("l2p.compare.runs.simulate", None)
     assert compare(config) == rows
     # From cells only, and from the committed files only.
     (config.out / "results.csv").unlink()
@@ -71,8 +72,8 @@ def test_a_cell_that_was_deleted_is_run_again_and_no_other(config, monkeypatch):
     path = cells.path_of(config.out, ("noisygd", 2.0, 1))
     path.unlink()
     ran = []
-    run = compare_module._run
-    monkeypatch.setattr(compare_module, "_run", lambda *args: ran.append(args[1:3]) or run(*args))
+    run = compare_module.scored_runs
+    monkeypatch.setattr(compare_module, "scored_runs", lambda *args: ran.append(args[1:3]) or run(*args))
     again = compare(config)
     assert [([budget.epsilon for budget in budgets], seeds) for budgets, seeds in ran] == [([2.0], [1])]
     for one, other in zip(again, rows, strict=True):
@@ -83,7 +84,7 @@ def test_a_cell_that_was_deleted_is_run_again_and_no_other(config, monkeypatch):
 
 
 def test_what_an_interrupted_comparison_ran_is_kept(config, monkeypatch):
-    simulate = compare_module.simulate
+    simulate = runs.simulate
 
     def until_the_second_method(protectors, *args, **kwargs):
         if type(protectors[0]).__name__ == "NonPrivate":
@@ -91,7 +92,7 @@ def test_what_an_interrupted_comparison_ran_is_kept(config, monkeypatch):
         return simulate(protectors, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(compare_module, "simulate", until_the_second_method)
+        patch.setattr(runs, "simulate", until_the_second_method)
         with pytest.raises(KeyboardInterrupt):
             compare(config)
     assert not (config.out / "results.csv").exists()

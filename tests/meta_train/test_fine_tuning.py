@@ -15,7 +15,7 @@ from l2p.checkpoints import checkpoint, lookup
 from l2p.checkpoints.control import control_of
 from l2p.checkpoints.set_up import set_up
 from l2p.compare.config import CompareConfig
-from l2p.compare.runner import resolve_methods
+from l2p.compare.inputs import resolve_methods
 from l2p.data.own import source_of_file
 from l2p.errors import InputError
 from l2p.models import find_model

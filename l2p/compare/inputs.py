@@ -1,0 +1,150 @@
+"""What a comparison compares on and with: its rows, its model and its methods."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import jax.numpy as jnp
+import numpy as np
+
+from l2p import data
+from l2p.checkpoints.method_name import PRETRAINED, PROJECTED, MethodName
+from l2p.checkpoints.overlaps import overlaps
+from l2p.compare import private_choice
+from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
+from l2p.compare.config import CompareConfig
+from l2p.compare.methods import ComparedMethod, find_method, reads_public
+from l2p.compare.public_part import Division, PublicPart
+from l2p.data.own import source_of_file
+from l2p.data.public_data import checked, refuse_same
+from l2p.data.reading import open_table
+from l2p.errors import InputError
+from l2p.models import Model, find_model
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Adjacency
+from l2p.simulate import train_size
+from l2p.task import Rows
+
+
+def load_rows(config: CompareConfig) -> Rows:
+    """The whole table."""
+    if is_file(config):
+        return _rows_of_file(config, [config.data])[0]
+    dataset, kinds = data.load(config.data), model_of(config).kinds
+    if dataset.kind not in kinds:
+        raise InputError(
+            f"model {config.model!r} needs a {' or '.join(kinds)} target, but that of {config.data!r} is "
+            f"{dataset.kind}; choose another model or data set."
+        )
+    return Rows(jnp.asarray(dataset.x), jnp.asarray(dataset.y), jnp.ones(len(dataset.y)))
+
+
+def _rows_of_file(config: CompareConfig, files: Sequence[str | Path]) -> tuple[Rows, list[str]]:
+    """The rows of a file, and its features."""
+    if config.target is None or config.bounds is None:
+        raise InputError(f"{files[0]} is a file, so its target column and the file of its bounds must be named.")
+    bounds = data.read_bounds(config.bounds)
+    kind = cast(data.Kind, model_of(config).kind(config.classes))
+    table = data.read_table(list(files), {config.target, *bounds})
+    rows = data.prepare(table, config.target, bounds, config.classes, kind=kind)
+    return rows, [column for column in table.columns if column != config.target]
+
+
+def _public_file(config: CompareConfig) -> Rows | None:
+    """The rows of the file that a comparison on a file names as public, its features in the order of the other's."""
+    if not config.public:
+        return None
+    if not is_file(config):
+        raise InputError(
+            f"--public names rows beside those of a file, but {config.data} is a public set, of which a part is drawn; "
+            "choose its size by --public-share or --public-per-class."
+        )
+    refuse_same(config.data, list(config.public))
+    rows, own = _rows_of_file(config, config.public)
+    order = [own.index(name) for name in open_table(config.data).names if name != config.target and name in own]
+    rows = dataclasses.replace(rows, x=rows.x[:, order])
+    return checked(rows, len(order), None if kind_of(config) == "regression" else model_of(config).labels)
+
+
+def public_part(config: CompareConfig) -> PublicPart | None:
+    """The public rows of a comparison in which a method needs some or an option asks for them; None in others."""
+    model = model_of(config)
+    budget = Budget(config.epsilon[0], config.delta, cast(Adjacency, config.adjacency))
+    needed = any(reads_public(MethodName.parse(name), budget, str(model)) for name in config.methods)
+    if not (needed or config.asks_for_public):
+        return None
+    return PublicPart.of(config, model, kind_of(config), _public_file(config))
+
+
+def is_file(config: CompareConfig) -> bool:
+    """Whether the data are a file of the user's, and not a public set."""
+    return Path(config.data).suffix.lower() in (".csv", ".parquet")
+
+
+def _identity(config: CompareConfig) -> str:
+    """What is compared on, as the source that no protector may have been made from."""
+    return source_of_file(config.data) if is_file(config) else config.data
+
+
+def model_of(config: CompareConfig) -> Model:
+    """The model with its number of classes, declared by the data set's documentation, or by `classes` for a file."""
+    if not is_file(config):
+        # A regression has no classes; `load_rows` refuses a model that needs some.
+        return find_model(config.model, data.num_classes(config.data) or 2)
+    return find_model(config.model, len(config.classes) if config.classes else None)
+
+
+def kind_of(config: CompareConfig) -> str:
+    """The kind of the target, which determines the metric."""
+    if is_file(config):
+        return model_of(config).kind(config.classes)
+    return data.kind_of(config.data)
+
+
+def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
+    """Every method at every budget; none may be made from the data that it will be scored on. Where the protector of a
+    name is, one of its folds takes its place."""
+    # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
+    adjacency = cast(Adjacency, config.adjacency)
+    budgets = [Budget(epsilon, config.delta, adjacency) for epsilon in config.epsilon]
+    budgets[0].check_rows(train_size(rows))
+    names = [MethodName.parse(name) for name in config.methods]
+    if any(name.private for name in names):
+        private_choice.check_kind(kind_of(config))
+    model, part = str(model_of(config)), public_part(config)
+    asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (_identity(config),)}
+    variants = frozenset().union(*(name.variants for name in names)) & {PRETRAINED, PROJECTED}
+    auxiliary = _auxiliary(config, variants) if part is None else None
+    methods = []
+    for name in names:
+        reads = part is not None and bool(name.given_public or reads_public(name, budgets[0], model))
+        division = Division(part, reads)
+        more = {"auxiliary": auxiliary, "division": division}
+        methods.append(find_method(name, budgets, model, division.num_private(rows), **asked, **more))
+    return methods
+
+
+def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | None:
+    """What these variants take from the auxiliary set; None without variants."""
+    if not variants:
+        return None
+    if config.aux is None:
+        raise InputError(
+            f"METHOD{min(variants)} takes something from a public set, but no auxiliary set is named; name it in "
+            "--aux, or have a part of the training rows public (--public-share)."
+        )
+    if overlaps(config.aux, (_identity(config),)):
+        raise InputError(
+            f"the auxiliary set {config.aux} shares rows with {config.data}, so what is taken from it would flatter "
+            "every method; choose another set."
+        )
+    public = dataclasses.replace(config, data=config.aux)
+    rows, model = load_rows(public), model_of(public)
+    start: np.ndarray | str | None = None
+    if PRETRAINED in variants:
+        start = public_solution(model, rows)
+        if model != model_of(config):
+            asked = f"model {model} on {config.aux} gives no start for {model_of(config)}"
+            start = f"{asked}; choose a set with as many classes."
+    return Auxiliary(start, public_geometry(rows) if PROJECTED in variants else None)
