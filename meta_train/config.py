@@ -2,8 +2,6 @@
 
 import dataclasses
 import itertools
-import math
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -11,14 +9,10 @@ import jax.numpy as jnp
 
 from l2p.errors import InputError
 from l2p.models import Model, find_model, plain_name
-from l2p.privacy.accountants import for_runs
-from meta_train.constants import parse
+from meta_train.checks import check
 from meta_train.tasks.reference import RIDGE
 from meta_train.tasks.sources import class_counts, kind_of, parts_of
 
-#: Budgets are grouped in this many bands with equally many tasks: scores are reported by band, and where spending is a
-#: constraint each band has its own multiplier, since each budget is a separate constraint.
-BANDS = 8
 #: What a config adds to excess losses unless it says otherwise: on a logarithmic scale above it, every budget has equal
 #: weight. Scores also add it to the excess loss at the start, which they divide by.
 EXCESS_FLOOR = 0.02
@@ -164,146 +158,12 @@ class MetaConfig:
     seed: int = 0
 
     def __post_init__(self):
-        choices = {
-            "method": ("gradient", "search", "both"),
-            "estimator": ("backpropagation", "evolution"),
-            "objective": ("final", "truncated"),
-            "constraint": ("share", "augmented_lagrangian", "soft"),
-            "tunes": ("all", "wide", "narrow", "line"),
-            "accountant": tuple(one.name for one in for_runs() if one.trains),
-        }
-        for field, allowed in choices.items():
-            if getattr(self, field) not in allowed:
-                raise InputError(f"{field} {getattr(self, field)!r} is unknown; choose one of {', '.join(allowed)}.")
-        counts = ("steps", "rows", "unroll", "eval_every", "tasks", "eval_tasks", "simulated_rows")
-        for field in (
-            *counts,
-            *(name for name in ("coefficients", "num_steps", "directions") if getattr(self, name) is not None),
-        ):
-            count = getattr(self, field)
-            unit = BANDS if field in ("tasks", "eval_tasks") else 1
-            if not isinstance(count, int) or count < 1 or count % unit:
-                raise InputError(f"{field} is {count!r}, but it is a count; choose a positive multiple of {unit}.")
-        if not isinstance(self.gain_rounds, int) or self.gain_rounds < 0:
-            raise InputError(f"gain_rounds is {self.gain_rounds!r}, but it is a count; choose 0 or more.")
-        for field in ("excess_floor", "ridge", *(() if self.damping is None else ("damping",))):
-            if not 0 < getattr(self, field) < math.inf:
-                raise InputError(
-                    f"{field} is {getattr(self, field)!r}, but it has to be positive; choose a number above 0."
-                )
-        if not 0 < self.delta < 1 / self.simulated_rows:
-            raise InputError(
-                f"delta is {self.delta!r}, but a guarantee for {self.simulated_rows} simulated rows needs one above 0 "
-                f"and below {1 / self.simulated_rows:.1e}."
-            )
-        self._check_shape()
-        for one in self.constants:
-            parse(one)
-        if 0 < self.gain_rounds * self.eval_tasks * self._fewest_shapes() < 2 * BANDS:
-            raise InputError(
-                "gains with a single task in a band have no standard error, and they are measured for every source and "
-                f"model; choose more gain_rounds, or at least {2 * BANDS} eval_tasks."
-            )
-        if self.estimator == "evolution" and self.objective == "truncated":
-            raise InputError(
-                "estimator 'evolution' compares whole runs of perturbed protectors, and a segment would continue a run "
-                "without that perturbation; choose objective 'final'."
-            )
-        if self.fresh_rows and (self.objective != "final" or self.constraint == "soft"):
-            raise InputError(
-                "fresh_rows is for runs that are scored at their end, and these are scored along the way; choose "
-                "objective 'final' and a constraint other than 'soft'."
-            )
-        of_one = self.directions is not None or self.unseen is not None or self.method != "gradient"
-        if self.sources is not None and of_one:
-            raise InputError(
-                "directions, unseen classes and a search are of tasks from one source; leave these out, or sources."
-            )
-        if self.unseen is not None and not self.fresh_rows:
-            raise InputError(
-                "unseen classes need runs that are scored on fresh_rows; set fresh_rows, or leave unseen out."
-            )
-        if self.adds and (self.warm_start is None or self.method != "gradient" or self.constants):
-            raise InputError(
-                f"with tunes {self.tunes!r} all else stays as it was trained; name a warm_start to take it from, and "
-                "leave out constants and a search, which would change it."
-            )
-        if self.method == "both" and self.constraint != "share":
-            raise InputError(
-                f"constraint {self.constraint!r} is not supported by random search, so the two "
-                "cannot be compared; choose method 'gradient'."
-            )
+        check(self)
 
     @property
     def adds(self) -> bool:
         """Whether it only adds to its warm start, which stays as it is."""
         return self.tunes in ("wide", "line")
-
-    def _fewest_shapes(self) -> int:
-        """How many shapes the source and model with the fewest has."""
-        kinds = [(self.source_of(shape), shape.model) for shape in set(self.shapes)]
-        return min(map(kinds.count, kinds))
-
-    def _check_shape(self) -> None:
-        """Refuse fields that have the right type but an unusable value."""
-        low, high = self.log_signal
-        found = {
-            "name": (self.name != Path(self.name).name, "it is a file name; leave out folders"),
-            "num_features": (
-                self.num_features is not None and (not self.num_features or min(self.num_features) < 1),
-                "tasks need feature counts from 1 up; list some, or write null for the table's own columns",
-            ),
-            "num_classes": (
-                self.num_classes is not None
-                and (len(self.num_classes) != len(self.num_features or ()) or min(self.num_classes) < 2),
-                "it needs one number, from 2 up, for each of num_features; list equally many",
-            ),
-            "sampling_rates": (
-                self.sampling_rates is not None
-                and (
-                    len(self.sampling_rates) != len(self.num_features or ())
-                    or not 0 < min(self.sampling_rates) <= max(self.sampling_rates) < 1
-                ),
-                "it needs one rate, strictly between 0 and 1, for each of num_features; list equally many",
-            ),
-            **{
-                field: (
-                    getattr(self, field) is not None and len(getattr(self, field)) != len(self.num_features or ()),
-                    "it needs one name for each of num_features; list equally many",
-                )
-                for field in ("sources", "models")
-            },
-            "directions": (
-                self.directions is not None and self.num_features is not None,
-                "tasks with drawn columns have no directions in common; set num_features to null",
-            ),
-            "log_signal": (not low < high, "it is a range; put the lower end first"),
-            "signal_power": (
-                not 0 < self.signal_power < math.inf,
-                "it is a power of numbers from 0 to 1; choose a positive number",
-            ),
-            "fresh_shares": (
-                len(self.fresh_shares) != 2 or not all(0 <= share <= 1 for share in self.fresh_shares),
-                "it is a share of tasks at either end of log_signal; write two numbers from 0 to 1",
-            ),
-            "curriculum": (
-                self.curriculum is not None
-                and not (0 < self.curriculum <= 1 and self.method == "gradient" and self.constraint == "share"),
-                "it is a share of the outer steps, above 0 and up to 1, with method 'gradient' and constraint 'share'; "
-                "choose these, or leave it out",
-            ),
-            "learning_rate": (
-                not 0 <= self.learning_rate < math.inf,
-                "steps have to go downhill; choose a number from 0 up",
-            ),
-            "alternate": (
-                self.alternate is not None and min(self.alternate) < 1,
-                "scheduler and projector need at least one update each; choose positive counts",
-            ),
-        }
-        for field, (is_wrong, why) in found.items():
-            if is_wrong:
-                raise InputError(f"{field} is {getattr(self, field)!r}, but {why}.")
 
     def source_of(self, shape: Shape) -> str:
         """The source of the tasks of a shape."""
