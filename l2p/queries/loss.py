@@ -47,7 +47,7 @@ class ClippedLoss(Query):
         return clip_losses(contributions, self.clip_norm)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        return aggregate + self.limit(self.model.losses(self.candidates, rows.x, rows.y)) @ rows.mask
+        return aggregate + (self.limit(self.model.losses(self.candidates, rows.x, rows.y)) * rows.mask[None, :]).sum(-1)
 
     def exact(self, lines: Lines) -> Whole:
         return lines.sum(exact_losses(self.model.exact_losses(self.candidates, lines), self.clip_norm))

@@ -81,7 +81,7 @@ class Selection(Query):
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         # Does not use `contributions`, because transposing that table would cost more than computing the losses.
-        return aggregate + self.limit(self.losses(rows)) @ rows.mask
+        return aggregate + (self.limit(self.losses(rows)) * rows.mask[None, :]).sum(-1)
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_candidates, jnp.float32)

@@ -77,8 +77,8 @@ def most_likely(model: Model, start: jax.Array, variance: jax.Array, rows: Rows)
         scale, count = jnp.sqrt(variance), jnp.maximum(rows.mask.sum(), 1.0)
 
         def objective(moved: jax.Array) -> jax.Array:
-            loss = smooth.losses((start + scale * moved)[None, :], rows.x, rows.y)[0] @ rows.mask
-            return (loss + 0.5 * moved @ moved) / count
+            losses = smooth.losses((start + scale * moved)[None, :], rows.x, rows.y)[0]
+            return ((losses * rows.mask).sum() + 0.5 * moved @ moved) / count
 
         return start + scale * lbfgs(objective, jnp.zeros_like(start), LBFGS_ITERATIONS)
 
@@ -88,7 +88,11 @@ def most_likely(model: Model, start: jax.Array, variance: jax.Array, rows: Rows)
 def regularised(model: Model, rows: Rows, ridge: jax.typing.ArrayLike = RIDGE) -> Callable[[jax.Array], jax.Array]:
     """The rows' mean loss plus ridge/2 ||params||^2, of params f32[p]."""
     weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
-    return lambda params: model.losses(params[None, :], rows.x, rows.y)[0] @ weight + 0.5 * ridge * params @ params
+
+    def objective(params: jax.Array) -> jax.Array:
+        return (model.losses(params[None, :], rows.x, rows.y)[0] * weight).sum() + 0.5 * ridge * params @ params
+
+    return objective
 
 
 def lbfgs(objective: Callable[[jax.Array], jax.Array], params: jax.Array, num_iterations: int) -> jax.Array:

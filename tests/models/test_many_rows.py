@@ -1,12 +1,16 @@
 """Sums over as many rows as real tables have equal the sums of their parts. jaxlib 0.10.2, which pyproject.toml
 excludes, computes some reductions wrongly from 16,385 or 32,769 rows up, which small tables never show."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from l2p.features import Basis, FeatureMap
+from l2p.queries.solve import regularised
+from l2p.simulate import mean_loss, score
 from l2p.task import Rows
 from tests.models import naive
 from tests.models.naive import EVERY
@@ -49,3 +53,14 @@ def test_a_sum_over_many_rows_is_that_of_its_parts(name, turned):
     total, mean = (np.stack([np.asarray(part[index], np.float64) for part in parts]) for index in (0, 1))
     np.testing.assert_allclose(together[0], total.sum(0), rtol=1e-3, atol=0.02)
     np.testing.assert_allclose(together[1], mean.mean(0), rtol=1e-4)
+
+
+def test_the_mean_of_equal_losses_is_that_loss_however_many():
+    count = 2_000_000
+    rows = Rows(np.zeros((count, 1), np.float32), np.ones(count, np.float32), np.ones(count, np.float32))
+    params = jnp.array([0.0, 0.2], jnp.float32)
+    loss = float(mean_loss(params, EVERY["logistic"], Rows(rows.x[:1], rows.y[:1], rows.mask[:1])))
+    assert float(mean_loss(params, EVERY["logistic"], rows)) == pytest.approx(loss, rel=1e-5)
+    assert float(regularised(EVERY["logistic"], rows, 0.0)(params)) == pytest.approx(loss, rel=1e-5)
+    away = dataclasses.replace(rows, y=np.full(count, 0.83, np.float32))
+    assert float(score(params, EVERY["square"], away, "regression")) == pytest.approx((0.83 - 0.1) ** 2, rel=1e-5)
