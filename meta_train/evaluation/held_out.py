@@ -11,9 +11,9 @@ from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import Control, control_of
 from l2p.models import Model
 from l2p.protector import Protector
-from meta_train.bands import BANDS
 from meta_train.compiling import quick_options
 from meta_train.config import MetaConfig, Shape
+from meta_train.config.bands import BANDS
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes, sized
 from meta_train.evaluation.scores import evaluate
 from meta_train.tasks.family import Family, TaskBatch

@@ -30,8 +30,8 @@ from l2p.protector import Protector
 from l2p.public_facts import Setup
 from l2p.run import run
 from l2p.task import Rows
-from meta_train.bands import BANDS
 from meta_train.config import MetaConfig, Shape
+from meta_train.config.bands import BANDS
 from meta_train.evaluation.budgets import Budgets, budgets_for, sized
 from meta_train.tasks.family import Family, TaskBatch
 from meta_train.tasks.other_classes import along_other_classes

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from meta_train.bands import BANDS
 from meta_train.config import MetaConfig
+from meta_train.config.bands import BANDS
 
 #: Penalty weight mu of the augmented Lagrangian: first and last value; it shrinks geometrically over training. The
 #: multipliers, not a tiny mu, make the constraint exact; with mu at 0.005 they outran the scheduler and oscillated.

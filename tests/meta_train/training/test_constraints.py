@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from meta_train.bands import BANDS
 from meta_train.config import MetaConfig
+from meta_train.config.bands import BANDS
 from meta_train.training.constraints import Constraint, constrained_targets, penalty, soft_score, soft_weights
 
 CONFIG = MetaConfig("t", "paper", steps=3000, tasks=8, constraint="augmented_lagrangian", objective="truncated")

@@ -14,8 +14,8 @@ from l2p.protectors import Stepwise
 from l2p.protectors.tunable import combine, partition
 from l2p.run import Simulation, start
 from l2p.simulate import mean_loss
-from meta_train.bands import BANDS
 from meta_train.config import MetaConfig
+from meta_train.config.bands import BANDS
 from meta_train.evaluation.budgets import ByMu
 from meta_train.evaluation.scores import evaluate, first_loss, score, whole_run
 from meta_train.tasks.family import TaskFamily

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from l2p.errors import InputError
 from l2p.privacy.accountants import for_runs
-from meta_train.bands import BANDS
+from meta_train.config.bands import BANDS
 from meta_train.constants import parse
 
 if TYPE_CHECKING:

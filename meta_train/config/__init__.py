@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from l2p.errors import InputError
 from l2p.models import Model, find_model, plain_name
-from meta_train.checks import check
+from meta_train.config.checks import check
 from meta_train.tasks.reference import RIDGE
 from meta_train.tasks.sources import class_counts, kind_of, parts_of
 
