@@ -3,8 +3,8 @@
     L2P_TABLES=FOLDER python benchmarks/gains.py [--name universal-fold-1] [--rows 4096] [--rounds 8]
 
 FOLDER holds OpenML's tables. A task has `rows` rows, whatever number of rows it stands for, and is scored on as many
-others. Prints the mean gain in log excess loss, with a standard error, in each band of log(mu N), over all tasks and by
-model. About 20 minutes on one core with 4,096 rows.
+others. Prints the mean gain in log excess loss, with a standard error, in each band of log(mu N), over all tasks and, if
+there are several models, by model. About 20 minutes on one core with 4,096 rows.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ def main(name: str = "universal-fold-1", rows: int = 4096, rounds: int = 8) -> N
     gains = Evaluator(config, families(config.source)[1], starting_point(config)).gains(found.protector)
     edges = gains["log_signal"]
     print(f"{name}, {rows:,} rows, from log(mu N) {edges[0]:.1f} to {edges[-1]:.1f} in {len(edges) - 1} bands")
-    for label, one in {"all": gains, **gains["by_model"]}.items():
+    for label, one in {"all": gains, **gains.get("by_model", {})}.items():
         print(f"{label} ({one['tasks']} tasks): {' '.join(_cells(one))}")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from l2p.checkpoints.method_name import MethodName
 from l2p.compare.config import CompareConfig
-from l2p.compare.inputs import load_rows
+from l2p.compare.inputs import load_rows, resolve_methods
 from l2p.compare.leaderboard import command, read_comparison
 from l2p.compare.methods import find_method, reads_public
 from l2p.compare.public_part import PER_CLASS, SHARE, Division, PublicPart
@@ -214,8 +214,6 @@ def test_a_file_of_public_rows_is_read_by_some_and_private_for_the_others(tmp_pa
     assert all(row["test_loss"] is not None for row in rows)
     facts = json.loads((config.out / "inputs.json").read_text())
     assert (facts["public_share"], facts["public_per_class"]) == (None, None)
-    from l2p.compare.inputs import resolve_methods
-
     table_of_file = load_rows(config)
     reader, other = (method.division for method in reversed(resolve_methods(config, table_of_file)))
     np.testing.assert_array_equal(reader(table_of_file, 0).public.x, whole.x[300:])  # columns in the order of the other
