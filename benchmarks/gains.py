@@ -3,8 +3,8 @@
     L2P_TABLES=FOLDER python benchmarks/gains.py [--name universal-fold-1] [--rows 4096] [--rounds 8]
 
 FOLDER holds OpenML's tables. A task has `rows` rows, whatever number of rows it stands for, and is scored on as many
-others. Prints the mean gain in log excess loss, with a standard error, in each band of log(mu N), over all tasks and, if
-there are several models, by model. About 20 minutes on one core with 4,096 rows.
+others. Prints the mean gain in log excess loss, with a standard error, in each band of log(mu N), over all tasks and,
+if there are several models, by model. About 20 minutes on one core with 4,096 rows.
 """
 
 import dataclasses
