@@ -1,7 +1,9 @@
 """Settings of every test run. A plain `pytest` loads them; a doctest or notebook named on the command line does not."""
 
+import fnmatch
 import gc
 import getpass
+import importlib.metadata
 import itertools
 import os
 import signal
@@ -12,8 +14,6 @@ import hypothesis
 import jax
 import pytest
 
-pytest_plugins = ["tests.costs"]
-
 ROOT = Path(__file__).resolve().parent.parent
 
 # In the environment, so that subprocesses (the command line, notebook kernels) run the checkout with these settings.
@@ -22,11 +22,16 @@ os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("L2P_NOTEBOOK_SEEDS", "2")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(), f"l2p-jax-{getpass.getuser()}")))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-# Tests spend most of their time compiling, which is faster with fewer LLVM passes and without splitting modules. `l2p
-# demo` in .ci/run and the benchmarks compile as users do. The caller's own flags are added. Workers inherit what is set
-# here and set it again; no flag may then be there twice, because the cache tells programs apart by this text.
-QUICK_COMPILES = ("--xla_backend_optimization_level=1", "--xla_cpu_parallel_codegen_split_count=1")
-os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys([*QUICK_COMPILES, *os.environ.get("XLA_FLAGS", "").split()]))
+# Tests spend most of their time compiling, which is faster with fewer LLVM passes, without splitting modules, and with
+# XLA's older code for loops, which jaxlib 0.10 still has; an unknown flag would end the process. L2P_COMPILE=users
+# leaves these out: .ci/run compiles `l2p demo` and the sums so, and .ci/full everything. The caller's own flags are
+# added. Workers inherit what is set here and set it again; no flag may then be there twice, because the cache tells
+# programs apart by this text.
+QUICK_COMPILES = ["--xla_backend_optimization_level=1", "--xla_cpu_parallel_codegen_split_count=1"]
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    QUICK_COMPILES.append("--xla_cpu_use_fusion_emitters=false")
+if os.environ.get("L2P_COMPILE") != "users":
+    os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys([*QUICK_COMPILES, *os.environ.get("XLA_FLAGS", "").split()]))
 
 # A shell ignores SIGINT for what it runs in the background, and Python then leaves it so: tests of Ctrl-C need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -49,6 +54,21 @@ hypothesis.settings.load_profile("l2p")
 MAX_MAPS = 20_000
 TESTS_PER_COUNT = 20
 _tests_run = itertools.count(1)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the marker `slow` on notebooks, and take it off the cases of a test that it does not name: pyproject.toml."""
+    for item in items:
+        if item.path.suffix == ".ipynb":
+            item.add_marker(pytest.mark.slow)
+        for marker in [mark for mark in item.own_markers if mark.name == "slow" and mark.kwargs]:
+            case = item.name.partition("[")[2].removesuffix("]")
+            named = any(
+                fnmatch.fnmatchcase(case, pattern) for patterns in marker.kwargs.values() for pattern in patterns
+            )
+            if named is ("but" in marker.kwargs):
+                item.own_markers.remove(marker)
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:

@@ -79,6 +79,7 @@ def echo(noise_multiplier, num_steps=1):
     return Echo(jnp.float32(noise_multiplier), jnp.float32(1.0), num_steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["noisygd", "agd"])
 def test_a_release_learns_as_a_simulation_does(name):
     rows, fresh, budget = table(), table(seed=1), Budget(20.0, 1e-6)
@@ -94,6 +95,7 @@ def test_a_release_learns_as_a_simulation_does(name):
     assert "ChaCha20" not in simulated.card.randomness
 
 
+@pytest.mark.slow(but=["add_remove"])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_a_releases_noise_has_the_scale_its_card_states(adjacency):
     multiplier, runs = 10.0, 100
@@ -128,6 +130,7 @@ def test_no_two_releases_and_every_two_simulations_are_alike():
     chex.assert_trees_all_equal(again.params, same.params)
 
 
+@pytest.mark.slow
 def test_a_simulation_in_chunks_is_the_one_run(monkeypatch):
     monkeypatch.setattr(private_run, "CHUNK", 7)
     rows, key = table(200), jax.random.key(3)
@@ -139,6 +142,7 @@ def test_a_simulation_in_chunks_is_the_one_run(monkeypatch):
     np.testing.assert_allclose(result.params, params, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [None, jax.random.key(0)], ids=["release", "simulation"])
 def test_a_run_that_exhausts_its_budget_stops_early_and_says_so(key):
     mu = np.sqrt(Filter("gdp", BUDGET).limit)
@@ -150,6 +154,7 @@ def test_a_run_that_exhausts_its_budget_stops_early_and_says_so(key):
     assert l2p.private_train(table(), protector.replace(num_steps=5), BUDGET, key=key).stop_reason == "max_steps"
 
 
+@pytest.mark.slow(but=["agd"])
 @pytest.mark.parametrize("name", ["noisygd", "agd"])
 def test_the_card_prices_again_to_what_was_certified(name):
     card = l2p.private_train(table(), name, BUDGET).card
@@ -161,6 +166,7 @@ def test_the_card_prices_again_to_what_was_certified(name):
     json.loads(card.to_json())
 
 
+@pytest.mark.slow
 def test_a_checkpoint_brings_its_accountant_sources_and_range(tmp_path):
     path = tmp_path / "paper.safetensors"
     ranges = {"log_signal": [0.7, 8.7], "num_features": [24, 104]}
@@ -177,6 +183,7 @@ def test_a_checkpoint_brings_its_accountant_sources_and_range(tmp_path):
     assert any("adult" in sentence for sentence in result.card.not_private)
 
 
+@pytest.mark.slow
 def test_outside_its_range_the_control_runs_in_place_of_a_protector(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
     wide, narrow = ({"num_features": ends, "log_signal": [0.7, 8.7]} for ends in ([2, 9], [24, 104]))
@@ -248,6 +255,7 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
     assert names(0.05, 0.03, here + 0.1, {"logistic": gained, "svm": gained}) == ("control-mine", said)
 
 
+@pytest.mark.slow
 def test_a_signal_outside_the_trained_range_is_a_warning(tmp_path):
     path = tmp_path / "mine.safetensors"
     checkpoint.save(BUILDERS["control"](jax.random.key(0)), path, {"sources": [], "range": {"log_signal": [7.9, 8.7]}})
@@ -290,6 +298,7 @@ def test_rows_of_the_wrong_shape_are_refused():
         l2p.private_train(rows.replace(y=rows.y[:, None]), "noisygd", BUDGET)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [2.0, 0.5, -1.0, np.nan])
 def test_only_a_simulation_may_weigh_rows(weight):
     rows = table()
@@ -299,6 +308,7 @@ def test_only_a_simulation_may_weigh_rows(weight):
     l2p.private_train(rows, "noisygd", BUDGET, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_null_rows_and_rows_that_are_not_finite_contribute_nothing():
     rows, key = table(), jax.random.key(0)
     null = dataclasses.replace(rows, mask=np.where(np.arange(NUM_ROWS) < 50, 0, rows.mask).astype(np.float32))
@@ -415,6 +425,7 @@ def test_under_add_remove_n_is_declared_and_never_read_off_the_table():
         l2p.private_train(table(), "noisygd", budget, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_trace_states_for_every_query_how_likely_a_row_was_read(name, tmp_path):
     sampler, adjacency, accountant = SAMPLERS[name]
@@ -433,6 +444,7 @@ def test_the_trace_states_for_every_query_how_likely_a_row_was_read(name, tmp_pa
     assert l2p.Card.from_json(tmp_path / "card.json") == card
 
 
+@pytest.mark.slow
 def test_a_run_on_batches_streams():
     rows = table()
     result = l2p.private_train(ArraySource(rows, 512), centred(Poisson(0.05), num_steps=6), BUDGET)
@@ -441,6 +453,7 @@ def test_a_run_on_batches_streams():
     assert result.card.epsilon_certified > 0.98 * BUDGET.epsilon
 
 
+@pytest.mark.slow(cases=["None"])
 @pytest.mark.parametrize("num_rows", [None, 1990, 2010])
 def test_a_declared_number_of_rows_is_also_the_samplers(num_rows, tmp_path):
     budget, protector = Budget(2.0, 1e-6, Adjacency.REPLACE_ONE), centred(FixedSize(100, NUM_ROWS), num_steps=5)
@@ -452,6 +465,7 @@ def test_a_declared_number_of_rows_is_also_the_samplers(num_rows, tmp_path):
             l2p.private_train(table(), protector, budget, num_rows=num_rows)
 
 
+@pytest.mark.slow
 def test_a_privacy_loss_distribution_buys_dpsgd_less_noise_and_certifies_its_envelope(tmp_path):
     filter_run, envelope_run = poisson_run(), poisson_run("pld")
     card = envelope_run.card
@@ -649,6 +663,7 @@ def test_noise_that_selections_have_no_price_for_cannot_be_chosen(tmp_path):
         checkpoint.save(forged, tmp_path / "forged.safetensors", {"sources": []})
 
 
+@pytest.mark.slow
 def test_noise_that_may_depend_on_answers_is_certified_at_the_cap_unless_said_otherwise():
     @struct.dataclass
     class Careless(Protector):

@@ -223,12 +223,14 @@ def test_wrong_bounds_for_a_good_table_tell_nothing_of_it(given, left, bounds, p
     assert phrase in refused(compare(left, table), left)
 
 
+@pytest.mark.slow
 def test_a_comparison_tells_nothing_of_a_file_but_scores(given, left):
     refused(compare(left, given(GOOD), delta="1e-2"), left)
     code, text = observed(lambda: main(compare(left, given(GOOD))), left)
     assert (code, leaks(text)) == (0, [])
 
 
+@pytest.mark.slow
 def test_a_process_tells_nothing_either(given, left):
     args = words(left, given(BAD["no header, words alone"]))
     done = subprocess.run([sys.executable, "-m", "l2p", *args], capture_output=True, text=True, check=False)

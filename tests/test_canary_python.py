@@ -122,6 +122,7 @@ def test_an_estimator_quotes_no_cell_of_a_table_that_is_refused(name):
 BLOCKS = {"its own error": ValueError(WORD)} | BAD_ROWS
 
 
+@pytest.mark.slow(cases=["release-its own error", "release-words in*"])
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("key", [None, 0], ids=["release", "simulation"])
 def test_a_source_that_breaks_is_not_quoted(name, key):
@@ -132,6 +133,7 @@ def test_a_source_that_breaks_is_not_quoted(name, key):
     assert leaks(text) == []
 
 
+@pytest.mark.slow(but=["nan"])
 @pytest.mark.parametrize("cell", [1e300, np.nan, np.inf])
 def test_cells_that_make_null_rows_are_not_reported(cell):
     rows = spoilt("x", cell, np.float64)

@@ -130,6 +130,7 @@ def test_apply_writes_a_model_its_card_and_its_trace(options, tmp_path, capsys):
     assert str(out) in printed
 
 
+@pytest.mark.slow
 def test_a_seed_reproduces_a_run_that_is_no_release(options, tmp_path, capsys):
     for name in ("a", "b"):
         assert apply(options | {"--seed": "3", "--out": str(tmp_path / name)}) == 0
@@ -165,6 +166,7 @@ def test_a_test_table_without_a_valid_row_is_refused(options, refused, tmp_path)
     assert "test.csv has no valid row, so there is no score" in refused(apply, options | changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_apply_trains_on_batches(options, accountant):
     assert apply(options | {"--protector": "dpsgd", "--accountant": accountant}) == 0
@@ -180,6 +182,7 @@ def test_apply_trains_on_batches(options, accountant):
 PAPER_FORMS = {"sgd_adv": ("replace_one", "strong_composition"), "sgd_ma": ("add_remove", "moments")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protector", PAPER_FORMS)
 def test_apply_runs_a_papers_form_under_the_neighbours_of_its_proof(options, protector, capsys):
     adjacency, accountant = PAPER_FORMS[protector]
@@ -197,6 +200,7 @@ def test_apply_runs_a_papers_form_under_the_neighbours_of_its_proof(options, pro
     assert json.loads(capsys.readouterr().out)["independent"]["epsilon"] < 2.0
 
 
+@pytest.mark.slow(but=["zero_out"])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_the_adjacency_asked_for_is_on_the_card(options, adjacency):
     assert apply(options | {"--adjacency": adjacency.value, "--rows": str(NUM_ROWS)}) == 0
@@ -212,6 +216,7 @@ def test_declared_classes_name_the_labels(options, tmp_path):
         assert json.loads(file.metadata()["classes"]) == [7.0, 3.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["", ".parquet"])
 def test_a_checkpoints_file_and_a_parquet_table_serve(options, tmp_path, suffix):
     if suffix:
@@ -298,6 +303,7 @@ BAD_INPUTS = {
 }
 
 
+@pytest.mark.slow(cases=["batches under replace_one", "budget below a paper's floor"])
 @pytest.mark.parametrize("name", BAD_INPUTS)
 def test_bad_input_costs_one_sentence(options, refused, name):
     changes, phrase = BAD_INPUTS[name]
@@ -392,6 +398,7 @@ FILTERS = [name for name in covering(FullBatch()) if name not in ("basic", *of_f
 RUNS = [("noisygd", name) for name in FILTERS] + [("agd", "rdp"), ("agd", "zcdp"), ("agd", "ctcdp")]
 
 
+@pytest.mark.slow(but=["noisygd-ctcdp"])
 @pytest.mark.parametrize(("protector", "accountant"), RUNS)
 def test_account_agrees_with_the_card_and_with_an_independent_library(options, capsys, protector, accountant):
     assert apply(options | {"--protector": protector, "--accountant": accountant}) == 0
@@ -442,6 +449,7 @@ def assert_says_what_stays(said, run, path):
     assert "l2p ledger release may give it back only if no query was answered" in said
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_that_the_reservation_stays_and_how_to_look_at_it(options, tmp_path, capsys):
     path = tmp_path / "ward.ledger"
     assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
@@ -553,6 +561,7 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
     assert killed["id"] in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_method_tuned_on_the_private_rows_is_reserved_as_a_whole(options, refused, tmp_path, capsys, monkeypatch):
     sums, wholes = str(tmp_path / "sums.ledger"), str(tmp_path / "wholes.ledger")
     for path, unit in ((sums, "gdp"), (wholes, "basic")):

@@ -191,6 +191,7 @@ def alone(place):
     return lines_of(*(leaf[place : place + 1] for leaf in table(max(COUNTS))))
 
 
+@pytest.mark.slow(but=["correct by square", "least eigenvalue"])
 @EVERY
 def test_a_row_adds_the_same_to_a_table_of_any_length(name):
     query, lines = QUERIES[name], prefixes()
@@ -201,6 +202,7 @@ def test_a_row_adds_the_same_to_a_table_of_any_length(name):
     assert np.abs(sums[5000]).max() > 1000
 
 
+@pytest.mark.slow(but=["*mo*", "minimum", "line search", "correct by s*", "losses of quadratic", "least*", "custom"])
 @EVERY
 def test_a_row_adds_the_same_at_any_place_and_within_its_bound(name):
     query = QUERIES[name]
@@ -238,6 +240,7 @@ def test_params_of_any_scale_that_cancel_on_a_row_change_nothing(make, scale, eq
             assert np.array_equal(total(query, rows), count * parts[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 33, 128, 500])
 def test_a_row_adds_the_same_with_any_number_of_features(size):
     for query in (gradient("hinge", moved(size), size), losses("logistic", size, 1e3)):
@@ -258,6 +261,7 @@ def exact_dot(steps, shift, unit, weights, constant):
     return float(terms + Fraction(float(np.rint(float(constant) / step)))) * step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 1e9])
 def test_margins_are_those_of_exact_arithmetic(scale):
     x, y, mask = table(40, seed=5)
@@ -343,6 +347,7 @@ def is_broken(sum_of, rows):
     return not np.array_equal(whole, without + alone)
 
 
+@pytest.mark.slow
 def test_float32_contributions_in_a_block_that_follows_the_table_are_caught():
     # Which of these tables shows it depends on the processor: some have no more rounding in one block than in another.
     counts = {16: (25, 129, 1025), 17: (3, 25), 7: (25,)}
@@ -353,6 +358,7 @@ def test_float32_contributions_in_a_block_that_follows_the_table_are_caught():
     )
 
 
+@pytest.mark.slow
 def test_rows_mapped_outside_the_block_are_caught():
     size, bits = 128, line_bits(128)
     forward = f32(np.random.default_rng(0).normal(size=(size, size)))
@@ -385,6 +391,7 @@ def test_a_kink_met_by_rounded_margins_is_caught():
     assert not np.array_equal(hinge_signs(rounded, y), expected)
 
 
+@pytest.mark.slow
 def test_blocks_have_one_size_whatever_the_table_s_and_one_that_follows_it_is_caught(monkeypatch):
     def shape(count):
         with jax.enable_x64(True):
@@ -417,6 +424,7 @@ class Ask(Protector):
         return params
 
 
+@pytest.mark.slow
 def test_a_release_moves_by_one_row_s_bound_where_the_table_has_a_line_more():
     """Review 1.1: at params of 1e9 that cancel on equal rows, 1,025 lines in place of 1,024 moved a sum by 1,025."""
     query, answers = cancelling(), {}
@@ -431,6 +439,7 @@ def test_a_release_moves_by_one_row_s_bound_where_the_table_has_a_line_more():
     assert moved < 1.0 + 0.5  # the bound, and noise of .05
 
 
+@pytest.mark.slow
 def test_rows_in_memory_and_rows_that_stream_sum_up_to_the_same_units():
     query, rows = gradient("logistic"), table(5000, seed=6)
     view = moved(D, square_basis(D))

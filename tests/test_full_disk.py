@@ -73,6 +73,7 @@ def temporary(tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------------------------------------------- the run's folder
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 1000, 10_000])
 def test_a_run_that_finds_no_room_for_its_result_says_so_and_is_counted_once(
     data, tmp_path, temporary, monkeypatch, size
@@ -189,6 +190,7 @@ def interrupted(act, blocks=5):
     return pa.RecordBatchReader.from_batches(block.schema, batches())
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_while_it_is_written_to_keeps_nothing_of_it():
     kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'writer'"
     with running() as server:
@@ -214,6 +216,7 @@ def test_rows_that_end_halfway_leave_nothing_in_a_database(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------------ spilling sorts
+@pytest.mark.slow
 def test_a_sort_that_finds_no_room_on_disk_is_refused_before_anything_is_spent(tmp_path, monkeypatch):
     monkeypatch.setattr(in_duckdb, "SORT_LIMIT", 100)
     monkeypatch.setattr(in_duckdb, "SORT_COLUMN", 1)

@@ -34,6 +34,7 @@ def test_rows_that_nobody_scaled_or_numbered_are_refused_with_a_way_out(name):
             l2p.private_train(data, "noisygd", l2p.Budget(1.0, 1e-5), model=model)
 
 
+@pytest.mark.slow
 def test_a_null_row_may_hold_anything():
     x = rows().x.copy()
     x[3] = 120
@@ -49,6 +50,7 @@ class Stream(l2p.RowSource):
         yield rows(x=np.linspace(0, 120, 900)[:, None])
 
 
+@pytest.mark.slow
 def test_a_stream_of_such_rows_ends_at_its_first_block():
     with pytest.raises(RowsError, match="x holds values outside"):
         l2p.private_train(Stream(), "noisygd", l2p.Budget(1.0, 1e-5))

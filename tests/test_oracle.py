@@ -181,6 +181,7 @@ def test_a_refused_query_is_answered_with_zeros_costs_nothing_and_shuts_the_orac
     assert [float(record.cost) for record in oracle.records][1:] == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_a_refused_selection_is_the_integer_zero():
     query = NoisyMinimum(MODEL, jnp.ones((4, D + 1)), f32(1), f32(0.0))
     answer = opened(name="rdp").ask(query)
@@ -188,6 +189,7 @@ def test_a_refused_selection_is_the_integer_zero():
     assert int(answer) == 0
 
 
+@pytest.mark.slow
 def test_the_step_that_sees_a_refusal_moves_nothing_but_what_it_was_granted_stays_paid():
     cost = even(8)
     multipliers = np.full((STEPS, 2), cost)
@@ -202,6 +204,7 @@ def test_the_step_that_sees_a_refusal_moves_nothing_but_what_it_was_granted_stay
     assert float(ended.spending.spent) == rows[-1].spent == pytest.approx(5 / 8 * float(setup().cap), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_refusal_in_init_leaves_the_whole_run_frozen():
     params, ended, (first, later), _ = simulate(
         script(np.full((STEPS, 1), 1e4), first=f32(1e-3)), ZERO, ROWS, setup(), KEY
@@ -212,6 +215,7 @@ def test_a_refusal_in_init_leaves_the_whole_run_frozen():
     assert trace_rows(first, [later]) == []
 
 
+@pytest.mark.slow
 def test_frozen_runs_stay_frozen_however_far_they_are_advanced():
     protector = script(np.r_[np.full((2, 1), even(4)), [[1e-3]], np.full((3, 1), 1e5)])
     _, ended, _, _ = simulate(protector, ZERO, ROWS, setup(), KEY)
@@ -287,6 +291,7 @@ def test_an_oracle_kept_from_init_is_of_no_use_in_a_step():
         jax.eval_shape(run, Keeps(jnp.zeros((2, 1)), num_steps=2), ZERO, ROWS, setup(), KEY)
 
 
+@pytest.mark.slow(but=["plain", "vmap", "checkpoint"])
 @pytest.mark.parametrize(
     "outer",
     [
@@ -319,6 +324,7 @@ def test_each_ask_has_noise_of_its_own():
 
 
 # ---------------------------------------------------------------------------------- hostile schedulers: never above B
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gdp", "zcdp", "rdp", "ctcdp"])
 def test_no_scheduler_gets_past_the_budget_or_past_a_number_that_is_none(name):
     here, random, count = setup(name), np.random.default_rng(1), 200
@@ -492,6 +498,7 @@ def test_a_release_lies_on_the_grid_and_differs_from_seed_to_seed():
     assert not all(np.array_equal(answer / grid / 2, np.rint(answer / grid / 2)) for answer in answers)
 
 
+@pytest.mark.slow
 def test_a_release_in_chunks_is_the_release_in_one_piece():
     whole, _, (records,) = release(MIXED, here=setup("rdp"))
     parts, _, pieces = release(MIXED, here=setup("rdp"), chunks=(3, 3))
@@ -513,6 +520,7 @@ def test_observing_a_release_is_refused():
 
 
 # ----------------------------------------------------------------------------------------------- rule 8: invalid rows
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["simulated", "released"])
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
 def test_a_row_that_is_not_finite_is_a_null_row(poison, mode):
@@ -536,6 +544,7 @@ def test_hyper_parameters_and_budgets_are_leaves_and_the_model_is_not():
     assert AGD is CLASSES["AGD"]
 
 
+@pytest.mark.slow(cases=["replace_one"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_log_signal_is_how_well_the_budget_resolves_a_mean(adjacency):
     here = setup(budget=Budget(1.0, 1e-6, adjacency))

@@ -63,6 +63,7 @@ def imported():
                 yield node.module.partition(".")[0]
 
 
+@pytest.mark.slow
 def test_every_core_dependency_is_imported():
     known = {"jaxlib": "of jax: listed to leave out a version"}
     needed = {re.match(r"[\w-]+", line)[0].lower() for line in PROJECT["project"]["dependencies"]}

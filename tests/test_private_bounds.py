@@ -207,6 +207,7 @@ def planned(accountant=None, unit=None, protector="noisygd", share=SHARE, budget
     return read, run, Purchase.plan(PRIVATE.private_bounds, share, run, 600, jax.random.key(0))
 
 
+@pytest.mark.slow(but=["rows, gdp"])
 @pytest.mark.parametrize(
     ("accountant", "unit"), [("gdp", None), ("rdp", Unit("person", 3))], ids=["rows, gdp", "units, rdp"]
 )
@@ -259,6 +260,7 @@ def test_the_default_is_a_twentieth_and_the_tail_a_hundredth():
 
 
 # ------------------------------------------------------------------------------------------ the whole way, once
+@pytest.mark.slow
 def test_a_released_run_with_private_bounds_and_units_is_one_guarantee(tmp_path):
     """From the command line: ledger, trace, card and schema agree, and the card is priced and verified again."""
     count, data = 3000, raw(3000)

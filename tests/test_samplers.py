@@ -162,6 +162,7 @@ def sizes_p(members, rate):
 
 
 # ------------------------------------------------------------------------------------------------------------- Poisson
+@pytest.mark.slow(but=["released"])
 @SOURCES
 def test_a_poisson_batch_holds_every_row_with_the_stated_probability_independently_of_others(drawn_by):
     members = drawn_by(POISSON)
@@ -183,6 +184,7 @@ def test_the_tests_of_poisson_batches_can_fail():
     assert frequency_p(np.ones((7200, N), bool), RATE, N) < LEVEL
 
 
+@pytest.mark.slow(but=["Poisson-released", "fixed-size-released"])
 @SOURCES
 @pytest.mark.parametrize("sampler", [POISSON, FIXED], ids=lambda sampler: sampler.name)
 def test_two_asks_of_one_step_and_two_steps_draw_batches_of_their_own(sampler, drawn_by):
@@ -195,6 +197,7 @@ def test_two_asks_of_one_step_and_two_steps_draw_batches_of_their_own(sampler, d
     assert abs((centred[1:] * centred[:-1]).mean()) * math.sqrt(centred[1:].size / N) < 5  # and so do two runs
 
 
+@pytest.mark.slow
 def test_a_release_never_cuts_a_batch_however_large(monkeypatch):
     monkeypatch.setattr(Poisson, "capacity", lambda self, num_rows: 1)
     sampler = Poisson(0.31)
@@ -217,6 +220,7 @@ def test_a_simulation_has_room_for_all_but_a_trillionth_of_batches():
 
 
 # ---------------------------------------------------------------------------------------------------------- fixed sizes
+@pytest.mark.slow(but=["released"])
 @SOURCES
 def test_a_batch_of_fixed_size_has_that_many_distinct_rows_each_as_likely_as_another(drawn_by):
     members = drawn_by(FIXED)
@@ -230,6 +234,7 @@ def test_a_batch_of_fixed_size_has_that_many_distinct_rows_each_as_likely_as_ano
 
 
 # --------------------------------------------------------------------------------------------------- permutation epochs
+@pytest.mark.slow(but=["released"])
 @SOURCES
 def test_batches_of_an_epoch_are_disjoint_and_every_epoch_has_an_order_of_its_own(drawn_by):
     members = drawn_by(EPOCHS)
@@ -252,6 +257,7 @@ def test_batches_of_an_epoch_are_disjoint_and_every_epoch_has_an_order_of_its_ow
     assert abs((centred[1:] * centred[:-1]).mean()) * math.sqrt(centred[1:].size / N) < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [(1,) * STEPS, (2, 5, 4, 1)], ids=str)
 def test_epochs_go_on_where_the_last_chunk_ended(parts):
     whole, _, _ = read(EPOCHS)
@@ -326,6 +332,7 @@ def naive_sums(lines, clip=1.0):
     return sums
 
 
+@pytest.mark.slow(but=["7-permutation epochs"])
 @SAMPLERS
 @pytest.mark.parametrize("block", [None, 7, 16, 100])
 def test_a_release_adds_up_the_drawn_rows_and_no_padding(sampler, block):
@@ -342,6 +349,7 @@ def test_a_release_adds_up_the_drawn_rows_and_no_padding(sampler, block):
     np.testing.assert_allclose(whole, naive_sums(np.arange(N)[None])[0], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", EVERY, ids=lambda sampler: sampler.name)
 def test_a_simulation_adds_up_the_rows_that_it_drew(sampler):
     # The same key draws the same lines of any table of N rows: unit vectors tell which.
@@ -351,6 +359,7 @@ def test_a_simulation_adds_up_the_rows_that_it_drew(sampler):
     np.testing.assert_allclose(answers, naive_sums(lines), atol=20 * QUIET)
 
 
+@pytest.mark.slow
 @SAMPLERS
 def test_a_simulation_over_a_stream_draws_what_it_draws_in_memory(sampler):
     here, protector, noise = setup(sampler, cap=f32(math.inf)), reader(sampler), Simulation(KEY)
@@ -360,6 +369,7 @@ def test_a_simulation_over_a_stream_draws_what_it_draws_in_memory(sampler):
     np.testing.assert_allclose(current.state[1][:4], read(sampler)[0].state[1][:4], atol=1e-5)
 
 
+@pytest.mark.slow
 @SAMPLERS
 def test_null_rows_are_drawn_as_others_are_and_contribute_nothing(sampler):
     null = WHO.replace(mask=WHO.mask.at[jnp.array([0, 9])].set(0.0))
@@ -385,6 +395,7 @@ class Scripted(HostNoise):
         return self.given
 
 
+@pytest.mark.slow
 @SAMPLERS
 def test_a_query_in_init_reads_every_row_and_pays_for_every_row(sampler):
     current, first, later = read(sampler)
@@ -460,6 +471,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow(cases=["poisson, pld, replace_one", "poisson, moments, replace_one"])
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_combination_without_a_theorem_costs_one_sentence_and_no_row(name):
     sampler, accountant, adjacency, phrase = REFUSED[name]
@@ -538,6 +550,7 @@ def descend(sampler, rows, centering=None):
     return np.asarray(protector.finish(current.params, current.state, here))
 
 
+@pytest.mark.slow
 def test_reading_nearly_every_row_is_nearly_the_full_batch():
     whole = descend(FullBatch(), TABLE)
     assert np.abs(whole).max() > 0.1
@@ -546,11 +559,13 @@ def test_reading_nearly_every_row_is_nearly_the_full_batch():
     np.testing.assert_allclose(descend(FixedSize(N - 1, N), TABLE), whole, atol=FEW / (N - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [FIXED, EPOCHS, FixedSize(1, N)], ids=str)
 def test_sums_are_divided_by_the_rows_that_a_batch_is_expected_to_have(sampler):
     np.testing.assert_allclose(descend(sampler, ALIKE), descend(FullBatch(), ALIKE), atol=5e-3)
 
 
+@pytest.mark.slow
 def test_a_centring_bought_in_init_is_that_of_the_whole_table_whatever_steps_read():
     centering = Centering(f32([0.0]), f32(-1.2), f32(5.0), f32(1.5))
     rows = TABLE.replace(x=TABLE.x.at[: N // 2].set(0.0))
@@ -563,6 +578,7 @@ def test_a_centring_bought_in_init_is_that_of_the_whole_table_whatever_steps_rea
     np.testing.assert_allclose(maps[0], np.asarray(rows.x).mean(0), atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", EVERY, ids=lambda sampler: sampler.name)
 def test_a_streamed_release_is_the_release_in_memory_with_the_same_batches(sampler):
     protector = descent(sampler, FEW, centering=Centering(f32([-2.0]), f32(-1.2), f32(0.5), f32(1.5)))
@@ -580,6 +596,7 @@ def test_a_streamed_release_is_the_release_in_memory_with_the_same_batches(sampl
 
 
 # ------------------------------------------------------------------------------------------------- mutants and an audit
+@pytest.mark.slow
 def test_an_oracle_that_reads_every_row_at_the_price_of_a_batch_is_caught(monkeypatch):
     monkeypatch.setattr(Oracle, "_gather", lambda self, rows: rows)
     answers = jax.jit(jax.vmap(lambda key: read(POISSON, key=key, with_start=start, with_advance=advance)[0].state[1]))(

@@ -50,6 +50,7 @@ def simulated(request, rows):
     return protectors, setups, simulate(protectors, setups, rows, SEEDS, observe=mean_loss)
 
 
+@pytest.mark.slow
 def test_each_run_equals_a_single_full_scan(simulated, rows):
     protectors, setups, outcome = simulated
     single = jax.jit(run)
@@ -68,6 +69,7 @@ def test_each_run_equals_a_single_full_scan(simulated, rows):
             assert outcome.seen[i, j, -1] == pytest.approx(float(mean_loss(params, setup.model, private)), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_run_may_have_a_key_and_a_start_of_its_own(simulated, rows):
     protectors, setups, outcome = simulated
     shared = jnp.stack([jnp.stack([noise_key(seed)] * 2) for seed in SEEDS])
@@ -82,6 +84,7 @@ def test_a_run_may_have_a_key_and_a_start_of_its_own(simulated, rows):
     assert not np.allclose(found.params, outcome.params, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_every_run_certifies_within_its_budget(simulated):
     protectors, setups, outcome = simulated
     for i in range(len(SEEDS)):
@@ -100,6 +103,7 @@ def test_a_seed_fixes_the_split_and_seeds_differ(rows):
     assert np.array_equal(np.sort(together, axis=0), np.sort(rows.x, axis=0))
 
 
+@pytest.mark.slow(but=["noisygd"])
 def test_groups_of_seeds_do_not_change_the_result(simulated, rows, monkeypatch):
     protectors, setups, outcome = simulated
     monkeypatch.setattr("l2p.simulate.MEMORY", 1)

@@ -40,6 +40,7 @@ def setup(accountant: str) -> Setup:
     return Setup.create(MODEL, BUDGET.adjacency, Filter(accountant, BUDGET).price_list(), N)
 
 
+@pytest.mark.slow(but=["1000-agd"])
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("block", [16, 1000])
 def test_a_streamed_simulation_is_the_simulation_in_memory(name, block):
@@ -57,6 +58,7 @@ def test_a_streamed_simulation_is_the_simulation_in_memory(name, block):
         np.testing.assert_allclose(row.spent, expected.spent, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["control", "agd"])
 def test_a_streamed_release_adds_up_to_the_same_bits(name):
     accountant, protector = METHODS[name]
@@ -74,6 +76,7 @@ def test_a_streamed_release_adds_up_to_the_same_bits(name):
     assert np.abs(ends[0]).max() > 0
 
 
+@pytest.mark.slow
 def test_a_stream_stops_at_the_first_refusal_and_reads_nothing_for_it():
     class Counting(ArraySource):
         passes = 0
@@ -92,6 +95,7 @@ def test_a_stream_stops_at_the_first_refusal_and_reads_nothing_for_it():
     assert Counting.passes == 0
 
 
+@pytest.mark.slow
 def test_private_train_takes_a_source():
     result = api.private_train(ArraySource(table(), 64), "noisygd", BUDGET)
     assert result.card.num_rows == N

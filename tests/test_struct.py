@@ -22,6 +22,7 @@ def make(index):
     return struct.dataclass(Made)
 
 
+@pytest.mark.slow
 def test_jit_never_takes_one_class_for_another():
     """Registered with `jax.tree_util.register_dataclass`, some of these get another's answer (jaxlib 0.10.2)."""
     answer = jax.jit(lambda made: made.answer())

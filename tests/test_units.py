@@ -177,6 +177,7 @@ def check_sensitivity(query, adjacency):
     assert farthest(query, adjacency) <= sensitivity(query, adjacency) * (1 + MARGIN + 1e-6)
 
 
+@pytest.mark.slow(but=["class_moment-*", "hessian-*", "row_length-*"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 @EVERY_SUM
 def test_no_person_moves_an_exact_sum_by_more_than_noise_is_scaled_to(query, adjacency):

@@ -46,6 +46,7 @@ def verify(tmp_path, capsys):
 
 
 # ------------------------------------------------------------------------------------------------------------ old cards
+@pytest.mark.slow(but=["ledger", "agd", "objpert", "paper", "agd, tuned"])
 @pytest.mark.parametrize("name", cards())
 def test_cards_of_version_0_1_0_still_verify(verify, name):
     code, said = verify(copy.deepcopy(cards()[name]))
@@ -286,6 +287,7 @@ EDITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edited_card_is_refused_for_what_was_edited(verify, name):
     base, edit, phrase = EDITS[name]

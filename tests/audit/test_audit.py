@@ -44,6 +44,7 @@ def losses(name, adjacency=Adjacency.ZERO_OUT):
     return instance_losses(protector, jnp.zeros(D + 1), ROWS, here, KEY, PUBLIC if protector.needs_public else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fully_private", "adamix"])
 def test_no_row_loses_more_than_the_run_and_a_null_row_nothing(name):
     found = losses(name)
@@ -59,6 +60,7 @@ def test_no_row_loses_more_than_the_run_and_a_null_row_nothing(name):
     assert edges[-1] == 1.0
 
 
+@pytest.mark.slow
 def test_first_step_losses_are_norms_over_clipped_noise():
     """At zero params a logistic gradient is half the length of the row with its intercept column."""
     here = Setup.create(MODEL, Adjacency.ZERO_OUT, Filter("gdp", BUDGET).price_list(), N)
@@ -68,6 +70,7 @@ def test_first_step_losses_are_norms_over_clipped_noise():
     np.testing.assert_allclose(found.mu, np.minimum(norms, 1.0) * found.total, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_replaced_row_counts_against_twice_the_bound():
     """The noise is twice as wide for the same guarantee, so a row's own removal shows half as much."""
     one, two = losses("fully_private"), losses("fully_private", Adjacency.REPLACE_ONE)
@@ -79,6 +82,7 @@ def test_losses_of_rows_are_not_printed():
     assert "private" in str(losses("adamix"))
 
 
+@pytest.mark.slow
 def test_a_run_with_other_queries_is_refused():
     protector = HAND_DESIGNED["noisygd"](BUDGET)
     bought = Centering(jnp.zeros(1), jnp.float32(-1.0), jnp.float32(1.0), jnp.float32(1.0))
@@ -126,12 +130,14 @@ def attacked(name, private):
     return threshold_attack(np.concatenate(members), np.concatenate(others))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamix", "ngd"])
 def test_an_attack_stays_below_its_ceiling(name):
     found = attacked(name, True)
     assert found.auc <= auc_ceiling(gdp_mu(2.0, 1e-5)) + 2 * found.standard_error
 
 
+@pytest.mark.slow
 def test_the_same_attack_without_noise_is_above_that_ceiling():
     found = attacked("ngd", False)
     assert found.auc > auc_ceiling(gdp_mu(2.0, 1e-5)) + 2 * found.standard_error
@@ -143,6 +149,7 @@ def test_the_boost_is_one_for_no_gain_and_infinite_for_the_paragon():
     assert performance_boost(0.4, 0.2, 0.2) == math.inf
 
 
+@pytest.mark.slow
 def test_public_directions_hold_more_of_a_private_gradient_than_random_ones():
     random = np.random.default_rng(0)
     model, means = Softmax(3), np.eye(3, 20)

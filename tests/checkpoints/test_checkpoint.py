@@ -25,6 +25,7 @@ def damage(path, change):
     path.write_bytes(safetensors.numpy.save(arrays, {"card": json.dumps(card)}))
 
 
+@pytest.mark.slow(cases=["census", "census_eigen", "universal", "universal_batches", "universal_level", "paper"])
 @pytest.mark.parametrize("name", BUILDERS)
 def test_every_protector_survives_its_file_bit_for_bit(tmp_path, name):
     protector = BUILDERS[name](jax.random.key(1))
@@ -34,6 +35,7 @@ def test_every_protector_survives_its_file_bit_for_bit(tmp_path, name):
     assert all(isinstance(leaf, jax.Array) and leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(loaded))
 
 
+@pytest.mark.slow
 def test_arrays_are_stored_under_their_dotted_paths(tmp_path):
     arrays = safetensors.numpy.load_file(write_checkpoint(tmp_path, "census", BUILDERS["census"](jax.random.key(0))))
     assert {"scheduler.network.layer0.w", "projector.mix", "centering.row_norm", "averaging"} <= set(arrays)

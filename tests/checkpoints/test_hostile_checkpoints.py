@@ -471,6 +471,7 @@ def damaged(draw):
     return structure, arrays
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(content=damaged())
 def test_any_damage_is_refused_in_a_sentence_or_leaves_a_protector_that_can_be_planned(tmp_path_factory, content):
@@ -522,6 +523,7 @@ def extremes(protector, seed):
     return jax.tree_util.tree_map_with_path(one, protector)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["universal", "kalman", "hyfree", "agd"])
 def test_whatever_the_numbers_of_a_checkpoint_are_its_run_stays_within_its_budget(tmp_path, name):
     random, simulate = np.random.default_rng(1), jax.jit(run)
@@ -594,6 +596,7 @@ def test_a_protector_that_could_not_be_loaded_again_is_not_saved(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_steps_that_diverge_end_in_a_sentence_and_leave_no_result(tmp_path, capsys):
     control = BUILDERS["control"](jax.random.key(0))
     rate = jnp.zeros((1, 2)).at[0].set(0.9 * MAX_LOG)  # and twice that at the end
@@ -652,5 +655,6 @@ def test_a_trained_model_that_contradicts_itself_is_refused_in_a_sentence(tmp_pa
     assert len(str(caught.value)) < 500 + len(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_trained_model_that_does_not_is_read(tmp_path):
     assert saved.load_model(saved_model(tmp_path / "model.safetensors")).classes == (0, 1)

@@ -38,6 +38,7 @@ def words(declared="schema", public="public.csv", protector="noisygd:pretrained"
     return ["apply", *(word for name, value in options.items() if value is not None for word in (f"--{name}", value))]
 
 
+@pytest.mark.slow(but=["bounds"])
 @pytest.mark.parametrize("declared", ["schema", "bounds"])
 def test_a_file_of_public_rows_trains_with_the_table_and_is_on_the_card(here, declared):
     if declared == "bounds":  # columns in another order
@@ -106,6 +107,7 @@ def test_bad_public_files_cost_one_sentence_and_nothing_else(here, declared, nam
         assert main([*words(declared, **change), "--on-invalid", "null"]) == 2
 
 
+@pytest.mark.slow(but=["bounds"])
 @pytest.mark.parametrize("declared", ["schema", "bounds"])
 def test_what_apply_prints_does_not_depend_on_whether_a_row_is_public(here, declared):
     lines = canaries.GOOD.splitlines()
@@ -134,6 +136,7 @@ def problem():
     return x, np.where(x[:, 0] > 4, "yes", "no")
 
 
+@pytest.mark.slow
 def test_estimators_take_public_rows_and_refuse_what_they_cannot_use():
     x, y = problem()
     given = {"bounds": (0, 9), "classes": ["no", "yes"], "random_state": 0}

@@ -56,6 +56,7 @@ def words(folder, declared, data="private.csv", **changes):
     return ["apply", *(word for pair in options.items() for word in pair if pair[1] is not None)]
 
 
+@pytest.mark.slow
 def test_a_public_sample_completes_a_schema_that_apply_runs_unedited(folder, tmp_path):
     code, text = made(folder, "--from", str(folder / "public.csv.gz"), out="public.json")
     assert code == 0, text
@@ -117,6 +118,7 @@ WARD = Schema(
 )
 
 
+@pytest.mark.slow
 def test_python_takes_a_path_a_frame_and_an_array_and_trains_alike(folder):
     schema = Schema(WARD.columns | {"ward": Category(("a", "b"), missing=Missing(indicator=True))}, WARD.target)
     import jax
@@ -224,6 +226,7 @@ def test_python_takes_the_default_for_the_declared_target_and_checks_it_before_i
     assert asked == [default_protector(model)]
 
 
+@pytest.mark.slow
 def test_a_table_without_a_header_is_named_by_an_option(folder, tmp_path):
     (tmp_path / "bare.data").write_text("\n".join(lines(300, 3)))
     schema = changed(columns=WARD.columns | {"ward": Category(("a", "b"), missing=Missing(indicator=True))})
@@ -250,6 +253,7 @@ CANARIES = {
 }
 
 
+@pytest.mark.slow(cases=["refuse-a number out of bounds"])
 @pytest.mark.parametrize("name", CANARIES)
 @pytest.mark.parametrize("on_invalid", ["refuse", "null"])
 def test_nothing_of_a_cell_is_told(tmp_path, name, on_invalid):

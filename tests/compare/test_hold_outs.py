@@ -36,6 +36,7 @@ def config(tmp_path, monkeypatch):
     return CompareConfig("breast_cancer", out, methods=("whole",), epsilon=(0.5, 2.0), delta=1e-5, seeds=1)
 
 
+@pytest.mark.slow
 def test_the_fold_runs_under_the_protectors_name_and_is_told_once(config, capsys):
     main(config)
     rows, inputs = results.read(config.out / "results.csv"), json.loads((config.out / "inputs.json").read_text())

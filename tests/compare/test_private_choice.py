@@ -61,6 +61,7 @@ def drawing(monkeypatch, *candidates):
     monkeypatch.setattr(module, "draws", some)
 
 
+@pytest.mark.slow
 def test_a_cell_certifies_all_of_its_runs_within_its_budget_competes_and_resumes(config, monkeypatch):
     rows = compare(config)
     chosen = [row for row in rows if row["method"] == "noisygd:private"]
@@ -79,6 +80,7 @@ def test_a_cell_certifies_all_of_its_runs_within_its_budget_competes_and_resumes
     assert compare(config) == rows
 
 
+@pytest.mark.slow
 def test_every_run_and_its_score_keep_to_their_shares(rows):
     one = plan()
     chosen = choose([one], rows, [0, 3], START)
@@ -100,6 +102,7 @@ def test_every_run_and_its_score_keep_to_their_shares(rows):
         dataclasses.replace(one, scoring=one.training).certify([])
 
 
+@pytest.mark.slow(cases=["noisygd-zero_out", "noisygd-add_remove", "noisygd:tuned-zero_out"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("name", ["noisygd", "agd", "noisygd:tuned"])
 def test_caps_come_to_no_more_than_the_budget_whatever_their_unit(name, adjacency):
@@ -116,6 +119,7 @@ def test_caps_come_to_no_more_than_the_budget_whatever_their_unit(name, adjacenc
     assert len({str(jax.tree.leaves(candidate)) for candidate in one.candidates}) >= 11
 
 
+@pytest.mark.slow
 def test_the_number_of_runs_follows_its_law_and_candidates_are_drawn_evenly():
     found = [draws(seed, BUDGET, 4) for seed in range(400)]
     counts = np.array([len(runs) for runs in found])
@@ -146,6 +150,7 @@ def test_no_two_runs_share_a_key():
     assert len({len(cell) for cell in cells}) > 4
 
 
+@pytest.mark.slow
 def test_runs_have_independent_noise(rows, monkeypatch):
     # All rows are null, so that only noise moves the params.
     nothing = dataclasses.replace(rows, mask=0 * rows.mask)
@@ -164,6 +169,7 @@ def test_runs_have_independent_noise(rows, monkeypatch):
     assert np.corrcoef(shared.params[0]).min() > 0.999
 
 
+@pytest.mark.slow
 def test_runs_are_those_of_the_library_one_by_one_and_the_best_score_is_kept(rows, monkeypatch):
     order = [3, 0, 7]
     drawing(monkeypatch, *order)
@@ -180,6 +186,7 @@ def test_runs_are_those_of_the_library_one_by_one_and_the_best_score_is_kept(row
     assert chosen.steps.tolist() == [[50]]
 
 
+@pytest.mark.slow
 def test_with_next_to_no_noise_the_best_candidate_is_kept(rows, monkeypatch):
     rates = (1e-9, 0.5, 1e-5)
     drawing(monkeypatch, 0, 1, 2)
@@ -200,6 +207,7 @@ def test_with_next_to_no_noise_the_best_candidate_is_kept(rows, monkeypatch):
     assert np.abs(chosen.params[:, 0]).max(axis=1).min() > 0.1  # also at the other seeds: the others hardly move
 
 
+@pytest.mark.slow
 def test_without_a_run_the_start_is_released(rows, monkeypatch):
     monkeypatch.setattr(
         module,
@@ -251,6 +259,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(config, changes, wo
 
 
 # ------------------------------------------------------------------------------------------------------------ releases
+@pytest.mark.slow(cases=["universal:private"])
 @pytest.mark.parametrize(
     "name",
     [

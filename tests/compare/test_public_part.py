@@ -118,6 +118,7 @@ def config(tmp_path):
     return CompareConfig("breast_cancer", tmp_path / "out", methods=methods, epsilon=(1.0,), delta=1e-5, seeds=2)
 
 
+@pytest.mark.slow
 def test_a_vmapped_seed_reads_its_own_public_rows():
     budget, rows, model = Budget(1.0, 1e-5), table(), find_model("square")
     division = Division(part("square", "binary", share=0.05), True)
@@ -133,6 +134,7 @@ def test_a_vmapped_seed_reads_its_own_public_rows():
         np.testing.assert_allclose(outcome.params[i, 0], params, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_who_reads_no_public_rows_has_all_of_them_as_private_ones(config):
     plain = compare(dataclasses.replace(config, methods=("noisygd",)))
     shared = dataclasses.replace(config, out=config.out.with_name("shared"), public_share=0.05)
@@ -159,6 +161,7 @@ def test_who_reads_no_public_rows_has_all_of_them_as_private_ones(config):
     assert "--public-share 0.05" in command(read_comparison(shared.out))
 
 
+@pytest.mark.slow
 def test_a_method_that_needs_public_rows_brings_a_public_part(config, tmp_path, monkeypatch):
     (tmp_path / "mine_public.py").write_text(
         "from l2p.protectors.gradient_descent import noisygd\n"
@@ -198,6 +201,7 @@ def test_a_class_that_is_missing_gives_an_empty_cell_with_the_reason():
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
+@pytest.mark.slow
 def test_a_file_of_public_rows_is_read_by_some_and_private_for_the_others(tmp_path):
     whole = table(num_rows=330)
     cells = np.column_stack([whole.x, whole.y])

@@ -32,6 +32,7 @@ def config(tmp_path):
     return CompareConfig("breast_cancer", tmp_path, methods=methods, epsilon=(0.5, 2.0), delta=1e-5, seeds=2)
 
 
+@pytest.mark.slow
 def test_results_and_summary(config, capsys):
     main(config)
     with (config.out / "results.csv").open() as file:
@@ -83,6 +84,7 @@ def test_a_cell_that_was_deleted_is_run_again_and_no_other(config, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_comparison_ran_is_kept(config, monkeypatch):
     simulate = runs.simulate
 
@@ -122,6 +124,7 @@ def test_shards_come_to_what_one_process_does(config, tmp_path, capsys):
         gather(dataclasses.replace(merged, delta=1e-6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{"delta": 1e-6}, {"adjacency": "replace_one"}, {"accountant": "zcdp"}])
 def test_refuses_to_mix_two_comparisons(config, change):
     once = dataclasses.replace(config, methods=("noisygd",), epsilon=(0.5,), seeds=1)
@@ -153,6 +156,7 @@ def test_an_accountant_without_a_theorem_for_a_method_gives_empty_cells(config):
     assert agd["test_accuracy"] is agd["epsilon_certified"] is None
 
 
+@pytest.mark.slow
 def test_dpsgd_is_compared_where_its_accountant_has_a_theorem_and_noted_where_not(config, tmp_path):
     config = dataclasses.replace(config, methods=("noisygd", "dpsgd"), epsilon=(2.0,), seeds=1)
     noisygd, dpsgd = compare(config)
@@ -178,6 +182,7 @@ def test_batches_set_up_for_another_table_are_not_scored(config, tmp_path):
     assert all("set up for 999 rows, but the table has" in row["note"] for row in rows)
 
 
+@pytest.mark.slow
 def test_papers_forms_keep_their_neighbours_and_accountants_and_are_marked(config, capsys):
     config = dataclasses.replace(config, methods=("sgd_adv", "sgd_ma"), epsilon=(0.05, 2.0), delta=1e-8)
     config = dataclasses.replace(config, accountant="rdp", seeds=1)
@@ -226,6 +231,7 @@ def test_bad_input_is_refused_before_anything_runs(config, change, said):
     assert not (config.out / "results.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_file_is_compared_like_a_set(config, tmp_path):
     table, bounds = tmp_path / "ward.csv", tmp_path / "bounds.json"
     table.write_text("age,readmit\n" + "".join(f"{20 + i},{int(i > 30)}\n" for i in range(60)))
@@ -271,6 +277,7 @@ def steps_by_budget(problem):
     return dataclasses.replace(noisygd(problem), num_steps=50 if problem.budget.epsilon < 1.0 else 20)
 
 
+@pytest.mark.slow
 def test_budgets_may_differ_in_steps_and_one_that_fails_is_empty(config, monkeypatch):
     monkeypatch.setitem(HAND_DESIGNED, "varying", HandDesigned(steps_by_budget))
     rows = compare(dataclasses.replace(config, methods=("varying",), epsilon=(0.5, 2.0, 4.0)))
@@ -281,6 +288,7 @@ def test_budgets_may_differ_in_steps_and_one_that_fails_is_empty(config, monkeyp
     assert results.is_scored(rows[0])
 
 
+@pytest.mark.slow
 def test_a_paper_form_keeps_its_neighbours_is_marked_and_does_not_compete(config, monkeypatch):
     monkeypatch.setitem(HAND_DESIGNED, "form", HandDesigned(noisygd, "zcdp", Adjacency.REPLACE_ONE))
     config = dataclasses.replace(config, methods=("noisygd", "form"), epsilon=(2.0,))
@@ -305,6 +313,7 @@ def frozen(tmp_path, name="still", **fields):
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
     still = frozen(tmp_path)
     centred = frozen(tmp_path, "centred", centering=checkpoint.load("control").protector.centering)
@@ -325,6 +334,7 @@ def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
     assert mapped["test_loss"] == pytest.approx(expected, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     methods = ("noisygd", "noisygd:projected", "noisygd:projected:oracle", "noisygd:private:projected", "agd:projected")
     config = CompareConfig(
@@ -344,6 +354,7 @@ def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     np.testing.assert_allclose(found.center, np.asarray(public.x).mean(0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_pretrained_method_needs_the_same_features_and_other_rows(config, monkeypatch):
     methods = ("noisygd", "noisygd:pretrained", "noisygd:tuned:pretrained")
     config = dataclasses.replace(config, methods=methods, epsilon=(2.0,), seeds=1, aux="digits:3,5")
@@ -354,6 +365,7 @@ def test_a_pretrained_method_needs_the_same_features_and_other_rows(config, monk
         assert not results.is_scored(row)
 
 
+@pytest.mark.slow
 def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(config):
     config = dataclasses.replace(config, methods=("noisygd", "noisygd:oracle"), epsilon=(0.5,), seeds=2)
     main(config)
@@ -378,6 +390,9 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
     assert not set(hindsight.SEEDS) & set(range(1000))
 
 
+@pytest.mark.slow(
+    cases=["change5-the directions in which it reads rows are fixed", "change8-nothing for :pretrained to change"]
+)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -398,6 +413,7 @@ def test_variants_that_make_no_sense_are_refused_before_anything_runs(config, ch
     assert list(config.out.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_regression_is_judged_by_its_error(config):
     row = dict.fromkeys(results.COLUMNS) | {
         "adjacency": "zero_out",

@@ -33,6 +33,7 @@ def problem(model, seed=0):
     return what, params, Rows(x, y, mask)
 
 
+@pytest.mark.slow(but=["square"])
 @pytest.mark.parametrize("model", MODELS)
 def test_scores_of_classes_are_those_of_scikit_learn(model):
     what, params, rows = problem(model)

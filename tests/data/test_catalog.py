@@ -113,6 +113,7 @@ def assert_well_formed(data, name, shape, kind, sha256):
         assert labels == set(range(2 if kind == "binary" else 10))
 
 
+@pytest.mark.slow(but=["ipums_br", "california"])
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_set_has_its_published_shape(name):
     files = [source.file for source in find(name.partition(":")[0]).files]
@@ -286,6 +287,7 @@ def test_load_checks_what_other_addresses_serve(server, tmp_path):
         load("ipums_br", tmp_path, urls={"ipums_br.dat": [server.url + "/ipums"]})
 
 
+@pytest.mark.slow
 def test_load_downloads_a_real_set(server, tmp_path):
     folder = real_folder("a9a", "a9a.t")
     server.pages = {f"/{source.file}": fetch(source, folder) for source in find("adult").files}

@@ -53,6 +53,7 @@ def folder(toy, monkeypatch, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow(but=["credit.g", "vehicle", "segment"])
 @pytest.mark.parametrize("name", TABLES)
 def test_facts_are_those_of_the_real_table(name, monkeypatch):
     there = Path(os.environ.get(FOLDER, SHARED))

@@ -83,6 +83,7 @@ def overlapping(places=(3, 77, 210)):
     return Rows(x, y, np.ones(N, np.float32)), Rows(x, y, mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("protector", [Grateful(), "noisygd"], ids=["reads public rows", "does not"])
 def test_a_private_row_that_equals_a_public_one_trains_as_a_null_row(protector, streams):
@@ -124,6 +125,7 @@ def print_them(self, private):
     return private
 
 
+@pytest.mark.slow(cases=["as it is"])
 @pytest.mark.parametrize("planted", [None, count, print_them], ids=["as it is", "a count", "a print"])
 def test_nothing_but_noised_answers_tells_whether_a_row_is_public(planted, monkeypatch, capsys):
     if planted is not None:
@@ -258,6 +260,7 @@ def test_public_rows_of_a_raw_table_are_refused_before_a_private_cell_is_read():
         l2p.private_train(private, Grateful(), BUDGET, schema=schema, public=public)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protector", ["noisygd", Grateful()])
 def test_the_private_table_is_not_its_own_public_part(protector):
     mine = table()
@@ -287,6 +290,7 @@ def test_the_same_table_in_python_is_refused_by_object_and_by_file(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------------------ the card
+@pytest.mark.slow
 def test_the_card_names_the_public_rows_by_number_and_digest_and_still_holds(tmp_path):
     marked = PUBLIC.replace(mask=np.where(np.arange(30) < 5, 0, PUBLIC.mask))
     card = l2p.private_train(Task(table(), public=marked), "noisygd:pretrained", BUDGET).card

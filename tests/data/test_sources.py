@@ -139,6 +139,7 @@ def test_decimals_of_a_server_name_no_units(server):
 
 
 # --------------------------------------------------------------------------------------------------------- the same run
+@pytest.mark.slow(but=["parquet", "duckdb"])
 def test_every_source_gives_the_same_rows_in_blocks_of_one_size(address, table, monkeypatch):
     monkeypatch.setattr(stream, "BLOCK", 2048)
     expected = read_rows(table, Encoding(WARD))
@@ -176,6 +177,7 @@ def ran(protector, rows, here, noise, num_features):
     return np.asarray(run.params)
 
 
+@pytest.mark.slow
 def test_one_noise_stream_gives_the_same_parameters_from_memory_files_and_databases(request, folder, table):
     rows = read_rows(table, Encoding(WARD))
     protector = dataclasses.replace(HAND_DESIGNED["noisygd"](BUDGET), num_steps=STEPS)
@@ -261,6 +263,7 @@ def trained(folder, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_apply_streams_from_a_server_and_keeps_no_password(server, folder, tmp_path):
     data = server.address("ward", "reader", key="id")
     args = apply(folder, data, tmp_path / "run", "--stream", "yes", "--test", data)
@@ -290,6 +293,7 @@ def test_a_schema_is_made_from_a_database_without_reading_a_row(request, folder,
     assert made["target"] == {"column": "back", "classes": None}
 
 
+@pytest.mark.slow(but=["postgresql"])
 @pytest.mark.parametrize("kind", ["duckdb", "postgresql"])
 def test_predictions_go_back_to_a_database_all_or_none(request, folder, tmp_path, trained, table, kind):
     code, text = observed(lambda: main(predict(trained, str(folder / "ward.csv"), tmp_path / "p.csv")))
@@ -471,6 +475,7 @@ def test_a_key_orders_a_duckdb_table_in_a_process_that_has_imported_nothing_else
     assert done.stdout.split() == [str(N).encode()], done.stderr
 
 
+@pytest.mark.slow
 def test_a_wide_duckdb_table_gets_memory_for_each_column(tmp_path):
     # DuckDB holds a block of 256 KiB of every column that it scans, which for so many is more than a narrow table gets.
     file, numbers = tmp_path / "wide.db", ", ".join(f"random()::FLOAT AS x{place}" for place in range(300))

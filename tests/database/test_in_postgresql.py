@@ -141,6 +141,7 @@ PLANS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PLANS)
 def test_the_database_takes_the_steps_of_bolt_on_over_the_same_rows_in_the_same_order(server, case):
     plan, loss, norm_bound = PLANS[case]
@@ -149,12 +150,14 @@ def test_the_database_takes_the_steps_of_bolt_on_over_the_same_rows_in_the_same_
     np.testing.assert_allclose(there(server, query, order), in_memory(query, rows, order), rtol=1e-9, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_weights_that_die_out_end_no_pass(server):
     # They shrink a thousandfold in every step, and PostgreSQL refuses products that are too small.
     plan = Passes(N, 0.25, 2, 1, step_size=0.0999, ridge=10.0)
     assert there(server, query_of(plan, Logistic()), orders_of(plan), "null").tolist() == [0.0] * 4
 
 
+@pytest.mark.slow
 def test_weights_far_out_end_no_pass(server):
     plan = Passes(N, 0.25, 1, 1)
     query, order = query_of(plan, Logistic()).replace(start=1e5 * START), orders_of(plan)
@@ -162,6 +165,7 @@ def test_weights_far_out_end_no_pass(server):
     np.testing.assert_allclose(there(server, query, order), found, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_one_row_moves_the_passes_by_no_more_than_what_is_paid_for(server):
     plan = Passes(N, 0.25, 2, 4, step_size=2.0)
     query, order = query_of(plan, Logistic()), orders_of(plan)
@@ -178,6 +182,7 @@ def test_one_row_moves_the_passes_by_no_more_than_what_is_paid_for(server):
     assert max(replaced) <= 2 * float(query.bound)
 
 
+@pytest.mark.slow
 def test_a_key_gives_the_parameters_that_it_gives_from_memory(server):
     protector = BoltOn(N, num_passes=2, batch_size=8)
     found = train_on(server, "simulated", protector=protector, key=jax.random.key(5))
@@ -187,6 +192,7 @@ def test_a_key_gives_the_parameters_that_it_gives_from_memory(server):
     assert not found.card.private_release
 
 
+@pytest.mark.slow
 def test_a_release_is_paid_for_and_its_table_is_the_model_with_its_card(server, tmp_path):
     ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "basic", Cost(BUDGET.epsilon, BUDGET.delta))
     asked = Budget(1.5, 4e-6)
@@ -209,6 +215,7 @@ def test_a_release_is_paid_for_and_its_table_is_the_model_with_its_card(server, 
     assert ask(server, "SELECT to_regclass('too_dear')") == [(None,)]
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_in_a_pass_leaves_the_reservation_and_no_table(server, tmp_path, monkeypatch):
     from l2p.database import rows
 
@@ -231,6 +238,7 @@ def test_a_server_that_fails_in_a_pass_leaves_the_reservation_and_no_table(serve
     assert ask(server, "SELECT to_regclass('unfinished')") == [(None,)]
 
 
+@pytest.mark.slow
 def test_rows_that_come_out_of_order_or_are_missing_stop_a_pass(server):
     lines = lines_query(WARD, '"ward"', "id", dict.fromkeys(BOUNDS, "float8") | {"back": "text"})
     for places in (np.ones(N, int), np.arange(N) + 2, np.arange(N + 1) + 1):
@@ -242,6 +250,7 @@ def test_rows_that_come_out_of_order_or_are_missing_stop_a_pass(server):
             )
 
 
+@pytest.mark.slow
 def test_the_control_is_descent_without_noise_and_has_to_be_asked_for(server):
     call = "CALL pg_temp.l2p_train('ward', 'control', '(back <> ''no'')::int', {}, 'id', {}, 60, 2.0{})"
     dose = "'ARRAY[CASE WHEN dose BETWEEN -1 AND 1 THEN dose END]'"
@@ -283,6 +292,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_the_database_cannot_do_is_refused_before_anything_is_spent(server, tmp_path, case):
     changed, said = REFUSED[case]

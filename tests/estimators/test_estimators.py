@@ -61,6 +61,7 @@ def fitted():
 
 
 # With an empty cache each takes 26 CPU seconds, nearly all of it to compile one run for each of 15 shapes of tables.
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [PrivateClassifier, PrivateRegressor])
 def test_the_checks_of_scikit_learn_pass_without_exceptions(make):
     with warnings.catch_warnings():
@@ -92,6 +93,7 @@ def test_importing_the_package_does_not_import_the_estimators():
     assert done.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.slow
 def test_words_come_back_with_probabilities_in_sorted_order(fitted):
     X, y = problem()
     assert fitted.score(X, y) > 0.9
@@ -125,6 +127,7 @@ def test_what_is_not_declared_is_warned_of_and_stands_on_the_card():
     assert not any("read off" in line or "No bounds" in line for line in declared.not_private)
 
 
+@pytest.mark.slow
 def test_three_classes_train_a_softmax_and_numbers_a_regression():
     X, y = problem(("a", "b", "c"))
     made = classifier(classes=["a", "b", "c"]).fit(X, y)
@@ -136,6 +139,7 @@ def test_three_classes_train_a_softmax_and_numbers_a_regression():
     assert 100 < number.predict(X).mean() < 300
 
 
+@pytest.mark.slow
 def test_a_random_state_is_a_simulation_and_none_a_release(fitted):
     X, y = problem()
     assert "NOT A PRIVATE RELEASE" in fitted.card_.to_text()
@@ -144,6 +148,7 @@ def test_a_random_state_is_a_simulation_and_none_a_release(fitted):
     assert classifier(random_state=None).fit(X, y).card_.private_release
 
 
+@pytest.mark.slow
 def test_every_fit_of_a_release_after_the_first_warns_and_a_ledger_stops_them(tmp_path):
     X, y = problem()
     first = classifier(random_state=None)
@@ -177,6 +182,7 @@ def frame(pandas):
     return pandas.DataFrame({"age": X[:, 0], "sex": np.where(X[:, 1] > 60, "f", "m"), "id": np.arange(N)}), y
 
 
+@pytest.mark.slow
 def test_a_frame_with_a_schema_trains_as_the_whole_table_does():
     data, y = frame(pytest.importorskip("pandas"))
     y = np.where(np.arange(N) == 3, "yes.", y)
@@ -294,6 +300,7 @@ def test_a_cell_that_is_no_number_is_not_quoted(fitted):
         assert "Smith" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_models_without_probabilities_refuse_them():
     made = classifier(model="svm").fit(X, Y)
     assert made.score(X, Y) > 0.9
@@ -303,6 +310,7 @@ def test_models_without_probabilities_refuse_them():
         classifier(schema=Schema({"a": Number(0, 1)}, Target("b", bounds=(0, 1)))).fit(X, Y)
 
 
+@pytest.mark.slow(but=["docs/estimators.md"])
 @pytest.mark.parametrize("page", ["README.md", "docs/estimators.md"])
 def test_the_example_in_the_documents_runs_as_it_is_written(page, tmp_path, monkeypatch):
     pandas = pytest.importorskip("pandas", reason="the example takes data frames of pandas")

@@ -50,6 +50,7 @@ def test_without_constants_nothing_is_judged(start):
     assert choose(start, (), lambda one: pytest.fail("judged")) == (start, {})
 
 
+@pytest.mark.slow(but=["nothing=0"])
 @pytest.mark.parametrize("name", ["eigenbasis.logit_share=0", "eigenbasis.nothing=0", "nothing=0", "eigenbasis=0"])
 def test_what_is_no_single_number_is_refused_before_training(name, tmp_path):
     config = MetaConfig("x", "control_filter", source="synthetic", constants=(name,), steps=1)

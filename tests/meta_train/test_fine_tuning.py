@@ -86,6 +86,7 @@ def trained(small, tables, tmp_path_factory):
     return path, lines
 
 
+@pytest.mark.slow
 def test_the_card_names_every_table_by_its_content(trained, tables):
     card = checkpoint.load(trained[0]).card
     for (data, _), rows in zip(tables, (200, 300), strict=True):
@@ -102,6 +103,7 @@ def test_the_card_names_every_table_by_its_content(trained, tables):
     assert card["held_out"]["gains"]["by_source"].keys() == set(card["config"]["source"].split("+"))
 
 
+@pytest.mark.slow
 def test_a_training_says_how_long_it_will_take_before_it_begins_and_what_it_gained_after(trained):
     _, lines = trained
     assert lines[:2] == ["north: 200 rows, 5 features", "south: 300 rows, 5 features"]
@@ -111,6 +113,7 @@ def test_a_training_says_how_long_it_will_take_before_it_begins_and_what_it_gain
     assert any(f"{START} was kept" in line for line in told) or sum("epsilon" in line for line in told) == 8
 
 
+@pytest.mark.slow
 def test_it_is_not_scored_on_its_own_tables(trained, tables, tmp_path):
     path, _ = trained
     copy = shutil.copy(tables[0][0], tmp_path / "renamed.csv")
@@ -147,6 +150,7 @@ def test_held_out_rows_are_in_no_task_of_the_training(tables):
     assert not {row.tobytes() for row in np.asarray(train.x)} & {row.tobytes() for row in np.asarray(kept.x)}
 
 
+@pytest.mark.slow
 def test_a_plan_reads_the_meta_test_on_its_card(trained):
     card = checkpoint.load(trained[0]).card
     assert card["meta_test"]["data"] == card["config"]["source"]
@@ -154,6 +158,7 @@ def test_a_plan_reads_the_meta_test_on_its_card(trained):
     assert forecast.accuracy is not None
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_says_what_is_kept_and_goes_on_to_the_same_bits(
     trained, small, tables, tmp_path, capsys, monkeypatch
 ):
@@ -325,6 +330,7 @@ def test_few_rows_and_tables_of_two_kinds_are_refused(no_training, tmp_path):
     assert "numbers and 2 classes" in said
 
 
+@pytest.mark.slow
 def test_what_cannot_be_resumed_is_refused(monkeypatch, tmp_path):
     (data, schema), out = write(tmp_path, "ward"), tmp_path / "out"
     monkeypatch.setattr(
@@ -346,6 +352,7 @@ def test_what_cannot_be_resumed_is_refused(monkeypatch, tmp_path):
         __main__.train(resolve.resolve("noisygd-tuned-logistic-adult"), out, fine_tuning.Watch(1.0))
 
 
+@pytest.mark.slow
 def test_a_card_alone_does_not_find_the_tables_again():
     with pytest.raises(InputError, match="a table of its maker's"):
         families("table:gone:0123456789abcdef")

@@ -75,6 +75,7 @@ def apply(options):
     return main(["apply", *words])
 
 
+@pytest.mark.slow
 def test_softmax_from_a_table_of_labels_to_predicted_labels(ward, tmp_path, capsys):
     options = ward("grade", BOUNDS) | {"--model": "softmax", "--classes": "3 5 9"}
     assert apply(options) == 0
@@ -93,6 +94,7 @@ def test_softmax_from_a_table_of_labels_to_predicted_labels(ward, tmp_path, caps
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
     options = ward("price", BOUNDS | {"price": PRICES}) | {"--model": "square"}
     assert apply(options) == 0
@@ -135,6 +137,7 @@ def test_what_a_model_cannot_learn_costs_one_sentence_and_nothing_else(ward, tmp
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_private_training_takes_its_classes_from_the_models_name_only():
     age, dose, _ = columns()
     y = np.digitize(age, [33, 66]).astype(np.float32)
@@ -151,6 +154,7 @@ def test_private_training_takes_its_classes_from_the_models_name_only():
         l2p.private_train(rows, "noisygd", budget, model="softmax:5", params=jnp.zeros(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "quadratic", "hinge"])
 def test_every_saved_model_comes_back_as_it_was(tmp_path, model):
     what = find_model(model)
@@ -205,6 +209,7 @@ def test_targets_of_a_regression_are_scaled_by_their_bounds_and_clipped_silently
 
 
 # ---------------------------------------------------------------------------------------------------------- comparison
+@pytest.mark.slow
 def test_many_classes_are_compared_by_accuracy(tmp_path):
     config = CompareConfig(
         "digits", tmp_path, model="softmax", methods=("noisygd",), epsilon=(8.0,), delta=1e-5, seeds=1
@@ -218,6 +223,7 @@ def test_many_classes_are_compared_by_accuracy(tmp_path):
     assert (num_classes("digits"), num_classes("mnist:3,5"), num_classes("california")) == (10, 2, None)
 
 
+@pytest.mark.slow
 def test_numbers_are_compared_by_squared_error(ward, tmp_path, capsys):
     options = ward("price", BOUNDS | {"price": PRICES})
     config = CompareConfig(

@@ -45,6 +45,7 @@ def a_basis():
 
 
 # ------------------------------------------------------------------------------------------------- losses, derivatives
+@pytest.mark.slow(but=["svm"])
 @ALL
 def test_the_loss_of_a_row_is_that_of_the_definition(name):
     model, params, rows = problem(name)
@@ -68,6 +69,7 @@ def test_losses_along_a_line_are_those_of_the_points_on_it(name):
         np.testing.assert_allclose(line, naive.losses(model, point, rows.x, rows.y), atol=5e-5)
 
 
+@pytest.mark.slow
 def test_the_logistic_loss_neither_overflows_nor_loses_its_slope():
     model, margin = MODELS["logistic"], f32([-200.0, -20.0, 0.0, 1e-3, 20.0, 200.0])
     np.testing.assert_allclose(
@@ -79,6 +81,7 @@ def test_the_logistic_loss_neither_overflows_nor_loses_its_slope():
     np.testing.assert_allclose(jax.vmap(bend, (0, None))(margin, 0.0), share * (1 - share), atol=1e-6)
 
 
+@pytest.mark.slow(but=["quadratic"])
 @ALL
 def test_gradients_are_central_differences(name):
     model, params, rows = problem(name)
@@ -87,6 +90,7 @@ def test_gradients_are_central_differences(name):
     assert np.abs(expected).max() > 0.1
 
 
+@pytest.mark.slow(but=["quadratic"])
 @pytest.mark.parametrize("name", LINEAR)
 def test_residual_and_curvature_are_the_derivatives_of_the_margins_loss(name):
     model = EVERY[name]
@@ -124,6 +128,7 @@ def test_softmax_residuals_are_the_gradient_in_its_margins():
     np.testing.assert_allclose(model.residuals(margins, rows.y), slopes, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_softmax_on_two_classes_with_one_fixed_is_logistic_regression():
     logistic, params, rows = problem("logistic")
     pair = jnp.stack([jnp.zeros_like(params), params], axis=1).ravel()
@@ -133,6 +138,7 @@ def test_softmax_on_two_classes_with_one_fixed_is_logistic_regression():
     assert np.array_equal(Softmax(2).predict(pair, rows.x), logistic.predict(params, rows.x))
 
 
+@pytest.mark.slow
 def test_a_label_that_is_no_class_belongs_to_none():
     model, params, rows = problem("softmax")
     outside = model.residuals(model.margins(params, rows.x), jnp.full(N + 3, 7.0))
@@ -140,6 +146,7 @@ def test_a_label_that_is_no_class_belongs_to_none():
     assert bool(jnp.isfinite(model.losses(params[None], rows.x, jnp.full(N + 3, 0.5))).all())
 
 
+@pytest.mark.slow(but=["hinge"])
 @pytest.mark.parametrize("model", [Hinge(), HuberSVM()], ids=str)
 def test_kinks_have_finite_derivatives_on_either_side(model):
     for margin in (-1.1, -1.0, -0.9, 0.0, 0.9, 1.0, 1.1, 1e30, -1e30):
@@ -170,6 +177,7 @@ FACTORS = {
 }
 
 
+@pytest.mark.slow(but=["hinge-times their norms", "square-*", "quadratic-*"])
 @pytest.mark.parametrize("factor", FACTORS)
 @ALL
 def test_closed_forms_are_sums_over_gradients_one_by_one(name, factor, monkeypatch):
@@ -192,6 +200,7 @@ def test_closed_forms_are_sums_over_gradients_one_by_one(name, factor, monkeypat
         assert (norms > 0.4).any()
 
 
+@pytest.mark.slow(but=["hinge", "square", "quadratic"])
 @ALL
 def test_rows_that_overflow_count_as_nothing_and_take_nothing_with_them(name):
     model, params, rows = problem(name)
@@ -202,6 +211,7 @@ def test_rows_that_overflow_count_as_nothing_and_take_nothing_with_them(name):
     np.testing.assert_allclose(total, model.clipped_gradient_sum(params, rest, features, f32(0.4)), atol=1e-6)
 
 
+@pytest.mark.slow(but=["svm"])
 @pytest.mark.parametrize("name", EVERY)
 def test_clipped_sums_have_finite_derivatives_where_a_row_is_fitted_or_empty(name):
     model, params, _ = problem(name)
@@ -216,6 +226,7 @@ def test_clipped_sums_have_finite_derivatives_where_a_row_is_fitted_or_empty(nam
 
 
 # ------------------------------------------------------------------------------------------------------ feature maps
+@pytest.mark.slow(cases=["False-logistic", "False-svm", "False-mlp", "False-softmax", "True-mlp", "True-softmax"])
 @ALL
 @pytest.mark.parametrize("turned", [False, True])
 def test_params_for_raw_rows_give_the_same_losses_there(name, turned):
@@ -261,6 +272,7 @@ def test_models_are_static_and_know_their_sizes(name):
         assert set(np.unique(predicted)) <= set(model.labels)
 
 
+@pytest.mark.slow
 def test_the_networks_start_is_the_same_for_all_and_says_nothing_of_the_middle():
     model = EVERY["mlp"]
     start = model.init(52)

@@ -28,6 +28,7 @@ def test_neither_of_two_classes_is_special(name):
     np.testing.assert_allclose(scales(name, [0.1, 0.9]), scales(name, [0.9, 0.1]), rtol=1e-4)
 
 
+@pytest.mark.slow(but=["square"])
 @pytest.mark.parametrize("name", ["logistic", "svm", "square"])
 def test_they_are_means_over_rows_whose_margins_spread_around_the_base_rate(name):
     model, rates, rows = find_model(name), jnp.array([0.94, 0.06]), 400_000

@@ -86,6 +86,7 @@ def exact_sums(query, tables):
     return jax.lax.map(lambda rows: exact_sum(query, null_invalid(rows)), tables)
 
 
+@pytest.mark.slow(but=["svm-minimum"])
 @pytest.mark.parametrize("kind", ["gradient", "minimum"])
 @ALL
 def test_no_row_moves_a_sum_by_more_than_the_bound_in_float32_or_in_whole_units(name, kind):
@@ -137,6 +138,7 @@ def plain_descent(model, rows, rate, x, start=None):
     return params
 
 
+@pytest.mark.slow
 @ALL
 def test_with_a_huge_budget_and_clip_norm_it_is_plain_gradient_descent(name):
     model, rows = EVERY[name], table(name)
@@ -147,6 +149,7 @@ def test_with_a_huge_budget_and_clip_norm_it_is_plain_gradient_descent(name):
     assert np.abs(expected - np.asarray(model.init(D))).max() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax", "mlp", "quadratic"])
 def test_centred_it_is_plain_gradient_descent_on_centred_rows_mapped_back(name):
     model, rows = EVERY[name], table(name)
@@ -168,6 +171,7 @@ def test_centred_it_is_plain_gradient_descent_on_centred_rows_mapped_back(name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "method"),
     [(name, "noisygd") for name in EVERY] + [("softmax", "agd"), ("mlp", "agd")],
@@ -183,6 +187,7 @@ def test_a_run_keeps_its_budget_in_float64_and_learns_where_it_is_large(name, me
     assert float(mean_loss(params, model, rows)) < 0.95 * float(mean_loss(model.init(D), model, rows))
 
 
+@pytest.mark.slow
 def test_meta_gradients_through_the_hinges_kink_are_finite():
     model, rows = EVERY["hinge"], table("hinge")
     on_kink = f32([0.0, 0.0, 0.0, 2.0])  # margin 1 everywhere: at the kink of every row of class 1
@@ -203,6 +208,7 @@ def solution(name, count=200):
     return rows, np.asarray(jax.jit(lambda rows: minimise(model, model.init(D), rows))(rows), float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["square", "quadratic"])
 def test_least_squares_end_at_the_solution_of_the_normal_equations(name):
     rows, found = solution(name)
@@ -210,6 +216,7 @@ def test_least_squares_end_at_the_solution_of_the_normal_equations(name):
     np.testing.assert_allclose(found, np.linalg.lstsq(lines, np.asarray(rows.y, float), rcond=None)[0], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_hinge_is_solved_to_a_quarter_of_its_bend():
     rows, found = solution("hinge")
     sign, lines = 2 * np.asarray(rows.y, float) - 1, np.asarray(EVERY["hinge"].lines(rows.x), float)
@@ -225,6 +232,7 @@ def test_the_hinge_is_solved_to_a_quarter_of_its_bend():
     assert best - 1e-6 <= reached <= best + 0.001 / 4 + 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "svm", "softmax", "mlp"])
 def test_the_minimiser_is_a_stationary_point(name):
     rows, found = solution(name)
@@ -237,6 +245,7 @@ def test_the_minimiser_is_a_stationary_point(name):
         assert naive.losses(model, found, rows.x, rows.y).mean() < logistic
 
 
+@pytest.mark.slow
 def test_a_minimiser_of_fewer_rows_than_features_is_finite_and_fits_them():
     random = np.random.default_rng(3)
     rows = Rows(f32(random.random((100, 150))), f32(random.random(100)), f32(np.ones(100)))
@@ -246,6 +255,7 @@ def test_a_minimiser_of_fewer_rows_than_features_is_finite_and_fits_them():
     assert naive.losses(model, found, rows.x, rows.y).mean() < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["square", "logistic"])
 def test_the_minimiser_is_found_among_collinear_indicators(name):
     """Columns of one-hot codes, as tables have them, each summing to one: in float32 hardly positive definite."""
@@ -259,6 +269,7 @@ def test_the_minimiser_is_found_among_collinear_indicators(name):
     assert np.abs(slope).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_minimisers_side_by_side_are_those_one_by_one():
     model, several = EVERY["logistic"], [table("logistic", seed=seed, count=60) for seed in range(2)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
@@ -268,6 +279,7 @@ def test_minimisers_side_by_side_are_those_one_by_one():
         np.testing.assert_allclose(one, alone, rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_newtons_method_solves_regularised_hubers_svm_from_where_it_is_straight():
     rows, model = table("svm", count=200), HuberSVM()
     found = np.asarray(jax.jit(lambda rows: newton(model, jnp.zeros(D + 1), rows, 40, 0.05))(rows), float)

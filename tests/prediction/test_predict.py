@@ -97,6 +97,7 @@ FORMS = {
 }
 
 
+@pytest.mark.slow(but=["arff", "parquet", "arrow", "pandas"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_tables_form_and_the_order_of_its_columns_make_no_difference(trained, run, tmp_path, form):
     columns = table(1)
@@ -190,6 +191,7 @@ def test_an_empty_table_has_no_predictions(trained):
 
 
 # ------------------------------------------------------------------------------------------- rows that came encoded
+@pytest.mark.slow
 def test_a_model_of_encoded_rows_predicts_for_such_rows():
     x = np.random.default_rng(0).uniform(size=(900, 2)).astype(np.float32)
     rows = l2p.Rows(x, (x[:, 0] > 0.5).astype(np.float32), np.ones(900, np.float32))

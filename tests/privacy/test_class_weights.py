@@ -176,6 +176,7 @@ def check_sensitivity(query, weights):
         assert np.abs(moved).max() > 0.4 * float(bound)
 
 
+@pytest.mark.slow(but=["gradient", "minimum"])
 @EVERY_WEIGHED
 def test_no_neighbour_moves_a_weighted_sum_by_more_than_the_bound(query):
     check_sensitivity(query, SHARES)
@@ -219,6 +220,7 @@ def test_planted_weights_before_clipping_are_caught():
         check_after_clipping(WeighsBeforeClipping(MODEL, f32(PARAMS), IDENTITY, CLIP, NOISE))
 
 
+@pytest.mark.slow(but=["second_moment"])
 @pytest.mark.parametrize(
     "query", [WEIGHED["gradient"], WEIGHED["second moment"], WEIGHED["loss"]], ids=lambda q: q.name
 )
@@ -248,6 +250,7 @@ def asked(query, weights=SHARES, rows=None, noise=Nothing):
     return here, here.ask(query)
 
 
+@pytest.mark.slow(but=["normalized"])
 @pytest.mark.parametrize("name", ["gradient", "normalized", "loss", "second moment", "cross moment"])
 def test_a_simulation_weighs_each_row_by_its_class(name):
     query, rows = WEIGHED[name], jax.tree.map(jnp.asarray, encoded(TABLE))
@@ -258,6 +261,7 @@ def test_a_simulation_weighs_each_row_by_its_class(name):
         np.testing.assert_allclose(asked(query, rows=given)[1], expected, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow(cases=["covariance", "bins"])
 @pytest.mark.parametrize("query", DESCRIBE.values(), ids=DESCRIBE)
 def test_what_describes_rows_counts_all_in_full(query):
     np.testing.assert_array_equal(asked(query)[1], asked(query, weights=None)[1])
@@ -282,6 +286,7 @@ def test_a_release_weighs_rows_in_memory_and_in_a_stream_alike():
             np.testing.assert_array_equal(np.asarray(found.high) * 2**32 + np.asarray(found.low), expected)
 
 
+@pytest.mark.slow
 def test_a_drawn_batch_is_weighed_by_the_classes_of_its_own_rows():
     rows = jax.tree.map(jnp.asarray, encoded(TABLE))
     with jax.enable_x64(True):
@@ -386,6 +391,7 @@ def test_bounds_and_classes_take_weights_by_class(trained):
     assert any("12 for class yes" in line for line in made.card_.not_private)
 
 
+@pytest.mark.slow
 def test_apply_weighs_classes_keeps_the_schema_and_scores_all_rows_alike(tmp_path):
     WEIGHTED.write(tmp_path / "schema.json")
     rows = rare()

@@ -57,6 +57,7 @@ def planned():
     return jnp.float32(12.0), jnp.tile(jnp.asarray(NOISES, jnp.float32), (STEPS, 1))
 
 
+@pytest.mark.slow
 def test_a_run_at_its_envelope_is_granted_and_certified():
     filter = enveloped()
     assert filter.limit_epsilon <= BUDGET.epsilon
@@ -103,6 +104,7 @@ def test_a_query_below_its_envelope_is_refused():
             filter.certify(trace, adaptive=True)
 
 
+@pytest.mark.slow
 def test_a_query_that_was_not_planned_is_refused():
     filter = enveloped()
     accountant, enough = filter.price_list(), jnp.float32(1e6)
@@ -135,12 +137,14 @@ def test_on_full_batches_too_the_start_and_the_steps_have_envelopes_of_their_own
         assert granted == [False, True]
 
 
+@pytest.mark.slow
 def test_a_full_batch_run_under_a_fixed_schedule_takes_its_steps():
     rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
     result = private_train(rows, "noisygd", Budget(3.0, 1e-5), accountant="moments", key=jax.random.key(0))
     assert result.steps == 50
 
 
+@pytest.mark.slow
 def test_float32_and_float64_decide_alike_next_to_the_envelope():
     """The float32 envelope is rounded up, so what it grants is above the float64 one."""
     noise = 6.0 * (1 + 2.0**-30)
@@ -166,6 +170,7 @@ def test_an_envelope_beyond_the_budget_or_without_a_proof_is_refused():
         EnvelopeFilter("pld", Budget(0.8, 1e-15), SAMPLER, STEPS, QUERIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decay", [0.0, 1.5])
 def test_a_rehearsed_schedule_uses_the_budget_up_and_beats_the_renyi_filter(decay):
     """Spending grows by exp(decay) from the first step to the last."""
@@ -227,6 +232,7 @@ LOOSER = {
 }
 
 
+@pytest.mark.slow(but=["moments, full batch", "strong composition, full batch"])
 @pytest.mark.parametrize("case", LOOSER)
 def test_looser_accountants_are_given_the_noise_that_they_need_and_no_more(case):
     filter, times = LOOSER[case]
@@ -243,6 +249,7 @@ def test_looser_accountants_are_given_the_noise_that_they_need_and_no_more(case)
     assert planned.spent([query._replace(noise_multiplier=0.999 * noise) for query in trace]) == math.inf
 
 
+@pytest.mark.slow
 def test_an_accountant_that_certifies_nothing_here_says_so_in_a_sentence():
     rehearsals = []
 
@@ -261,6 +268,7 @@ def test_an_accountant_that_certifies_nothing_here_says_so_in_a_sentence():
     assert len(rehearsals) == 1  # no theorem: more noise would not help
 
 
+@pytest.mark.slow
 def test_a_textbook_mechanism_is_never_given_less_noise_than_its_theorem_needs():
     """At a large epsilon the precondition is the limit and not the budget, part of which is then left unspent."""
     filter = Filter("strong_composition", Budget(30.0, 1e-6), Poisson(0.05), 20)

@@ -294,6 +294,7 @@ def test_a_sampler_of_another_table_is_refused():
             sampler.check(REPLACE_ONE, 100)
 
 
+@pytest.mark.slow(cases=["('rdp', Poisson*", "('ctcdp', Poisson*", "('pld', Poisson*ZERO_OUT*"])
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
 def test_every_mechanism_has_a_price_or_none_under_every_accountant(combination):
     name, sampler, adjacency = combination
@@ -346,6 +347,7 @@ def test_sampled_prices_of_pure_mechanisms_bound_real_ones(mechanism, order):
             assert renyi(mixed, swapped, order) <= price * (1 + 1e-9) + 1e-14
 
 
+@pytest.mark.slow(but=["6.0-64.0"])
 @pytest.mark.parametrize(("noise", "tail"), [(1.5, 16.0), (3.0, 24.0), (6.0, 64.0), (20.0, 160.0), (40.0, 60.0)])
 def test_sinh_normal_noise_costs_at_most_its_price(noise, tail):
     """By quadrature of y = A arsinh(z / A) against its shift by the sensitivity, 1 here, both ways (they mirror)."""
@@ -397,6 +399,7 @@ def there_and_back(accountant, costs, mechanism):
     return noise, price(noise), price(noise * (1 - 3e-4)), slope(costs)
 
 
+@pytest.mark.slow(but=["('paper_13'*"])
 @pytest.mark.parametrize("combination", AMPLIFIED, ids=str)
 def test_noise_multiplier_inverts_the_sampled_price(combination):
     name, sampler, adjacency = combination
@@ -422,6 +425,7 @@ def test_noise_multiplier_inverts_the_sampled_price(combination):
                 assert np.all(back[gentle] >= wanted[gentle] * (1 - 3e-4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", [ZERO_OUT, REPLACE_ONE])
 def test_an_order_planned_for_the_steps_needs_no_more_noise(adjacency):
     gains = []
@@ -475,6 +479,7 @@ def test_golden_noise_multipliers(epsilon):
         assert float(by_renyi) * (1 - 5e-3) < found < float(by_renyi) + 0.5 * unit
 
 
+@pytest.mark.slow(cases=["('rdp', Poisson*"])
 @pytest.mark.parametrize("combination", [made for made in COMBINATIONS if made[0] != "basic"], ids=str)
 def test_extreme_budgets_can_be_planned_and_certified(combination):
     name, sampler, adjacency = combination

@@ -119,6 +119,7 @@ def test_sharper_accountants_certify_less(rate, noise, steps):
     assert 0 <= found[0] < math.inf
 
 
+@pytest.mark.slow(but=["full batch-0.5", "full batch-1.0", "full batch-10.0", "full batch-200.0"])
 @pytest.mark.parametrize("noise", [0.5, 1.0, 10.0, 200.0])
 @pytest.mark.parametrize("sampler", [POISSON, FULL], ids=str)
 def test_agrees_with_dp_accountings_renyi_accountant(sampler, noise):
@@ -133,6 +134,7 @@ def test_agrees_with_dp_accountings_renyi_accountant(sampler, noise):
     assert ours >= price("pld", trace(noise, 100), sampler) * (1 - 1e-3)
 
 
+@pytest.mark.slow(cases=["1e-12-pld", "1e-05-pld"])
 @pytest.mark.parametrize("name", ["gdp", "pld", "rdp_all_orders", "rdp_planned", "ctcdp", "tcdp", "moments"])
 @pytest.mark.parametrize("delta", [1e-12, 1e-5])
 def test_extreme_noise_gives_neither_overflow_nor_nan(name, delta):

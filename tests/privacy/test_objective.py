@@ -89,6 +89,7 @@ def calibrated(name, loss, epsilon, delta, factor):
     return float(made.convexity), float(made.noise_scale)
 
 
+@pytest.mark.slow(but=["small share-logistic-zero_out"])
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", CALIBRATIONS)
@@ -134,6 +135,7 @@ def test_the_exact_curve_needs_less_noise_than_was_published(epsilon, gain):
     assert float(old.noise_scale) / float(new.noise_scale) == pytest.approx(gain, rel=2e-3)
 
 
+@pytest.mark.slow(but=["4.0", "30.0", "1000.0"])
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-3, 0.05, 0.3, 1.0, 4.0, 30.0, 1000.0])
 def test_the_ratio_is_the_exact_curve_s_and_never_above_it(epsilon):
     deltas = [10.0**-power for power in (1, 2, 4, 5, 8, 12, 15, 40, 100)]
@@ -144,6 +146,7 @@ def test_the_ratio_is_the_exact_curve_s_and_never_above_it(epsilon):
         assert most * (1 - 2e-3) <= float(ratio) < most
 
 
+@pytest.mark.slow
 def test_the_calibration_has_the_derivatives_of_its_curve():
     log_delta, size = f32(math.log(1e-6)), 1e-2
 

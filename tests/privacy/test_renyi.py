@@ -163,6 +163,7 @@ def test_bounds_hold_for_the_neighbours_they_are_for(order, rate):
         assert replaced <= divergence_up(np.array([sigma / 2]), rate, order, TWO)[0] * (1 + 1e-9)
 
 
+@pytest.mark.slow(but=["6.0"])
 @pytest.mark.parametrize("sigma", [1.0, 2.0, 6.0])
 def test_every_replacement_in_a_small_table_costs_at_most_the_fixed_size_price(sigma):
     """All 15 batches of 2 of 6 rows, every table of extreme rows up to their order, and some in between."""
@@ -187,6 +188,7 @@ def test_every_replacement_in_a_small_table_costs_at_most_the_fixed_size_price(s
     assert tightest > 0.3  # the right order of magnitude, so that a lost factor would be noticed
 
 
+@pytest.mark.slow(but=["6.0"])
 @pytest.mark.parametrize("sigma", [0.7, 2.0, 6.0])
 def test_every_nulled_row_of_a_small_table_costs_at_most_the_poisson_price(sigma):
     """All 32 Poisson batches of the other five rows, with and without the sixth."""
@@ -206,6 +208,7 @@ def test_every_nulled_row_of_a_small_table_costs_at_most_the_poisson_price(sigma
     assert tightest > 1 - 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_prices_are_monotone_and_at_most_those_of_a_full_batch(neighbours):
     noises = np.geomspace(0.05, 1e6, 80)
@@ -224,6 +227,7 @@ def test_prices_are_monotone_and_at_most_those_of_a_full_batch(neighbours):
         np.testing.assert_allclose(divergence_up(noises, 1 - 1e-13, order, neighbours), full, rtol=1e-8)
 
 
+@pytest.mark.slow(but=["two_sided"])
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_extremes_are_finite_and_nonsense_is_infinite(neighbours):
     noises = np.geomspace(1e-2, 1e9, 200)
@@ -261,6 +265,7 @@ def inside_jit(plans, noises):
         yield plan, *(np.asarray(leaf, np.float64) for leaf in prices(rate, order, jnp.asarray(noises)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_float32_divergences_are_close_to_float64_ones_with_their_derivatives(neighbours):
     """Within reach of the quadrature inside jit, orders up to 40 noise multipliers; above, a full batch's price."""
@@ -283,6 +288,7 @@ def test_float32_divergences_are_close_to_float64_ones_with_their_derivatives(ne
         np.testing.assert_allclose(gradients[steady], slope, rtol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 def test_a_float32_price_is_never_below_the_float64_price(adjacency):
     """Of the accountant that decides in a run, at every noise: among others next to the steepest rise of the price."""

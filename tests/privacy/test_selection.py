@@ -91,6 +91,7 @@ def exact(name):
     return np.array([[renyi(*pair, ORDERS) for pair in (two, two[::-1])] for two in laws])
 
 
+@pytest.mark.slow(but=["narrow"])
 @pytest.mark.parametrize("name", LAWS)
 def test_no_toy_diverges_by_more_than_the_theorem_says(name):
     for toy, found in zip(TOYS, exact(name), strict=True):
@@ -100,6 +101,7 @@ def test_no_toy_diverges_by_more_than_the_theorem_says(name):
 
 
 # No toy example comes near the bound for the heavy-tailed distribution.
+@pytest.mark.slow(but=["poisson"])
 @pytest.mark.parametrize("name", [name for name in LAWS if name != "heavy"])
 def test_too_small_a_price_is_caught_by_some_toy(name):
     law = LAWS[name]
@@ -177,6 +179,7 @@ def test_theorem_2_in_high_precision(eta, gamma, rho, order):
     assert NegativeBinomial(eta, gamma).divergence(rho, order) <= float(value) * (1 + 1e-11)
 
 
+@pytest.mark.slow(but=["5.0-0.0-0.05"])
 @pytest.mark.parametrize("rho", [1e-4, 2e-3, 0.05])
 @pytest.mark.parametrize(("mean", "shape"), [(5.0, 0.0), (20.0, 1.0), (4.0, math.inf)])
 def test_epsilon_is_that_of_dp_accounting(rho, mean, shape):

@@ -43,6 +43,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.slow(cases=["constant-replace_one", "shrinking-replace_one", "strongly convex-replace_one"])
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_no_neighbour_of_any_table_is_further_away(name, adjacency):

@@ -471,14 +471,82 @@ EXCEPTIONS |= {
 }
 
 
-def every_case(trait):
-    """Test a property on every case, but for exceptions."""
+#: Cases that resemble another one: their tests are slow, and their derivatives are not tested.
+ALIKE = {
+    "adamix, learned": "adamix",
+    "adamix_theory": "adamix",
+    "fully_private": "noisygd",
+    "pda_dpmd": "adamix",
+    "public_moments": "adamix",
+    "ppsgd_tight": "ppsgd",
+    "ppgd": "ppsgd",
+    "public growth, adam, maximum": "ppsgd",
+    "agd_avg": "agd",
+    "bolt_on_sc": "bolt_on",
+    "bolt_on, rows drawn with replacement": "bolt_on",
+    "scs13": "bst14",
+    "bst14_sc": "bst14",
+    "noisygd, adam": "noisygd",
+    "agd_gumbel": "agd",
+    "adadp, batches": "adadp",
+    "adadp, permutation epochs": "adadp",
+    "hyfree, batches": "hyfree",
+    "outpert_paper": "outpert",
+    "objpert_paper": "objpert",
+    "census": "census, row length, eigenbasis",
+    "LSTM scheduler, sgd": "paper",
+    "shares, LSTM projector": "paper",
+    "dpsgd, LSTM scheduler": "dpsgd",
+    "permutation epochs, LSTM scheduler": "control, permutation epochs",
+    "shares, norm query, batches": "paper, norm query",
+    "kalman, eigenbasis": "control, eigenbasis",
+    "noisygd_mean": "control",
+    "dpsgd_mean": "dpsgd",
+    "dp_fc": "control",
+    "dp_newton": "adadp",
+    "dp_ls": "adassp",
+    "pass_glm": "adassp",
+    "boosted_adassp": "adassp",
+    "linear_scaling": "hyfree",
+}
+#: One case of each way to run, for what run.py promises whatever the protector. All but the first two are slow.
+KINDS = (
+    "noisygd",
+    "dpsgd",
+    "control, permutation epochs",
+    "kalman, eigenbasis",
+    "paper",
+    "hyfree",
+    "agd",
+    "bolt_on",
+    "ppsgd",
+)
+
+
+def cases_of(trait, names, slow):
+    """Test a property on the named cases, but for exceptions."""
 
     def marks(name):
         reason = EXCEPTIONS.get((trait, name))
-        return pytest.mark.skip(reason=f"{name}: {reason}") if reason else ()
+        skip = [pytest.mark.skip(reason=f"{name}: {reason}")] if reason else []
+        return [*skip, *([pytest.mark.slow] if name in slow else [])]
 
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in CASES])
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in names])
+
+
+def every_case(trait):
+    """Test what each protector has to have."""
+    return cases_of(trait, CASES, ALIKE)
+
+
+def every_kind(trait):
+    """Test what run.py promises whatever the protector, once for each way to run."""
+    return cases_of(trait, KINDS, KINDS[2:])
+
+
+def every_derivative(trait):
+    """Test what each protector has to have that resembles no other one; each compiles for seconds."""
+    return cases_of(trait, [name for name in CASES if name not in ALIKE], CASES.keys() - {"noisygd"})
 
 
 def filter_of(case, budget=BUDGETS[MIDDLE], accountant=None):

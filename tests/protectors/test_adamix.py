@@ -92,6 +92,7 @@ def test_a_budget_too_small_for_one_step_at_sigma_still_gives_one():
     assert steps_for(Budget(1000.0, 1e-5)) == 2000
 
 
+@pytest.mark.slow
 def test_without_noise_and_with_all_directions_adamix_is_gradient_descent_on_both_sets():
     protector = Stepwise(
         WIDE,
@@ -110,6 +111,7 @@ def test_without_noise_and_with_all_directions_adamix_is_gradient_descent_on_bot
     assert np.abs(expected).max() > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matrix", ["total", "rows"])
 def test_a_projection_keeps_the_first_singular_vectors_of_the_public_gradient(matrix):
     """And clips and adds nothing else: one step of clipped, projected private gradients."""
@@ -153,6 +155,7 @@ def test_noise_then_projection_is_noise_in_the_subspace():
     np.testing.assert_allclose(kept, back, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_clip_norm_is_a_quantile_of_public_norms_and_ignores_null_rows():
     rows = PUBLIC.replace(mask=PUBLIC.mask.at[4].set(0.0), x=PUBLIC.x.at[2, 0].set(jnp.nan))
     params = jnp.arange(ZERO.size) / 3.0
@@ -174,6 +177,7 @@ def released(name, which):
     return np.asarray(params), np.asarray(records[0].clip_norm), ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MIXED)
 def test_nothing_but_a_paid_answer_depends_on_private_rows(name):
     """A quantile over private rows, say, would differ here: the clipping norm is asked for before it is refused."""
@@ -184,6 +188,7 @@ def test_nothing_but_a_paid_answer_depends_on_private_rows(name):
     assert np.all(clip_norms > 0)
 
 
+@pytest.mark.slow
 def test_a_clip_from_private_rows_would_be_caught():
     """The bug planted: a scheduler that is handed private rows as if they were public ones."""
     scheduler = PublicClip(WIDE, logit_constant(0.9))
@@ -228,6 +233,7 @@ def test_a_run_of_the_theory_is_its_own_recursion():
     assert np.linalg.norm(reference) > 0.5
 
 
+@pytest.mark.slow
 def test_one_public_pass_reads_every_row_once():
     protector = HAND_DESIGNED["adamix_theory"](BUDGET, str(MODEL), N).replace(num_steps=1)
     params, _, _, _ = go(protector, ZERO, PRIVATE, setup().replace(cap=jnp.float32(0.0)), KEY, PUBLIC)
@@ -238,6 +244,7 @@ def test_one_public_pass_reads_every_row_once():
     np.testing.assert_allclose(params, current.ravel(), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_mirror_descent_starts_with_private_gradients_and_ends_with_public_ones():
     protector = Stepwise(WIDE, PublicMirror(descent(2.0), jnp.log(jnp.array([0.5]))), num_steps=4)  # K = 2
     _, _, _, seen = jax.jit(functools.partial(run, observe=lambda params: params))(
@@ -250,6 +257,7 @@ def test_mirror_descent_starts_with_private_gradients_and_ends_with_public_ones(
         np.testing.assert_allclose(seen[step], current.ravel(), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_public_moments_divide_features_by_the_roots_of_their_gradients_moments():
     protector = HAND_DESIGNED["public_moments"](BUDGET, str(MODEL), N).replace(num_steps=1, public_start=None)
     protector = protector.replace(scheduler=WIDE, public_length=None)
@@ -296,6 +304,7 @@ def test_more_directions_than_the_rank_are_refused(matrix, most):
     fits.check_public(public, here.model, here.kind)
 
 
+@pytest.mark.slow
 def test_a_model_whose_params_are_no_matrix_has_no_directions():
     model = MLP(2)
     public = PublicGradients.at(model, model.init(D), PUBLIC.replace(y=PUBLIC.y % 2))
@@ -329,6 +338,7 @@ class _Oracle:
     public: Rows
 
 
+@pytest.mark.slow
 def test_logistic_regression_runs_with_every_part():
     binary = jax.tree.map(lambda leaf: leaf, PUBLIC).replace(y=jnp.minimum(PUBLIC.y, 1.0))
     here = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", BUDGET).price_list(), N)
@@ -349,6 +359,7 @@ def long_rows(seed, size, weights):
     return Rows(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), jnp.ones(size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamix", "ngd", "pda_dpmd", "fully_private"])
 def test_least_squares_does_not_diverge(name):
     """Its gradients grow with the error: at the rates of softmax every step is longer than the one before."""
@@ -363,6 +374,7 @@ def test_least_squares_does_not_diverge(name):
     assert losses[0] < losses[1]
 
 
+@pytest.mark.slow
 def test_public_moments_step_does_not_depend_on_how_long_rows_are():
     """It diverged on features in [0, 1], at a rate for centred rows of length 1."""
     random = np.random.default_rng(3)

@@ -52,6 +52,7 @@ def error(params, rows):
     return float(np.mean((np.asarray(MODEL.predict(params, jnp.asarray(rows.x))) - rows.y) ** 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [0.7, 2.5])
 def test_with_a_huge_budget_it_is_least_squares_on_shrunk_rows(norm):
     rows = table()
@@ -62,6 +63,7 @@ def test_with_a_huge_budget_it_is_least_squares_on_shrunk_rows(norm):
     assert np.abs(expected).max() > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", [0.7, 2.5])
 def test_with_a_huge_budget_two_classes_are_told_apart_as_least_squares_to_signs_does_on_shrunk_rows(norm):
     rows = classes()
@@ -85,6 +87,7 @@ def test_with_a_huge_budget_two_classes_are_told_apart_as_least_squares_to_signs
     assert wrong > 0.2 if norm < 1 else wrong < 0.1
 
 
+@pytest.mark.slow
 def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
     """`l2p apply`, `l2p compare` and private tuning; undeclared, `adassp` gets a fifth of these rows wrong."""
     rows = classes()
@@ -120,6 +123,7 @@ def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_three_queries_take_a_third_of_the_budget_each_and_more_of_it_helps():
     rows, errors = table(20_000), []
     protector = HAND_DESIGNED["adassp"](Budget(1.0, 1e-6)).replace(log_norm_bound=jnp.log(jnp.array([2.0])))
@@ -139,6 +143,7 @@ def test_three_queries_take_a_third_of_the_budget_each_and_more_of_it_helps():
     assert errors[0] < np.mean(rows.y**2)  # with a ridge that dominates everything it still predicts zero
 
 
+@pytest.mark.slow(but=["add_remove"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_the_ridge_outweighs_the_noise_on_the_matrix(adjacency):
     """On a tiny table the result is mostly noise, and the solution is short for every seed."""
@@ -152,6 +157,7 @@ def test_the_ridge_outweighs_the_noise_on_the_matrix(adjacency):
     assert np.quantile(lengths, 0.95) < 3
 
 
+@pytest.mark.slow
 def test_folding_keeps_norms_and_unfolds():
     random = np.random.default_rng(0)
     matrix = random.normal(size=(6, 6))
@@ -165,6 +171,7 @@ def test_folding_keeps_norms_and_unfolds():
     assert noise[:, 1, 3].std() == pytest.approx(math.sqrt(0.5), abs=0.05)
 
 
+@pytest.mark.slow
 def test_sums_stream_and_other_losses_and_bounds_are_refused():
     rows, budget = table(), Budget(5.0, 1e-6)
     streamed, whole = (

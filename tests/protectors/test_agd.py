@@ -54,6 +54,7 @@ def moved(params, gradient, index, most=MOST):
     return params - most * index / NUM_CANDIDATES * direction
 
 
+@pytest.mark.slow(but=["0"])
 @pytest.mark.parametrize("index", [0, 1, 2, NUM_CANDIDATES])
 def test_the_candidate_that_was_chosen_is_the_one_taken(index):
     """Public code takes the one before it, so that choice 1 does not move and charges for a move."""

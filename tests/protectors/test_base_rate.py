@@ -39,6 +39,7 @@ def started(name, epsilon, key=0, base_rate=BASE_RATE):
     return model, np.asarray(begun.params)
 
 
+@pytest.mark.slow(but=["square"])
 @pytest.mark.parametrize("name", NAMES)
 def test_without_noise_the_start_is_the_best_that_ignores_features(name):
     model, params = started(name, 1e4)
@@ -62,6 +63,7 @@ def test_where_noise_hides_the_rates_it_stays_near_the_public_start(name):
     assert np.mean(losses) < float(mean_loss(model.init(2), model, constant_rows())) + 0.05
 
 
+@pytest.mark.slow(but=["1-add_remove", "2-add_remove"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("num_classes", [1, 2])
 def test_the_noise_of_a_release_is_that_of_its_price(num_classes, adjacency):
@@ -102,6 +104,7 @@ def test_without_the_query_the_start_is_the_models():
     np.testing.assert_array_equal(params, model.init(2))
 
 
+@pytest.mark.slow(but=["square"])
 @pytest.mark.parametrize("name", ["logistic", "softmax:3", "square"])
 def test_the_error_of_the_start_is_as_large_as_it_is_said_to_be(name):
     model, budget = find_model(name), Budget(0.2, 1e-6)
@@ -123,6 +126,7 @@ def test_the_error_of_the_start_is_as_large_as_it_is_said_to_be(name):
     assert (variance[:, 0] == 0.0).all()
 
 
+@pytest.mark.slow
 def test_counts_themselves_tell_how_uneven_classes_are():
     """Noise of .05 on ten shares: those of even classes are levelled further, and one large share is kept."""
     told = dataclasses.replace(BASE_RATE, log_width=jnp.float32(1.0))

@@ -38,6 +38,7 @@ def centre(rows: Rows, epsilon: float, key: int = 0, cap: float | None = None, c
     return centering(num_features, oracle), oracle
 
 
+@pytest.mark.slow
 @BOTH
 def test_with_budget_to_spare_rows_are_centred_and_brought_to_length(rows, centering):
     features, _ = centre(rows, 100.0, centering=centering)
@@ -45,6 +46,7 @@ def test_with_budget_to_spare_rows_are_centred_and_brought_to_length(rows, cente
     assert np.sqrt(float(features.squared_norms(rows.x).mean())) == pytest.approx(2.5, rel=0.02)
 
 
+@pytest.mark.slow
 @BOTH
 def test_drowned_in_noise_rows_stay_near_where_they_are(rows, centering):
     for key in range(20):
@@ -53,6 +55,7 @@ def test_drowned_in_noise_rows_stay_near_where_they_are(rows, centering):
         assert float(features.scale) == pytest.approx(2.5 / np.sqrt(D / 6 + 0.01), rel=0.02)
 
 
+@pytest.mark.slow
 def test_where_no_mean_stands_out_of_its_noise_their_average_does():
     x = (np.random.default_rng(0).random((N, 400)) < np.linspace(0.4, 0.6, 400)).astype(np.float32)
     wide = Rows(jnp.asarray(x), jnp.zeros(N), jnp.ones(N))

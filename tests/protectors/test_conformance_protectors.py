@@ -23,10 +23,12 @@ from l2p.protectors import (
 from l2p.result import answered
 from l2p.run import Release, Simulation, trace_rows
 from tests.protectors.conformance import (
+    ALIKE,
     BUDGETS,
     CASES,
     EXCEPTIONS,
     KEY,
+    KINDS,
     MIDDLE,
     NO_ROW,
     OTHER_ROWS,
@@ -40,6 +42,7 @@ from tests.protectors.conformance import (
     advance,
     events,
     every_case,
+    every_kind,
     f32,
     filter_of,
     grid,
@@ -73,8 +76,9 @@ def test_every_class_that_a_checkpoint_may_name_is_in_a_row():
     assert {name for name in CLASSES if f'"class": "{name}"' in structures} == CLASSES.keys()
 
 
-def test_exceptions_are_of_rows_that_there_are_and_have_reasons():
-    assert {name for _, name in EXCEPTIONS} <= CASES.keys()
+def test_exceptions_and_cases_that_are_alike_are_of_rows_that_there_are():
+    assert {name for _, name in EXCEPTIONS} | ALIKE.keys() | set(KINDS) <= CASES.keys()
+    assert set(ALIKE.values()) <= CASES.keys() - ALIKE.keys()
     assert all(EXCEPTIONS.values())
 
 
@@ -110,6 +114,7 @@ OTHER_ACCOUNTANTS = [
 ]
 
 
+@pytest.mark.slow(but=["noisygd-zcdp"])
 @pytest.mark.parametrize(("name", "accountant"), OTHER_ACCOUNTANTS)
 def test_nor_under_another_accountant(name, accountant):
     within_budget(name, accountant)
@@ -229,7 +234,7 @@ def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
 
 
 # ------------------------------------------------------------------------------------------------------------- replays
-@every_case("vmapped")
+@every_kind("vmapped")
 def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
     case = CASES[name]
     setups = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(setup_of(case, budget) for budget in BUDGETS))
@@ -252,12 +257,13 @@ def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
         np.testing.assert_allclose(one.noise_multiplier, other.noise_multiplier, rtol=1e-4)
 
 
-@every_case("parts")
+@every_kind("parts")
 def test_a_run_in_parts_is_the_run_in_one_piece_bit_for_bit(name):
     chex.assert_trees_all_equal(single(name, parts=(PART, PART, PART)), single(name))
 
 
-@every_case("without jit")
+@pytest.mark.slow
+@every_kind("without jit")
 def test_a_run_without_jit_is_the_run_with_it(name):
     case = CASES[name]
     here, noise = setup_of(case), Simulation(jax.random.split(KEY, SEEDS)[0])
@@ -269,7 +275,7 @@ def test_a_run_without_jit_is_the_run_with_it(name):
     chex.assert_trees_all_close(records, jitted_records, rtol=2e-4)
 
 
-@every_case("seeds")
+@every_kind("seeds")
 def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
     params = grid(name)[0]
     assert len(np.unique(params.reshape(-1, D + 1), axis=0)) == len(BUDGETS) * SEEDS
@@ -280,7 +286,7 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
     chex.assert_trees_all_equal(jax.device_get(again), single(name)[1])
 
 
-@every_case("release")
+@every_kind("release")
 def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
     case = CASES[name]
     here = setup_of(case)
@@ -305,7 +311,7 @@ def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name)
     assert int(ends[0].step) > 0
 
 
-@every_case("one trace")
+@every_kind("one trace")
 def test_hyper_parameters_budgets_seeds_and_table_sizes_share_one_trace(name):
     case, count = CASES[name], 0
 

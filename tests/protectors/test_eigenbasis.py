@@ -62,6 +62,7 @@ def moments(features: FeatureMap) -> np.ndarray:
     return mapped.T @ mapped / N
 
 
+@pytest.mark.slow
 def test_without_noise_a_power_of_one_makes_rows_white():
     features, strength, _ = asked(1e6, basis(1.0))
     found = moments(features)
@@ -71,6 +72,7 @@ def test_without_noise_a_power_of_one_makes_rows_white():
     assert (strength > 4).all()
 
 
+@pytest.mark.slow(cases=["1000000.0"])
 @pytest.mark.parametrize("epsilon", [1e6, 10.0, 1.0, 0.05])
 def test_moments_along_its_directions_are_no_larger_than_it_says(epsilon):
     """In any direction: noise on the matrix moves an eigenvalue by no more than its spectral radius, up to the square
@@ -92,6 +94,7 @@ def test_a_power_of_zero_only_turns_rows():
     np.testing.assert_allclose(found, np.diag(np.linalg.eigvalsh(moments(CENTRED))), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_directions_that_drown_in_noise_are_not_stretched_apart():
     features, strength, _ = asked(0.01, basis(1.0, ridge=10.0))
     lengths = np.linalg.norm(np.asarray(features.basis.forward), axis=0)
@@ -99,12 +102,14 @@ def test_directions_that_drown_in_noise_are_not_stretched_apart():
     assert (strength < 1).all()
 
 
+@pytest.mark.slow
 def test_the_inverse_is_the_inverse_at_any_noise():
     for epsilon in (0.01, 1.0, 100.0):
         found = asked(epsilon, basis(1.0))[0].basis
         np.testing.assert_allclose(found.forward @ found.backward, np.eye(D), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_it_takes_its_share_of_what_is_left():
     _, _, record = asked(1.0, basis(1.0, share=0.2), spent=0.5)
     limit = Filter("zcdp", Budget(1.0, 1e-6)).limit
@@ -117,6 +122,7 @@ def test_refused_it_leaves_rows_as_they_are():
     np.testing.assert_allclose(features.apply(ROWS.x), CENTRED.apply(ROWS.x), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_meta_gradients_reach_power_and_ridge_and_not_the_share():
     def stretched(eigenbasis: Eigenbasis) -> jax.Array:
         features, _, _ = asked(1.0, eigenbasis)
@@ -128,6 +134,7 @@ def test_meta_gradients_reach_power_and_ridge_and_not_the_share():
     assert abs(float(slopes.log_ridge[0])) > 1e-6
 
 
+@pytest.mark.slow
 def test_meta_gradients_are_those_of_a_basis_whose_eigenvectors_and_eigenvalues_are_held_still(monkeypatch):
     """Differences agree for every leaf where `eigh` is held still, and else only for what is used after it."""
 
@@ -158,6 +165,7 @@ def test_meta_gradients_are_those_of_a_basis_whose_eigenvectors_and_eigenvalues_
     assert still == {f"[0].{name}" for name in ("log_power", "log_ridge", "logit_share", "row_norm")} | {"[1]"}
 
 
+@pytest.mark.slow
 def test_descent_in_the_basis_finds_what_varies_least():
     """On raw rows a few steps of gradient descent follow what varies most, which is unrelated to the label here."""
     plain = Stepwise(
@@ -198,6 +206,7 @@ class Unviewed(Stepwise):
         return params, dataclasses.replace(after, features=turned)
 
 
+@pytest.mark.slow(but=["30.0"])
 @pytest.mark.parametrize("epsilon", [0.3, 30.0])
 def test_rows_mapped_once_are_rows_mapped_at_every_step(epsilon):
     budget = Budget(epsilon, 1e-6)
@@ -214,6 +223,7 @@ def test_rows_mapped_once_are_rows_mapped_at_every_step(epsilon):
     np.testing.assert_allclose(*results, rtol=2e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_stream_is_read_through_the_same_map():
     protector = Stepwise(
         Decaying(jnp.log(jnp.array([0.5])), jnp.zeros(1)),

@@ -15,8 +15,11 @@ PROPERTIES = [
     f"tests/protectors/test_{name}.py" for name in ("conformance_protectors", "without_noise", "meta_gradients")
 ]
 REGISTER = "tests/protectors/test_register.py"
-COSTS = [f"tests/{name}" for name in ("costs.py", "costs.json", "representatives.toml")]
-TRAITS = [line for name in PROPERTIES for line in re.findall(r"^@every_case", (ROOT / name).read_text("utf-8"), re.M)]
+TRAITS = [
+    line
+    for name in PROPERTIES
+    for line in re.findall(r"^@every_(?:case|derivative)", (ROOT / name).read_text("utf-8"), re.M)
+]
 FILE, LINE, ROW = re.findall(r"```python\n(.*?)```", (ROOT / "docs/submitting.md").read_text(encoding="utf-8"), re.S)
 
 
@@ -25,7 +28,7 @@ def copy(tmp_path):
     """A copy of the code and of what tests protectors."""
     shutil.copytree(ROOT / "l2p", tmp_path / "l2p", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "tests/protectors").mkdir(parents=True)
-    for name in ("pyproject.toml", "tests/conftest.py", *COSTS, TABLE, *PROPERTIES, REGISTER):
+    for name in ("pyproject.toml", "tests/conftest.py", TABLE, *PROPERTIES, REGISTER):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -52,20 +55,13 @@ def outcome(folder, *options):
     return found.returncode, found.stdout + found.stderr
 
 
-REGISTERED = "is_registered or has_its_line or a_row"
-#: Properties that need their own compilations are tested only in the slow run of all of them.
-CHEAP = "not (vmapped or without_jit or release_in or gradients)"
-
-
-@pytest.mark.parametrize(
-    ("properties", "most_left_out"),
-    [pytest.param(CHEAP, 5, id="cheap"), pytest.param("unit_descent", 0, id="all")],
-)
-def test_the_documented_protector_has_every_property(copy, properties, most_left_out):
+@pytest.mark.slow
+def test_the_documented_protector_has_every_property(copy):
     add(copy)
-    status, said = outcome(copy, *PROPERTIES, REGISTER, "-k", f"unit_descent and {properties} or {REGISTERED}")
+    names = "unit_descent or is_registered or has_its_line or a_row"
+    status, said = outcome(copy, *PROPERTIES, REGISTER, "-m", "slow or not slow", "-k", names)
     assert status == 0, said
-    assert int(re.search(r"(\d+) passed", said)[1]) >= len(TRAITS) - most_left_out + 5
+    assert int(re.search(r"(\d+) passed", said)[1]) >= len(TRAITS) + 5
     assert "skipped" not in said
 
 
@@ -81,6 +77,7 @@ FORGOTTEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", FORGOTTEN)
 def test_forgetting_a_part_of_it_fails_a_test_that_says_so(copy, what):
     change, where, failing = FORGOTTEN[what]

@@ -86,6 +86,7 @@ def test_params_found_along_the_directions_predict_the_same_on_rows_as_they_come
     np.testing.assert_allclose(MODEL.params_for_mapped_rows(raw, features), params, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_with_every_direction_and_no_power_a_run_is_one_on_centred_rows():
     """Steps and noise that are equal along every direction do not depend on the rotation of rows: without noise, and
     with clipping, the two runs end at the same loss."""
@@ -102,6 +103,7 @@ def test_with_every_direction_and_no_power_a_run_is_one_on_centred_rows():
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_at_one_budget_it_finds_what_a_run_on_rows_as_they_come_does_not():
     def loss(protector: Stepwise) -> float:
         losses = jax.vmap(lambda key: mean_loss(run(protector, jnp.zeros(D + 1), ROWS, SETUP, key)[0], MODEL, ROWS))
@@ -110,6 +112,7 @@ def test_at_one_budget_it_finds_what_a_run_on_rows_as_they_come_does_not():
     assert loss(stepping(geometry=geometry(1.0))) < loss(stepping()) - 0.03
 
 
+@pytest.mark.slow
 def test_meta_gradients_reach_power_and_ridge():
     def loss(one: PublicGeometry) -> jax.Array:
         released, *_ = run(stepping(geometry=one), jnp.zeros(D + 1), ROWS, SETUP, jax.random.key(0))
@@ -122,6 +125,7 @@ def test_meta_gradients_reach_power_and_ridge():
     assert abs(float(slopes.log_ridge[0])) > 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["softmax:3", "mlp"])
 def test_models_with_many_lines_of_weights_run_in_directions_too(model):
     rows = WITHIN.replace(y=jnp.asarray(np.arange(N) % 3, jnp.float32)) if model == "softmax:3" else WITHIN
@@ -129,6 +133,7 @@ def test_models_with_many_lines_of_weights_run_in_directions_too(model):
     assert np.isfinite(result.params).all()
 
 
+@pytest.mark.slow
 def test_a_stream_is_read_along_the_same_directions():
     stream = ArraySource(jax.tree.map(np.asarray, WITHIN), 512)
     protector = stepping(geometry=geometry(0.5))
@@ -138,6 +143,7 @@ def test_a_stream_is_read_along_the_same_directions():
     np.testing.assert_allclose(whole, streamed, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_release_draws_noise_for_the_directions_alone():
     result = private_train(WITHIN, stepping(geometry=geometry(0.5)), BUDGET)
     assert result.params.shape == (D + 1,)

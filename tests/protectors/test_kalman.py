@@ -54,10 +54,12 @@ def trajectory(projector, noise_std, num_steps, key=0, steeper=1.0):
     return np.asarray(jax.lax.scan(step, (start, projector.init(start, SETUP)), keys)[1])
 
 
+@pytest.mark.slow
 def test_without_noise_the_first_step_is_newtons():
     np.testing.assert_allclose(trajectory(filter_of(), jnp.float32(0.0), 1)[0], MINIMUM, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_with_noise_it_ends_at_the_mean_of_all_measurements():
     """Each gradient is a measurement of the minimum with noise_std / curvature of noise; a wide start adds nothing."""
     num_steps, noise_std = 40, 0.05
@@ -73,6 +75,7 @@ def test_a_narrow_start_keeps_params_near_it():
     assert np.abs(moved).max() < 1e-3
 
 
+@pytest.mark.slow(cases=["0.001-0.0"])
 @pytest.mark.parametrize("scale", [0.0, 1.0, 40.0])
 @pytest.mark.parametrize("noise_std", [1e-3, 1.0, 1e3])
 def test_the_scale_of_the_start_is_what_measurements_show_as_far_as_noise_allows(scale, noise_std):
@@ -93,6 +96,7 @@ def test_the_scale_of_the_start_is_what_measurements_show_as_far_as_noise_allows
         assert mean == pytest.approx(np.log(scale), abs=0.25)
 
 
+@pytest.mark.slow
 def test_coordinates_that_do_not_count_do_not_change_the_scale():
     counts, found = jnp.array([True, True, True, False]), []
     for last in (0.0, 1e3):
@@ -115,6 +119,7 @@ def test_what_drawing_rows_does_to_their_minimum_is_not_taken_for_distance():
     assert of_these == pytest.approx(np.log(3.0), abs=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_rows", [20, 200, 10**6])
 def test_few_rows_get_the_ridge_of_their_prior(num_rows):
     """Without noise params end at the minimum of the mean loss and |w|^2 / (2 N P), for squares of variance 1 around
@@ -137,6 +142,7 @@ def test_few_rows_get_the_ridge_of_their_prior(num_rows):
         assert (np.abs(params[:3]) < 0.9 * np.abs(minimum[:3])).any()
 
 
+@pytest.mark.slow
 def test_a_start_that_is_too_narrow_is_widened_where_there_is_signal():
     """A spread of e^-3 margins would keep it near the start for long; so does a filter whose start is never wrong."""
     widened, kept = (
@@ -146,6 +152,7 @@ def test_a_start_that_is_too_narrow_is_widened_where_there_is_signal():
     assert widened < 0.5 < 1.5 < kept
 
 
+@pytest.mark.slow
 def test_steps_are_bounded_by_the_largest_curvature_where_second_moments_are_unknown():
     """Curvature may be ten times what is assumed; distances are still told by the latter."""
 
@@ -164,6 +171,7 @@ def returning(projector):
     return dataclasses.replace(projector, logit_return=curve(30.0))
 
 
+@pytest.mark.slow
 def test_what_noise_moved_is_taken_back_once_it_is_known_to_be_noise():
     """A wide start follows the noise of the first gradient, and the others show that the minimum is at the start."""
     size, noise_stds = 200, [3.0] + 10 * [0.3]
@@ -186,6 +194,7 @@ def test_what_noise_moved_is_taken_back_once_it_is_known_to_be_noise():
     assert returned[-1] < 0.5 * min(stayed[-1], returned[0])
 
 
+@pytest.mark.slow
 def test_returning_changes_nothing_where_there_is_no_noise_or_the_prior_stays():
     for projector, noise_std in ((filter_of(), 0.0), (filter_of(width=-30.0), 0.1)):
         stayed, returned = (trajectory(one, jnp.float32(noise_std), 10) for one in (projector, returning(projector)))
@@ -206,6 +215,7 @@ def test_the_error_of_a_start_that_was_bought_is_part_of_the_prior():
     assert moved[1] == pytest.approx(float(expected), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_momentum_is_dropped_in_coordinates_whose_gradient_points_back():
     """So that params turn around as soon as they have passed the minimum, however much momentum there is."""
     projector = dataclasses.replace(filter_of(certain=-2.0, momentum=30.0), log_curvature=curve(float(np.log(3.0))))
@@ -217,6 +227,7 @@ def test_momentum_is_dropped_in_coordinates_whose_gradient_points_back():
     assert np.abs(params[-1] - np.asarray(MINIMUM)).max() < 0.05
 
 
+@pytest.mark.slow
 def test_curvature_above_its_bound_shows_in_the_change_of_gradients():
     """Ten times the curvature that moments tell, as where rows of a heavy tail were clipped: the first step goes
     fifteen times too far, and the next ones are bounded."""
@@ -226,6 +237,7 @@ def test_curvature_above_its_bound_shows_in_the_change_of_gradients():
     assert distances[-1].max() < 0.1
 
 
+@pytest.mark.slow
 def test_noise_alone_shows_no_curvature():
     belief = filter_of().init(jnp.zeros(4), SETUP).replace(change=jnp.array([1.0, -1.0, 0.5, 2.0]), last_noise=4.0)
     shown = jax.vmap(lambda gradient: belief.shown(gradient, jnp.float32(4.0), CURVATURE))
@@ -239,6 +251,7 @@ def test_noise_alone_shows_no_curvature():
     assert 5.0 < float(later) < 10.0
 
 
+@pytest.mark.slow
 def test_where_moments_are_known_no_step_is_unstable_at_the_largest_curvature():
     """However small the filter takes curvature to be."""
     flat = dataclasses.replace(filter_of(), log_curvature=curve(-4.0), log_steepest=curve(-3.0))
@@ -248,6 +261,7 @@ def test_where_moments_are_known_no_step_is_unstable_at_the_largest_curvature():
     np.testing.assert_allclose(moved[-1], MINIMUM, rtol=1e-2)
 
 
+@pytest.mark.slow(but=["logistic", "square"])
 @pytest.mark.parametrize("name", ["logistic", "square", "softmax:3", "softmax:12"])
 def test_no_curvature_in_margins_is_above_the_largest(name):
     model = find_model(name)
@@ -290,6 +304,7 @@ def test_clipped_gradients_move_params_as_far_as_whole_ones():
     assert (np.abs(one_step(projector, tiny)) <= longest * (1 + 1e-5)).all()
 
 
+@pytest.mark.slow
 def test_steps_follow_the_curvature_at_the_classes_shares():
     """Where one class is rare the curvature of logistic loss is a fifth, the prior is the same, and so steps that noise
     bounds are a fifth, and steps without noise five times as long, as far as the largest curvature allows."""
@@ -318,6 +333,7 @@ def test_steps_follow_the_curvature_at_the_classes_shares():
     np.testing.assert_allclose(np.abs(step(knowing, rates, exact)), longest, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_derivatives_of_a_run_that_returns_are_finite():
     """At the first step nothing has moved, and its share of the distance is 0 over 0."""
 
@@ -334,6 +350,7 @@ def test_derivatives_of_a_run_that_returns_are_finite():
     assert np.isfinite(jax.grad(end)(1.0))
 
 
+@pytest.mark.slow
 def test_smaller_curvature_than_assumed_only_takes_more_steps():
     """Its steps are then too short; a filter that is not certain goes on."""
     flat = dataclasses.replace(filter_of(certain=0.0), log_curvature=curve(float(np.log(4.0))))
@@ -343,6 +360,7 @@ def test_smaller_curvature_than_assumed_only_takes_more_steps():
     assert fast < 0.75 * slow
 
 
+@pytest.mark.slow(but=["square"])
 @pytest.mark.parametrize("name", ["logistic", "svm", "hinge", "square", "softmax:4"])
 def test_typical_slopes_and_curvatures_are_those_at_the_start(name):
     """Of random labels and margins 0; the hinge's curvature is that of the flattest parabola above it."""
@@ -362,6 +380,7 @@ def test_typical_slopes_and_curvatures_are_those_at_the_start(name):
         assert float(found) == pytest.approx(model.typical_curvature(kind), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_networks_moments_are_those_of_its_margins_derivatives():
     """Of one feature's weights together, and of all units together: within a factor of 3, since units are random."""
     model, x = find_model("mlp"), np.random.default_rng(0).uniform(size=(500, 6)).astype(np.float32)
@@ -429,6 +448,7 @@ def network_of(longer=0.0, wider=0.0, surer=0.0, faster=0.0):
     return {"layer0": {"w": jnp.zeros((INPUTS, OUTPUTS)), "b": jnp.array([longer, wider, surer, faster])}}
 
 
+@pytest.mark.slow
 def test_a_network_of_zeros_changes_nothing_and_others_do():
     plain = filter_of(spread=1.0, certain=0.5, momentum=-1.0)
     noise = jnp.float32(0.1)
@@ -439,6 +459,7 @@ def test_a_network_of_zeros_changes_nothing_and_others_do():
         assert np.abs(other - expected).max() > 1e-3, name
 
 
+@pytest.mark.slow
 def test_no_network_makes_a_filter_diverge():
     """Steps of gradient descent are stable up to 2 / h, and a network's are at most 1.5 / h."""
     wild = dataclasses.replace(filter_of(certain=0.0), network=network_of(longer=20.0))

@@ -7,12 +7,12 @@ import jax
 import numpy as np
 import pytest
 
-from tests.protectors.conformance import BUDGETS, CASES, KEY, MODEL, ROWS, STEPS, ZERO, every_case, run, setup_of
+from tests.protectors.conformance import BUDGETS, CASES, KEY, MODEL, ROWS, STEPS, ZERO, every_derivative, run, setup_of
 
 
 @functools.cache
 def meta(name):
-    """(protector, loss of a protector, its gradient): mean training loss of two seeds, as meta-training sees it."""
+    """(protector, jitted loss and gradient, gradient, steps taken), for the mean training loss of two seeds."""
     case = CASES[name]
     here = setup_of(case, BUDGETS[2])
 
@@ -27,7 +27,7 @@ def meta(name):
     value_and_grad = jax.jit(jax.value_and_grad(loss, has_aux=True))
     protector = case.at(BUDGETS[2])
     (_, steps), gradient = value_and_grad(protector)
-    return protector, jax.jit(loss), gradient, steps
+    return protector, value_and_grad, gradient, steps
 
 
 _CHOICE = "it only shapes the noise of a choice of step size, which is discrete: tuning it needs a search"
@@ -84,7 +84,7 @@ BEFORE_BASIS = (
 )
 
 
-@every_case("gradients")
+@every_derivative("gradients")
 def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(name):
     protector, _, gradient, steps = meta(name)
     chex.assert_tree_all_finite(gradient)
@@ -105,14 +105,14 @@ JUMPING = ("kalman", "kalman, eigenbasis")
 JUMPING_STEPS = (3e-4, 1e-3, 3e-3, 1e-2)
 
 
-@every_case("differences")
+@every_derivative("differences")
 def test_meta_gradients_are_central_differences(name):
     """Along each leaf's own gradient, so that the slope is that gradient's norm. A silent leaf has no difference.
 
     The loss carries about 2e-7 of float32 rounding and a third derivative of order 1 to 1000 where it is steep, so a
     difference errs by 2e-7 / h + 100 h^2: a flat leaf is moved further.
     """
-    protector, loss, gradient, steps = meta(name)
+    protector, loss_and_gradient, gradient, steps = meta(name)
     leaves, structure = jax.tree.flatten(protector)
     turned = getattr(protector, "eigenbasis", None) is not None
     for index, (path, slopes) in enumerate(jax.tree_util.tree_leaves_with_path(gradient)):
@@ -126,7 +126,7 @@ def test_meta_gradients_are_central_differences(name):
             for sign in (1, -1):
                 moved = [*leaves]
                 moved[index] = leaves[index] + sign * step * direction
-                value, taken = loss(jax.tree.unflatten(structure, moved))
+                (value, taken), _ = loss_and_gradient(jax.tree.unflatten(structure, moved))
                 assert np.array_equal(taken, steps)  # both sides end after the same step, or no derivative exists
                 values.append(float(value))
             differences.append((values[0] - values[1]) / (2 * step))

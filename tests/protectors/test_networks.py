@@ -42,6 +42,7 @@ def log_gain(index, gradient=NOISE, strength=None):
     return float(np.log(ratio[0]))
 
 
+@pytest.mark.slow
 def test_a_network_takes_as_many_facts_as_it_was_made_for():
     narrow, facts = init_mlp(jax.random.key(0), (2, 8, 6)), jnp.array([0.3, -1.1, 2.0, 0.7])
     narrow["layer1"]["w"] += 0.1 * jnp.arange(48.0).reshape(8, 6) / 48
@@ -53,11 +54,13 @@ def test_a_network_takes_as_many_facts_as_it_was_made_for():
     assert not np.allclose(one, update(PLAIN))
 
 
+@pytest.mark.slow
 def test_it_is_told_how_many_params_there_are():
     assert log_gain(SIZE_AT) == pytest.approx(standardize_size(SIZE), abs=1e-5)
     assert standardize_size(1) == standardize_size(2) < standardize_size(3) < standardize_size(5000) == 2.0
 
 
+@pytest.mark.slow(but=["3", "4"])
 @pytest.mark.parametrize("average", range(5))
 def test_it_is_told_how_far_each_average_stands_out_of_its_noise(average):
     # Every average holds only the first gradient: pure noise gives an input of 0, and k times its length this value.
@@ -72,6 +75,7 @@ def test_it_is_told_the_spectrum_that_was_bought():
     assert log_gain(MAX_AT, strength=strength) == pytest.approx(2.0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_they_are_told_the_sampling_rate():
     sampled = Filter("rdp", Budget(0.5, 1e-6), Poisson(0.05), 20).price_list()
     batches = Setup.create(Logistic(), Adjacency.ZERO_OUT, sampled, 100)
@@ -90,6 +94,7 @@ def test_they_are_told_the_sampling_rate():
     assert standardize_rate(1e-4) == -2.0
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_take_their_own_averages():
     # From 2 x 6 runs of 2,731 numbers up, XLA for CPUs used the first seed's averages for all seeds (`MixProjector`).
     num_seeds, num_budgets, size = 3, 6, 2890

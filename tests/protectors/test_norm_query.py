@@ -50,11 +50,13 @@ def true_norm() -> float:
     return float(np.linalg.norm(gradients.mean(0)))
 
 
+@pytest.mark.slow
 def test_without_noise_it_is_the_norm_of_the_mean_clipped_gradient():
     norm, _ = asked(1e5, jax.random.key(0))
     assert float(norm) == pytest.approx(true_norm(), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_its_error_is_the_noise_it_paid_for():
     norms, records = jax.jit(jax.vmap(lambda key: asked(3.0, key)))(jax.random.split(jax.random.key(1), 2000))
     std = float(records.noise_multiplier[0]) * 0.5 / N
@@ -63,18 +65,21 @@ def test_its_error_is_the_noise_it_paid_for():
     np.testing.assert_allclose(norms.std(), std, rtol=0.08)
 
 
+@pytest.mark.slow
 def test_it_takes_its_share_of_an_even_part_of_what_is_left():
     for step, charges_left in ((0, 6), (4, 2)):
         _, record = asked(1.0, jax.random.key(0), share=0.25, step=step)
         np.testing.assert_allclose(record.cost, setup(1.0).price_list.budget * 0.25 / charges_left, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_noised_norm_is_never_negative():
     norms, _ = jax.jit(jax.vmap(lambda key: asked(0.01, key)))(jax.random.split(jax.random.key(2), 50))
     assert (norms >= 0).all()
     assert (norms == 0).any()
 
 
+@pytest.mark.slow
 def test_the_scheduler_prices_a_gradient_by_its_norm():
     # A scheduler with a large weight on its first input: a different norm gives different noise, all else equal.
     scheduler = LSTMScheduler(init_lstm(jax.random.key(3), 3, 20, 1), jnp.zeros(()))

@@ -77,6 +77,7 @@ def test_the_budget_is_that_of_equation_3(epsilon, delta):
     assert rho + 2 * math.sqrt(rho * size) == pytest.approx(epsilon)  # Theorem 2
 
 
+@pytest.mark.slow
 def test_noise_is_that_of_equation_4_and_its_price_is_rho():
     protector = changed(method("ppsgd"), num_steps=6, growth=1e-9, noise_ratio=1e6, clip_ratio=1e6)
     planned, here = setup_of(protector, "paper_13")
@@ -129,6 +130,7 @@ def test_settings_are_the_papers():
     assert float(special.expit(scheduler.logit_shrinking[0])) == pytest.approx(0.3)
 
 
+@pytest.mark.slow
 def test_noise_depends_on_the_private_rows_through_what_was_released():
     """Private rows like the public ones shorten the public gradient, others lengthen it."""
     protector = changed(method("ppgd"), num_steps=12, share=0.03, noise_ratio=0.5)
@@ -148,6 +150,7 @@ def test_noise_depends_on_the_private_rows_through_what_was_released():
 
 
 # ------------------------------------------------------------------------------------------------------------ stopping
+@pytest.mark.slow
 def test_a_precondition_that_fails_midway_stops_the_run_having_spent_what_was_answered():
     """The third price has no theorem: its output order is below omega, though most of the budget is left."""
     budget = REPLACED
@@ -174,6 +177,7 @@ def test_a_precondition_that_fails_midway_stops_the_run_having_spent_what_was_an
 
 
 # -------------------------------------------------------------------------------------------------------------- limits
+@pytest.mark.slow
 def test_without_noise_growth_and_shrinking_it_is_gradient_descent():
     protector = with_settings(method("ppgd"), alpha=0.0, beta=0.0, reuse=1e8)
     protector = changed(protector, num_steps=10, clip_norm=30.0)
@@ -190,6 +194,7 @@ def test_without_noise_growth_and_shrinking_it_is_gradient_descent():
     np.testing.assert_allclose(params, expected, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.slow(but=["square"])
 @pytest.mark.parametrize("model", [Logistic(), Softmax(2), find_model("square"), find_model("svm")], ids=str)
 def test_a_fit_is_the_minimum_of_the_public_loss_and_the_distance(model):
     start = model.init(D) + 0.2
@@ -199,6 +204,7 @@ def test_a_fit_is_the_minimum_of_the_public_loss_and_the_distance(model):
     np.testing.assert_allclose(fit(model, start, PUBLIC, start, f32(1e8)), start, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_fit_of_the_hinge_is_nearly_its_minimum():
     start, model = ZERO + 0.2, Hinge()
     found = fit(model, start, PUBLIC, start, f32(0.1))
@@ -222,6 +228,7 @@ def test_onlypub_spends_nothing_and_does_not_look_at_private_rows():
     assert np.any(found[0])
 
 
+@pytest.mark.slow
 def test_agd_avg_is_the_mean_of_agd_and_onlypub():
     protector = method("agd_avg", Budget(1.0, 1e-6)).replace(
         inner=method("agd", Budget(1.0, 1e-6)).replace(num_steps=5)

@@ -93,6 +93,7 @@ def test_a_row_moves_the_meta_gradient_of_its_block_alone_and_by_at_most_twice_t
     assert 0 < max(changed) <= 2 * CLIP * (1 + 1e-5)
 
 
+@pytest.mark.slow
 def test_noise_is_that_of_one_answer_cut_into_outer_steps():
     # K adaptive answers with multiplier m sqrt(K): mu^2 adds up to 1 / m^2.
     noise = Heard(jax.random.key(0))
@@ -128,6 +129,7 @@ def test_no_part_of_a_meta_gradient_is_released_without_noise(monkeypatch):
     assert np.all(np.isclose(residues, 0.0) | np.isclose(residues, 1.0))
 
 
+@pytest.mark.slow
 def test_without_noise_it_is_descent_along_clipped_meta_gradients():
     found = jax.jit(lambda rows: query(0.0).answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT))(ROWS)
     vector = to_vector(INNER)
@@ -143,6 +145,7 @@ def test_without_noise_it_is_descent_along_clipped_meta_gradients():
     assert float(jnp.abs(found - to_vector(INNER)).max()) > 0.1
 
 
+@pytest.mark.slow
 def test_learning_lowers_the_loss_where_the_budget_is_ample():
     def loss(protector, key):
         result = private_train(ROWS, protector, Budget(500.0, 1e-5), key=key)
@@ -156,6 +159,7 @@ def test_learning_lowers_the_loss_where_the_budget_is_ample():
     assert np.mean([loss(learning, key) for key in keys]) < np.mean([loss(INNER, key) for key in keys]) - 0.05
 
 
+@pytest.mark.slow
 def test_a_release_charges_for_learning_and_for_the_run():
     learning = PrivateMeta(
         INNER, jnp.array([0.0]), jnp.log(jnp.array([0.2])), jnp.log(jnp.array([0.3])), num_outer=2, num_blocks=BLOCKS
@@ -168,6 +172,7 @@ def test_a_release_charges_for_learning_and_for_the_run():
     assert 0.99 < result.card.epsilon_certified <= 1.0
 
 
+@pytest.mark.slow
 def test_tables_that_may_grow_and_batches_are_refused():
     with pytest.raises(InputError, match="add_remove"):
         private_train(ROWS, "private_meta", Budget(1.0, 1e-5, Adjacency.ADD_REMOVE))

@@ -71,6 +71,7 @@ def loss(params):
 TEST = table(4000, 9)
 
 
+@pytest.mark.slow
 def test_the_most_likely_params_of_least_squares_are_those_of_a_formula():
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(30, 3)).astype(np.float32), draw.normal(size=30).astype(np.float32)
@@ -84,6 +85,7 @@ def test_the_most_likely_params_of_least_squares_are_those_of_a_formula():
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "hinge", "svm", "softmax:3", "mlp"])
 def test_the_most_likely_params_lie_between_start_and_minimum(name):
     model = find_model(name)
@@ -95,6 +97,7 @@ def test_the_most_likely_params_lie_between_start_and_minimum(name):
     assert losses[2] < losses[1] - 0.01 < losses[0] - 0.05
 
 
+@pytest.mark.slow
 def test_many_public_rows_are_followed_and_few_that_contradict_one_another_are_not():
     guess = jnp.full(D + 1, 1.0)
 
@@ -110,6 +113,7 @@ def test_many_public_rows_are_followed_and_few_that_contradict_one_another_are_n
     assert chosen(padded) == chosen(rows)
 
 
+@pytest.mark.slow
 def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_more_there_are():
     few, many = table(40, 1), table(4000, 2)
     one, other = begun(table(300, 3), few), begun(table(300, 4), few)
@@ -122,6 +126,7 @@ def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_m
     assert loss(plain.params) > loss(one.params) > loss(begun(table(300, 3), many).params)
 
 
+@pytest.mark.slow
 def test_public_rows_help_where_noise_dominates_and_wrong_ones_are_corrected_where_it_vanishes():
     private = table(2000, 5)
     wrong = dataclasses.replace(table(200, 6), x=table(200, 6).x[:, ::-1])  # as if it were the last feature

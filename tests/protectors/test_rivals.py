@@ -49,6 +49,7 @@ def without_noise(name, table, model, kind=None, **changes):
 LINES = np.c_[X.astype(float), np.full(N, INTERCEPT_COLUMN)]
 
 
+@pytest.mark.slow
 def test_without_noise_dp_ls_is_least_squares_on_numbers_signs_and_one_hot_classes():
     numbers = np.linalg.lstsq(LINES, np.asarray(NUMBERS.y, float), rcond=None)[0]
     np.testing.assert_allclose(without_noise("dp_ls", NUMBERS, Square()), numbers, atol=2e-3)
@@ -62,6 +63,7 @@ def test_without_noise_dp_ls_is_least_squares_on_numbers_signs_and_one_hot_class
     assert np.mean((LINES @ found).argmax(1) == np.asarray(CLASSES.y)) > 0.7
 
 
+@pytest.mark.slow
 def test_without_noise_boosted_adassp_is_least_squares_whatever_a_round_adds():
     numbers = np.linalg.lstsq(LINES, np.asarray(NUMBERS.y, float), rcond=None)[0]
     for name, shrinkage in (("a third", 0.3), ("nearly all", 0.99)):
@@ -70,6 +72,7 @@ def test_without_noise_boosted_adassp_is_least_squares_whatever_a_round_adds():
         np.testing.assert_allclose(found, numbers, atol=3e-3, err_msg=name)
 
 
+@pytest.mark.slow
 def test_without_noise_dp_newton_finds_the_minimum_in_its_eight_steps_and_one_is_not_enough():
     wide = {"log_clip_norm": jnp.array([3.0])}
     gradient = lambda params: (special.expit(LINES @ params) - np.asarray(BINARY.y)) @ LINES / N  # noqa: E731
@@ -93,6 +96,7 @@ def test_the_polynomial_of_pass_glm_is_chebyshevs(radius):
     assert float(curvature(jnp.float32(radius))) == pytest.approx(found[2] / radius**2, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_without_noise_pass_glm_minimises_its_polynomial():
     found = without_noise("pass_glm", BINARY, Logistic(), log_radius=jnp.array([math.log(2.0)]))
     bend = float(curvature(jnp.float32(2.0)))
@@ -107,6 +111,7 @@ def test_the_final_run_of_linear_scaling_moves_what_the_line_says_within_its_lim
         assert float(protector._extrapolated(jnp.array(best), prices)) == pytest.approx(wanted, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_trials_of_linear_scaling_are_paid_for_and_cost_their_share():
     result = l2p.private_train(BINARY, "linear_scaling", BUDGET, key=jax.random.key(0))
     queries = ("clipped_gradient", "clipped_loss")

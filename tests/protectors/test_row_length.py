@@ -36,6 +36,7 @@ def stretched(spread: float, epsilon: float, spent: float = 0.0, seed: int = 0) 
     return before, after, float(jnp.sqrt(after.squared_norms(rows.x)).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.05, 0.1, 0.4])
 def test_rows_come_out_at_the_target_whatever_their_spread(spread):
     *_, length = stretched(spread, 5.0)

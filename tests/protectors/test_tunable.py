@@ -47,6 +47,7 @@ def test_integers_and_fixed_fields_are_never_tuned_wherever_they_lie():
     assert jax.tree.leaves(tunable(outer(1.0))) == [True, False, False, False]
 
 
+@pytest.mark.slow
 def test_settings_around_others_differ_in_what_may_be_tuned_alone():
     keys = jax.random.split(jax.random.key(0), 200)
     start = outer(1.0).replace(inner=Inner(jnp.zeros((2, 3)), jnp.array([2.0])))
@@ -79,6 +80,7 @@ def test_a_lift_has_the_values_of_every_start_at_its_own_budget():
     assert (lifted.inner.scale.shape, lifted.count.tolist(), lifted.size) == ((1,), [4], 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["noisygd", "dpsgd"])
 def test_a_lifted_method_runs_to_the_same_bits(name):
     start = HAND_DESIGNED[name](BUDGET).replace(num_steps=5)

@@ -56,6 +56,7 @@ def begun(protector, model, private=PRIVATE, public=PUBLIC, steps=0):
     return np.asarray(protector.finish(run.params, run.state, setup)), records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "svm", "softmax:3"])
 def test_a_run_starts_at_the_minimum_of_the_ridged_loss_on_public_rows_that_count(name):
     model = find_model(name)
@@ -68,6 +69,7 @@ def test_a_run_starts_at_the_minimum_of_the_ridged_loss_on_public_rows_that_coun
     assert float(value) < float(mean_loss(model, model.init(D), marked, 1 / 30))
 
 
+@pytest.mark.slow
 def test_what_buys_statistics_first_starts_at_the_same_point_in_its_own_coordinates():
     model = find_model("logistic")
     universal = resolve("universal-logistic:pretrained", Budget(1.0, 1e-4), "logistic").protector
@@ -80,6 +82,7 @@ def test_what_buys_statistics_first_starts_at_the_same_point_in_its_own_coordina
     np.testing.assert_array_equal(other, plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["noisygd:projected", "universal-logistic:projected"])
 def test_projected_steps_stay_in_the_directions_of_public_rows(name):
     model, protector = find_model("logistic"), resolve(name, BUDGET, "logistic").protector
@@ -155,6 +158,7 @@ class Still(Protector):
         return params
 
 
+@pytest.mark.slow
 def test_a_release_starts_where_a_simulation_does():
     task = Task(PRIVATE, public=PUBLIC)
     found = [l2p.private_train(task, WarmStart(Still()), BUDGET, key=key).params for key in (None, jax.random.key(0))]

@@ -206,6 +206,7 @@ def test_adadp_pays_for_both_gradients_alike():
     assert float(first.cost.sum()) == pytest.approx(float(setup_of(CASES["adadp"]).price_list.budget) / 2, rel=1e-3)
 
 
+@pytest.mark.slow(but=["0.5-*"])
 @pytest.mark.parametrize(("first", "factor"), [(0.5, None), (3.0, None), (0.01, 4.0), (300.0, 0.25)])
 def test_hyfree_without_noise_takes_the_step_of_an_exact_line_search_or_goes_as_far_towards_it_as_it_may(first, factor):
     protector = HYFREE.replace(**logs(learning_rate=first, loss_clip=3e4), interval=1, num_steps=1)
@@ -230,6 +231,7 @@ def test_hyfree_probes_cost_their_share_and_its_other_queries_the_rest_alike():
     np.testing.assert_allclose(probe.cost, probe.cost[0], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_hyfree_changes_its_rate_by_what_a_probe_proves_and_not_by_its_noise():
     rng = np.random.default_rng(0)
     before, here, after = rng.normal(size=(3, 20_000))
@@ -246,6 +248,7 @@ def test_hyfree_changes_its_rate_by_what_a_probe_proves_and_not_by_its_noise():
         assert np.all(np.asarray(jax.grad(_least_change, (0, 1, 2, 3))(*map(f32, point))) != 0)
 
 
+@pytest.mark.slow
 def test_hyfrees_loss_bound_stays_within_what_the_oracle_takes():
     """Above it the run would end, at a step that depends on the losses, which are charged as separate queries."""
     protector = HYFREE.replace(**logs(loss_clip=2.0**41, loss_ratio=1e13), interval=1, num_steps=3)

@@ -114,6 +114,7 @@ def test_a_gradient_that_is_too_long_is_not_answered(monkeypatch):
         l2p.private_train(Rows(table().x[:299], table().y[:299], table().mask[:299]), "amp", Budget(0.8, 1e-6))
 
 
+@pytest.mark.slow
 def test_a_release_is_certified_and_at_a_huge_budget_is_that_of_objective_perturbation():
     found = l2p.private_train(table(), "amp", Budget(EPSILON, DELTA))
     assert (found.card.accountant, found.card.epsilon_certified, len(found.trace)) == ("basic", EPSILON, 1)
@@ -129,6 +130,7 @@ def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(name, phra
         private_run.check("amp", Budget(EPSILON, DELTA), name)
 
 
+@pytest.mark.slow
 def test_streams_and_bounds_that_are_none_are_refused():
     budget = Budget(EPSILON, DELTA)
     with pytest.raises(InputError, match="stream"):

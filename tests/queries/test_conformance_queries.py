@@ -48,6 +48,7 @@ from tests.queries.conformance import (
 )
 
 
+@pytest.mark.slow(but=["feature sum", "clipped loss", "cross moment, two classes", "line search, gumbel"])
 @ADDITIVE
 def test_clean_value_is_that_of_naive_float64_loops(query):
     rows = table()
@@ -60,6 +61,9 @@ def test_clean_value_is_that_of_naive_float64_loops(query):
     np.testing.assert_allclose(steps * unit, total, atol=N * 4e-6, rtol=0)
 
 
+@pytest.mark.slow(
+    but=["feature sum", "correct count", "bin counts", "target sum", "class counts", "row_length", "hessian, svm"]
+)
 @ADDITIVE
 def test_some_rows_of_the_reference_table_are_limited_and_some_are_not(query):
     if isinstance(query, (CorrectCount, BinCounts, TargetSum)):
@@ -74,12 +78,16 @@ def test_some_rows_of_the_reference_table_are_limited_and_some_are_not(query):
     assert 0 < (longer if isinstance(query, NormalizedGradient) else changed).sum() < N
 
 
+@pytest.mark.slow(
+    cases=["gradient", "normalized gradient", "gradient norm", "second moment", "covariance", "line search, gumbel"]
+)
 @ADDITIVE
 def test_fast_sum_is_the_readable_sum(query):
     for seed in range(3):
         np.testing.assert_allclose(aggregate(query, table(seed)), readable(query, table(seed)), atol=1e-6 * N, rtol=0)
 
 
+@pytest.mark.slow(but=["minimum, gumbel"])
 @pytest.mark.parametrize("kind", ["gradient", "feature sum", "minimum, gumbel"])
 @settings(max_examples=15)
 @given(data=st.data())
@@ -95,6 +103,9 @@ def test_aggregate_of_blocks_is_the_aggregate_of_the_whole(kind, data):
 
 
 # -------------------------------------------------------------------------------------------------------- sensitivity
+@pytest.mark.slow(
+    cases=["gradient-zero_out", "second moment, mapped-*", "cross moment, two classes-*", "hessian*", "line*gumbel-*"]
+)
 @ADJACENCIES
 @ADDITIVE
 def test_no_neighbour_moves_the_float32_sum_by_more_than_the_bound(query, adjacency):
@@ -107,6 +118,9 @@ def test_no_neighbour_moves_the_float32_sum_by_more_than_the_bound(query, adjace
     assert worst > 0.9 * bound  # the bound is nearly reached, so the test is not vacuous
 
 
+@pytest.mark.slow(
+    but=["*-add_remove", "least eigenvalue-*", "*exponential-*", "second moment-zero_out", "gradient norm-zero_out"]
+)
 @ADJACENCIES
 @ADDITIVE
 def test_no_neighbour_moves_the_exact_sum_by_more_than_the_bound_and_its_margin(query, adjacency):
@@ -122,6 +136,7 @@ def test_no_neighbour_moves_the_exact_sum_by_more_than_the_bound_and_its_margin(
     assert worst > 0.9 * bound
 
 
+@pytest.mark.slow(but=["least eigenvalue", "line search, exponential"])
 @ADDITIVE
 def test_every_exact_contribution_is_within_the_bound_for_random_rows(query):
     random = np.random.default_rng(5)
@@ -159,6 +174,7 @@ def test_the_norm_that_is_released_moves_no_more_than_its_gradient():
         assert 0.5 * CLIP < moved <= float(query.bound) * adjacency.sensitivity_factor * (1 + 1e-5)
 
 
+@pytest.mark.slow(but=["minimum, gumbel"])
 @pytest.mark.parametrize("kind", ["gradient", "feature sum", "minimum, gumbel"])
 def test_exact_sum_is_the_same_integer_in_any_order_and_any_parts(kind):
     query = QUERIES[kind]

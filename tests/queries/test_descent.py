@@ -87,6 +87,7 @@ SOLVES = {
 }
 
 
+@pytest.mark.slow(but=["ridge-add_remove"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("name", SOLVES)
 def test_no_neighbour_arrives_further_away_than_is_stated(name, adjacency):
@@ -106,6 +107,7 @@ def test_no_neighbour_arrives_further_away_than_is_stated(name, adjacency):
     assert worst > least
 
 
+@pytest.mark.slow(cases=["one step", "strong ridge, long steps"])
 @pytest.mark.parametrize("name", SOLVES)
 def test_the_bound_is_the_recursion_in_float64(name):
     model, ridge, step, rounds, _ = SOLVES[name]
@@ -150,6 +152,7 @@ def wide(count):
     return query(start=np.zeros(count), step=0.5, noise=1.7)
 
 
+@pytest.mark.slow(but=["zero_out-key"])
 @pytest.mark.parametrize("source", ["key", "host"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_answers_carry_noise_multiplier_times_sensitivity_and_a_release_lies_on_the_grid(source, adjacency):
@@ -196,6 +199,7 @@ def naive_descent(rows, norm, ridge, step, rounds):
     return params
 
 
+@pytest.mark.slow
 def test_with_a_huge_budget_it_is_gradient_descent_and_in_the_end_the_minimiser():
     rows, budget = table(), Budget(1e6, 1e-4)
     for rounds, step in ((7, 1.9), (3000, 1.5)):
@@ -222,6 +226,7 @@ def test_a_release_is_certified_and_spends_its_budget_in_one_query():
     assert 0.3 * BUDGET.epsilon < published.card.epsilon_certified < 0.6 * BUDGET.epsilon
 
 
+@pytest.mark.slow
 def test_settings_have_finite_meta_gradients():
     rows = jax.tree.map(jnp.asarray, table(60))
 
@@ -250,6 +255,7 @@ def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, na
         lookup.resolve(method, budget, name)
 
 
+@pytest.mark.slow
 def test_a_smooth_loss_of_another_kind_is_trained():
     found = l2p.private_train(table(), "outpert", Budget(20.0, 1e-6), model="svm", key=jax.random.key(0))
     rows = table()

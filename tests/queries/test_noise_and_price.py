@@ -113,6 +113,7 @@ def test_host_noise_is_what_the_host_drew_bit_for_bit():
     assert np.any(drawn != drawn.astype(np.float32))
 
 
+@pytest.mark.slow(but=["0.001"])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_noise_on_an_exact_sum_has_the_scale_asked_for_and_hides_low_bits(scale):
     unit, high = 2.0**-40, 2.0**20  # a sum of 2^52 units, which many blocks of rows may reach
@@ -233,6 +234,7 @@ def test_more_noise_is_cheaper_and_its_gradient_says_so(query):
     assert float(jax.grad(price)(f32(1.7))) < 0
 
 
+@pytest.mark.slow
 def test_minimizer_costs_infinity_finds_the_minimum_and_is_no_sum():
     query = Minimizer(MODEL, jnp.zeros(D + 1), jnp.zeros(()))
     for name in set(covering(FullBatch())) - set(of_fixed_noise()):

@@ -120,17 +120,20 @@ def worst_mu(adjacency, num_public, answer=honest):
     return worst
 
 
+@pytest.mark.slow(but=["replace_one-0"])
 @pytest.mark.parametrize("num_public", [0, 1, 4])
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 def test_the_end_is_as_private_as_one_gaussian_query_and_not_much_more(adjacency, num_public):
     assert 0.95 < worst_mu(adjacency, num_public) <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", [last_step_without_noise, amplified_twice, sensitivity_of_zero_out])
 def test_planted_bugs_exceed_the_guarantee(bug):
     assert worst_mu(Adjacency.REPLACE_ONE, 4, bug) > 1.05
 
 
+@pytest.mark.slow
 def test_amplification_is_by_the_number_of_steps_after_a_row_and_none_without_public_rows():
     alone = query(public=some_rows(0))
     assert float(alone.bound) == pytest.approx(float(alone.eta * alone.lipschitz), rel=1e-4)
@@ -203,6 +206,7 @@ def naive_pass(asked, rows, noises, adjacency):
     return params
 
 
+@pytest.mark.slow
 def test_it_goes_once_over_private_rows_in_their_order_and_then_over_public_ones():
     rows = some_rows(4).replace(mask=f32([1, 0, 1, 1]))
     asked = query(Logistic(), step=1.9)
@@ -223,6 +227,7 @@ def test_it_stays_in_its_ball():
 
 
 # ------------------------------------------------------------------------------------------------------------ protector
+@pytest.mark.slow
 def test_noise_of_least_squares_is_for_rows_as_long_as_public_ones():
     """And not for the longest row in [0, 1]^d: on 123 features of rows of length 1 that is 70 times as much."""
     pnsgd = HAND_DESIGNED["pnsgd"](Budget(1.0, 1e-6), "square", 100)

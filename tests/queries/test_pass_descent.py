@@ -76,6 +76,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.slow(but=["snapshots"])
 @pytest.mark.parametrize("name", RESULTS)
 def test_the_result_is_that_of_naive_loops(name):
     asked, random = RESULTS[name], np.random.default_rng(0)
@@ -131,6 +132,7 @@ SOLVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOLVES)
 def test_no_neighbour_arrives_further_away_than_is_stated(name):
     asked, least = SOLVES[name]
@@ -209,6 +211,7 @@ def test_gamma_noise_has_lengths_of_the_gamma_law_and_uniform_directions(source)
     assert abs(np.corrcoef(lengths, unit[:, 0])[0, 1]) < 0.04
 
 
+@pytest.mark.slow(but=["replace_one"])
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 def test_each_problem_gets_gamma_noise_for_its_share_of_epsilon_and_a_release_lies_on_the_grid(adjacency):
     classes, size = 4_000, 3
@@ -231,6 +234,7 @@ def test_each_problem_gets_gamma_noise_for_its_share_of_epsilon_and_a_release_li
     assert stats.kstest(lengths / 1.1, stats.gamma(size).cdf).pvalue < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["gaussian", "gamma"])
 def test_the_noise_of_every_step_is_that_of_its_sum_and_pass(mechanism):
     """On null rows the last iterate is the steps' noise alone: -sum of eta_t noise_t / b."""
@@ -264,6 +268,7 @@ def test_sampled_noise_pays_for_all_steps_and_published_noise_does_not():
     assert float(asked.noise_scale()) >= 2 * 1.0 * ratio
 
 
+@pytest.mark.slow
 def test_rows_are_drawn_uniformly_and_afresh():
     for size, count in ((1, 2_000), (2, 2_000), (4, 2_000)):
         simulated = KeyNoise(jax.random.key(7)).subsets(4, count, size)
@@ -278,6 +283,7 @@ def test_rows_are_drawn_uniformly_and_afresh():
             assert (drawn[1:] == drawn[:-1]).all(1).mean() < 0.5  # each draw is another
 
 
+@pytest.mark.slow
 def test_passes_are_permuted_as_the_plan_says_and_each_run_anew():
     plan = Passes(50, 0.25, 4, 20)
     for fresh, (one, other) in {
@@ -300,6 +306,7 @@ def table(num_rows=400, classes=2, seed=0):
     return Rows(x, y, np.ones(num_rows, np.float32))
 
 
+@pytest.mark.slow
 def test_a_pure_release_takes_the_whole_of_epsilon_and_no_two_are_alike():
     rows = table(60)
     one, other = (l2p.private_train(rows, "bolt_on", BUDGET, accountant="basic") for _ in range(2))
@@ -310,6 +317,7 @@ def test_a_pure_release_takes_the_whole_of_epsilon_and_no_two_are_alike():
     assert np.abs(np.asarray(one.params) - np.asarray(other.params)).min() > 0
 
 
+@pytest.mark.slow
 def test_classes_against_the_rest_of_projected_rows_are_learned():
     rows, model = table(classes=3), find_model("softmax:3")
     made = BoltOn(400, 5, 10, "strongly_convex", ridge=0.01, radius=100.0, projected_features=2, averaged=0.5)
@@ -320,6 +328,7 @@ def test_classes_against_the_rest_of_projected_rows_are_learned():
     assert np.linalg.matrix_rank(np.asarray(found.params).reshape(4, 3)[:3], tol=1e-3) <= 2
 
 
+@pytest.mark.slow
 def test_fewer_lines_than_declared_are_null_rows_and_more_are_refused():
     rows = table(60)
     assert l2p.private_train(rows, "bolt_on_sc", NULLED, num_rows=61).card.num_rows == 61
@@ -348,6 +357,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow(cases=["a large tail"])
 @pytest.mark.parametrize("name", BAD)
 def test_settings_that_no_proof_covers_release_nothing(name):
     try:
@@ -365,6 +375,7 @@ def test_hard_hinges_and_regressions_are_refused():
             l2p.private_train(table(60), "bolt_on", NULLED, model=model)
 
 
+@pytest.mark.slow
 def test_with_a_huge_budget_the_methods_find_the_minimum():
     rows = table(200)
     lines = np.c_[rows.x, np.full(200, INTERCEPT_COLUMN)]

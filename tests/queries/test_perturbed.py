@@ -70,6 +70,7 @@ def slope(model, rows, norm, params, convexity):
     return residual @ lines + convexity * params
 
 
+@pytest.mark.slow(cases=["logistic-*", "svm-False-zero_out", "svm-False-replace_one"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("published", [True, False])
 @pytest.mark.parametrize("model", [Logistic(), HuberSVM()], ids=lambda model: model.name)
@@ -90,6 +91,7 @@ def test_the_noise_that_answers_reveal_is_gaussian_of_the_calibrated_scale(model
     assert np.abs(np.corrcoef(noise.T) - np.eye(D + 1)).max() < 0.15
 
 
+@pytest.mark.slow(but=["*-40.0-*", "*-0.05-300.0"])
 @pytest.mark.parametrize("scale", [0.0, 1.0, 300.0])
 @pytest.mark.parametrize("convexity", [1e-3, 0.05, 40.0])
 @pytest.mark.parametrize("model", [Logistic(), HuberSVM()], ids=lambda model: model.name)
@@ -112,6 +114,7 @@ def test_the_gradient_at_the_minimiser_is_rounding_error(model, convexity, scale
     assert float(norm) < 1e-10 * (600 + scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_answer_does_not_tell_where_the_search_ended(seed):
     """The theorem is about the exact minimiser; a point just within a tolerance jumps where iterations change."""
@@ -125,6 +128,7 @@ def test_the_answer_does_not_tell_where_the_search_ended(seed):
     np.testing.assert_allclose(found[0], found[1], rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_with_a_huge_budget_it_is_the_minimiser_of_the_ridge_objective():
     rows, ridge, norm = table(), 0.02, 0.8
     protector = ObjectivePerturbation(jnp.log(f32([norm])), jnp.log(f32([ridge])), f32([0.0]))
@@ -168,6 +172,7 @@ def test_a_search_that_did_not_converge_is_not_answered(monkeypatch):
     assert np.isnan(asked.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)).all()
 
 
+@pytest.mark.slow
 def test_settings_have_finite_meta_gradients_that_are_differences():
     rows = jax.tree.map(jnp.asarray, table(60))
 
@@ -188,6 +193,7 @@ def test_settings_have_finite_meta_gradients_that_are_differences():
 
 
 # -------------------------------------------------------------------------------------------------- a run, and its card
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_release_is_certified_at_its_target_by_accountant_basic(method, tmp_path, capsys):
     ledger = Ledger.create(
@@ -213,6 +219,7 @@ def test_a_release_is_certified_at_its_target_by_accountant_basic(method, tmp_pa
     assert main(["account", "--card", str(tmp_path / "broken.json")]) == 1
 
 
+@pytest.mark.slow
 def test_a_release_learns():
     rows = table(5000)
     for method in METHODS:
@@ -220,6 +227,7 @@ def test_a_release_learns():
         assert np.mean(Logistic().predict(params, jnp.asarray(rows.x)) == rows.y) > 0.8
 
 
+@pytest.mark.slow
 def test_a_second_query_is_refused_and_nothing_of_it_is_kept():
     protector = HAND_DESIGNED["objpert"](BUDGET).replace(num_steps=3)
     setup = Setup.create(Logistic(), BUDGET.adjacency, Filter("basic", BUDGET).price_list(), 600)

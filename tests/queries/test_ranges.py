@@ -241,6 +241,7 @@ def test_every_field_of_every_query_has_its_row():
         assert fields.keys() | {"noise_multiplier"} == named, type(query)
 
 
+@pytest.mark.slow(cases=["Descent-model-*", "PerturbedMinimum-model-0"])
 @pytest.mark.parametrize(("query", "field", "value"), rows_of(Refused))
 def test_a_field_outside_the_range_of_its_proof_has_no_bound_and_is_refused_at_no_charge(door, query, field, value):
     granted, spent, answer = door(query)
@@ -286,6 +287,7 @@ def test_a_static_field_that_means_nothing_raises_before_anything_runs(query, fi
         jax.eval_shape(ask, table(pad=0))
 
 
+@pytest.mark.slow(cases=["BinCounts-num_bins-*", "Covariance-features-*", "LengthSum-features-*", "*Gradient-params-0"])
 @pytest.mark.parametrize(("query", "field", "value"), rows_of(Harmless))
 def test_the_bound_holds_whatever_a_field_says_that_only_contributions_depend_on(query, field, value):
     bad = moved(query, field, value)

@@ -54,6 +54,7 @@ SCORES = {2: np.array([1.0, 0.3]), 21: np.random.default_rng(2).uniform(0, 2.5, 
 TABLES = pytest.mark.parametrize("size", SCORES)
 
 
+@pytest.mark.slow(but=["2-add_remove", "21-add_remove"])
 @ADJACENCIES
 @TABLES
 def test_gumbel_minimum_is_the_exponential_mechanism(size, adjacency):
@@ -73,6 +74,7 @@ def test_gumbel_noise_of_the_wrong_sign_is_seen():
     assert fit_p_value(wrong, np.exp(-scores / scale)) < LEVEL
 
 
+@pytest.mark.slow(but=["2-add_remove"])
 @ADJACENCIES
 @TABLES
 def test_exponential_minimum_has_its_exact_frequencies(size, adjacency):
@@ -101,6 +103,7 @@ def test_gumbel_minimum_has_the_bounded_range_that_its_price_rests_on(size):
     assert 1.99 * epsilon < worst[2] <= 2 * epsilon * (1 + 1e-9)  # hence twice the noise
 
 
+@pytest.mark.slow(but=["2"])
 @TABLES
 def test_exponential_minimum_keeps_its_privacy_ratio_and_the_wrong_sign_does_not(size):
     epsilon, random = 1 / NOISE, np.random.default_rng(6)

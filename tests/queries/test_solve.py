@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from l2p.models import HuberSVM
 from l2p.queries.solve import lbfgs, regularised
@@ -22,6 +23,7 @@ class Counted(HuberSVM):
         return super().losses(candidates, x, y)
 
 
+@pytest.mark.slow
 def test_search_ends_where_float32_lets_it_go_no_further():
     """Or each of its 500 iterations tries 20 step sizes in vain: four minutes on the 26,000 rows of `adult`."""
     random = np.random.default_rng(0)

@@ -46,6 +46,7 @@ def encoded(raw):
     return np.column_stack([made.x, made.y, made.mask])
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(rows, st.randoms())
 def test_a_row_alone_is_the_row_in_any_order_and_any_block(raw, random):

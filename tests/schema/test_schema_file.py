@@ -85,6 +85,7 @@ schemas = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(schemas)
 def test_writing_and_reading_gives_the_same_schema(schema):

@@ -36,7 +36,10 @@ from l2p.spark import rows as of_spark
 from l2p.spark.columns import features_of, labels_of
 from l2p.spark.rows import encoded_rows
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
 
 N, STEPS, SEED = 900, 2, 3
 COLUMNS = ["age", "stay", "visits"]

@@ -27,6 +27,8 @@ from pyspark.sql import Row
 from l2p.spark import worker
 from l2p.spark.rows import RowsError, SparkRows, _failing, added
 
+pytestmark = pytest.mark.slow
+
 N, D = 5000, 3
 #: Of the classes, in a public unit.
 WEIGHTS = np.array([1.0, 0.25], np.float32)

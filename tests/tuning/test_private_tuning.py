@@ -63,6 +63,7 @@ def card_of(tuned):
     return tuned.result.card.to_json()
 
 
+@pytest.mark.slow(but=["names1-add_remove", "names1-replace_one"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("names", [["noisygd", "auto_clip"], ["agd"]])
 def test_a_run_and_its_score_stay_within_a_base_budget_whose_total_is_within_the_budget(recorded, names, adjacency):
@@ -99,6 +100,7 @@ def test_the_best_score_is_released_and_nothing_tells_how_many_runs_there_were(r
     assert len({np.asarray(jax.random.key_data(run.key)).tobytes() for run in recorded[: 2 * runs]}) == 2 * runs
 
 
+@pytest.mark.slow
 def test_the_number_of_runs_follows_its_law_and_candidates_are_drawn_evenly(recorded, monkeypatch):
     monkeypatch.setattr(module, "base_rho", lambda *_: 0.01)  # the same at every seed
     counts, chosen = [], []
@@ -121,6 +123,7 @@ def test_without_a_run_the_public_start_is_released(recorded, monkeypatch):
     assert (tuned.candidate, tuned.score, tuned.result, recorded) == (None, None, None, [])
 
 
+@pytest.mark.slow
 def test_it_finds_the_candidate_that_learns():
     for seed in range(3):
         tuned = private_tuning(ROWS, [STILL, GOOD], BUDGET, repetitions=LAW, key=jax.random.key(seed))
@@ -134,6 +137,7 @@ def test_it_finds_the_candidate_that_learns():
     assert not tuned.private_release
 
 
+@pytest.mark.slow
 def test_a_release_takes_its_noise_and_its_choices_from_the_operating_system():
     tuned = private_tuning(ROWS, [GOOD], BUDGET, repetitions=NegativeBinomial(1.0, 0.7))
     assert tuned.private_release
@@ -142,6 +146,7 @@ def test_a_release_takes_its_noise_and_its_choices_from_the_operating_system():
     assert str(BUDGET) in tuned.statement
 
 
+@pytest.mark.slow
 def test_the_card_of_the_best_run_states_the_guarantee_of_the_choice(tmp_path):
     tuned = private_tuning(ROWS, [GOOD], BUDGET, repetitions=NegativeBinomial(1.0, 0.7))
     tuned.result.save(tmp_path, ["a", "b"], {"a": (0, 1), "b": (0, 1)}, None, "y")

@@ -45,6 +45,7 @@ def a_result():
     return private_train(ROWS, "noisygd", BUDGET, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_every_run_reads_rows_of_its_own_and_may_spend_the_whole_budget(monkeypatch):
     asked = []
 
@@ -96,6 +97,7 @@ def test_the_choice_is_the_exponential_mechanism_on_errors_with_the_whole_epsilo
         assert stats.chisquare(found, count * special.softmax(-wrong * errors)).pvalue < 1e-6
 
 
+@pytest.mark.slow
 def test_errors_are_counted_in_a_release_as_in_a_simulation_and_one_row_moves_each_by_one():
     query = FewestErrors(Logistic(), POINTS, jnp.float32(1e-6))
     counts = np.asarray(query.add(query.empty(), ROWS))
@@ -110,6 +112,7 @@ def test_errors_are_counted_in_a_release_as_in_a_simulation_and_one_row_moves_ea
     assert (chosen.card.accountant, chosen.trace[0].mechanism) == ("basic", "gumbel")
 
 
+@pytest.mark.slow
 def test_a_release_of_the_better_of_two_is_charged_once(tmp_path):
     ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "basic", limit_of("basic", BUDGET))
     chosen = split_tuning(ROWS, [STILL, GOOD], BUDGET, ledger=ledger)
@@ -122,6 +125,7 @@ def test_a_release_of_the_better_of_two_is_charged_once(tmp_path):
     assert math.isclose(ledger.spent().amount, BUDGET.epsilon)
 
 
+@pytest.mark.slow
 def test_public_rows_choose_for_nothing():
     assert tuned_on_public(ROWS, [STILL, GOOD], BUDGET, key=jax.random.key(1)) == 1
 

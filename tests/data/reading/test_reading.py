@@ -205,6 +205,7 @@ plain = st.text(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(plain, plain, plain), min_size=1, max_size=5), st.sampled_from([";", "\t", "|", ","]))
 def test_any_text_goes_through_csv_and_arff(tmp_path_factory, rows, separator):

@@ -34,6 +34,7 @@ def planned():
         return budgets_for(CONFIG, DPSGD)
 
 
+@pytest.mark.slow
 def test_tasks_of_every_sampling_rate_have_budgets_of_their_own(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     config = dataclasses.replace(CONFIG, num_features=(3, 4, 5, 3), sampling_rates=(0.1, 0.3, 0.1, 0.1))
@@ -60,6 +61,7 @@ def test_simulated_runs_know_what_kind_of_target_a_source_has(monkeypatch):
         assert setups.kind == "binary" != Square().kind()
 
 
+@pytest.mark.slow
 def test_tasks_get_the_signal_they_drew_to_half_a_spacing_and_rows_that_make_up_the_table(planned):
     rows, setups = planned.simulate(BATCH, Logistic(), capped=True)
     found = jax.vmap(lambda setup: setup.log_signal)(setups)
@@ -70,6 +72,7 @@ def test_tasks_get_the_signal_they_drew_to_half_a_spacing_and_rows_that_make_up_
     assert np.isinf(planned.simulate(BATCH, Logistic(), capped=False)[1].cap).all()
 
 
+@pytest.mark.slow
 def test_every_simulated_budget_is_one_that_a_filter_would_plan(planned):
     epsilon = epsilon_for(CONFIG, DPSGD, 2.0)
     real = Filter("rdp", Budget(epsilon, 1e-8), DPSGD.sampler, 20).price_list()
@@ -78,6 +81,7 @@ def test_every_simulated_budget_is_one_that_a_filter_would_plan(planned):
         jax.tree.map(np.testing.assert_array_equal, getattr(first, name), getattr(real, name))
 
 
+@pytest.mark.slow
 def test_tabled_noise_is_paid_for_and_hardly_more_than_the_least(planned):
     shares = np.geomspace(2e-6, 1.0, 1999, dtype=np.float32)
 
@@ -93,6 +97,7 @@ def test_tabled_noise_is_paid_for_and_hardly_more_than_the_least(planned):
     assert float(ratio.max()) < 1.005
 
 
+@pytest.mark.slow
 def test_fixed_size_batches_keep_their_rate_and_their_neighbours(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     sampled = sized(DPSGD.replace(sampler=FixedSize(1000, 10_000)), 50)

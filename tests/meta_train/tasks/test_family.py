@@ -36,6 +36,7 @@ def test_only_binary_columns_of_both_kinds_become_labels(family):
     assert family.label_columns.tolist() == [6, 7, 8, 9, 10, 11]
 
 
+@pytest.mark.slow
 def test_features_stay_in_the_unit_interval_and_labels_are_binary(sample):
     batch = sample(jax.random.key(0))
     assert batch.rows.x.shape == (12, 64, 5)
@@ -44,11 +45,13 @@ def test_features_stay_in_the_unit_interval_and_labels_are_binary(sample):
     assert set(np.unique(batch.rows.y)) == {0.0, 1.0}
 
 
+@pytest.mark.slow
 def test_budgets_cover_the_range_lowest_first(sample):
     signals = np.asarray(sample(jax.random.key(1)).log_signal)
     assert ((signals >= 1.0 + 0.5 * np.arange(12)) & (signals <= 1.5 + 0.5 * np.arange(12))).all()
 
 
+@pytest.mark.slow
 def test_a_power_of_the_range_moves_budgets_down_and_changes_nothing_else(sample):
     even, low = sample(jax.random.key(1)), sample(jax.random.key(1), 2.0)
     share = (np.asarray(even.log_signal) - 1.0) / 6.0
@@ -56,12 +59,14 @@ def test_a_power_of_the_range_moves_budgets_down_and_changes_nothing_else(sample
     assert jnp.array_equal(even.rows.x, low.rows.x)
 
 
+@pytest.mark.slow
 def test_same_key_same_tasks_and_another_key_other_tasks(sample):
     first, again, other = sample(jax.random.key(2)), sample(jax.random.key(2)), sample(jax.random.key(3))
     assert jnp.array_equal(first.rows.x, again.rows.x)
     assert not jnp.array_equal(first.rows.x, other.rows.x)
 
 
+@pytest.mark.slow
 def test_the_reference_solution_beats_every_constant_prediction(sample):
     batch = sample(jax.random.key(4))
     share = np.asarray(batch.rows.y.mean(1))
@@ -69,6 +74,7 @@ def test_the_reference_solution_beats_every_constant_prediction(sample):
     assert (np.asarray(batch.best_loss) < entropy + 1e-3).all()
 
 
+@pytest.mark.slow
 def test_a_table_without_binary_columns_still_makes_tasks():
     x = np.random.default_rng(1).random((200, 4)).astype(np.float32)
     family = TaskFamily.from_table(x, (x[:, 0] > 0.5).astype(np.float32))
@@ -92,6 +98,7 @@ def test_a_model_learns_the_kind_of_targets_that_a_source_has():
         MetaConfig("x", "control", source="digits", model="softmax:3").find_model()
 
 
+@pytest.mark.slow
 def test_tasks_of_many_classes_keep_them_all_under_other_names():
     train, held_out = families("digits:features")
     assert (train.num_classes, train.max_features) == (10, 288)
@@ -116,6 +123,7 @@ def test_tasks_of_many_classes_keep_them_all_under_other_names():
     assert len(names) > 6
 
 
+@pytest.mark.slow
 def test_numbers_stay_in_the_unit_interval_and_can_be_learned():
     random = np.random.default_rng(4)
     x = random.random((500, 8)).astype(np.float32)
@@ -129,6 +137,7 @@ def test_numbers_stay_in_the_unit_interval_and_can_be_learned():
         family.draw(jax.random.key(0), 8, 9)
 
 
+@pytest.mark.slow
 def test_tasks_of_many_classes_set_some_of_them_against_the_others():
     random = np.random.default_rng(2)
     y = random.integers(0, 4, 400).astype(np.float32)
@@ -150,6 +159,7 @@ def synthetic():
     return [jax.jit(lambda key, one=one: one.sample(key, MODEL, **arguments)) for one in families("synthetic")]
 
 
+@pytest.mark.slow
 def test_synthetic_features_are_of_many_kinds(synthetic):
     x = np.asarray(synthetic[0](jax.random.key(0)).rows.x)
     assert 0.0 <= x.min() <= x.max() <= 1.0
@@ -164,6 +174,7 @@ def test_synthetic_features_are_of_many_kinds(synthetic):
     assert min(correlated) < 0.25
 
 
+@pytest.mark.slow
 def test_synthetic_tasks_can_be_learned_and_are_not_all_even(synthetic):
     batch = synthetic[0](jax.random.key(1))
     share = np.asarray(batch.rows.y.mean(1))
@@ -173,6 +184,7 @@ def test_synthetic_tasks_can_be_learned_and_are_not_all_even(synthetic):
     assert np.minimum(share, 1 - share).min() < 0.25
 
 
+@pytest.mark.slow
 def test_synthetic_numbers_lie_in_their_bounds_and_can_be_told_in_part():
     train, held_out = families("synthetic:numbers")
     arguments = {"num_tasks": 24, "num_rows": 300, "num_features": 6, "log_signal": (1.0, 7.0)}
@@ -187,6 +199,7 @@ def test_synthetic_numbers_lie_in_their_bounds_and_can_be_told_in_part():
         held_out.halves()
 
 
+@pytest.mark.slow
 def test_tasks_of_fewer_classes_are_of_rows_of_some():
     # Each row is a class of its own here: a task's rows show which of the table's classes it has.
     family = from_table(np.eye(6, dtype=np.float32), np.arange(6, dtype=np.float32), 6).with_num_classes(3)
@@ -202,6 +215,7 @@ def test_tasks_of_fewer_classes_are_of_rows_of_some():
     assert family.with_num_classes(None) is family
 
 
+@pytest.mark.slow
 def test_tasks_of_more_classes_are_of_parts_that_a_linear_model_can_tell():
     x = np.random.default_rng(0).random((500, 8)).astype(np.float32)
     family = from_table(x, (x[:, 0] > 0.5).astype(np.float32), 2).with_num_classes(6)
@@ -218,6 +232,7 @@ def test_tasks_of_more_classes_are_of_parts_that_a_linear_model_can_tell():
         family.with_num_classes(2 * 3 + 1)
 
 
+@pytest.mark.slow
 def test_classes_come_on_demand_where_tasks_are_drawn_with_any_number():
     table = from_table(np.eye(6, dtype=np.float32), np.arange(6, dtype=np.float32), 6)
     mixture = Mixture((table, SyntheticClasses(0))).with_num_classes(12)
@@ -228,6 +243,7 @@ def test_classes_come_on_demand_where_tasks_are_drawn_with_any_number():
         families("synthetic")[0].with_num_classes(3)
 
 
+@pytest.mark.slow
 def test_synthetic_classes_are_all_there_and_can_be_told_in_part():
     train, _ = families("synthetic:classes:4")
     arguments = {"num_tasks": 16, "num_rows": 300, "num_features": 6, "log_signal": (1.0, 7.0)}
@@ -245,6 +261,7 @@ def test_synthetic_classes_are_all_there_and_can_be_told_in_part():
             kind_of(source)
 
 
+@pytest.mark.slow
 def test_rough_tasks_have_longer_tails_stronger_correlations_and_rarer_classes():
     def extremes(source):
         family = families(source)[0]
@@ -266,6 +283,7 @@ def test_rough_tasks_have_longer_tails_stronger_correlations_and_rarer_classes()
         kind_of("rough")
 
 
+@pytest.mark.slow
 def test_halves_make_the_same_tasks_of_other_rows():
     family = families("synthetic")[1]
     first, second = family.halves()
@@ -278,6 +296,7 @@ def test_halves_make_the_same_tasks_of_other_rows():
     assert fits[1] > fits[0] - 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["synthetic:classes:3", "digits"])
 def test_halves_of_several_classes_are_the_same_tasks_of_other_rows(source):
     held_out = families(source)[1].with_num_classes(3)
@@ -293,6 +312,7 @@ def test_halves_of_several_classes_are_the_same_tasks_of_other_rows(source):
     assert right[1] > 0.4
 
 
+@pytest.mark.slow
 def test_a_mixture_draws_from_each_source_that_has_the_columns():
     train, held_out = families("breast_cancer+digits:rest:3,5+synthetic")
     assert isinstance(train, Mixture)
@@ -314,6 +334,7 @@ def test_a_mixture_draws_from_each_source_that_has_the_columns():
         kind_of("adult+random_quadratics")
 
 
+@pytest.mark.slow
 def test_frozen_features_of_all_digits_but_some_are_told_apart_in_two():
     train, held_out = families("digits:rest:3,5:features:18")
     assert kind_of("digits:rest::features:18+synthetic") == "binary"
@@ -324,6 +345,7 @@ def test_frozen_features_of_all_digits_but_some_are_told_apart_in_two():
     assert set(np.unique(rows.y)) == {0.0, 1.0}
 
 
+@pytest.mark.slow
 def test_every_part_of_a_mixture_lends_as_many_tasks_in_any_order():
     y = np.arange(40) % 2
     halves, ends = (TaskFamily.from_table(np.full((40, 5), value), y) for value in (0.5, 0.0))
@@ -343,6 +365,7 @@ def quadratics():
     return [jax.jit(lambda key, one=one: one.sample(key, Quadratic(), **arguments)) for one in families(QUADRATICS)]
 
 
+@pytest.mark.slow
 def test_random_quadratics_have_their_own_optimum_within_the_stated_ranges(quadratics):
     batch = quadratics[0](jax.random.key(0))
     assert float(batch.rows.x.min()) >= 0.0
@@ -360,6 +383,7 @@ def test_random_quadratics_have_their_own_optimum_within_the_stated_ranges(quadr
     assert np.abs(np.triu(np.array(optima) @ np.array(optima).T, 1)).max() < 0.999
 
 
+@pytest.mark.slow
 def test_held_out_quadratics_are_other_problems_at_the_same_budgets(quadratics):
     first, again, held_out = (sample(jax.random.key(2)) for sample in (quadratics[0], *quadratics))
     assert jnp.array_equal(first.rows.y, again.rows.y)

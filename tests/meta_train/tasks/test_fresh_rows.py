@@ -26,6 +26,7 @@ def rows_in(rows) -> set:
     return set(np.round(np.asarray(rows.x[..., 0]).ravel() * NUM).astype(int))
 
 
+@pytest.mark.slow
 def test_no_run_is_scored_on_rows_that_it_read_and_every_row_has_its_turn():
     train, chosen = with_fresh_rows(*TABLE.cut_at(200))
     scored = set()
@@ -40,6 +41,7 @@ def test_no_run_is_scored_on_rows_that_it_read_and_every_row_has_its_turn():
     assert max(rows_in(chosen.draw_both(*asked)[0])) < 200 <= min(rows_in(chosen.draw_both(*asked)[1]))
 
 
+@pytest.mark.slow
 def test_the_rows_are_of_the_same_task():
     train, _ = with_fresh_rows(*TABLE.cut_at(200))
     asked = jax.random.key(1), 16, 200, None
@@ -54,6 +56,7 @@ def test_the_rows_are_of_the_same_task():
     assert set(read) == {0.0, 1.0, 2.0}
 
 
+@pytest.mark.slow
 def test_a_run_is_scored_where_it_is_told_to_be():
     config = MetaConfig("x", "noisygd", source="digits:3,5", num_features=None, fresh_rows=True, rows=64, tasks=8)
     train, _ = with_fresh_rows(*families(config.source))
@@ -76,6 +79,7 @@ def test_a_run_is_scored_where_it_is_told_to_be():
     assert float(score(losses[0], batch.best_loss[0], losses[0])) == pytest.approx(0.0, abs=0.15)
 
 
+@pytest.mark.slow
 def test_held_out_tasks_may_be_of_classes_that_no_task_in_training_is_of():
     labels = (np.arange(NUM) % 5).astype(np.float32)
     table = TaskFamily.from_table(np.stack([np.arange(NUM) / NUM, labels / 5], 1).astype(np.float32), labels)

@@ -52,6 +52,7 @@ def numbers_of(rows) -> list[set[int]]:
     return [set(np.round(task[:, 0] * 1000).astype(int)) for task in np.asarray(rows.x)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_no_row_is_read_and_scored_and_every_row_has_its_turn(name):
     family = Halved(FAMILIES[name].with_rows_apart())
@@ -69,6 +70,7 @@ def test_no_row_is_read_and_scored_and_every_row_has_its_turn(name):
     assert seen[0] == seen[1] == every
 
 
+@pytest.mark.slow
 def test_without_being_told_halves_share_rows():
     # So the test above can fail.
     read, scored = jax.jit(lambda key: Halved(two()).draw_both(key, 4, 200, FEATURES))(jax.random.key(0))
@@ -92,6 +94,7 @@ def test_a_half_without_a_row_of_the_classes_takes_from_all_of_them():
     assert any(set(index[:20]) == set(index[20:]) for index in chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [Synthetic(0), SyntheticNumbers(0), SyntheticClasses(0, num_classes=3)])
 def test_synthetic_tasks_are_drawn_once_and_cut(family):
     halved = Halved(family.with_rows_apart())
@@ -113,6 +116,7 @@ def batches():
     return {shares: draw(shares) for shares in ((1.0, 0.0), (1.0, 1.0), (0.0, 0.0))}
 
 
+@pytest.mark.slow
 def test_tasks_with_little_signal_are_scored_on_fresh_rows_more_often(batches):
     batch = batches[1.0, 0.0]
     fresh = ~np.asarray((batch.rows.x == batch.scored.x).all((1, 2)))

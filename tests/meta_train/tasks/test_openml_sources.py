@@ -30,6 +30,7 @@ def folder(monkeypatch, tmp_path):
         (tmp_path / f"{name}.arff").write_text(text)
 
 
+@pytest.mark.slow(but=["openml:three-multiclass-3-Classes"])
 @pytest.mark.parametrize(
     ("source", "kind", "classes", "family"),
     [
@@ -61,6 +62,7 @@ def test_a_large_table_is_cut_at_random_and_always_alike(monkeypatch):
     np.testing.assert_array_equal(families("openml:two")[0].x, train.x)
 
 
+@pytest.mark.slow
 def test_mixtures_stack_these_tables_and_take_others_beside_them():
     source = "openml:two+breast_cancer+synthetic"
     train, held_out = families(source)

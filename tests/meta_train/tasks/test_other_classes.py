@@ -21,6 +21,7 @@ def others(table):
     return OtherClasses.of(table, DIRECTIONS)
 
 
+@pytest.mark.slow(but=["pair2"])
 @pytest.mark.parametrize("pair", [(7, 9), (9, 7), (0, 1)])
 def test_a_run_along_all_directions_reads_a_pair_along_those_of_the_other_classes(table, others, pair):
     x, y = np.asarray(table.x), np.asarray(table.y)
@@ -43,12 +44,14 @@ def test_the_others_vary_as_much_as_all_do_along_the_runs_directions(table, othe
     np.testing.assert_allclose(np.cov(read.T, bias=True), np.diag(np.asarray(every.variances)), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_rows_of_unknown_classes_stay_as_they_are(table):
     seen = OtherClasses.of(table.of_classes((0, 1, 2, 4)), DIRECTIONS)
     for pair in ((7, 9), (0, 9)):
         np.testing.assert_array_equal(seen(table.x[:9], *(jnp.float32(label) for label in pair)), table.x[:9])
 
 
+@pytest.mark.slow
 def test_tasks_use_the_other_classes_directions_in_training_and_held_out(table):
     turned, plain = along_other_classes(*families(SOURCE), DIRECTIONS), families(SOURCE)
     for one, other in zip(turned, plain, strict=True):

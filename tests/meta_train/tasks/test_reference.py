@@ -25,6 +25,7 @@ def rows_of(classes: int) -> Rows:
     return Rows(jnp.asarray(x, jnp.float32), jnp.asarray(label, jnp.float32), jnp.ones(500))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax:4", "softmax:9", "svm", "logistic"])
 def test_a_reference_is_near_the_minimum(name):
     model = find_model(name)
@@ -38,6 +39,7 @@ def test_a_reference_is_near_the_minimum(name):
         assert before - least > 0.1 * (first - least)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax:4", "svm", "logistic", "mlp"])
 def test_several_references_are_as_near_as_single_ones(name):
     model = find_model(name)
@@ -69,6 +71,7 @@ def test_where_a_hessian_is_singular_in_float32_a_direction_is_damped_more(monke
     assert found - least < 0.1 * (first - least)
 
 
+@pytest.mark.slow
 def test_rows_that_do_not_count_change_nothing():
     model, rows = find_model("softmax:4"), rows_of(4)
     padded = Rows(jnp.concatenate([rows.x, rows.x + 1.0]), jnp.tile(rows.y, 2), jnp.repeat(jnp.array([1.0, 0.0]), 500))

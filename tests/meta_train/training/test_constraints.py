@@ -46,6 +46,7 @@ def test_whole_runs_meet_the_budget_and_multipliers_become_its_price():
     np.testing.assert_allclose(constraint.multipliers, -1.0, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_segments_share_the_budget_as_is_best():
     constraint, spent = jax.jit(lambda: trained(CONFIG, lambda spent: WEIGHTS / spent, 3))()
     # min sum_b w_b / s_b with a given mean of s: s_b in proportion to sqrt(w_b).
@@ -57,6 +58,7 @@ def test_segments_share_the_budget_as_is_best():
     np.testing.assert_allclose(constraint.multipliers - constraint.multipliers.mean(), 0.0, atol=0.1)
 
 
+@pytest.mark.slow
 def test_soft_segments_spend_most_where_the_loss_is_best():
     # Scores that fall over the run: the weighted mean around the budget's end wants that end late, so that early
     # segments give up what they spend.
@@ -67,6 +69,7 @@ def test_soft_segments_spend_most_where_the_loss_is_best():
     np.testing.assert_allclose(constraint.targets, spent, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_targets_minimise_equation_5():
     wanted, mu, z = jnp.array([1.7, 0.4, 1.1]), 0.13, 0.6
 
@@ -86,12 +89,14 @@ def test_weights_are_a_tent_around_the_end_of_the_budget():
     np.testing.assert_allclose(weights[4:10], [0.625, 0.75, 0.875, 1.0, 0.875, 0.75], rtol=1e-6)
 
 
+@pytest.mark.slow(but=["spent2"])
 @pytest.mark.parametrize("spent", [jnp.full(6, 1e-6), jnp.full(6, 50.0), jnp.zeros(6)])
 def test_runs_far_off_their_budget_still_have_a_score(spent):
     scores = jnp.arange(6.0)
     assert np.isfinite(float(soft_score(scores, jnp.cumsum(spent), 2)))
 
 
+@pytest.mark.slow
 def test_gradient_of_the_soft_score_is_that_of_equation_3():
     generator = np.random.default_rng(0)
     # Nowhere near a kink: no step lands on the budget, and the window's ends are not moved by a small change.

@@ -48,6 +48,7 @@ def slopes(rows):
     return at
 
 
+@pytest.mark.slow
 def test_damping_changes_no_run_and_no_gentle_gradient(slopes):
     plain, free, clipped = (slopes(0.0, limit) for limit in (None, 1e9, 3.0))
     chex.assert_trees_all_close(plain, free, rtol=1e-5)
@@ -55,6 +56,7 @@ def test_damping_changes_no_run_and_no_gentle_gradient(slopes):
     np.testing.assert_allclose(plain[1], clipped[1], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_through_chaos_only_damped_gradients_say_that_steps_are_too_long(slopes):
     log_rate = 6.0
     (_, plain), (_, clipped) = (slopes(log_rate, limit) for limit in (None, 1.0))
@@ -66,6 +68,7 @@ def test_through_chaos_only_damped_gradients_say_that_steps_are_too_long(slopes)
     assert (clipped > 0).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_a_cotangent_is_clipped_over_all_leaves_and_nothing_else():
     tree = {"a": jnp.ones(3), "count": jnp.array(2), "b": jnp.ones(())}
     value, back = jax.vjp(lambda tree: clip_cotangent(tree, 2.0), tree)

@@ -1,7 +1,6 @@
 """Any hand-designed method and model: meta-gradients and random search at equal compute, the better one shipped."""
 
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -9,22 +8,17 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from l2p.checkpoints import checkpoint, lookup
+from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
-from l2p.models import MODELS, find_model
-from l2p.privacy.budget import Budget
-from l2p.privacy.sampling import Poisson
+from l2p.models import MODELS
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.hand_designed import HandDesigned
-from l2p.task import Rows
 from meta_train.config import MetaConfig
-from meta_train.evaluation import budgets, meta_test
-from meta_train.evaluation.scores import evaluate, first_loss
-from meta_train.tasks.family import TaskFamily
-from meta_train.tasks.reference import best_loss, reference
+from meta_train.evaluation import budgets
+from meta_train.evaluation.scores import first_loss
+from meta_train.tasks.reference import reference
 from meta_train.tasks.sources import families
-from meta_train.training import gradients, search
-from meta_train.training.gradient_against_search import GRADIENT_RUNS, trials
+from meta_train.training import search
+from meta_train.training.gradient_against_search import GRADIENT_RUNS
 from meta_train.training.loop import meta_train
 from meta_train.training.starting_points import starting_point
 
@@ -51,28 +45,7 @@ def slow(problem):
     return start.replace(projector=start.projector.replace(hyperparameters={"learning_rate": jnp.array([-6.0])}))
 
 
-def test_both_ways_improve_a_badly_set_start(monkeypatch):
-    monkeypatch.setitem(HAND_DESIGNED, "slow", HandDesigned(slow))
-    generator = np.random.default_rng(0)
-    x = (generator.random((300, 8)) < 0.4).astype(np.float32)
-    family = TaskFamily.from_table(x, (x[:, 0] + x[:, 1] > 0).astype(np.float32))
-    config = dataclasses.replace(
-        TINY, protector="slow", steps=30, log_signal=(4.0, 8.0), num_features=(4,), num_steps=15, learning_rate=0.3
-    )
-    start = starting_point(config)
-    batch = family.sample(jax.random.key(7), config.find_model(), **config.task_arguments(4))
-    planned = budgets.budgets_for(config, start)
-    judge = jax.jit(lambda one: evaluate(one, jax.random.key(8), batch, config.find_model(), planned))
-    before = float(judge(start)["score"].mean())
-    # With only eight tasks and without gradients, the search ends at unclipped gradients and small steps.
-    least_gain = {gradients: 0.3, search: 0.02}
-    for (method, gain), trial in zip(least_gain.items(), trials(config).values(), strict=True):
-        update, state = method.compiled(trial, family, start), method.init(start, trial)
-        for step in range(trial.steps):
-            state, _ = update(state, step)
-        assert float(judge(state.protector)["score"].mean()) < before - gain, method.__name__
-
-
+@pytest.mark.slow
 def test_the_better_trial_ships_with_the_score_of_each_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
     config = dataclasses.replace(TINY, steps=4)
     whole = meta_train(config, tmp_path / "whole")
@@ -104,24 +77,7 @@ def test_the_better_trial_ships_with_the_score_of_each_and_resumes_to_the_same_b
     assert all(first[name].tobytes() == second[name].tobytes() for name in first)
 
 
-def test_a_sampled_method_is_tuned_and_resolves_to_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(budgets, "PLANNED", 5)
-    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
-    config = dataclasses.replace(
-        TINY, name="dpsgd-tuned-logistic-breast_cancer", protector="dpsgd", accountant="rdp", method="gradient"
-    )
-    assert meta_train(config, tmp_path) == tmp_path / "dpsgd-tuned-logistic-breast_cancer.safetensors"
-    lines = (tmp_path / "log.jsonl").read_text().splitlines()
-    assert all(np.isfinite(json.loads(line)["score"]) for line in lines)
-    budget = Budget(0.5, 1e-6)
-    found = lookup.resolve("dpsgd:tuned", budget, "logistic", num_rows=500)
-    assert (found.accountant, found.protector.sampler, found.protector.num_steps) == ("rdp", Poisson(0.05), 6)
-    assert found.filter(budget).limit > 0
-    rates = found.protector.projector.hyperparameters["learning_rate"]
-    assert rates.shape == (2,)
-    assert float(rates[0]) != float(HAND_DESIGNED["dpsgd"](budget).projector.hyperparameters["learning_rate"][0])
-
-
+@pytest.mark.slow
 def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 5)
     config = dataclasses.replace(TINY, protector="agd", accountant="rdp")
@@ -135,15 +91,7 @@ def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypa
     assert float(state.best_score) < first
 
 
-def test_another_model_is_tuned_and_tested_by_its_own_loss(tmp_path):
-    config = dataclasses.replace(TINY, model="svm", method="gradient", name="noisygd-tuned-svm-breast_cancer")
-    path = meta_train(config, tmp_path)
-    card = checkpoint.load(path).card
-    assert card["models"] == ["svm"]
-    figures = meta_test.update(path, num_tasks=4, num_rows=48)
-    assert figures["tasks"] == 4
-
-
+@pytest.mark.slow
 def test_the_reference_of_a_loss_without_curvature_is_near_its_minimum():
     svm = MODELS["svm"]
     family, _ = families("breast_cancer")
@@ -161,21 +109,7 @@ def test_the_reference_of_a_loss_without_curvature_is_near_its_minimum():
     assert float(first_loss(svm, rows)) == 1.0
 
 
-@pytest.mark.parametrize("model", ["logistic", "svm"])  # by Newton's method, and by accelerated descent
-def test_where_classes_are_separable_a_smaller_ridge_leaves_less_loss(model):
-    x = np.random.default_rng(0).random((60, 8)).astype(np.float32)
-    family = TaskFamily.from_table(x, (x[:, 0] > 0.5).astype(np.float32))
-    rows = Rows(family.x, family.y, jnp.ones(60))
-    loss = jax.jit(lambda rows, ridge: best_loss(find_model(model), rows, ridge))
-    losses = [float(loss(rows, ridge)) for ridge in (1e-1, 1e-2, 1e-3)]
-    assert losses[0] > 1.2 * losses[1] > 1.2**2 * losses[2] > 0
-    config = dataclasses.replace(TINY, model=model, ridge=1e-4)
-    batch = jax.jit(lambda key: family.sample(key, find_model(model), **config.task_arguments(3)))(jax.random.key(0))
-    first = jax.tree.map(lambda leaf: leaf[0], batch.rows)
-    np.testing.assert_allclose(batch.best_loss[0], loss(first, 1e-4), rtol=1e-2)
-    assert float(batch.best_loss[0]) < 0.99 * float(loss(first, 1e-2))
-
-
+@pytest.mark.slow
 def test_image_pairs_keep_every_column_and_only_their_digits():
     family, held_out = families("digits:4,6")
     batch = family.sample(jax.random.key(0), MODELS["logistic"], 8, 32, None, (1.0, 2.0))

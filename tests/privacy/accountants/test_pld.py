@@ -11,6 +11,7 @@ from l2p.privacy.events import Answered
 from tests.privacy.traces import FULL, POISSON, price, trace
 
 
+@pytest.mark.slow(cases=["*-0.05-100000", "*-2.0-100000", "1e-09-0.5-100000"])
 @pytest.mark.parametrize("steps", [10, 1000, 100_000])
 @pytest.mark.parametrize("mu", [0.05, 0.5, 2.0])
 @pytest.mark.parametrize("delta", [1e-5, 1e-9])

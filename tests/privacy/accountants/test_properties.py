@@ -11,11 +11,13 @@ def test_prices_fall_with_noise_and_add_up(name):
     properties.prices_fall_with_noise_and_add_up(name)
 
 
+@pytest.mark.slow(but=["gdp", "zcdp", "basic"])
 @pytest.mark.parametrize("name", run_names())
 def test_prices_inside_the_run_bound_the_float64_ones(name):
     properties.prices_inside_the_run_bound_the_float64_ones(name)
 
 
+@pytest.mark.slow(cases=["rdp"])
 @pytest.mark.parametrize("name", run_names())
 def test_a_certificate_is_never_below_dp_accountings(name):
     compared = properties.a_certificate_is_never_below_dp_accountings(name)

@@ -10,7 +10,7 @@ import pytest
 
 from l2p.compare import results
 
-SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "study.py"
+SCRIPT = Path(__file__).resolve().parents[1] / "study.py"
 
 
 def test_the_study_writes_tables_figures_and_curves(tmp_path):
