@@ -266,8 +266,15 @@ def trained(folder, tmp_path_factory):
 
 def test_apply_streams_from_a_server_and_keeps_no_password(server, folder, tmp_path):
     data = server.address("ward", "reader", key="id")
-    args = apply(folder, data, tmp_path / "run", "--stream", "yes", "--test", data)
-    code, text = observed(lambda: main(args), tmp_path)
+    test = columns() | {"dose": columns()["dose"] * 0.99}
+    pa.table(test).to_pandas().to_csv(folder / "test.csv", index=False)
+    args = apply(folder, data, tmp_path / "run", "--stream", "yes", "--test")
+    code, text = observed(lambda: main([*args, data]), tmp_path)
+    assert (code, SECRET in text) == (2, False)
+    assert "the test table holds the private table's own rows" in text
+    code, text = observed(lambda: main([*args, str(folder / "ward.csv")]), tmp_path)
+    assert code == 2, text
+    code, text = observed(lambda: main([*args, str(folder / "test.csv")]), tmp_path)
     assert code == 0, text
     assert SECRET not in text
     assert l2p.load_model(tmp_path / "run").schema == WARD
