@@ -264,15 +264,13 @@ def _save(declared: "Declared", result: "Result", folder: Path) -> Path:
     """Write the result, all of its files or none. It is paid for, so if the folder can no longer be written, it goes to
     a temporary one."""
     try:
-        with _whole(folder):
-            declared.save(result, folder)
+        declared.save(result, folder)
         return folder
     except OSError as error:
         why = error.strerror
     try:
         rescue = Path(tempfile.mkdtemp(prefix="l2p-"))
-        with _whole(rescue):
-            declared.save(result, rescue)
+        declared.save(result, rescue)
     except OSError:
         raise NoResult(
             f"{folder} cannot be written ({why}), nor can {tempfile.gettempdir()}, so the result is lost, and what its "
@@ -290,16 +288,3 @@ def _save_scores(scores: dict[str, Any], folder: Path) -> None:
     except OSError as error:
         path.unlink(missing_ok=True)
         print(f"{path} cannot be written ({error.strerror}); all else is in {folder}.", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def _whole(folder: Path) -> Iterator[None]:
-    """Leave nothing half-written in a folder that was empty: a run's folder without its card says nothing of what it
-    guarantees."""
-    try:
-        yield
-    except OSError:
-        with contextlib.suppress(OSError):  # it may be gone
-            for path in folder.iterdir():
-                path.unlink()
-        raise
