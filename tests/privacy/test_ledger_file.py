@@ -314,7 +314,7 @@ def test_no_value_in_the_file_can_change_unnoticed(ledger):
                     Ledger.open(ledger.path)
                 ledger.path.write_bytes(content)
                 noticed += 1
-    assert noticed == 8 + 3 * 13 + 6 * 3
+    assert noticed == 8 + 3 * 14 + 6 * 3
     assert Ledger.open(ledger.path) == ledger
 
 
