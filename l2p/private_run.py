@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import intake
+from l2p.arithmetic import check_arithmetic
 from l2p.checkpoints import lookup
 from l2p.checkpoints.lookup import NamedProtector
 from l2p.checkpoints.set_up import set_up
@@ -149,8 +150,9 @@ def check(
     and one that needs public rows where none are given.
 
     Raises:
-      InputError: one of them does not fit.
+      InputError: one of them does not fit, or this process computes otherwise than the proof assumes.
     """
+    check_arithmetic()
     if isinstance(protector, (str, Path)):
         named = lookup.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
     elif isinstance(protector, NamedProtector):
