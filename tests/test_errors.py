@@ -35,6 +35,22 @@ def replaced(context):
             raise InputError("a cell is no number.") from None
 
 
+def chained(context):
+    with context:
+        try:
+            fail()
+        except ValueError as error:
+            raise InputError("a cell is no number.") from error
+
+
+def chained_implicitly(context):
+    with context:
+        try:
+            fail()
+        except ValueError:
+            raise InputError("a cell is no number.")  # noqa: B904
+
+
 def given(folder, name, text):
     (folder / name).write_text(text)
     return folder / name
@@ -49,6 +65,8 @@ def from_duckdb(folder):
 DOORS = {
     "code that reads rows": lambda _: within(withheld("reading")),
     "a refusal of such code": lambda _: replaced(withheld("reading")),
+    "a refusal with its cause": lambda _: chained(withheld("reading")),
+    "a refusal while another is handled": lambda _: chained_implicitly(withheld("reading")),
     "the end of a run": lambda _: replaced(ending_run()),
     "scikit-learn": lambda _: within_message(unquoted(), f"could not convert string to float: '{WORD}'"),
     "a table of numbers": lambda folder: read_table(given(folder, "t.csv", f"age,back\n{WORD},1\n"), {"age", "back"}),

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 class MakeSchema(TableOptions):
     """Write a schema for `l2p apply --schema`: a template, or all from public data.
 
-    Of DATA only the header says what is written: names, and types where it declares them. With --from its rows are
-    compared with those of the sample, which is refused where it holds them.
+    Only the header of DATA is declared: names, and types where it has them.
+
+    With --from its rows are compared with the sample's, which must be others.
     """
 
-    data: tyro.conf.Positional[str | None] = None
+    data: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[DATA]")] = None
     """The private table: a file, or duckdb://FILE?table=T or postgresql://HOST/DATABASE?table=T.
     Leave it out where only --from is given because the table to train on is public, too."""
     target: str
