@@ -10,8 +10,8 @@ from l2p.checkpoints import lookup
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import NamedProtector
 from l2p.checkpoints.set_up import check_shared
-from l2p.data.public_data import refuse_same
 from l2p.data.reading import Format
+from l2p.data.same_table import refuse_equal, refuse_own, refuse_same
 from l2p.errors import InputError
 from l2p.models import MODELS, find_model
 from l2p.privacy.budget import Budget
@@ -26,7 +26,7 @@ from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.declaring import declared, is_pair
 from l2p.schema.unbounded import Unbounded
-from l2p.task import Rows, RowSource, Task
+from l2p.task import RemoteRows, Rows, RowSource, Task
 
 
 def private_train(
@@ -126,6 +126,7 @@ def private_train(
         unit, share, weights = found.unit, share_of(found, bounds_share), found.target.weights
         has_public = public is not None
         named = check(protector, budget, model, accountant, unit=unit, weights=weights, has_public=has_public)
+        refuse_own(data, named.sources)
         if share:
             check_shared(named)
             table = _unbounded(data, found, public, on_invalid, format)
@@ -136,7 +137,10 @@ def private_train(
             if known is not None:  # before a private row is read
                 what = find_model(model)
                 known = known_public(known, named, len(encoding.names), what, what.known_kind(kind))
-            data = Task(private=_private(data, encoding, on_invalid, format), public=known)
+            private = _private(data, encoding, on_invalid, format)
+            if known is not None and not isinstance(private, RemoteRows):
+                refuse_equal((private,) if isinstance(private, Rows) else private.blocks(), known)
+            data = Task(private=private, public=known)
     planned = plan_run(
         data,
         protector,

@@ -30,6 +30,7 @@ from l2p.commands.protectors import Protectors
 from l2p.commands.schema import MakeSchema
 from l2p.commands.usage import sentence
 from l2p.errors import InputError, NoResult, RowsError, redacted
+from l2p.plain_text import plain_output, printable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +120,10 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         with _terminated_like_interrupted():
             command = _parsed(args)
-            return command if isinstance(command, int) else command.run()
+            if isinstance(command, int):
+                return command
+            with plain_output():
+                return command.run()
     except InputError as error:
         return _refused(error)
     except KeyboardInterrupt as interrupt:
@@ -153,7 +157,7 @@ def _refused(error: InputError) -> int:
 
 def _say(*parts: object) -> None:
     """Print to standard error, but no password: addresses of databases may hold one."""
-    print(redacted(" ".join(map(str, parts))), file=sys.stderr)
+    print(printable(redacted(" ".join(map(str, parts)))), file=sys.stderr)
 
 
 def _notes(error: BaseException) -> list[str]:

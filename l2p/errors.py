@@ -30,6 +30,30 @@ class RowsError(RuntimeError):
 
 
 @contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Errors leave it without those that led to them.
+
+    `raise ... from None` keeps what it replaces as the error's context, which no traceback prints, but which loggers,
+    debuggers and pickles find, private cells and all.
+
+    >>> try:
+    ...     with alone():
+    ...         try:
+    ...             float("Smith")
+    ...         except ValueError:
+    ...             raise InputError("a cell is no number.") from None
+    ... except InputError as error:
+    ...     print(error.__context__, error.__cause__)
+    None None
+    """
+    try:
+        yield
+    except BaseException as error:
+        error.__cause__ = error.__context__ = None
+        raise
+
+
+@contextlib.contextmanager
 def withheld(doing: str) -> Iterator[None]:
     """Replace every error but `InputError` by one that quotes nothing, for code that handles private rows.
 
@@ -47,17 +71,18 @@ def withheld(doing: str) -> Iterator[None]:
     Traceback (most recent call last):
     l2p.errors.RowsError: ValueError ... while reading numbers; its message is withheld, ...
     """
-    try:
-        yield
-    except (InputError, RowsError):
-        raise
-    except Exception as error:
-        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-        raise RowsError(
-            f"{type(error).__name__} at {frame.f_code.co_filename}:{line} while {doing}; its message is withheld, "
-            "because it may quote private rows or tell how many there are. Report this line, or find the error with "
-            "rows that are not private."
-        ) from None
+    with alone():
+        try:
+            yield
+        except (InputError, RowsError):
+            raise
+        except Exception as error:
+            *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+            raise RowsError(
+                f"{type(error).__name__} at {frame.f_code.co_filename}:{line} while {doing}; its message is withheld, "
+                "because it may quote private rows or tell how many there are. Report this line, or find the error "
+                "with rows that are not private."
+            ) from None
 
 
 @contextlib.contextmanager
@@ -72,13 +97,14 @@ def ending_run() -> Iterator[None]:
     Traceback (most recent call last):
     l2p.errors.RowsError: the table was changed. The run ends here without a result, and ... stays charged.
     """
-    try:
-        yield
-    except InputError as error:
-        raise RowsError(
-            f"{str(error).rstrip('.')}. The run ends here without a result, and what its queries were charged stays "
-            "charged."
-        ) from None
+    with alone():
+        try:
+            yield
+        except InputError as error:
+            raise RowsError(
+                f"{str(error).rstrip('.')}. The run ends here without a result, and what its queries were charged "
+                "stays charged."
+            ) from None
 
 
 def redacted(text: str) -> str:

@@ -4,12 +4,14 @@ Messages here do not state the size of an array either, because the number of ro
 """
 
 import dataclasses
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from l2p.data.row_digest import PassDigest
 from l2p.errors import InputError, RowsError, withheld
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
@@ -17,12 +19,19 @@ from l2p.privacy.sampling import PermutationEpochs, Sampler
 from l2p.task import ArraySource, PassRows, RemoteRows, Rows, RowSource, WrappedSource
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Checked(WrappedSource):
-    """A source whose blocks are checked as they come, and whose own errors quote nothing."""
+    """A source whose blocks are checked as they come, whose passes are compared, and whose own errors quote nothing.
+
+    Every price rests on all passes reading the same rows: a row that moves between two passes of an epoch of
+    permutations is in two of its batches. A pass that reads others than the first ends the run before its answer, which
+    is known only once all blocks have come.
+    """
 
     source: RowSource  # pyrefly: ignore[bad-override]
     labels: tuple[float, ...] | None
+    _key: int = dataclasses.field(default_factory=lambda: secrets.randbits(128))
+    _first: object = None
 
     @classmethod
     def over(cls, source: RowSource, labels: tuple[float, ...] | None) -> RowSource:
@@ -31,11 +40,24 @@ class Checked(WrappedSource):
 
     def blocks(self) -> Iterator[Rows]:
         with withheld("reading a block of rows"):
+            digest = PassDigest(self.source.ordered, self._key)
             for block in self.source.blocks():
                 # An InputError would claim that nothing was spent.
                 if said := complaint(block) or out_of_place(block, self.labels):
                     raise RowsError(f"a block of the source does not fit: {said}")
+                digest.add(block)
                 yield block
+            self._first = self._first or digest.value()
+            if digest.value() != self._first:
+                raise RowsError(_CHANGED)
+
+
+_CHANGED = (
+    "the table gave other rows than in an earlier pass of the run, or the same in another order, but all passes must "
+    "read the same: it was changed, or comes from a view or a source that is made anew at every pass. Keep it as it is "
+    "until the run has ended, or copy it to a table or a file; a source that has no order says so (ordered = False). "
+    "The run ends here without a result, and what its queries were charged stays charged."
+)
 
 
 def shape_of(rows: Rows | RowSource) -> tuple[int, int]:

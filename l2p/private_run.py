@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import intake
+from l2p.arithmetic import check_arithmetic
 from l2p.checkpoints import lookup
 from l2p.checkpoints.lookup import NamedProtector
 from l2p.checkpoints.set_up import set_up
-from l2p.data import public_data
+from l2p.data import public_data, same_table
 from l2p.errors import InputError, NoResult, withheld
 from l2p.models import Model, find_model
 from l2p.privacy import class_weights
@@ -91,7 +92,7 @@ def plan_run(
     """
     task = data if isinstance(data, Task) else Task(private=data)
     _check_declared(task.private, unit, weights)
-    public_data.refuse_same(task.private, task.public)
+    same_table.refuse_same(task.private, task.public)
     lines, num_features = intake.shape_of(task.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
     named = check(protector, budget, model, accountant, num_rows, unit, weights, task.public is not None)
@@ -149,8 +150,9 @@ def check(
     and one that needs public rows where none are given.
 
     Raises:
-      InputError: one of them does not fit.
+      InputError: one of them does not fit, or this process computes otherwise than the proof assumes.
     """
+    check_arithmetic()
     if isinstance(protector, (str, Path)):
         named = lookup.resolve(str(protector), budget, model, accountant, num_rows=num_rows)
     elif isinstance(protector, NamedProtector):

@@ -23,6 +23,7 @@ from l2p.run import TraceRow
 from l2p.schema import Encoding, Number, Schema, Target
 from l2p.schema.rows import public_facts
 from l2p.task import Rows
+from l2p.whole_folder import written_whole
 
 TRACE_COLUMNS = (
     "step",
@@ -131,6 +132,7 @@ class Result:
     ) -> None:
         """Write `model.safetensors`, `trace.csv` and the card as JSON, text and HTML into `folder`, made if need be.
 
+        A model never lies there without its card and the rest, even if the process is killed meanwhile.
         The model file holds the arrays of `Model.arrays` for features in the order of `columns`, scaled to [0, 1] by
         `bounds`. A linear classifier has `weights` f32[d] and `bias` f32[1], and predicts the second class where
         weights . x + bias is positive. `classes` None means classes 0 and 1, or a regression, whose target `bounds`
@@ -149,11 +151,8 @@ class Result:
         >>> sorted(path.name for path in folder.iterdir())
         ['card.html', 'card.json', 'card.txt', 'model.safetensors', 'trace.csv']
         """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         model, params = find_model(self.model), np.asarray(self.params, np.float32)
         if self.schema is not None:
-            self.schema.write(folder / "schema.json")
             columns, bounds, classes, target = _as_saved(self.schema)
         bounds = {} if bounds is None else bounds
         is_number = model.kind(classes) == "regression"
@@ -173,12 +172,16 @@ class Result:
         }
         metadata |= {} if self.schema is None else {"schema_sha256": digest(self.schema)}
         arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays(params).items()}
-        (folder / "model.safetensors").write_bytes(save(arrays | {"params": params}, metadata))
-        (folder / "card.json").write_text(self.card.to_json(), encoding="utf-8")
-        (folder / "card.txt").write_text(self.card.to_text(), encoding="utf-8")
         cap = self.card.filter().limit
-        (folder / "card.html").write_text(self.card.to_html(self.trace, cap), encoding="utf-8")
-        self._write_trace(folder / "trace.csv", cap)
+        # A model without its card would say nothing of what it guarantees.
+        with written_whole(Path(folder), last="model.safetensors") as place:
+            if self.schema is not None:
+                self.schema.write(place / "schema.json")
+            (place / "card.json").write_text(self.card.to_json(), encoding="utf-8")
+            (place / "card.txt").write_text(self.card.to_text(), encoding="utf-8")
+            (place / "card.html").write_text(self.card.to_html(self.trace, cap), encoding="utf-8")
+            self._write_trace(place / "trace.csv", cap)
+            (place / "model.safetensors").write_bytes(save(arrays | {"params": params}, metadata))
 
     def _write_trace(self, path: Path, cap: float) -> None:
         rate = sampling.from_json(self.card.sampler).rate()

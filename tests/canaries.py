@@ -62,6 +62,12 @@ def csv(first=f"{NUMBER},0.5,1", header=HEADER):
     return "\n".join([header, *lines_of(first)]) + "\n"
 
 
+def apart(text):
+    """The table with other ages in all rows but the first, to score on."""
+    head, first, *others = text.splitlines()
+    return "\n".join([head, first, *(line.replace(".", ".1", 1) for line in others)]) + "\n"
+
+
 GOOD = csv()
 BAD = {
     "no header, words": "\n".join([f"{WORD},yes,no", *lines_of()]),

@@ -14,7 +14,7 @@ import pytest
 from l2p.cli import main
 from l2p.data import prepare, read_table
 from l2p.errors import InputError
-from tests.canaries import BAD, BOUNDS, COUNT, GOOD, HEADER, NUMBER, SAID, WORD, N, leaks, lines_of, observed
+from tests.canaries import BAD, BOUNDS, COUNT, GOOD, HEADER, NUMBER, SAID, WORD, N, apart, leaks, lines_of, observed
 
 NULLED = ["labels", "a label missing", "NaN", "infinite", "huge"]
 
@@ -91,7 +91,7 @@ def test_good_runs_say_nothing_private(given, left, capfd):
     runs = [
         [*create, "--adjacency", "add_remove"],
         words(left, table, out=str(left / "plain"), ledger=str(ledger)),
-        words(left, table, out=str(left / "tested"), test=table),
+        words(left, table, out=str(left / "tested"), test=given(apart(GOOD))),
         words(left, table, out=str(left / "seeded"), seed="3"),
         words(
             left, given("\n".join([HEADER, *lines_of(f"{NUMBER},0.1,7")])), out=str(left / "null"), on_invalid="null"
@@ -122,7 +122,7 @@ def test_a_bad_table_is_refused_without_a_word_of_it(given, left, name):
 @pytest.mark.parametrize("name", NULLED)
 def test_rows_counted_as_null_are_not_reported(given, left, name):
     table = given(BAD[name])
-    code, text = observed(lambda: main(words(left, table, on_invalid="null", test=table)), left)
+    code, text = observed(lambda: main(words(left, table, on_invalid="null", test=given(apart(BAD[name])))), left)
     assert (code, leaks(text)) == (0, [])
 
 
@@ -246,7 +246,7 @@ def test_what_other_libraries_say_while_rows_are_at_hand_is_withheld(kind, monke
     places = {
         "l2p.data.reading.delimited._sniffed": lambda: main(words(left, table)),
         "l2p.data.preparation.scale": lambda: main(words(left, table)),
-        "l2p.compare.scores._of_classes": lambda: main(words(left, table, test=table)),
+        "l2p.compare.scores._of_classes": lambda: main(words(left, table, test=given(apart(GOOD)))),
         "l2p.compare.runner.compare": lambda: main(compare(left, table)),
     }
     for place, act in places.items():
@@ -260,9 +260,9 @@ def test_what_other_libraries_say_while_rows_are_at_hand_is_withheld(kind, monke
 
 
 def test_the_search_finds_what_a_run_prints_and_writes(monkeypatch, given, left):
-    table, score = given(GOOD), {"num_rows": COUNT}
+    table, test, score = given(GOOD), given(apart(GOOD)), {"num_rows": COUNT}
     monkeypatch.setattr("l2p.compare.scores.metrics", lambda *_: score)
-    assert leaks(observed(lambda: main(words(left, table, test=table)), left)[1]) == ["the count"]
+    assert leaks(observed(lambda: main(words(left, table, test=test)), left)[1]) == ["the count"]
     monkeypatch.setattr("l2p.compare.scores.metrics", lambda *_: print(f"{NUMBER:,}") or {})
-    args = words(left, table, test=table, out=str(left / "again"))
+    args = words(left, table, test=test, out=str(left / "again"))
     assert leaks(observed(lambda: main(args))[1]) == ["the number"]

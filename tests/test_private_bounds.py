@@ -263,16 +263,18 @@ def test_the_default_is_a_twentieth_and_the_tail_a_hundredth():
 @pytest.mark.slow
 def test_a_released_run_with_private_bounds_and_units_is_one_guarantee(tmp_path):
     """From the command line: ledger, trace, card and schema agree, and the card is priced and verified again."""
-    count, data = 3000, raw(3000)
-    cells = zip(*(data[name].tolist() for name in data), strict=True)
-    lines = [",".join(data), *(",".join("?" if cell != cell else str(cell) for cell in row) for row in cells)]
-    (tmp_path / "ward.csv").write_text("\n".join(lines))
+    count = 3000
+    for name, seed in (("ward", 0), ("test", 1)):
+        data = raw(count, seed)
+        cells = zip(*(data[name].tolist() for name in data), strict=True)
+        lines = [",".join(data), *(",".join("?" if cell != cell else str(cell) for cell in row) for row in cells)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
     dataclasses.replace(PRIVATE, unit=Unit("person", 2)).write(tmp_path / "schema.json")
     ledger, run = str(tmp_path / "ward.ledger"), tmp_path / "run"
     budget = ["--epsilon", "1", "--delta", "1e-6"]
     assert main(["ledger", "create", ledger, "--name", "ward", *budget]) == 0
     words = ["--schema", str(tmp_path / "schema.json"), "--data", str(tmp_path / "ward.csv"), "--protector", "noisygd"]
-    test = ["--test", str(tmp_path / "ward.csv"), "--ledger", ledger, "--out", str(run)]
+    test = ["--test", str(tmp_path / "test.csv"), "--ledger", ledger, "--out", str(run)]
     code, text = observed(lambda: main(["apply", *words, *budget, *test, "--on-invalid", "null"]))
     assert code == 0, text
 

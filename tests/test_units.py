@@ -361,7 +361,7 @@ def test_a_source_that_does_not_say_that_it_caps_units_protects_none():
 def test_a_ledger_counts_rows_or_one_kind_of_unit(tmp_path):
     from l2p.privacy.ledger import Cost, Ledger
 
-    for first, second in [(None, "person"), ("person", None), ("person", "household")]:
+    for first, second in [(None, "person"), ("person", None), ("a; protects all rows of one b", "b")]:
         ledger = Ledger.create(tmp_path / f"{first}{second}.ledger", "ward", BUDGET, "gdp", Cost(1.0))
         held = ledger.reserve(Cost(0.1), "a run", unit=first)
         ledger.settle(ledger.reserve(Cost(0.1), "another", unit=first), Cost(0.05))

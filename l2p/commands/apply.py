@@ -18,6 +18,7 @@ from l2p.privacy.accountants import run_names
 if TYPE_CHECKING:
     from l2p.commands.declared import Declared
     from l2p.result import Result
+    from l2p.task import Rows
 
     Accountant = str
 else:
@@ -106,7 +107,7 @@ class Apply(TableOptions):
         from l2p.commands.dry_run import print_plan
         from l2p.compare import private_choice
         from l2p.compare.scores import metrics
-        from l2p.data.public_data import refuse_same
+        from l2p.data.same_table import TEST, refuse_own, refuse_same
         from l2p.models import find_model
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
@@ -122,7 +123,9 @@ class Apply(TableOptions):
         facts |= {} if protector.private else {"unit": declared.unit, "weights": declared.weights}
         rows = self.rows if self.dry_run else None
         refuse_same(list(self.data), self.public and list(self.public))
+        refuse_same(list(self.data), self.test and [self.test], TEST)
         named = check(str(protector), budget, declared.model, self.accountant, rows, **facts)
+        refuse_own(list(self.data), named.sources)
         share = declared.share(self.bounds_share)
         if protector.private:
             declared.check_plain()
@@ -144,6 +147,7 @@ class Apply(TableOptions):
             test = declared.test_rows((self.test,), self.on_invalid)
             if not test.mask.any():
                 raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
+            self._compare_with_test(declared, data, test)
         if declared.classes and self.on_invalid == "null":
             warn([_UNSEEN])
         result = train(
@@ -177,12 +181,16 @@ class Apply(TableOptions):
         `chooses` among several runs."""
         from l2p.commands.declared import BySchema
         from l2p.commands.streaming import streams, table_of
+        from l2p.data.same_table import refuse_equal
         from l2p.task import Task
 
         streaming = streams(self.stream, declared, self.data, self.rows, chooses, additive)
         if not isinstance(declared, BySchema) or chooses:
             rows = declared.rows(self.data, self.on_invalid)
-            return Task(rows, public=None if self.public is None else declared.public_rows(self.public)), {}
+            known = None if self.public is None else declared.public_rows(self.public)
+            if known is not None:
+                refuse_equal((rows,), known)
+            return Task(rows, public=known), {}
         public = self.public and list(self.public)
         if streaming:
             counts_rows = self.adjacency != "add_remove"  # under which their number is private
@@ -190,6 +198,18 @@ class Apply(TableOptions):
             return table, {"public": public, "format": declared.format}
         options = {"schema": declared.schema, "format": declared.format, "on_invalid": self.on_invalid}
         return list(self.data), options | {"bounds_share": self.bounds_share, "public": public}
+
+    def _compare_with_test(self, declared: "Declared", data: Any, test: "Rows") -> None:
+        """Refuse a test table that holds rows of the private one, which `data` is or stands for."""
+        from l2p.commands.declared import BySchema
+        from l2p.data.same_table import TEST, refuse_shared
+        from l2p.schema.stream import StreamedTable
+
+        if isinstance(data, StreamedTable):
+            private = data.every_row()
+        else:
+            private = declared.every_row(self.data) if isinstance(declared, BySchema) else (data.private,)
+        refuse_shared(private, test, TEST)
 
     def _declared(self) -> "Declared":
         """What the options say of the table."""
@@ -244,15 +264,13 @@ def _save(declared: "Declared", result: "Result", folder: Path) -> Path:
     """Write the result, all of its files or none. It is paid for, so if the folder can no longer be written, it goes to
     a temporary one."""
     try:
-        with _whole(folder):
-            declared.save(result, folder)
+        declared.save(result, folder)
         return folder
     except OSError as error:
         why = error.strerror
     try:
         rescue = Path(tempfile.mkdtemp(prefix="l2p-"))
-        with _whole(rescue):
-            declared.save(result, rescue)
+        declared.save(result, rescue)
     except OSError:
         raise NoResult(
             f"{folder} cannot be written ({why}), nor can {tempfile.gettempdir()}, so the result is lost, and what its "
@@ -270,16 +288,3 @@ def _save_scores(scores: dict[str, Any], folder: Path) -> None:
     except OSError as error:
         path.unlink(missing_ok=True)
         print(f"{path} cannot be written ({error.strerror}); all else is in {folder}.", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def _whole(folder: Path) -> Iterator[None]:
-    """Leave nothing half-written in a folder that was empty: a run's folder without its card says nothing of what it
-    guarantees."""
-    try:
-        yield
-    except OSError:
-        with contextlib.suppress(OSError):  # it may be gone
-            for path in folder.iterdir():
-                path.unlink()
-        raise

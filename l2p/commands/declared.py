@@ -1,7 +1,7 @@
 """What a command line declares of a private table: by a schema, or by bounds of a table of numbers."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
@@ -14,7 +14,7 @@ from l2p.errors import InputError
 from l2p.models import find_model
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
-from l2p.schema.rows import weights_in_words
+from l2p.schema.rows import blocks_of, weights_in_words
 from l2p.schema.target import Unit
 from l2p.task import Rows
 
@@ -109,6 +109,10 @@ class BySchema:
         if known is None:
             known = self._known()
         return read_rows(list(data), Encoding(known), on_invalid, self.format, exact=False)
+
+    def every_row(self, data: Sequence[str]) -> Iterator[Rows]:
+        """The rows of a table in blocks, encoded as `test_rows` are before there is a result."""
+        return (rows for _, rows in blocks_of(list(data), Encoding(self._known()), "null", self.format))
 
     def _known(self) -> Schema:
         """The schema with bounds of any kind in place of those that are still to be bought."""

@@ -139,7 +139,8 @@ def _print_runs(ledger: "Ledger", entries: "list[Entry]") -> None:
     width = shutil.get_terminal_size().columns
     print(f"\n{'id':<14}{'state':<10}{'epsilon':<10}{'changed (UTC)':<18}run")
     for run in entries:
-        what = f"{run.what} (released: {run.reason})" if run.reason else run.what
+        what = run.what if run.protects is None else f"{run.what}, protects all rows of one {run.protects!r}"
+        what = f"{what} (released: {run.reason})" if run.reason else what
         changed = run.changed[:16].replace("T", " ")
         line = f"{run.id:<14}{run.state:<10}{rounded(ledger.epsilon(run.counted), up=True):<10}{changed:<18}{what}"
         print(line if len(line) <= width else f"{line[: width - 3]}...")

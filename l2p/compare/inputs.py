@@ -17,8 +17,9 @@ from l2p.compare.config import CompareConfig
 from l2p.compare.methods import ComparedMethod, find_method, reads_public
 from l2p.compare.public_part import Division, PublicPart
 from l2p.data.own import source_of_file
-from l2p.data.public_data import checked, refuse_same
+from l2p.data.public_data import checked
 from l2p.data.reading import open_table
+from l2p.data.same_table import refuse_same
 from l2p.errors import InputError
 from l2p.models import Model, find_model
 from l2p.privacy.budget import Budget

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from l2p.errors import InputError
+from l2p.errors import InputError, alone
 
 Interval = tuple[float, float]  # low < high
 Bounds = Mapping[str, Interval]  # by column, in its own units
 
 
+@alone()  # JSON's own error holds the whole text, which may be a table by mistake
 def read_bounds(path: str | Path) -> dict[str, Interval]:
     """Declared bounds from a JSON file {column: [low, high]}, in the columns' own units.
 

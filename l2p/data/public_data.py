@@ -1,4 +1,4 @@
-"""Public rows beside private ones: what is refused, how a card names them, and why no row counts as both.
+"""Public rows beside private ones: which are refused, how a card names them, and why no row counts as both.
 
 A private row that equals a public one counts as a null row. That is said nowhere: a count of such rows, or an error,
 would tell whether somebody's row is in the private table. What becomes of a row depends on that row and on the public
@@ -8,16 +8,14 @@ ones alone, so tables that differ in one row still differ in one.
 import dataclasses
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from l2p import intake
-from l2p.data.own import content_sha256
 from l2p.errors import InputError
-from l2p.task import Rows, RowSource, Task, WrappedSource
+from l2p.task import Rows, RowSource, WrappedSource
 
 #: Rows compared at a time, to bound memory.
 _BLOCK = 2**14
@@ -60,45 +58,6 @@ def checked(public: Rows, num_features: int, labels: tuple[float, ...] | None) -
     return rows
 
 
-def refuse_same(data: Any, public: Any) -> None:
-    """Refuse public rows that are the private table itself: the same object, or a file of the same path or bytes.
-
-    Raises:
-      InputError: they are.
-    """
-    if public is None:
-        return
-    for one in _parts(data):
-        if any(_is_same(one, other) for other in _parts(public)):
-            raise InputError(
-                "the public rows are the private table itself, which would then be read without any noise; give "
-                "rows that anybody may see, or leave the public rows out."
-            )
-
-
-def _parts(table: Any) -> list[Any]:
-    """The files of a table, or the object that holds its features."""
-    if isinstance(table, Task):
-        return _parts(table.private)
-    if isinstance(table, Rows):
-        return [table, table.x]
-    if isinstance(table, (list, tuple)) and table and all(isinstance(part, (str, Path)) for part in table):
-        return list(map(Path, table))
-    if isinstance(table, tuple) and len(table) == 2:
-        return [table[0]]
-    return [Path(table) if isinstance(table, str) else table]
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    if not isinstance(one, Path) or not isinstance(other, Path):
-        return one is other
-    if one == other:  # a table in a database, too
-        return True
-    if not (one.is_file() and other.is_file()):  # whoever reads it says so
-        return False
-    return one.samefile(other) or content_sha256(one) == content_sha256(other)
-
-
 def on_card(public: Rows | None) -> dict[str, Any] | None:
     """What a card says of the public rows: how many there are, and the SHA-256 of the bytes of their features and
     target, encoded, as little-endian float32 [n, d + 1].
@@ -122,11 +81,11 @@ class Known:
     @classmethod
     def of(cls, public: Rows) -> "Known":
         counted = np.asarray(public.mask) > 0
-        return cls(frozenset(line for line, counts in zip(_lines(public), counted, strict=True) if counts))
+        return cls(frozenset(line for line, counts in zip(lines_of(public), counted, strict=True) if counts))
 
     def nulled(self, rows: Rows) -> Rows:
         """The rows with those that equal a public one turned into null rows; NumPy arrays of the same shapes."""
-        kept = np.array([line not in self.lines for line in _lines(rows)], bool)
+        kept = np.array([line not in self.lines for line in lines_of(rows)], bool)
         return jax.tree.map(lambda leaf: np.where(kept if leaf.ndim == 1 else kept[:, None], leaf, 0), rows)
 
 
@@ -149,7 +108,7 @@ def apart(rows: Rows | RowSource, public: Rows | None) -> Rows | RowSource:
     return known.nulled(rows) if isinstance(rows, Rows) else Apart(rows, known)
 
 
-def _lines(rows: Rows) -> Iterator[bytes]:
+def lines_of(rows: Rows) -> Iterator[bytes]:
     """Every row's features and target as bytes."""
     x, y = np.asarray(rows.x), np.asarray(rows.y)
     for start in range(0, len(y), _BLOCK):

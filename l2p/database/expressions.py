@@ -23,7 +23,8 @@ _TINY = 1e-12
 
 
 def lines_query(schema: Schema, table: str, key: str, kinds: Mapping[str, str]) -> str:
-    """The query of a table's lines in the order of its key: line (int, from 1), x (float8[]), y (0, 1 or NULL).
+    """The query of a table's lines in the order of its key: line (int, from 1), x (float8[]), y (0, 1 or NULL), and
+    whether the key tells the row from those before it.
 
     Args:
       schema: of numbers with bounds, and two classes.
@@ -46,7 +47,8 @@ def lines_query(schema: Schema, table: str, key: str, kinds: Mapping[str, str]) 
     # Names are quoted and values are literals, so that each is what it is whatever it holds.
     return (
         f"SELECT row_number() OVER (ORDER BY key)::int AS line, ARRAY[{', '.join([*encoded, str(INTERCEPT_COLUMN)])}]"  # noqa: S608
-        f"::float8[] AS x, CASE WHEN {valid} THEN y END AS y "
+        f"::float8[] AS x, CASE WHEN {valid} THEN y END AS y, "
+        "key IS NOT NULL AND rank() OVER (ORDER BY key) = row_number() OVER (ORDER BY key) AS alone "
         f"FROM (SELECT {quoted(key)} AS key, {', '.join(cells)}, {_label(schema, kinds)} AS y FROM {table}) AS cells"
     )
 

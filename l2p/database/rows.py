@@ -1,8 +1,9 @@
 """Rows that stay in a PostgreSQL table, whose server takes a run's passes over them; noise is added here.
 
 Functions are made anew in the session's temporary schema, so that those whose sensitivity was counted are those that
-run, and nothing is left behind. Then one read-only transaction at isolation level REPEATABLE READ counts the rows and
-takes all passes.
+run, and nothing is left behind. Then one read-only transaction at isolation level REPEATABLE READ encodes the rows
+once, into a temporary table that no other session can write, and all passes read that: a view may give other rows at
+every pass, as where it reads files, other servers or random(), which no snapshot covers.
 """
 
 import contextlib
@@ -32,6 +33,7 @@ from l2p.task import PassRows
 SGD = Path(__file__).with_name("sgd.sql")
 #: Of a ridge, a radius, a step size or the bound of rows' lengths, where it is above 0.
 _LEAST = 1e-20
+_LINES = "SELECT line, x, y FROM pg_temp.l2p_lines"
 _PASS = "SELECT pg_temp.l2p_pass($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
 
@@ -45,10 +47,10 @@ class TableRows(PassRows):
     """
 
     def __init__(self, table: "_Table", schema: Schema):
-        """Read the table once: rows are counted, and their keys compared."""
+        """Read the table once: rows are encoded and counted, and their keys compared."""
         self.schema, self.num_features = schema, len(Encoding(schema).names)
-        self._table, self._lines = table, table.lines(schema)
-        self.num_rows = table.count(self._lines)
+        self._table = table
+        self.num_rows = table.encode(schema)
 
     def __repr__(self) -> str:
         return "TableRows(not shown)"
@@ -89,7 +91,7 @@ class TableRows(PassRows):
             places = np.empty(plan.num_rows, np.int32)
             places[drawn[: plan.num_rows]] = np.arange(1, plan.num_rows + 1)
             with ending_run():
-                (found,) = self._table.ask(_PASS, _bound(self._lines, places, params, size, *settings))
+                (found,) = self._table.ask(_PASS, _bound(_LINES, places, params, size, *settings))
             params = np.array(found, np.float64)
         return params
 
@@ -117,6 +119,7 @@ class _Table(PostgreSQL):
     def _prepare(self, connection: Any) -> None:
         # A prepared statement holds one command.
         commands = re.split(r"^(?=CREATE )", SGD.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+        commands.append("CREATE TEMPORARY TABLE l2p_lines (line int, x float8[], y float8, alone boolean)")
         try:
             for command in commands:
                 with connection.cursor() as cursor:
@@ -128,22 +131,18 @@ class _Table(PostgreSQL):
                 "there (GRANT TEMPORARY ON DATABASE), and the server must not be a read-only standby."
             ) from None
 
-    def lines(self, schema: Schema) -> str:
-        """The query of its encoded lines."""
+    def encode(self, schema: Schema) -> int:
+        """Encode every row, once; returns how many there are. What cannot be encoded is refused before budget is spent,
+        and so is a key that does not tell all rows apart."""
         self.check((*schema.features, schema.target.column))
         assert self.key is not None
-        return lines_query(schema, self._name, self.key, self._kinds)
-
-    def count(self, lines: str) -> int:
-        """How many rows there are; every cell is encoded, so that what cannot be is refused before budget is spent."""
-        assert self.key is not None
+        lines = lines_query(schema, ".".join(map(quoted, self.address.table)), self.key, self._kinds)
         self.ask("SET LOCAL work_mem = '64MB'")  # for sorts of wide rows
-        counts = f"SELECT count(*), count(x), count(y) FROM ({lines}) AS lines"  # noqa: S608
-        keys = f"SELECT count(DISTINCT {quoted(self.key)}) FROM {self._name}"  # noqa: S608
-        rows, *_ = self.ask(counts)
+        self.ask(f"INSERT INTO pg_temp.l2p_lines {lines}")
+        rows, settled = self.ask("SELECT count(*), coalesce(bool_and(alone), true) FROM pg_temp.l2p_lines")
         if not rows:
             raise InputError(f"{self.said} has no rows to learn from; check it and its filters.")
-        if self.ask(keys) != (rows,):
+        if not settled:
             raise self._unsettled()
         return rows
 
@@ -152,10 +151,6 @@ class _Table(PostgreSQL):
         with self._refused(), self._connection.cursor() as cursor:
             cursor.execute(statement, parameters=bound)
             return cursor.fetchone() if cursor.description else None
-
-    @property
-    def _name(self) -> str:
-        return ".".join(map(quoted, self.address.table))
 
 
 @contextlib.contextmanager

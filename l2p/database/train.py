@@ -17,7 +17,7 @@ from l2p.data.reading.arrow import import_pyarrow
 from l2p.data.reading.database import quoted
 from l2p.data.reading.in_postgresql import import_adbc
 from l2p.database.rows import held_rows
-from l2p.errors import InputError, withheld
+from l2p.errors import InputError, alone, withheld
 from l2p.models import find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
@@ -108,6 +108,7 @@ def _address(at: str, table: str, key: str) -> Address:
 class _NewTable:
     """A table that is made in a transaction, which ends with the model in it or leaves nothing."""
 
+    @alone()
     def __init__(self, connection: Any, address: Address):
         self._connection = connection
         self._name, self._shown = ".".join(map(quoted, address.table)), address.shown
@@ -142,12 +143,14 @@ class _NewTable:
 @contextlib.contextmanager
 def _new_table(address: Address) -> Iterator[_NewTable]:
     dbapi = import_adbc()
-    try:
-        connection = dbapi.connect(address.location)
-    except dbapi.Error:
-        raise InputError(
-            f"the table {address.shown} cannot be made: the server takes no second connection; have its limit raised."
-        ) from None
+    with alone():
+        try:
+            connection = dbapi.connect(address.location)
+        except dbapi.Error:
+            raise InputError(
+                f"the table {address.shown} cannot be made: the server takes no second connection; have its limit "
+                "raised."
+            ) from None
     with connection:
         yield _NewTable(connection, address)
 

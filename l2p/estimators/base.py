@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore
 
 from l2p.api import private_train
-from l2p.data.public_data import refuse_same
+from l2p.data.same_table import refuse_same
 from l2p.errors import InputError
 from l2p.estimators.said import DEFAULT_BOUNDS, RepeatedFitWarning, undeclared, unquoted
 from l2p.privacy.budget import Budget

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from l2p.errors import InputError
+from l2p.errors import InputError, alone
 
 #: Where neither bounds nor a schema are given, all numbers count as lying between these, which do not depend on rows.
 #: Numbers that are standardised by public means and deviations mostly do; others are clipped.
@@ -33,19 +33,20 @@ class RepeatedFitWarning(UserWarning):
 @contextlib.contextmanager
 def unquoted() -> Iterator[None]:
     """What scikit-learn says of a table that it refuses, without the cells that it quotes, or NumPy before it."""
-    try:
-        yield
-    except ValueError as error:
-        said = str(error)
-        if "could not convert" in said:
-            raise InputError(
-                "X holds cells that are not numbers, which only a schema says how to read; pass schema=, or encode "
-                "them first."
-            ) from None
-        for quotes, instead in _QUOTES.items():
-            if quotes in said:
-                raise InputError(said.partition(quotes)[0] + instead) from None
-        raise
+    with alone():
+        try:
+            yield
+        except ValueError as error:
+            said = str(error)
+            if "could not convert" in said:
+                raise InputError(
+                    "X holds cells that are not numbers, which only a schema says how to read; pass schema=, or encode "
+                    "them first."
+                ) from None
+            for quotes, instead in _QUOTES.items():
+                if quotes in said:
+                    raise InputError(said.partition(quotes)[0] + instead) from None
+            raise
 
 
 def present(y: np.ndarray) -> np.ndarray:

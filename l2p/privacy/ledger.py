@@ -31,8 +31,6 @@ AMOUNTS = ledger_amounts()
 UNITS = tuple(AMOUNTS)
 #: The units that add up whole runs instead of their queries.
 WHOLE_RUNS = tuple(unit for unit in UNITS if not find(unit).composes)
-#: In the description of a run, what stands before the column of the unit that it protects.
-_PROTECTS = "; protects all rows of one "
 
 
 class Cost(NamedTuple):
@@ -63,6 +61,7 @@ class Entry(NamedTuple):
     created: str
     changed: str
     reason: str  # of a release; else empty
+    protects: str | None = None  # the column that says whose rows are protected together; None for single rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,20 +125,24 @@ class Ledger:
 
     @classmethod
     def open(cls, path: str | Path) -> "Ledger":
-        """The ledger in a file that `create` wrote, brought up to date if an older l2p did.
+        """The ledger in a file that `create` wrote.
 
         Raises:
-          InputError: there is no such file, a newer l2p made it, or something other than l2p changed it.
+          InputError: there is no such file, another version of l2p made it, or something other than l2p changed it.
         """
         path = Path(path).resolve()
         if not path.is_file():
             raise InputError(f"there is no ledger {path} to say what was spent; create it with l2p ledger create.")
-        ledger_file.upgrade(path)
         return cls._by_terms(path, ledger_file.load(path)[0])
 
     @classmethod
     def _by_terms(cls, path: Path, terms: ledger_file.Row) -> "Ledger":
         name, epsilon, delta, adjacency, unit, *limit, created = terms
+        if not str(name).isprintable():  # `create` gives none such, and messages name it
+            raise InputError(
+                f"the ledger {path} has control characters in its name, so something other than l2p made or changed "
+                "it; keep the file, and create a new ledger for what is left according to the privacy cards."
+            )
         return cls(path, name, Budget(epsilon, delta, adjacency), unit, Cost(*limit), created)
 
     def _rows(self, found: tuple[ledger_file.Row, list[ledger_file.Row]]) -> list[ledger_file.Row]:
@@ -163,7 +166,6 @@ class Ledger:
         them. An `InputError` says that the cost does not fit into what is left, that other runs protect something
         else, or that the file cannot be used.
         """
-        what = what if unit is None else f"{what}{_PROTECTS}{unit}"
         cost, what = _numbers(cost), _line("the description of a run", what)
         if not all(0 <= number < math.inf for number in cost) or not any(cost):
             raise InputError(f"{cost} cannot be counted; reserve finite numbers, none below 0 and one above it.")
@@ -178,7 +180,7 @@ class Ledger:
                     f"l2p ledger show {self.path}.",
                     self.left(),
                 )
-            entry = Entry(reservation, what, "reserved", cost, cost, os.getpid(), platform.node(), now, now, "")
+            entry = Entry(reservation, what, "reserved", cost, cost, os.getpid(), platform.node(), now, now, "", unit)
             ledger_file.append(connection, _row(entry))
         return reservation
 
@@ -188,7 +190,7 @@ class Ledger:
 
     def _check_unit(self, unit: str | None, entries: Iterable[Entry]) -> None:
         counting = [entry for entry in entries if entry.state != "released"]
-        others = {_unit_of(entry.what) for entry in counting} - {unit}
+        others = {entry.protects for entry in counting} - {unit}
         if others:
             other = next(iter(others))
             said = ["single rows" if one is None else f"all rows of one {one!r} together" for one in (unit, other)]
@@ -314,11 +316,6 @@ def _numbers(cost: Cost) -> Cost:
     return Cost(*(float(number) + 0.0 for number in cost))  # SQLite stores -0.0 as 0.0
 
 
-def _unit_of(what: str) -> str | None:
-    """The column whose rows a run protects together, by its description; None for single rows."""
-    return what.rpartition(_PROTECTS)[2] if _PROTECTS in what else None
-
-
 def _entry(row: Row) -> Entry:
     run, what, state, *numbers = row[:7]
     return Entry(run, what, state, Cost(*numbers[:2]), Cost(*numbers[2:]), *row[7:])
@@ -329,9 +326,12 @@ def _row(entry: Entry) -> Row:
 
 
 def _line(what: str, text: str) -> str:
-    if len(text.splitlines()) == 1 and text.strip():
+    if text.strip() and text.strip().isprintable():
         return text.strip()
-    raise InputError(f"{what} is {text!r}, but people must recognise it in a list; give one line of text.")
+    raise InputError(
+        f"{what} is {text!r}, but people must recognise it in a list; give one line of text, without control "
+        "characters."
+    )
 
 
 def _now() -> str:

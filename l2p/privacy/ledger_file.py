@@ -21,12 +21,12 @@ from typing import Any
 from l2p.errors import InputError
 
 _PATIENCE = 30.0  # seconds to wait for other processes, each of which holds the file for milliseconds
-_APPLICATION, _VERSION = 1278365762, 2  # as in the schema; "L2PB" in ASCII
+_APPLICATION, _VERSION = 1278365762, 3  # as in the schema; "L2PB" in ASCII
 # BEFORE triggers fire before a statement's conflict clause acts: after it, REPLACE has deleted rows, and no trigger saw
 # it. 9e999 is infinity; SQLite stores NaN as NULL.
 _SCHEMA = (
     "PRAGMA application_id = 1278365762",
-    "PRAGMA user_version = 2",
+    "PRAGMA user_version = 3",
     """CREATE TABLE book (name TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL, adjacency TEXT NOT NULL,
     unit TEXT NOT NULL, limit_amount REAL NOT NULL, limit_delta REAL NOT NULL, created TEXT NOT NULL)""",
     """CREATE TABLE entry (
@@ -37,7 +37,7 @@ _SCHEMA = (
     counted_amount REAL NOT NULL CHECK (counted_amount BETWEEN 0 AND reserved_amount),
     counted_delta REAL NOT NULL CHECK (counted_delta BETWEEN 0 AND reserved_delta),
     process INTEGER NOT NULL, host TEXT NOT NULL, created TEXT NOT NULL, changed TEXT NOT NULL, reason TEXT NOT NULL,
-    hash TEXT NOT NULL UNIQUE,
+    protects TEXT, hash TEXT NOT NULL UNIQUE,
     CHECK (state != 'reserved' OR (counted_amount = reserved_amount AND counted_delta = reserved_delta)),
     CHECK (state != 'released' OR (counted_amount = 0 AND counted_delta = 0 AND reason != '')))""",
     "CREATE TABLE chain (number INTEGER PRIMARY KEY, content TEXT NOT NULL, hash TEXT NOT NULL)",
@@ -52,8 +52,8 @@ _SCHEMA = (
     BEGIN SELECT RAISE(ABORT, 'a new entry follows the chain'); END""",
     """CREATE TRIGGER entry_moves_on BEFORE UPDATE ON entry
     WHEN old.state = 'settled' OR new.state IN ('reserved', old.state) OR new.rowid IS NOT old.rowid
-    OR (new.id, new.what, new.reserved_amount, new.reserved_delta, new.process, new.host, new.created)
-    IS NOT (old.id, old.what, old.reserved_amount, old.reserved_delta, old.process, old.host, old.created)
+    OR (new.id, new.what, new.reserved_amount, new.reserved_delta, new.process, new.host, new.created, new.protects)
+    IS NOT (old.id, old.what, old.reserved_amount, old.reserved_delta, old.process, old.host, old.created, old.protects)
     OR new.hash IN (SELECT hash FROM entry)
     OR new.hash IS NOT (SELECT hash FROM chain WHERE number > 1 ORDER BY number DESC LIMIT 1)
     BEGIN SELECT RAISE(ABORT, 'entries only settle or are released, as the chain says'); END""",
@@ -65,8 +65,6 @@ _SCHEMA = (
     "CREATE TRIGGER chain_is_fixed BEFORE UPDATE ON chain BEGIN SELECT RAISE(ABORT, 'links are kept'); END",
     "CREATE TRIGGER chain_is_kept BEFORE DELETE ON chain BEGIN SELECT RAISE(ABORT, 'links are kept'); END",
 )
-# Hash of the schema of version 1, which l2p 0.1.0 made: it has no chain, and REPLACE could delete entries.
-_FIRST_LISTING = "b8e1eca7dfd403745b0674593ebc95d12997f09695b6a363661627a71e15e959"
 _JSON = json.JSONEncoder(default=repr)
 
 Row = tuple[Any, ...]
@@ -75,23 +73,10 @@ Row = tuple[Any, ...]
 def create(path: Path, terms: Row) -> None:
     """Make a file with the columns of `book`."""
     with change(path, "rwc") as connection:
-        _lay(connection, terms)
-
-
-def upgrade(path: Path) -> None:
-    """Bring the file of an older l2p up to date, as a whole or not at all.
-
-    Raises:
-      InputError: the file is not a ledger, a newer l2p made it, or something other than l2p changed it.
-    """
-    with _connection(path) as connection:
-        if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
-            raise InputError(f"{path} is not a ledger, so it cannot say what was spent; name one of l2p's.")
-        version = _version(connection, path)
-    if version < _VERSION:
-        with change(path) as connection:
-            if _version(connection, path) < _VERSION:  # otherwise another process was faster
-                _upgrade(connection, path)
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        connection.execute("INSERT INTO book VALUES (?, ?, ?, ?, ?, ?, ?, ?)", terms)
+        _link(connection, 1, None, terms)
 
 
 def load(path: Path) -> tuple[Row, list[Row]]:
@@ -105,9 +90,10 @@ def read(connection: sqlite3.Connection, path: Path) -> tuple[Row, list[Row]]:
     """The columns of `book`, and those of every entry but its hash, in order of reservation.
 
     Raises:
-      InputError: the schema, an entry or the chain is not as l2p left it.
+      InputError: the file is no ledger or of another version of l2p, or the schema, an entry or the chain is not as l2p
+        left it.
     """
-    _version(connection, path)
+    _check_version(connection, path)
     if strange := _listing(connection) ^ _expected_listing():
         names = ", ".join(sorted(f"{kind} {name!r}" for kind, name, *_ in strange))
         raise _changed(path, f"its schema is another one in {names}")
@@ -131,11 +117,11 @@ def read(connection: sqlite3.Connection, path: Path) -> tuple[Row, list[Row]]:
 
 def append(connection: sqlite3.Connection, row: Row) -> None:
     """Add an entry, given by all its columns but the hash; or change the one of that id."""
-    run, _, state, *_, changed, reason = row
+    run, _, state, *_, changed, reason, _ = row
     number, previous = connection.execute("SELECT number, hash FROM chain ORDER BY number DESC LIMIT 1").fetchone()
     found = _link(connection, number + 1, previous, row)
     if connection.execute("SELECT 1 FROM entry WHERE id = ?", (run,)).fetchone() is None:
-        connection.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, found))
+        connection.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, found))
     else:
         connection.execute(
             "UPDATE entry SET state=?, counted_amount=?, counted_delta=?, changed=?, reason=?, hash=? WHERE id=?",
@@ -150,27 +136,6 @@ def change(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
         connection.execute("BEGIN IMMEDIATE")
         yield connection
         connection.execute("COMMIT")
-
-
-def _lay(connection: sqlite3.Connection, terms: Row) -> None:
-    for statement in _SCHEMA:
-        connection.execute(statement)
-    connection.execute("INSERT INTO book VALUES (?, ?, ?, ?, ?, ?, ?, ?)", terms)
-    _link(connection, 1, None, terms)
-
-
-def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
-    if _digest(_listing(connection)) != _FIRST_LISTING:
-        raise _changed(path, "its schema is not that of l2p 0.1.0")
-    terms = connection.execute("SELECT * FROM book").fetchall()
-    if len(terms) != 1:
-        raise _changed(path, f"it has {len(terms)} sets of terms")
-    rows = connection.execute("SELECT * FROM entry ORDER BY rowid").fetchall()
-    connection.execute("DROP TABLE entry")
-    connection.execute("DROP TABLE book")
-    _lay(connection, terms[0])
-    for row in rows:
-        append(connection, row)
 
 
 def _link(connection: sqlite3.Connection, number: int, previous: str | None, row: Row) -> str:
@@ -189,11 +154,13 @@ def _hash(previous: str | None, content: str) -> str:
     return hashlib.sha256(f"{previous or ''}\n{content}".encode()).hexdigest()
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int:
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
+        raise InputError(f"{path} is not a ledger, so it cannot say what was spent; name one of l2p's.")
     version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > _VERSION:
-        raise InputError(f"a newer l2p made the ledger {path}, and this one might miscount; upgrade l2p.")
-    return version
+    if version != _VERSION:
+        age, instead = ("a newer", "upgrade l2p") if version > _VERSION else ("an older", "go on with that one")
+        raise InputError(f"{age} l2p made the ledger {path}, and this one might miscount; {instead}.")
 
 
 def _listing(connection: sqlite3.Connection) -> set[Row]:
@@ -206,10 +173,6 @@ def _expected_listing() -> set[Row]:
         for statement in _SCHEMA:
             connection.execute(statement)
         return _listing(connection)
-
-
-def _digest(listing: set[Row]) -> str:
-    return _hash(None, _content(sorted(listing, key=repr)))
 
 
 def _changed(path: Path, what: str) -> InputError:

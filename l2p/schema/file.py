@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from l2p.data.header import listed
-from l2p.errors import InputError
+from l2p.errors import InputError, alone
 from l2p.json_fields import strict, violation
 from l2p.schema.columns import Category, Column, Ignore, Missing, Number
 from l2p.schema.schema import MISSING_WORDS, Schema
@@ -62,6 +62,7 @@ _TOP = _object(
 )
 
 
+@alone()  # JSON's own error holds the whole text, which may be a table by mistake
 def read(path: Path) -> Schema:
     """The schema in a file; see `Schema.read`."""
     try:

@@ -63,6 +63,10 @@ class StreamedTable(RowSource):
             if count != self.num_rows:
                 raise InputError(_CHANGED.format(self._source.said))
 
+    def every_row(self) -> Iterator[Rows]:
+        """All rows in blocks, those of a unit beyond the first ones, too: to compare, not to learn from."""
+        return (rows for _, rows in blocks_of(self._source, self._encoding, "null"))
+
     def _encoded(self, on_invalid: Literal["refuse", "null"]) -> Iterator[Rows]:
         unit = self._encoding.schema.unit
         return (rows for _, rows in blocks_of(self._source, self._encoding, on_invalid, unit=unit))

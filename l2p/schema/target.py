@@ -49,6 +49,12 @@ class Target:
                 raise InputError("aliases and weights belong to classes, but the target is a number; leave them out.")
         else:
             object.__setattr__(self, "classes", distinct(self.classes, "classes", at_least=2))
+            if any(map(_is_formula, self.classes or ())):
+                raise InputError(  # not which: without a schema, classes may have been read off private labels
+                    "a class begins with =, +, - or @, so spreadsheets would run it as a formula where predictions "
+                    "hold it; give the class another name in the schema and its own spelling as an alias "
+                    '("aliases": {"=1+1": "two"}, say).'
+                )
             object.__setattr__(self, "aliases", self._checked_aliases())
             object.__setattr__(self, "weights", self._checked_weights())
 
@@ -86,6 +92,21 @@ class Target:
         if self.classes is None:
             return "regression"
         return "binary" if len(self.classes) == 2 else "multiclass"
+
+
+def _is_formula(value: Value) -> bool:
+    """Whether a spreadsheet takes a cell for a formula; a lone sign and numbers are none.
+
+    >>> [_is_formula(value) for value in ("=1+1", "@SUM(A1)", "-a", "+", "-1.5", -1, "<=50K", "a-b")]
+    [True, True, True, False, False, False, False, False]
+    """
+    if not isinstance(value, str) or len(value) < 2 or value[0] not in "=+-@":
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return True
+    return False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,8 @@ import numpy as np
 from l2p.errors import InputError, withheld
 from l2p.schema.target import Unit
 
+#: Long numbers as spreadsheets write them.
+_ROUNDED = re.compile(r"[+-]?\d\.\d+[eE]\+\d+")
 #: Whole numbers that a file writes with a point, as one with gaps among its numbers does.
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
 
@@ -27,7 +29,8 @@ class FirstRows:
     Numbers, and texts that are the same whole number (7, 7.0, "7", " 7.0"), are one unit; "007" is another, and so are
     texts in capitals. A row without a unit (missing, or one of the words for it) is null, whosoever it is.
 
-    Floats from 2^53 on stand for several whole numbers each, and so for several units: refused.
+    Floats may stand for several units each: whole ones from 2^53 on (2^24 in single precision), others with more digits
+    than their precision tells apart, and texts such as 1.23457E+17, to which spreadsheets round long numbers: refused.
 
     It holds the name and the count of every unit that it has met, which is all that grows with the table.
 
@@ -53,10 +56,10 @@ class FirstRows:
         """Which rows of the next block count, bool[n], of those that are `valid` bool[n]; cells [n] name their units.
 
         Raises:
-          InputError: units are floats too large to be told apart.
+          InputError: units are numbers that were rounded, so that several may be one.
         """
         kept = np.zeros(len(cells), bool)
-        for row, cell in enumerate(cells.tolist()):
+        for row, cell in enumerate(cells if cells.dtype.kind == "f" else cells.tolist()):
             name = unit_of(cell) if valid[row] else ""
             if name in self._missing:
                 continue
@@ -79,11 +82,31 @@ def unit_of(cell: object) -> str:
         return ""
     if isinstance(cell, decimal.Decimal) and cell.is_finite():
         cell = f"{cell:.0f}" if cell == cell.to_integral_value() else f"{cell:f}".rstrip("0")
+    if isinstance(cell, (float, np.floating)):
+        if not _is_exact(cell):
+            raise InputError(
+                "the column of the unit holds floating-point numbers with more digits than they tell apart, so two "
+                "units might be taken for one; give them as texts or whole numbers."
+            )
+        return str(int(cell)) if cell == np.floor(cell) else str(cell)
     text = str(cell).strip()
-    if isinstance(cell, float) and abs(cell) >= 2.0**53:
+    if _ROUNDED.fullmatch(text):
         raise InputError(
-            "the column of the unit holds floating-point numbers too large to tell units apart by; give them as texts "
-            "or whole numbers."
+            "the column of the unit holds numbers in scientific notation, as spreadsheets write long ones after "
+            "rounding them, so two units might be taken for one; export the column as text."
         )
     whole = _WHOLE.fullmatch(text)
     return text if whole is None else whole[1]
+
+
+def _is_exact(cell: float | np.floating) -> bool:
+    """Whether no other number of as many digits is the same float.
+
+    >>> [_is_exact(cell) for cell in (np.float32(2**24 - 1), np.float32(2**24), 2.0**24, 0.1, 0.1 + 0.2, np.inf)]
+    [True, False, True, True, False, False]
+    """
+    about = np.finfo(type(cell))
+    if cell == np.floor(cell):
+        return bool(abs(cell) < 2.0 ** (about.nmant + 1))
+    digits = np.format_float_scientific(cell).partition("e")[0].lstrip("-").replace(".", "")
+    return len(digits) <= about.precision

@@ -44,6 +44,7 @@ from l2p.schema import Encoding, Number, Schema, Target
 from l2p.spark import worker
 from l2p.spark.columns import feature_names, features_of, labels_of, plain
 from l2p.spark.rows import encoded_rows
+from l2p.whole_folder import written_whole
 
 
 def _param(name: str, said: str, kind: Any = plain) -> Any:
@@ -219,9 +220,9 @@ class PrivateClassificationModel(
 
     def writeRun(self, folder: str | Path) -> None:
         """Write the run's folder on the driver, as `l2p apply` does; `l2p predict` and `l2p.load_model` read it."""
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        for name, content in self.files.items():
-            Path(folder, name).write_bytes(content)
+        with written_whole(Path(folder), last="model.safetensors") as place:
+            for name, content in self.files.items():
+                (place / name).write_bytes(content)
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         column = features_of(dataset, self.getFeaturesCol())

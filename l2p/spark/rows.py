@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
-from l2p.errors import InputError, RowsError
+from l2p.errors import InputError, RowsError, alone
 from l2p.fixed_point import ExactSum
 from l2p.schema.encoding import Encoding
 from l2p.spark import worker
@@ -146,14 +146,15 @@ def _portable(summed: Callable[[Iterator[Rows]], ExactSum]) -> Any:
 @contextlib.contextmanager
 def _failing(doing: str) -> Iterator[None]:
     """Say that Spark failed without its message, which may quote rows."""
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        said = str(error)
-        if isinstance(error, ImportError):
-            hint = "Python here lacks a package that it needs; install l2p-jax[spark]"
-        elif "No module named" in said or "ModuleNotFoundError" in said:
-            hint = "its workers cannot import a module; install l2p-jax[spark] in the Python that they run"
-        else:
-            hint = "the reason is in the executors' logs, and not repeated here, because it may quote private rows"
-        raise RowsError(f"Spark failed while {doing}: {hint}.") from None
+    with alone():
+        try:
+            yield
+        except (PySparkException, Py4JError) as error:
+            said = str(error)
+            if isinstance(error, ImportError):
+                hint = "Python here lacks a package that it needs; install l2p-jax[spark]"
+            elif "No module named" in said or "ModuleNotFoundError" in said:
+                hint = "its workers cannot import a module; install l2p-jax[spark] in the Python that they run"
+            else:
+                hint = "the reason is in the executors' logs, and not repeated here, because it may quote private rows"
+            raise RowsError(f"Spark failed while {doing}: {hint}.") from None

@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from l2p.arithmetic import check_arithmetic
 from l2p.data.reading.arrow import Arrow, cells_of
+from l2p.data.row_digest import sum_of_rows
 from l2p.errors import InputError, withheld
 from l2p.fixed_point import BLOCK as LINES
 from l2p.fixed_point import ExactSum
@@ -66,6 +68,16 @@ def _complaint(encoding: Encoding, block: Any) -> str | None:
     return None
 
 
+def _fast() -> str | None:
+    """Why this worker computes otherwise than the proof assumes; see `_complaint`."""
+    jax.config.update("jax_platforms", "cpu")  # as `summed` does
+    try:
+        check_arithmetic()
+    except InputError as error:
+        return str(error)
+    return None
+
+
 def matrix(column: pa.Array, size: int) -> np.ndarray:
     """Lists of numbers as f64[n, size]; one that is null or of another length is NaN."""
     x = np.full((len(column), size), np.nan)
@@ -76,13 +88,13 @@ def matrix(column: pa.Array, size: int) -> np.ndarray:
 
 
 def described(batches: Iterator[pa.RecordBatch], size: int, key: int) -> Iterator[pa.RecordBatch]:
-    """One line for a partition of encoded rows with `size` features: how many there are, their `digest`, and the first
-    complaint."""
-    count, total, complaint = 0, 0, None
+    """One line for a partition of encoded rows with `size` features: how many there are, their `sum_of_rows`, and the
+    first complaint. The sum tells whether Spark has computed the partition again, and differently."""
+    count, total, complaint = 0, 0, _fast()
     for batch in batches:
         rows = _rows(batch, size)
         count += len(rows.y)
-        total += digest(rows, key)
+        total += sum_of_rows(rows, key)
         complaint = complaint or next(filter(None, batch.column("complaint").unique().to_pylist()), None)
     if count:
         yield _line(DESCRIBED, TaskContext.get().partitionId(), count, _signed(total), complaint)  # pyrefly: ignore
@@ -104,7 +116,7 @@ def summed(
       lines: of the table, in ascending order, that count; None for all.
       firsts: the line at which each partition begins.
       size: d.
-      key: as for `digest`.
+      key: as for `sum_of_rows`.
     """
     jax.config.update("jax_platforms", "cpu")  # accelerators, where a worker has one, would be taken by the first task
     partition = TaskContext.get().partitionId()  # pyrefly: ignore
@@ -115,7 +127,7 @@ def summed(
             rows = _rows(batch, size)
             start = first + seen[0]
             seen[0] += len(rows.y)
-            seen[1] += digest(rows, key)
+            seen[1] += sum_of_rows(rows, key)
             if lines is not None:
                 here = lines[slice(*np.searchsorted(lines, (start, start + len(rows.y))))] - start
                 rows = Rows(rows.x[here], rows.y[here], rows.mask[here])
@@ -127,20 +139,6 @@ def summed(
         arrays = [np.asarray(leaf, np.float64).tobytes() for leaf in (total.high, total.low, total.unit)]
     if seen[0]:
         yield _line(SUMMED, partition, seen[0], _signed(seen[1]), *arrays)
-
-
-def digest(rows: Rows, key: int) -> int:
-    """A number that another set of rows has by a chance of 2^-32 or less, if `key` is random; their order is no matter.
-
-    It tells a partition that Spark has computed again, and differently, from the one that the run began with.
-    """
-    generator = np.random.default_rng(key)
-    table = np.concatenate([rows.x, rows.y[:, None], rows.mask[:, None]], axis=1, dtype=np.float32)
-    factors = generator.integers(0, 2**64, table.shape[1], np.uint64)
-    mixed = (np.ascontiguousarray(table).view(np.uint32) * factors).sum(1, dtype=np.uint64)
-    for shift in (32, 29):  # sums of what is linear in a row would not tell which numbers stand in one row
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * (generator.integers(0, 2**64, dtype=np.uint64) | np.uint64(1))
-    return int(mixed.sum(dtype=np.uint64))
 
 
 def predictions(column: pa.Array, predictor: "Predictor", kind: pa.DataType) -> pa.Array:

@@ -73,6 +73,11 @@ def write(text, name="public.csv"):
 def copies():
     Path("copy.csv.gz").write_bytes(gzip.compress(Path("ward.csv").read_bytes()))
     Path("twice.csv").symlink_to("ward.csv")
+    head, *lines = canaries.GOOD.splitlines()
+    rows = [line.split(",") for line in lines]
+    order = [head.split(",").index(name) for name in ("readmit", "dose", "age")]
+    turned = [[f"{float(row[place]):.17g}" for place in order] for row in rows[::-1]]
+    Path("turned.csv").write_text("\n".join(["readmit;dose;age", *map(";".join, turned)]))
 
 
 BAD = {
@@ -80,6 +85,7 @@ BAD = {
     "the table": ({"public": "ward.csv"}, None, "the public rows are the private table itself"),
     "a copy": ({"public": "copy.csv.gz"}, copies, "the public rows are the private table itself"),
     "a link": ({"public": "twice.csv"}, copies, "the public rows are the private table itself"),
+    "its rows": ({"public": "turned.csv"}, copies, "the public rows are the private table itself"),
     "other columns": ({}, write("age,weight,readmit\n1,2,0\n"), "dose"),
     "more columns": ({}, write("age,dose,weight,readmit\n1,1,2,0\n"), "weight"),
     "no rows": ({}, write("age,dose,readmit\n"), "no rows"),

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ import l2p
 from l2p import api
 from l2p.checkpoints.defaults import default_protector
 from l2p.cli import main
+from l2p.data.own import content_sha256, own_source
+from l2p.data.same_table import TEST, refuse_own, refuse_shared
 from l2p.errors import InputError
 from l2p.prediction import saved
 from l2p.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, Unit, read_rows
+from l2p.task import Rows
 from tests.canaries import COUNT, NUMBER, WORD, N, leaks, observed
 
 HEADER = "age;ward;name;back"
@@ -220,7 +224,7 @@ def test_python_takes_the_default_for_the_declared_target_and_checks_it_before_i
     tmp_path, monkeypatch, classes, model
 ):
     asked = []
-    monkeypatch.setattr(api, "check", lambda name, *_, **__: asked.append(name))
+    monkeypatch.setattr(api, "check", lambda name, *_, **__: asked.append(name) or SimpleNamespace(sources=None))
     with pytest.raises(InputError, match="nosuch"):
         l2p.private_train(tmp_path / "nosuch.csv", budget=BUDGET, model=model, schema=declared(*classes))
     assert asked == [default_protector(model)]
@@ -282,6 +286,70 @@ def test_a_table_given_for_a_schema_is_not_quoted(folder, tmp_path):
         code, told = observed(lambda: main(words(folder, tmp_path / "schema.json", out=str(tmp_path / "run"))))
         assert code == 2
         assert leaks(told) == []
+
+
+def rewritten(folder, name):
+    """The private table under another name: its bytes, packed, its rows in another format, or a part of them."""
+    path = folder / "private.csv"
+    head, *rows = path.read_text().splitlines()
+    turned = [",".join(cell.strip() for cell in row.split(";")[::-1]) for row in rows[::-1]]
+    (folder / "copy.csv").write_bytes(path.read_bytes())
+    (folder / "copy.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    (folder / "turned.csv").write_text("\n".join([",".join(head.split(";")[::-1]), *turned]))
+    (folder / "part.csv").write_text("\n".join([head, *rows[100:400], *(f"{place}.5;a;n;no" for place in range(60))]))
+    return folder / name
+
+
+@pytest.mark.parametrize("name", ["private.csv", "copy.csv", "copy.csv.gz", "turned.csv", "part.csv"])
+def test_a_private_table_is_no_public_sample_of_itself_nor_its_own_test_table(folder, tmp_path, name):
+    rng = np.random.default_rng(3)
+    table = [
+        f"{age:.6f};{ward};n;{back}"
+        for age, ward, back in zip(
+            rng.uniform(0, 99, 600), rng.choice(["a", "b"], 600), rng.choice(["no", "yes"], 600), strict=True
+        )
+    ]
+    (tmp_path / "private.csv").write_text("\n".join([HEADER, *table]))
+    given = rewritten(tmp_path, name)
+    code, text = made(tmp_path, "--from", str(given), out="exact.json")
+    assert code == 2
+    assert "the public sample holds the private table's own rows" in text
+    assert "l2p schema --from FILE" in text
+    assert not (tmp_path / "exact.json").exists()
+    WARD.write(tmp_path / "s.json")
+    code, text = observed(lambda: main(words(tmp_path, "s.json", out=str(tmp_path / "run"), test=str(given))))
+    assert code == 2
+    assert "the test table holds the private table's own rows" in text
+    assert not (tmp_path / "run").exists()
+
+
+def test_tables_that_agree_by_accident_are_others():
+    """Rows of few values are the same in any two tables."""
+    rng = np.random.default_rng(0)
+    for values in (3, 200, 1000, 100_000):
+        drawn = [Rows(rng.integers(0, values, n)[:, None] / values, np.ones(n), np.ones(n)) for n in (1000, 300)]
+        refuse_shared(drawn[:1], drawn[1], TEST)
+        for other in (drawn[0], drawn[0].replace(x=drawn[0].x[::-1])):
+            with pytest.raises(InputError, match="own rows"):
+                refuse_shared(drawn[:1], other, TEST)
+
+
+def test_a_table_that_is_public_makes_its_own_schema(folder, tmp_path):
+    out = tmp_path / "public.json"
+    args = ["schema", "--from", str(folder / "public.csv.gz"), "--target", "back", "--out"]
+    assert main([*args, str(out)]) == 0
+    assert Schema.read(out).target.classes == ("no", "yes")
+    code, text = observed(lambda: main(["schema", "--target", "back", "--out", str(tmp_path / "none.json")]))
+    assert code == 2
+    assert "neither a private table nor a public sample is named" in text
+
+
+def test_a_protector_that_learned_from_the_private_table_is_refused(tmp_path):
+    path = tmp_path / "ward.csv"
+    path.write_text("a,b\n1,2\n")
+    refuse_own([path], ["adult", "table:ward:0123456789abcdef"])
+    with pytest.raises(InputError, match="meta-trained on the private table itself"):
+        refuse_own([str(path)], ["adult", own_source("bank", content_sha256(path))])
 
 
 def test_a_headerless_table_is_not_quoted_by_l2p_schema(tmp_path):

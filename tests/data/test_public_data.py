@@ -12,7 +12,7 @@ import pytest
 
 import l2p
 from l2p import struct
-from l2p.data import public_data
+from l2p.data import public_data, same_table
 from l2p.data.public_data import Known, apart, on_card
 from l2p.errors import InputError
 from l2p.features import FeatureMap
@@ -115,13 +115,13 @@ def observed(private, caught):
 
 
 def count(self, private):
-    kept = [line not in self.lines for line in public_data._lines(private)]
+    kept = [line not in self.lines for line in public_data.lines_of(private)]
     warnings.warn(f"{len(kept) - sum(kept)} rows are public", stacklevel=1)
     return private
 
 
 def print_them(self, private):
-    print(sum(line in self.lines for line in public_data._lines(private)))
+    print(sum(line in self.lines for line in public_data.lines_of(private)))
     return private
 
 
@@ -135,19 +135,19 @@ def test_nothing_but_noised_answers_tells_whether_a_row_is_public(planted, monke
 
 
 def fewer_rows(self, private):
-    kept = np.array([line not in self.lines for line in public_data._lines(private)])
+    kept = np.array([line not in self.lines for line in public_data.lines_of(private)])
     return jax.tree.map(lambda leaf: leaf[kept], private)
 
 
 def null_the_whole_block(self, private):
-    found = any(line in self.lines for line in public_data._lines(private))
+    found = any(line in self.lines for line in public_data.lines_of(private))
     return private.replace(mask=private.mask * (not found))
 
 
 def null_only_once(self, private):
     """The first row of each kind that is public, which depends on the rows before."""
     seen, kept = set(), []
-    for line in public_data._lines(private):
+    for line in public_data.lines_of(private):
         kept.append(line not in self.lines or line in seen)
         seen.add(line)
     return private.replace(mask=private.mask * np.array(kept))
@@ -283,10 +283,10 @@ def test_the_same_table_in_python_is_refused_by_object_and_by_file(tmp_path):
     (tmp_path / "copy.csv").write_bytes(path.read_bytes())
     for other in (str(path), [tmp_path / "copy.csv"]):
         with pytest.raises(InputError, match="the private table itself"):
-            public_data.refuse_same([path], other)
+            same_table.refuse_same([path], other)
     (tmp_path / "copy.csv").write_text("a,b\n1,3\n")
-    public_data.refuse_same(str(path), tmp_path / "copy.csv")
-    public_data.refuse_same(path, tmp_path / "missing.csv")
+    same_table.refuse_same(str(path), tmp_path / "copy.csv")
+    same_table.refuse_same(path, tmp_path / "missing.csv")
 
 
 # ------------------------------------------------------------------------------------------------------------ the card

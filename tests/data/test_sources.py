@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
+from urllib.parse import quote
 
 import duckdb
 import jax
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import l2p
+from l2p import intake
 from l2p.cli import main
 from l2p.data import lookahead
 from l2p.data.reading import open_table
@@ -28,7 +31,7 @@ from l2p.public_facts import Setup
 from l2p.run import Release, advance, advance_streaming, plan_noise, start
 from l2p.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, Unit, read_rows, stream
 from l2p.schema.stream import is_large, streamed
-from l2p.task import ArraySource, Rows
+from l2p.task import ArraySource, Rows, RowSource
 from tests.canaries import observed
 from tests.postgres import running
 
@@ -266,8 +269,15 @@ def trained(folder, tmp_path_factory):
 @pytest.mark.slow
 def test_apply_streams_from_a_server_and_keeps_no_password(server, folder, tmp_path):
     data = server.address("ward", "reader", key="id")
-    args = apply(folder, data, tmp_path / "run", "--stream", "yes", "--test", data)
-    code, text = observed(lambda: main(args), tmp_path)
+    test = columns() | {"dose": columns()["dose"] * 0.99}
+    pa.table(test).to_pandas().to_csv(folder / "test.csv", index=False)
+    args = apply(folder, data, tmp_path / "run", "--stream", "yes", "--test")
+    code, text = observed(lambda: main([*args, data]), tmp_path)
+    assert (code, SECRET in text) == (2, False)
+    assert "the test table holds the private table's own rows" in text
+    code, text = observed(lambda: main([*args, str(folder / "ward.csv")]), tmp_path)
+    assert code == 2, text
+    code, text = observed(lambda: main([*args, str(folder / "test.csv")]), tmp_path)
     assert code == 0, text
     assert SECRET not in text
     assert l2p.load_model(tmp_path / "run").schema == WARD
@@ -431,6 +441,80 @@ def test_a_file_that_is_written_to_during_a_run_ends_it(table, tmp_path):
     ):
         write(tmp_path / name)
         ends_during_a_run(str(tmp_path / name), lambda p=tmp_path / name, w=write: w(p), "was changed during the run")
+
+
+def test_rows_that_change_places_behind_the_clock_end_the_run(table, tmp_path):
+    """A file that is rewritten in place within the resolution of its times has the size, times and place of before."""
+    path = tmp_path / "ward.csv"
+    table.to_pandas().to_csv(path, index=False)
+
+    def swap():
+        head, *lines = path.read_text().splitlines()
+        stat = path.stat()
+        path.write_text("\n".join([head, lines[-1], *lines[1:-1], lines[0]]) + "\n")
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    ends_during_a_run(str(path), swap, "gave other rows than in an earlier pass")
+
+
+class Rewritten(RowSource):
+    """Rows in memory that are others in the second pass."""
+
+    num_features = 2
+
+    def __init__(self, first, second, ordered):
+        self.num_rows, self.ordered, self._passes = len(first.y), ordered, iter([first, second])
+
+    def blocks(self):
+        return ArraySource(next(self._passes), 4).blocks()
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_all_passes_read_the_same_rows_in_one_order_if_there_is_one(ordered):
+    rows = Rows(np.arange(12, dtype=np.float32).reshape(6, 2) / 12, np.float32([0, 1] * 3), np.ones(6, np.float32))
+    for change, matters in (
+        (lambda rows: rows, False),
+        (lambda rows: jax.tree.map(lambda leaf: leaf[::-1], rows), ordered),
+        (lambda rows: rows.replace(x=np.where(rows.x == rows.x[3], 1, rows.x)), True),
+        (lambda rows: rows.replace(x=rows.x[[1, 0, 2, 3, 4, 5]]), True),  # the same cells in other rows
+        (lambda rows: jax.tree.map(lambda leaf: leaf[[0, 0, 2, 3, 4, 5]], rows), True),
+        (lambda rows: jax.tree.map(lambda leaf: leaf[:4], rows), True),
+    ):
+        checked = intake.Checked.over(Rewritten(rows, change(rows), ordered), (0.0, 1.0))
+        list(checked.blocks())
+        if matters:
+            with pytest.raises(RowsError, match="gave other rows than in an earlier pass"):
+                list(checked.blocks())
+        else:
+            list(checked.blocks())
+
+
+@pytest.mark.parametrize(
+    "name", ["{folder}/rows.csv", "outside", "frame", "sqlite_master", "other.ward", "temp.main.ward"]
+)
+def test_nothing_but_one_table_or_view_of_its_file_is_read_from_duckdb(tmp_path, name):
+    (tmp_path / "rows.csv").write_text("age,back\n1,no\n2,yes\n")
+    with duckdb.connect(tmp_path / "ward.db") as connection:
+        connection.execute("CREATE TABLE ward AS SELECT 1 AS age")
+        connection.execute(f"CREATE VIEW outside AS FROM '{tmp_path}/rows.csv'")
+    frame = pa.table({"age": [1]})  # noqa: F841 - DuckDB would find it by its name
+    table = name.format(folder=tmp_path)
+    with pytest.raises(InputError, match="reads other files" if name == "outside" else "there is no table"):
+        open_table(f"duckdb://{tmp_path}/ward.db?table={quote(chr(34) + table + chr(34) if '/' in table else table)}")
+
+
+def test_duckdb_finds_a_table_whatever_its_capitals_and_knows_that_a_view_has_no_order(tmp_path):
+    with duckdb.connect(tmp_path / "ward.db") as connection:
+        connection.execute("CREATE TABLE Ward AS SELECT 1 AS age; CREATE VIEW seen AS FROM ward")
+        connection.execute("CREATE SCHEMA old; CREATE VIEW old.ward AS SELECT random() AS age")
+    for table, ordered in (
+        ("WARD", True),
+        ("main.ward", True),
+        ("ward.MAIN.ward", True),
+        ("SEEN", False),
+        ("old.ward", False),
+    ):
+        assert open_table(f"duckdb://{tmp_path}/ward.db?table={table}").ordered == ordered, table
 
 
 def test_a_server_that_goes_away_ends_the_run_and_its_reservation_remains(server, folder, tmp_path):

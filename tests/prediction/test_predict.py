@@ -2,7 +2,9 @@
 
 import csv
 import dataclasses
+import itertools
 import json
+import os
 from pathlib import Path
 
 import jax
@@ -13,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import l2p
+from l2p import whole_folder
 from l2p.cli import main
 from l2p.data.reading import delimited, memory
 from l2p.errors import InputError
 from l2p.models import find_model
+from l2p.privacy.card import Card
 from l2p.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, read_rows
 from tests.prediction.runs.make import RUNS, TABLE
 
@@ -46,6 +50,46 @@ def table(seed=0):
 def trained():
     key = jax.random.key(0)
     return l2p.private_train(table(), "noisygd", l2p.Budget(20.0, 1e-5), key=key, schema=WARD)
+
+
+class Killed(BaseException):
+    """The process ends here, and cleans up nothing."""
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_run_that_is_killed_while_it_saves_leaves_no_model_without_its_card(trained, tmp_path, monkeypatch, older):
+    model, card = tmp_path / "model.safetensors", tmp_path / "card.json"
+    if older:
+        trained.save(tmp_path)
+        model.write_text("older")
+        card.write_text("older")
+    monkeypatch.setattr(whole_folder.shutil, "rmtree", lambda *_, **__: None)
+    for place in itertools.count(1):  # before every write, every move and every wait for the disk, in turn
+        left = itertools.count(place, -1)
+
+        def killing(function, left=left):
+            def act(*args, **kwargs):
+                if next(left) == 0:
+                    raise Killed
+                return function(*args, **kwargs)
+
+            return act
+
+        with monkeypatch.context() as patch:
+            for kind, name in ((Path, "write_text"), (Path, "write_bytes"), (Path, "replace"), (os, "fsync")):
+                patch.setattr(kind, name, killing(getattr(kind, name)))
+            try:
+                trained.save(tmp_path)
+                break
+            except Killed:
+                pass
+        if model.exists():
+            is_older = model.read_bytes() == b"older"
+            assert (card.read_text() == "older") == is_older
+            assert is_older or Card.from_json(card) == trained.card
+    assert place > 16
+    assert model.read_bytes() != b"older"
+    assert Card.from_json(card) == trained.card
 
 
 @pytest.fixture(scope="module")

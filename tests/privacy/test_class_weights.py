@@ -394,15 +394,16 @@ def test_bounds_and_classes_take_weights_by_class(trained):
 @pytest.mark.slow
 def test_apply_weighs_classes_keeps_the_schema_and_scores_all_rows_alike(tmp_path):
     WEIGHTED.write(tmp_path / "schema.json")
-    rows = rare()
-    text = "\n".join(["a,b,sick", *(",".join(map(str, row)) for row in zip(*rows.values(), strict=True))])
-    (tmp_path / "ward.csv").write_text(text)
+    for name, seed in (("ward", 0), ("test", 1)):
+        rows = rare(seed=seed)
+        text = "\n".join(["a,b,sick", *(",".join(map(str, row)) for row in zip(*rows.values(), strict=True))])
+        (tmp_path / f"{name}.csv").write_text(text)
     args = ["apply", "--data", str(tmp_path / "ward.csv"), "--schema", str(tmp_path / "schema.json")]
     args += ["--epsilon", "4", "--delta", "1e-5", "--protector", "auto_clip", "--out", str(tmp_path / "run")]
     code, said = observed(lambda: main([*args, "--dry-run"]))
     assert code == 0, said
     assert "1 for class no, 12 for class yes" in said
-    code, said = observed(lambda: main([*args, "--test", str(tmp_path / "ward.csv"), "--seed", "0"]))
+    code, said = observed(lambda: main([*args, "--test", str(tmp_path / "test.csv"), "--seed", "0"]))
     assert code == 0, said
     made = l2p.load_model(tmp_path / "run")
     assert made.schema.target.weights == (1.0, 12.0)

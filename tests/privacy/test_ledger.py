@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from l2p.cli import main
 from l2p.commands.ledger import Create, Release, Show
 from l2p.errors import InputError
 from l2p.privacy import Adjacency, Budget, convert, ledger_file
@@ -239,10 +240,27 @@ def test_another_database_is_refused(tmp_path):
         Ledger.open(path)
 
 
-def test_a_newer_format_is_refused(ledger):
-    sql(ledger, "PRAGMA user_version = 3")
-    with sentence("a newer l2p"):
-        Ledger.open(ledger.path)
+def test_a_name_cannot_steer_a_terminal(tmp_path, ledger, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    create = ["ledger", "create", str(tmp_path / "new.ledger"), "--epsilon", "1", "--delta", "1e-6", "--name"]
+    assert main([*create, "ward\x1b[2J"]) == 2
+    ledger.reserve(Cost(0.5), "a run", unit="per\x1b]0;son")
+    assert main(["ledger", "show", str(ledger.path)]) == 0
+    forged = tmp_path / "forged.ledger"
+    ledger_file.create(forged, ("ward\x1b[2J", 1.0, 1e-6, "zero_out", "basic", 1.0, 1e-6, "2026-01-01"))
+    assert main(["ledger", "show", str(forged)]) == 2
+    (tmp_path / "a\x1b[2Jb.csv").write_text("age\n")
+    assert main(["schema", str(tmp_path / "a\x1b[2Jb.csv"), "--target", "b\x9b2J", "--out", str(tmp_path / "s")]) == 2
+    said = "".join(capsys.readouterr())
+    assert "\\x1b]0;son" in said
+    assert not {"\x1b", "\x9b"} & set(said)
+
+
+def test_another_format_is_refused(ledger):
+    for version, said in ((4, "a newer l2p"), (2, "an older l2p"), (0, "an older l2p")):
+        sql(ledger, f"PRAGMA user_version = {version}")
+        with sentence(said):
+            Ledger.open(ledger.path)
 
 
 def test_a_file_that_vanished_is_not_made_again(ledger):

@@ -92,12 +92,13 @@ def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
     """`l2p apply`, `l2p compare` and private tuning; undeclared, `adassp` gets a fifth of these rows wrong."""
     rows = classes()
     names = [f"x{column}" for column in range(D)]
-    lines = [",".join([*map(str, line), str(3 + 4 * int(label))]) for line, label in zip(rows.x, rows.y, strict=True)]
-    data, bounds = tmp_path / "ward.csv", tmp_path / "bounds.json"
-    data.write_text("\n".join([",".join([*names, "grade"]), *lines]) + "\n")
+    data, test, bounds = tmp_path / "ward.csv", tmp_path / "test.csv", tmp_path / "bounds.json"
+    for path, drawn in ((data, rows), (test, classes(seed=1))):
+        cells = [[*map(str, line), str(3 + 4 * int(label))] for line, label in zip(drawn.x, drawn.y, strict=True)]
+        path.write_text("\n".join(map(",".join, [[*names, "grade"], *cells])) + "\n")
     bounds.write_text(json.dumps(dict.fromkeys(names, (0, 1))))
     options = (
-        f"--protector adassp --data {data} --test {data} --target grade --bounds {bounds} --classes 3 7 --model square "
+        f"--protector adassp --data {data} --test {test} --target grade --bounds {bounds} --classes 3 7 --model square "
         f"--epsilon 20 --delta 1e-5 --seed 0 --out {tmp_path}/out"
     )
     assert main(["apply", *options.split()]) == 0

@@ -131,6 +131,7 @@ BAD = [
     ("target/column", LEAVE_OUT, "'column' is a required property"),
     ("target/classes", LEAVE_OUT, "the target has neither classes nor bounds"),
     ("target/classes", ["yes"], "classes must be at least 2"),
+    ("target/classes", ["no", "=1+1"], "spreadsheets would run it as a formula"),
     ("target/bounds", [0, 1], "the target has both classes and bounds"),
     ("target/aliases", {"maybe": "perhaps"}, "the alias 'maybe' stands for 'perhaps', which is no class"),
     ("target/aliases", {"yes": "no"}, "the alias 'yes' is empty or a class itself"),

@@ -85,8 +85,27 @@ def test_one_unit_written_in_several_ways_is_one():
 
 
 def test_floats_that_stand_for_several_units_are_refused():
-    with pytest.raises(InputError, match="too large to tell units apart"):
-        FirstRows(Unit("person", 1)).keep(np.array([2.0**53]), np.ones(1, bool))
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    rounded = np.array([2**24 + 1], np.float32)
+    whole = {"person": rounded, "age": [1.0], "y": [0]}
+    schema = Schema({"age": Number(0, 9)}, Target("y", (0, 1)), Unit("person", 1))
+    for data in (whole, pa.table(whole)):
+        with pytest.raises(InputError, match="more digits than they tell apart"):
+            read_rows(data, Encoding(schema), unit=schema.unit)
+    rule = FirstRows(Unit("person", 1))
+    for cells in (
+        [2.0**53],
+        [1 / 3],
+        np.float16([2049]),
+        np.float32([0.1234567]),
+        np.array([np.float32(2**25)], object),
+    ):
+        with pytest.raises(InputError, match="more digits than they tell apart"):
+            rule.keep(np.asarray(cells), np.ones(1, bool))
+    with pytest.raises(InputError, match="export the column as text"):
+        rule.keep(np.array(["1.23457E+17"], object), np.ones(1, bool))
+    kept = [np.float32([2**24 - 1, 0.25]), np.array([2**24 + 1.0, 0.125]), np.array(["1E5", "12E+3"], object)]
+    assert all(rule.keep(cells, np.ones(2, bool)).all() for cells in kept)
 
 
 @pytest.mark.parametrize("said", ["parquet", "duckdb", "parquet, two files"])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from l2p import sums as blocks
+from l2p.data.row_digest import sum_of_rows
 from l2p.features import FeatureMap
 from l2p.fixed_point import ExactSum
 from l2p.models import find_model
@@ -132,9 +133,9 @@ def test_a_digest_knows_the_rows_and_not_their_order():
     moved = Rows(rows.x[order], rows.y[order], rows.mask[order])
     swapped = np.array(rows.x)
     swapped[[0, 1], 0] = swapped[[1, 0], 0]  # the same numbers in every column, in other rows
-    assert worker.digest(rows, 7) == worker.digest(moved, 7)
-    assert worker.digest(rows, 7) != worker.digest(rows, 8)
-    assert worker.digest(Rows(swapped, rows.y, rows.mask), 7) != worker.digest(rows, 7)
+    assert sum_of_rows(rows, 7) == sum_of_rows(moved, 7)
+    assert sum_of_rows(rows, 7) != sum_of_rows(rows, 8)
+    assert sum_of_rows(Rows(swapped, rows.y, rows.mask), 7) != sum_of_rows(rows, 7)
 
 
 def test_lists_that_are_null_or_too_long_or_hold_nulls_are_no_numbers():

@@ -18,7 +18,7 @@ _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+(?=[\s{{]))\s*(.+)", re.IGNORECASE)
 #: A cell and what ends it. Cells end at commas; a tab is white space.
 _CELL = re.compile(rf"\s*({_QUOTED}|[^,'\"]*)\s*(,|$)")
-_PAIR = re.compile(rf"\s*(\d+)\s+({_QUOTED}|[^,'\"]*)\s*(,|$)")
+_PAIR = re.compile(rf"\s*(\d{{1,9}})\s+({_QUOTED}|[^,'\"]*)\s*(,|$)")
 _NUMBERS = ("numeric", "real", "integer")
 _RAGGED = "has a row with more or fewer cells than it has attributes: give every row one cell for each"
 

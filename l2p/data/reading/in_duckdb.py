@@ -1,6 +1,7 @@
 """Tables and views in a DuckDB file. duckdb is an extra, imported only for them."""
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +18,28 @@ from l2p.errors import InputError
 #: A scan holds a block of 256 KiB or two of each column. Sorts need more, and those of larger tables go to its own
 #: folder beside the file.
 SCAN_LIMIT, SCAN_COLUMN, SORT_LIMIT, SORT_COLUMN = 50, 0.6, 200, 4
+#: Nothing but this file is read: DuckDB would take a name that its catalogue lacks for a file or a Python variable, and
+#: views read files, servers and extensions, which others may change between two passes.
+_CLOSED = {
+    "enable_external_access": "false",
+    "python_enable_replacements": "false",
+    "autoload_known_extensions": "false",
+}
+#: Tables and views of this file that a name may stand for, whatever its capitals; without a schema the current one.
+_ENTRIES = """
+SELECT database_name, schema_name, name, is_table
+FROM (
+  SELECT database_name, schema_name, table_name AS name, true AS is_table FROM duckdb_tables() WHERE NOT internal
+  UNION ALL
+  SELECT database_name, schema_name, view_name, false FROM duckdb_views() WHERE NOT internal
+)
+WHERE database_name = current_database() AND lower($1) IN ('', lower(database_name))
+AND lower(schema_name) = lower(CASE $2 WHEN '' THEN current_schema() ELSE $2 END) AND lower(name) = lower($3)
+"""
 
 
 class DuckDB(Database):
-    """A table in a DuckDB file, opened for reading, which keeps other processes from changing it meanwhile."""
+    """A table or view in a DuckDB file, opened for reading, which keeps other processes from changing it meanwhile."""
 
     def __init__(self, address: Address):
         self.names = ()  # not known yet, and `_limit` asks how many there are
@@ -32,7 +51,7 @@ class DuckDB(Database):
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
         # One thread, for what it gives is encoded in one, and each takes memory of its own.
-        config = {"memory_limit": self._limit, "threads": "1", "preserve_insertion_order": "true"}
+        config = {"memory_limit": self._limit, "threads": "1", "preserve_insertion_order": "true", **_CLOSED}
         with import_duckdb().connect(self.address.location, read_only=True, config=config) as connection:
             yield connection
 
@@ -44,13 +63,15 @@ class DuckDB(Database):
         return f"{max(SORT_LIMIT, SORT_COLUMN * columns)}MB"
 
     def _describe(self, connection: Any) -> Held:
-        *_, schema, table = ("", *self.address.table)
+        named = ("", "", *self.address.table)[-3:]
+        entries = connection.execute(_ENTRIES, named).fetchall()
+        if len(entries) != 1:
+            raise InputError(self._absent)
+        (*name, is_table), *_ = entries
+        self.address = dataclasses.replace(self.address, table=tuple(name))
         columns = connection.sql(selection(iter("*"), self.address.table, None)).limit(0).to_arrow_table().schema
-        found = "SELECT table_type FROM information_schema.tables WHERE table_name = $1 AND $2 IN ('', table_schema)"
-        kinds = connection.execute(found, [table, schema]).fetchall()
         # Scans of tables keep the order of insertion; of a view nobody knows what it reads.
-        ordered = all(kind == "BASE TABLE" for (kind,) in kinds)
-        return Held(columns.names, types_of(columns), ordered, inexact_in(columns))
+        return Held(columns.names, types_of(columns), is_table, inexact_in(columns))
 
     @contextlib.contextmanager
     def _batches(self, connection: Any, statement: str) -> Iterator[Any]:
@@ -64,7 +85,12 @@ class DuckDB(Database):
     def _complaint(self, error: Exception) -> str:
         duckdb = import_duckdb()
         if isinstance(error, duckdb.CatalogException):
-            return f"there is no {self.said.removeprefix('the ')}; check table= in the address."
+            return self._absent
+        if isinstance(error, duckdb.PermissionException):
+            return (
+                f"{self.said} is a view that reads other files or servers, whose rows could change between two passes "
+                "of a run; copy them into a table of the database (CREATE TABLE ... AS FROM the view), and read that."
+            )
         if isinstance(error, duckdb.ConnectionException):
             return f"{self.address.place} is open for writing in this process; close it there first."
         if isinstance(error, duckdb.IOException):
@@ -77,6 +103,13 @@ class DuckDB(Database):
                 return f"{self.said} cannot be read in {self._limit}; make a view of fewer columns, and read that."
             return f"{self.said} cannot be sorted in {self._limit}; leave key= out, or free disk space beside the file."
         return f"{self.said} cannot be read; check that DuckDB itself can read all of it."
+
+    @property
+    def _absent(self) -> str:
+        return (
+            f"there is no {self.said.removeprefix('the ')}; check table= in the address, which names a table or view "
+            "of that file, with its schema where it is not main."
+        )
 
 
 def import_duckdb() -> Any:

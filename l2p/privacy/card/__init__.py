@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from l2p.errors import InputError
 from l2p.json_fields import strict, violation
+from l2p.plain_text import printable
 from l2p.privacy import convert, sampling
 from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.budget import Budget
@@ -146,8 +147,8 @@ class Card:
         return card
 
     def to_text(self) -> str:
-        """The card for people: plain text, wrapped."""
-        return text.render(self)
+        """The card for people: plain text, wrapped, without control characters of names."""
+        return printable(text.render(self))
 
     def to_html(self, trace: Sequence[Granted] | None = None, limit: float | None = None) -> str:
         """The card for people: one HTML file that needs no script and no network.

@@ -243,6 +243,7 @@ BAD = {
     "open quote.arff": HEAD + f"{NUMBER},'{WORD}\n",
     "ragged.arff": HEAD + f"{NUMBER},{WORD},yes\n",
     "sparse beyond.arff": HEAD + f"{{7 {WORD}}}\n",
+    "sparse far beyond.arff": HEAD + f"{{{'9' * 5000} {WORD}}}\n",
     "sparse open.arff": HEAD + f"{{0 {WORD}\n",
     "sparse words.arff": HEAD + f"{{age {WORD}}}\n",
     "tables in cells.arff": f"@relation r\n@attribute {WORD} relational\n@data\n1\n",
