@@ -31,6 +31,7 @@ class Protector(abc.ABC):
         its filter at the cap, never by what it has spent so far. Set it to False only if noise and stopping time are
         the same on every table.
       fixed: names of array fields that are never tuned; parts of one may have it too (`l2p.protectors.tunable`).
+      asks_once: whether it asks one query, which takes its whole budget.
       needs_public: whether it works with public rows only; a run without them is refused before anything is read.
       reads_remaining_map: whether its steps read rows that came through `view` through `oracle.remaining_map`.
     """
@@ -42,6 +43,7 @@ class Protector(abc.ABC):
     sampler: Sampler = FullBatch()
     adaptive_noise: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ()
+    asks_once: ClassVar[bool] = False
     needs_public: ClassVar[bool] = False
     reads_remaining_map: ClassVar[bool] = False
 

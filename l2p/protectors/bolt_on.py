@@ -65,6 +65,7 @@ class PassProtector(Protector):
     models = ("logistic", "svm", "softmax")
     adaptive_noise = False
     additive = False
+    asks_once = True
 
     @classmethod
     def of(cls, problem: Problem, **settings: Any) -> Self:

@@ -47,6 +47,7 @@ class Choice(Protector):
     num_steps: int = struct.field(pytree_node=False, default=0)
     mechanisms = ("gumbel",)
     adaptive_noise = False
+    asks_once = True
     models: ClassVar[tuple[str, ...]] = Score.models
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
@@ -131,8 +132,7 @@ def split_tuning(
     start = jnp.zeros((len(candidates), what.num_params(num_features)))
     keys = [None] * len(pieces) if key is None else list(jax.random.split(key, len(pieces)))
     for piece, candidate in zip(pieces, [*candidates, Choice(start)], strict=True):  # before anything is reserved
-        accountant = "basic" if isinstance(candidate, Choice) else None
-        plan_run(piece, candidate, budget, key=key, accountant=accountant, **common)
+        plan_run(piece, candidate, budget, key=key, **common)
 
     def run() -> tuple[int, Result]:
         found = [
@@ -140,7 +140,7 @@ def split_tuning(
             for piece, candidate, one in zip(pieces[:-1], candidates, keys[:-1], strict=True)
         ]
         choice = Choice(jnp.stack([one.params for one in found]))
-        chosen = private_train(pieces[-1], choice, budget, key=keys[-1], accountant="basic", **common)
+        chosen = private_train(pieces[-1], choice, budget, key=keys[-1], **common)
         # Equal params have equal errors, so the first is as good as any.
         index = next(i for i, one in enumerate(found) if np.array_equal(one.params, chosen.params))
         return index, found[index]

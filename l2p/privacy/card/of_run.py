@@ -89,6 +89,11 @@ def not_private(budget: Budget, sources: Sequence[str] | None, num_public: int |
     if budget.adjacency is Adjacency.ADD_REMOVE:
         sentences.append("N as it was declared, whatever the table's number of rows, which neighbours differ in.")
         sentences.append("Methods that solve on all rows at once: that the table has at most N lines.")
+    if budget.delta == 0:
+        sentences.append(
+            "That noise drawn as numbers of 64 bits ends somewhere, where noise that is private with delta 0 does not: "
+            "it leaves out events of probability about e^-36."
+        )
     if sources:
         sentences.append(f"The protector was made from public data ({', '.join(sources)}), read without limit.")
     if num_public is not None:
