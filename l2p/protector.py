@@ -51,6 +51,11 @@ class Protector(abc.ABC):
         """Refuse a model, or settings, that its proof does not cover; `InputError`, before a row is read."""
         del model
 
+    @property
+    def planned_rows(self) -> int | None:
+        """The most lines of a table for which its queries are planned; None for any."""
+        return None
+
     def check_public(self, public: Rows, model: Model, kind: str) -> None:
         """Refuse public rows that it cannot use, which lack a class for example
         (`l2p.protectors.public_rows.check_classes`); `InputError`, before a private row is read.

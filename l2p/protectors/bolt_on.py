@@ -88,6 +88,10 @@ class PassProtector(Protector):
             return f"has settings that fit no run: {str(error).rstrip('.')}"
         return None
 
+    @property
+    def planned_rows(self) -> int:
+        return self.num_rows
+
     def loss(self, model: Model) -> GeneralizedLinear:
         """The loss of each problem."""
         found = model if isinstance(model, GeneralizedLinear) else find_model(self.class_loss)

@@ -186,11 +186,12 @@ def tuned_on_public(
 
 
 def _parts(num_rows: int, count: int, key: jax.Array | None) -> list[np.ndarray]:
-    """Lines of each of so many parts, drawn at random; sizes differ by at most one."""
+    """Lines of each of so many parts, drawn at random; all of one size, but the last, which has what is over, too."""
     if count > num_rows:
         raise InputError(f"{num_rows} rows do not make {count} parts; choose fewer candidates.")
     seed = secrets.randbits(128) if key is None else np.asarray(jax.random.key_data(key))
-    return np.array_split(np.random.default_rng(seed).permutation(num_rows), count)
+    ends = num_rows // count * np.arange(1, count)
+    return np.split(np.random.default_rng(seed).permutation(num_rows), ends)
 
 
 def _check_ledger(ledger: Ledger, budget: Budget) -> None:
