@@ -448,7 +448,7 @@ def test_ctrl_c_says_that_the_reservation_stays_and_how_to_look_at_it(options, t
     assert main(["ledger", "create", str(path), "--name", "ward", "--epsilon", "3", "--delta", "1e-5"]) == 0
     # After the reservation the run never ends, so that the signal cannot come too late; meanwhile JAX computes in
     # threads that Python would wait for or crash on. It sleeps in short pieces: a signal that comes just before a sleep
-    # begins does not shorten it.
+    # begins does not shorten it. The watch ends a test that hangs; it is too long to decide on a slow machine.
     code = """
 import time, jax
 from l2p import cli, private_run
@@ -456,7 +456,7 @@ spin = jax.jit(lambda x: jax.lax.fori_loop(0, 10**9, lambda _, y: y @ y, x))
 def train(*_):
     spin(jax.numpy.eye(200))
     print("computing", flush=True)
-    for _ in range(6000):
+    while True:
         time.sleep(0.1)
 private_run._train = train
 cli.run_process()
@@ -469,12 +469,12 @@ cli.run_process()
         text=True,
         env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},  # reading from it once hung
     )
-    watch = threading.Timer(300, process.kill)
+    watch = threading.Timer(3600, process.kill)
     watch.start()
     try:
         assert process.stdout.readline() == "computing\n"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate()
     finally:
         watch.cancel()
         process.kill()

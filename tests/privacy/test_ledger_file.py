@@ -412,7 +412,7 @@ def test_an_upgrade_is_whole_or_not_at_all(old, monkeypatch):
 
 
 def open_and_reserve(path, start):
-    start.wait(60)
+    start.wait()
     Ledger.open(path).reserve(Cost(0.0005), "race")
 
 
@@ -422,7 +422,7 @@ def test_processes_that_open_an_old_ledger_at_once_upgrade_it_once(old):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join()
     assert [process.exitcode for process in processes] == [0] * 4
     ledger = Ledger.open(old)
     assert [entry.what for entry in ledger.entries()][4:] == ["race"] * 4
