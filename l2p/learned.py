@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from l2p.oracle import Record
+from l2p.privacy.card.learned import NO_STEP, NOISE, NOTHING, SIGNAL, UNMOVED, UNTOLD
 from l2p.public_facts import Setup
 
 #: How many standard deviations of noise W must exceed. It is looked at after 2, 3, 5, 9, ... answers, at most 32 times,
@@ -27,23 +28,6 @@ NOISES = 3.5
 #: And how many times B sqrt(N) the rows must say. Coins say more at most once in twenty: if all their gradients are B
 #: long and lie on one line, else more rarely.
 CHANCES = 2.0
-
-NOTHING = "Nothing: no query of this run was answered, so it returns what it began with."
-NO_STEP = "Nothing by its steps, of which none was answered in full: what it returns comes from its side queries alone."
-UNMOVED = "Nothing: what it returns is exactly what it began with."
-NOISE = (
-    "Perhaps nothing: the answers of this run are not distinguishable from noise, or from what rows say by chance; "
-    "more rows or a larger epsilon would tell."
-)
-SIGNAL = (
-    "Something: the answers of this run stand out from noise and chance. That does not say that its predictions are "
-    "good, or better than one answer for all rows."
-)
-UNTOLD = "Not known: the answers of this run are of a kind that does not tell; rows to test on would."
-#: Everything that a card may say of it.
-SENTENCES = (NOTHING, NO_STEP, UNMOVED, NOISE, SIGNAL, UNTOLD)
-#: Those that a run must not pass over: its result holds nothing that its steps learned.
-IDLE = (NOTHING, NO_STEP, UNMOVED)
 
 
 class _Answer(NamedTuple):

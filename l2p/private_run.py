@@ -17,11 +17,11 @@ from l2p.checkpoints.lookup import NamedProtector
 from l2p.checkpoints.set_up import set_up
 from l2p.data import public_data
 from l2p.errors import InputError, NoResult, withheld
-from l2p.learned import IDLE, sentence
+from l2p.learned import sentence
 from l2p.models import Model, find_model
 from l2p.privacy import class_weights
 from l2p.privacy.budget import Budget
-from l2p.privacy.card.of_run import card_of_run, not_private
+from l2p.privacy.card.of_run import card_of_run
 from l2p.privacy.card.unit import ROW, unit_on_card
 from l2p.privacy.events import Adjacency
 from l2p.privacy.filter import Filter
@@ -250,7 +250,6 @@ def execute(
         steps=steps,
         max_steps=named.protector.num_steps,
         stop_reason=stop_reason,
-        not_private=not_private(budget, named.sources, None if known is None else known["num_rows"]),
         public=known,
         protector={
             "name": named.name,
@@ -260,7 +259,7 @@ def execute(
         },
         composition=composition,
         learned=learned,
-        warnings=[*warnings, *([learned] if learned in IDLE else []), *unsettled],
+        warnings=[*warnings, *unsettled],
     )
     return Result(released, trace, card, stop_reason, steps, str(what), kind=setup.kind)
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p import Budget, InputError, Rows, learned, private_train, struct
+from l2p import Budget, InputError, Rows, private_train, struct
 from l2p.api import load
+from l2p.privacy.card import learned
 from l2p.privacy.ledger import Cost, Ledger
 from l2p.privacy.reservation import limit_of
 from l2p.protectors.bolt_on import BoltOn

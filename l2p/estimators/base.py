@@ -15,8 +15,8 @@ from l2p.api import private_train
 from l2p.data.public_data import refuse_same
 from l2p.errors import InputError
 from l2p.estimators.said import DEFAULT_BOUNDS, NothingLearnedWarning, RepeatedFitWarning, undeclared, unquoted
-from l2p.learned import IDLE
 from l2p.privacy.budget import Budget
+from l2p.privacy.card.learned import IDLE
 from l2p.privacy.ledger import Ledger
 from l2p.schema import Schema
 from l2p.schema.declaring import is_pair

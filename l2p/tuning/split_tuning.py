@@ -23,6 +23,7 @@ from l2p.oracle import Oracle
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
+from l2p.privacy.card.of_run import SHARE
 from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger
 from l2p.privacy.reservation import count, held
@@ -215,8 +216,8 @@ def _card(card: Card, budget: Budget, num_rows: int, count: int) -> Card:
         epsilon_certified=budget.epsilon,
         mu=None,  # that of one run says nothing of a choice among several
         theorem=f"{budget}, by disjoint parts: each of {count} candidates is trained on rows of its own, and chosen by "
-        "an exponential mechanism on its errors on the last part (Chaudhuri, Monteleoni & Sarwate 2011). What holds "
-        f"the run to its share: {card.theorem}",
+        "an exponential mechanism on its errors on the last part (Chaudhuri, Monteleoni & Sarwate 2011). "
+        f"{SHARE}{card.theorem}",
         warnings=[
             *card.warnings,
             f"Events, steps and noise are those of the run that was chosen, which read one of {count + 1} parts of the "
