@@ -89,8 +89,6 @@ def test_what_cannot_be_pure_is_refused_before_anything_is_spent():
         private_train(ROWS, "universal", PURE)
     with pytest.raises(InputError, match="proved for a delta above 0"):
         private_tuning(ROWS, [SHORT], PURE)
-    with pytest.raises(InputError, match="certifies no epsilon there"):
-        planning.noise_multiplier(PURE, FullBatch(), 10, "gdp")
 
 
 def test_one_pure_query_takes_the_accountant_that_prices_it_best():
@@ -155,3 +153,16 @@ def test_dp_accounting_agrees_on_queries_that_are_private_as_a_whole():
         # A query too many or too little noise is found out.
         assert compose(filter, [Answered(1, mechanism, 2.0)] * 2, False).epsilon > 0.9
         assert compose(filter, [Answered(1, mechanism, 1.8)], False).epsilon > 0.55
+
+
+@pytest.mark.parametrize("name", planning.names())
+@pytest.mark.parametrize("options", [("--epsilon", "1", "--steps", "5"), ("--epsilon", "1", "--noise-multiplier", "5")])
+def test_gaussian_steps_are_not_planned_for_delta_0(capsys, name, options):
+    words = ["account", "--delta", "0", "--accountant", name, *options]
+    assert main(words) == 2
+    assert "delta is 0, which asks for pure differential privacy" in capsys.readouterr().err
+
+
+def test_a_plan_for_delta_0_is_refused_in_a_sentence(capsys):
+    assert main(["plan", "--rows", "3000", "--features", "2", "--epsilon", "1", "--delta", "0"]) == 2
+    assert "delta is 0, which asks for pure differential privacy" in capsys.readouterr().err
