@@ -181,6 +181,16 @@ def check_whole(name: str, rows: Rows | RowSource, num_rows: int) -> None:
         )
 
 
+def check_planned(name: str, planned_rows: int | None, lines: int) -> None:
+    """Refuse a table with more lines than protector `name` is planned for: every query of it would be refused."""
+    if planned_rows is not None and lines > planned_rows:
+        raise InputError(
+            f"protector {name!r} is planned for at most {planned_rows} rows, but the table has {lines}, for which "
+            "nothing is proved, so none of its queries would be answered; plan it for this table, or name a method, "
+            "such as bolt_on, which plans itself."
+        )
+
+
 def check_ordered(rows: Rows | RowSource, sampler: Sampler) -> None:
     """Refuse epochs over a stream without an order: their price rests on a row being in one batch of an epoch."""
     if isinstance(rows, RowSource) and not rows.ordered and isinstance(sampler, PermutationEpochs):

@@ -18,11 +18,13 @@ from l2p.checkpoints.lookup import NamedProtector
 from l2p.checkpoints.set_up import set_up
 from l2p.data import public_data, same_table
 from l2p.errors import InputError, NoResult, withheld
+from l2p.learned import sentence
 from l2p.models import Model, find_model
 from l2p.privacy import class_weights
 from l2p.privacy.budget import Budget
-from l2p.privacy.card.of_run import card_of_run, not_private
+from l2p.privacy.card.of_run import card_of_run
 from l2p.privacy.card.unit import ROW, unit_on_card
+from l2p.privacy.events import Adjacency
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import Entropy
 from l2p.privacy.reservation import Reservation
@@ -110,6 +112,8 @@ def plan_run(
         task.private.check(named.protector, what)
     if not named.protector.additive:
         intake.check_whole(named.name, task.private, num_rows)
+    if budget.adjacency is not Adjacency.ADD_REMOVE:  # under which lines are private, and none is planned for
+        intake.check_planned(named.name, named.protector.planned_rows, lines)
     params = _starting_point(what, num_features, params)
     if key is None:
         intake.check_mask(task.private)
@@ -216,8 +220,8 @@ def execute(
     """Read the rows, settle the reservation, and state the guarantee; `bought` came before, under the same filter."""
     task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings, unit = planned
     labels = _labels(what, setup.kind)
-    run, trace = _train(named.protector, params, task, setup, noise, key is None, labels)
-    trace = after(bought, trace)
+    run, asked = _train(named.protector, params, task, setup, noise, key is None, labels)
+    trace = after(bought, trace_rows(asked[0], asked[1:]))
     adaptive = bool(named.protector.adaptive_noise)
     answers = answered(trace)
     certified = filter.certify(answers, adaptive)
@@ -229,6 +233,8 @@ def execute(
             "there is no result, and what it spent stays spent; report this, or choose other settings."
         )
     steps, stop_reason = int(run.step), "max_steps" if run.alive else "budget"
+    moved = not np.array_equal(released, params)
+    learned = sentence(asked, setup, steps, named.protector.num_steps, moved)
     known = public_data.on_card(task.public)
     card = card_of_run(
         budget,
@@ -246,7 +252,6 @@ def execute(
         steps=steps,
         max_steps=named.protector.num_steps,
         stop_reason=stop_reason,
-        not_private=not_private(budget, named.sources, None if known is None else known["num_rows"]),
         public=known,
         protector={
             "name": named.name,
@@ -255,6 +260,7 @@ def execute(
             "range": named.range,
         },
         composition=composition,
+        learned=learned,
         warnings=[*warnings, *unsettled],
     )
     return Result(released, trace, card, stop_reason, steps, str(what), kind=setup.kind)
@@ -284,8 +290,8 @@ def _train(
     noise: Callable[[int], Simulation | Release],
     releases: bool,
     labels: tuple[float, ...] | None,
-) -> tuple[Run, list[TraceRow]]:
-    """Start and advance until the budget or the steps end; returns the final run and the granted queries."""
+) -> tuple[Run, list[Records]]:
+    """Start and advance until the budget or the steps end; returns the final run and its records, first `init`'s."""
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
     guard = withheld("training") if releases else contextlib.nullcontext()
     # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
@@ -297,14 +303,14 @@ def _train(
         known = single(task.public)
         begin = _start if isinstance(rows, Rows) else start
         run, first = begin(protector, params, rows, setup, noise(0), known)
-        chunks = []
+        asked = [first]
         for done in range(0, protector.num_steps, CHUNK):
             if not run.alive:
                 break
             num_steps = min(CHUNK, protector.num_steps - done)
             run, records = _go_on(protector, run, rows, setup, noise(num_steps), num_steps, known)
-            chunks.append(records)
-    return run, trace_rows(first, chunks)
+            asked.append(records)
+    return run, asked
 
 
 def _go_on(
@@ -340,7 +346,7 @@ def noise_for(
     """A function from a number of steps to their noise, for `start` (0 steps) and each `advance`; a release draws fresh
     noise at every call."""
     if key is not None:
-        return lambda num_steps: Simulation(key)
+        return lambda num_steps: Simulation(key, keeps_answers=True)
     entropy = Entropy()
     at_start, per_step = plan_noise(protector, params, *shape, setup, public)
 

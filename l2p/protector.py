@@ -31,6 +31,7 @@ class Protector(abc.ABC):
         its filter at the cap, never by what it has spent so far. Set it to False only if noise and stopping time are
         the same on every table.
       fixed: names of array fields that are never tuned; parts of one may have it too (`l2p.protectors.tunable`).
+      asks_once: whether it asks one query, which takes its whole budget.
       needs_public: whether it works with public rows only; a run without them is refused before anything is read.
       reads_remaining_map: whether its steps read rows that came through `view` through `oracle.remaining_map`.
     """
@@ -42,12 +43,18 @@ class Protector(abc.ABC):
     sampler: Sampler = FullBatch()
     adaptive_noise: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ()
+    asks_once: ClassVar[bool] = False
     needs_public: ClassVar[bool] = False
     reads_remaining_map: ClassVar[bool] = False
 
     def check(self, model: Model) -> None:
         """Refuse a model, or settings, that its proof does not cover; `InputError`, before a row is read."""
         del model
+
+    @property
+    def planned_rows(self) -> int | None:
+        """The most lines of a table for which its queries are planned; None for any."""
+        return None
 
     def check_public(self, public: Rows, model: Model, kind: str) -> None:
         """Refuse public rows that it cannot use, which lack a class for example

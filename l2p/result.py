@@ -67,6 +67,11 @@ class Result:
         """The model, with the schema that it was trained with."""
         return Predictor(find_model(self.model), self.params, self.schema or self._of_encoded_rows())
 
+    @property
+    def learned(self) -> str:
+        """A sentence on whether the run learned anything, as far as its answers show it."""
+        return str(self.card.learned)
+
     def predict(self, data: Any, format: Format | None = None) -> np.ndarray:
         """What is predicted for each row of a table [n], in the target's own words or units; see `Predictor.predict`.
 

@@ -34,16 +34,26 @@ Observe = Callable[[jax.Array], Any]
 
 @struct.dataclass
 class Simulation:
-    """Noise from a JAX key: for meta-training, comparison and tests. Protects nobody."""
+    """Noise from a JAX key: for meta-training, comparison and tests. Protects nobody.
+
+    Attributes:
+      key: the key.
+      keeps_answers: as in `l2p.privacy.noise.Noise` (static).
+    """
 
     key: jax.Array
+    keeps_answers: bool = struct.field(pytree_node=False, default=False)
 
     def init_noise(self) -> Noise:
-        return KeyNoise(jax.random.fold_in(self.key, 0), self.key)
+        return KeyNoise(jax.random.fold_in(self.key, 0), self.key, self.keeps_answers)
 
     def per_step(self, step: jax.Array, num_steps: int) -> tuple[jax.Array, Callable[[Any], Noise]]:
         """What the scan slices, and a function that turns one slice into a step's noise."""
-        return step + 1 + jnp.arange(num_steps), lambda index: KeyNoise(jax.random.fold_in(self.key, index), self.key)
+
+        def noise(index: jax.Array) -> Noise:
+            return KeyNoise(jax.random.fold_in(self.key, index), self.key, self.keeps_answers)
+
+        return step + 1 + jnp.arange(num_steps), noise
 
 
 @struct.dataclass

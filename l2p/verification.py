@@ -3,7 +3,8 @@
 Pricing a card again only shows that its events cost what it says. Here its fields are compared with each other and with
 the protector's sampler, mechanisms and adaptivity, if the protector is known (by the SHA-256 of a shipped checkpoint,
 or as a hand-designed method by its name). Noise that does not depend on answers is the same on every table, so a
-rehearsal on null rows tells what it must have been.
+rehearsal on null rows tells what it must have been. All other fields are written again by the code that writes a run's
+(`l2p.rewritten`).
 
 No check can show that a run took place: a card is not signed, and somebody who edits all its fields consistently is not
 found out. Neighbours, the unit and N change nothing about the queries of a method whose noise does not depend on them,
@@ -14,12 +15,13 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from l2p.checkpoints.lookup import NamedProtector, drawing, recognise
 from l2p.checkpoints.method_name import MethodName
-from l2p.checkpoints.set_up import asked, kinds_asked, set_up
+from l2p.checkpoints.set_up import Kind, asked, kinds_asked, set_up
 from l2p.errors import InputError
 from l2p.models import find_model
 from l2p.privacy import sampling
@@ -31,9 +33,12 @@ from l2p.privacy.card.unit import is_row, unit_on_card
 from l2p.privacy.envelope import EnvelopeFilter
 from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
+from l2p.protector import Protector
+from l2p.public_facts import Setup
 from l2p.queries.bins import BinCounts
 from l2p.result import answered
-from l2p.run import TraceRow
+from l2p.rewritten import bought_bounds, invented, is_choice, unlike, without_schema
+from l2p.schema import Schema
 from l2p.task import Rows
 
 #: Relative difference allowed between a noise multiplier and that of a rehearsal: machines differ in the last bits, and
@@ -41,6 +46,8 @@ from l2p.task import Rows
 TOLERANCE, ENVELOPE_TOLERANCE = 1e-3, 1e-2
 #: Relative tolerance between two fields that hold the same number.
 _SAME = 1e-6
+#: Noise and cells of the rehearsals that tell whether clip norms depend on answers.
+_REHEARSALS = (0, 0.0), (1, 0.0), (2, 1.0)
 #: Largest number of values in a table or a model that is rehearsed.
 MAX_NUMBERS = 2**26
 
@@ -64,19 +71,55 @@ class Findings:
     remarks: list[str] = dataclasses.field(default_factory=list)
 
 
-def verify(card: Card) -> Findings:
-    """Compare a card with itself and with its protector."""
+def verify(card: Card, schema: Schema | None = None) -> Findings:
+    """Compare a card with itself, with its protector, and with the schema that was kept beside it."""
     found = Findings()
     if not card.private_release:
         found.remarks.append("It says that it is of a simulation, whose noise somebody may know: it protects nobody.")
     found.problems += _contradictions(card)
+    if is_choice(card):
+        found.remarks.append(
+            "It is of a choice among several runs, of which it lists one: that all together keep to its guarantee, "
+            "and the share that held this one, is what the card says and nobody checked."
+        )
+        _compare(card, _Run(), schema, found)
+        return found
     _check_theorem(card, found)
     _check_order(card, found)
     try:
-        _check_protector(card, found)
+        run = _check_protector(card, found)
     except InputError as error:
         found.problems.append(f"cannot have been left by {card.protector['name']}: {str(error).rstrip('.')}")
+        return found
+    _compare(card, run, schema, found)
     return found
+
+
+class _Run(NamedTuple):
+    """What a card's protector says of its run: the warnings of its setup, and every answered query; None if unknown."""
+
+    warnings: Sequence[str] = ()
+    kinds: Sequence[Kind] | None = None
+
+
+def _compare(card: Card, run: _Run, schema: Schema | None, found: Findings) -> None:
+    """Add what a run like it would have written otherwise."""
+    filter = card.filter()
+    if found.problems or not filter.spent(card.answered()) <= filter.limit:
+        return
+    differences = list(unlike(card, card.adaptive_noise, run.warnings, run.kinds))
+    if schema is not None:
+        differences += without_schema(card, schema, bought_bounds(card))
+    _blame(card, differences, found)
+
+
+def _blame(card: Card, differences: Sequence[str], found: Findings) -> None:
+    """Add differences from what this version does: problems, unless another version made the card."""
+    made = card.versions.get("l2p", "unknown")
+    if made == versions()["l2p"]:
+        found.problems += differences
+    else:  # how a method sets itself up, what it asks and how that is worded may change between versions
+        found.remarks += [f"It is of l2p {made}, and by this version it {one}." for one in differences]
 
 
 def _contradictions(card: Card) -> Iterator[str]:
@@ -111,11 +154,7 @@ def _contradictions_around(card: Card) -> Iterator[str]:
     other = not card.private_release  # only what it must not say: versions word what they do say differently
     if card.randomness == RANDOMNESS[other] or card.float_mode == FLOATS[other]:
         yield f"says that it is {'a simulation' if other else 'a release'}, but its noise is that of the other"
-    ledger, _, _ = (card.composition or {"unit": ""})["unit"].partition(":")
-    if card.composition is not None and ledger == card.accountant and not find(ledger).at_order:
-        spent = card.filter().spent(card.answered())
-        if card.composition["counted"] < spent * (1.0 - _SAME):
-            yield f"counts for {card.composition['counted']!r} in its ledger, where its queries cost {spent!r}"
+    yield from invented(card)
 
 
 def _by_step(trace: Sequence[Answered]) -> dict[int, tuple[str, ...]]:
@@ -133,7 +172,7 @@ def _check_theorem(card: Card, found: Findings) -> None:
     other = next((one.name for one in for_runs() if one.theorem == card.theorem), None)
     if other is not None:
         found.problems.append(f"names accountant {card.accountant}, but the theorem of {other}")
-    else:
+    elif card.versions.get("l2p") != versions()["l2p"]:
         found.remarks.append(f"This version words the theorem differently, and checked this one: {ours}")
 
 
@@ -150,7 +189,7 @@ def _check_order(card: Card, found: Findings) -> None:
         found.problems.append(f"counts at order {card.order}, but {card.accountant} fixes {planned} beforehand")
 
 
-def _check_protector(card: Card, found: Findings) -> None:
+def _check_protector(card: Card, found: Findings) -> _Run:
     name, sha256 = card.protector["name"], card.protector["sha256"]
     named = recognise(name, sha256, card.budget, card.model, card.accountant, card.num_rows)
     if named is None:
@@ -159,9 +198,9 @@ def _check_protector(card: Card, found: Findings) -> None:
             f"Protector {name} is not known here ({why}): that it has this sampler and these mechanisms, and whether "
             "its noise depended on answers, is what the card says and nobody checked."
         )
-        return
+        return _Run()
     found.known_by = "name" if sha256 is None else "SHA-256"
-    if any(f"{name} runs:" in warning for warning in card.warnings):
+    if any(f"{name} runs" in warning for warning in card.warnings):
         sampler = sampling.from_json(card.sampler)
         found.remarks.append(f"{name} ran instead of another protector, with that one's batches: {sampler}.")
         named = drawing(sampler, named)
@@ -170,12 +209,10 @@ def _check_protector(card: Card, found: Findings) -> None:
     if sha256 is not None and not MethodName.parse(name).tuned:  # as the file has them
         found.problems += settings
     if found.problems:
-        return
-    differences, made = [*settings, *_rehearsal(card, named, found)], card.versions.get("l2p", "unknown")
-    if made == versions()["l2p"]:
-        found.problems += differences
-    else:  # how a method sets itself up and what a protector asks may change between versions
-        found.remarks += [f"It is of l2p {made}, and by this version it {one}." for one in differences]
+        return _Run()
+    differences, run = _rehearsal(card, named, found)
+    _blame(card, [*settings, *differences], found)
+    return run
 
 
 def _misfits(card: Card, named: NamedProtector) -> list[str]:
@@ -190,6 +227,8 @@ def _misfits(card: Card, named: NamedProtector) -> list[str]:
             f"says that noise was fixed in advance, but that of {named.name} depends on earlier answers, so that "
             "only its cap is certified"
         )
+    if card.adaptive_noise and not protector.adaptive_noise:
+        found.append(f"says that noise depended on earlier answers, but that of {named.name} is fixed in advance")
     bought = {"gaussian"} if bought_bounds(card) else set()
     if foreign := sorted({query.mechanism for query in card.answered()} - set(protector.mechanisms) - bought):
         found.append(f"holds answers with {foreign[0]} noise, but {named.name} asks for {protector.mechanisms[0]}")
@@ -197,13 +236,6 @@ def _misfits(card: Card, named: NamedProtector) -> list[str]:
     if odd := [key for key, value in made.items() if card.protector[key] != value]:
         found.append(f"says other {odd[0]} of {named.name} than {made[odd[0]]}")
     return found
-
-
-def bought_bounds(card: Card) -> bool:
-    """Whether the run bought bounds first, which is the query before those of its protector."""
-    first = card.mechanisms[0] if card.mechanisms else {}
-    begun = [query.mechanism for query in card.answered() if query.step == 0]
-    return (first.get("query"), first.get("count")) == (BinCounts.name, 1) and begun[:1] == [BinCounts.mechanism]
 
 
 def _settings(card: Card, named: NamedProtector) -> list[str]:
@@ -217,13 +249,34 @@ def _settings(card: Card, named: NamedProtector) -> list[str]:
     return found
 
 
-def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[str]:
-    """Differences between its queries and the protector's; of their noise, too, if that is the same on every table."""
+def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> tuple[list[str], _Run]:
+    """Differences between its queries and the protector's, of their noise, too, if that is the same on every table; and
+    what is known of its run.
+
+    A card does not say what kind of target a model learned that can learn several; it has to agree with one.
+    """
+    first: tuple[Findings, list[str], _Run] | None = None
+    for kind in find_model(card.model).kinds:
+        findings = Findings()
+        differences, run = _rehearsed_as(card, named, kind, findings)
+        if first is None or not differences:
+            first = findings, differences, run
+        if not differences:
+            break
+    assert first is not None  # every model has a kind
+    findings, differences, run = first
+    found.compared, found.rehearsed = findings.compared, findings.rehearsed
+    found.remarks += findings.remarks
+    return differences, run
+
+
+def _rehearsed_as(card: Card, named: NamedProtector, kind: str, found: Findings) -> tuple[list[str], _Run]:
+    """The same where the model learned a target of this kind."""
     model, name = find_model(card.model), named.name
     lines = max(getattr(named.protector.sampler, "num_rows", 1), 0 if card.public is None else card.public["num_rows"])
     if max(lines * card.num_features, model.num_params(card.num_features)) > MAX_NUMBERS:
         found.remarks.append("Its table is too large to rehearse the run on this machine.")
-        return
+        return [], _Run()
     before = card.answered()[: 1 if bought_bounds(card) else 0]
     share = card.filter().spent(before) / card.filter().limit if before else 0.0
     rows_per_unit = None if is_row(card.unit) else card.unit["max_rows"]
@@ -235,34 +288,51 @@ def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> Iterator[s
             "rehearsed."
         )
         if card.envelope is not None:
-            return
-    ran, filter, setup, _ = set_up(
-        named, card.budget, model, card.num_features, card.num_rows, rows_per_unit=rows_per_unit, share=share
+            return [], _Run()
+    ran, filter, setup, warnings = set_up(
+        named, card.budget, model, card.num_features, card.num_rows, None, kind, rows_per_unit, share
     )
     if ran.name != name:
-        yield f"has a budget and size at which {ran.name} runs instead of {name}"
-        return
+        return [f"has a budget and size at which {ran.name} runs instead of {name}"], _Run()
     at_start, per_step = kinds_asked(ran.protector, setup, card.num_features, public)
-    at_start = (*(query.mechanism for query in before), *at_start)
-    steps = _by_step(card.answered())
-    begun = steps.get(0, ())
-    if begun != (at_start if card.steps else at_start[: len(begun)]) or any(
-        steps.get(step, ()) != per_step for step in range(1, card.steps + 1)
-    ):
-        yield f"was granted other queries than {name} asks"
-        return
+    kinds = _kinds(card, [*[(BinCounts.name, BinCounts.mechanism)] * len(before), *at_start], per_step)
+    if kinds is None:
+        return [f"was granted other queries than {name} asks"], _Run(warnings)
     found.compared = True
     if ran.protector.adaptive_noise or public is not None:
-        return
+        return [], _Run(warnings, kinds)
+    return _other_noise(card, ran, filter, setup, len(before), found), _Run(warnings, kinds)
+
+
+def _kinds(card: Card, at_start: Sequence[Kind], per_step: Sequence[Kind]) -> list[Kind] | None:
+    """Every answered query, where `init` and each step ask these; None if others were granted."""
+    kinds: list[Kind] = []
+    steps = _by_step(card.answered())
+    for step in sorted({*steps, *range(0 if card.steps else 1, card.steps + 1)}):
+        granted, asks = steps.get(step, ()), per_step if step else at_start
+        is_whole = step <= card.steps and (step > 0 or card.steps > 0)
+        if granted != tuple(mechanism for _, mechanism in asks[: len(granted)]) or (
+            is_whole and len(granted) != len(asks)
+        ):
+            return None
+        kinds += asks[: len(granted)]
+    return kinds
+
+
+def _other_noise(
+    card: Card, ran: NamedProtector, filter: Filter, setup: Setup, num_bought: int, found: Findings
+) -> list[str]:
+    """Differences between noise and clip norms on the card and those on every table."""
     if isinstance(filter, EnvelopeFilter):
         found.rehearsed = _alike(decode_events(card.envelope or []), filter.envelope, ENVELOPE_TOLERANCE)
     else:
         trace = asked(ran.protector, setup, card.num_features)
-        found.rehearsed = _alike(card.answered()[len(before) :], answered(trace), TOLERANCE)
-        if not ran.protector.additive and not _same_bounds(card, trace):
-            yield f"bounds a row's contribution differently than {name} does for {card.num_rows} rows"
+        found.rehearsed = _alike(card.answered()[num_bought:], answered(trace), TOLERANCE)
     if not found.rehearsed:
-        yield f"holds other noise than {name} adds at this budget and size, on any table"
+        return [f"holds other noise than {ran.name} adds at this budget and size, on any table"]
+    if other := _other_bounds(card, ran.protector, setup):
+        return [f"bounds a row's contribution to {other} differently than {ran.name} does for {card.num_rows} rows"]
+    return []
 
 
 def _public_shapes(card: Card) -> Rows:
@@ -280,11 +350,28 @@ def _alike(events: Sequence[Answered], others: Sequence[Answered], tolerance: fl
     )
 
 
-def _same_bounds(card: Card, trace: Sequence[TraceRow]) -> bool:
-    bounds = [bound for kind in card.mechanisms for bound in kind["clip_norm"]]
-    return not trace or all(
-        math.isclose(end(bounds, default=0.0), end(row.clip_norm for row in trace), rel_tol=ENVELOPE_TOLERANCE)
-        for end in (min, max)
+def _other_bounds(card: Card, protector: Protector, setup: Setup) -> str | None:
+    """A query whose clip norms do not depend on answers, and are others on the card; None if there is none.
+
+    They depend on no answer if they are the same whatever is answered: here with three noises, on null rows and others.
+    """
+    traces = [asked(protector, setup, card.num_features, seed=seed, value=value) for seed, value in _REHEARSALS]
+    for kind in card.mechanisms:
+        ranges = [_ends([row.clip_norm for row in trace if row.query == kind["query"]]) for trace in traces]
+        if any(ends is None or not _close(ends, ranges[0]) for ends in ranges):
+            continue
+        if not _close(kind["clip_norm"], ranges[0], ENVELOPE_TOLERANCE):
+            return kind["query"]
+    return None
+
+
+def _ends(bounds: Sequence[float]) -> tuple[float, float] | None:
+    return (min(bounds), max(bounds)) if bounds else None
+
+
+def _close(ends: Sequence[float], others: Sequence[float] | None, tolerance: float = _SAME) -> bool:
+    return others is not None and all(
+        math.isclose(end, other, rel_tol=tolerance) for end, other in zip(ends, others, strict=True)
     )
 
 

@@ -60,7 +60,6 @@ def running() -> Iterator[Server]:
             check=True,
             stdout=subprocess.DEVNULL,
             cwd=folder,
-            timeout=60,
             **as_user,
         )
 

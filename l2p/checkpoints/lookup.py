@@ -28,13 +28,17 @@ from l2p.checkpoints.ranges import range_of
 from l2p.errors import InputError
 from l2p.models import find_model, plain_name
 from l2p.privacy.budget import Budget
+from l2p.privacy.events import PURE
 from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.sampling import Poisson, Sampler
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.hand_designed import Problem
+from l2p.protectors.hand_designed import HandDesigned, Problem
 from l2p.protectors.tunable import with_tuned
 from l2p.protectors.warm_start import WarmStart
+
+#: A delta for methods that set themselves up for pure privacy, which do not read it.
+_ANY_DELTA = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +78,7 @@ class NamedProtector:
             )
         for mechanism in self.protector.mechanisms:
             filter.prices(mechanism, np.ones(1), sampled=True)
+        check_pure(self.name, self.protector, budget)
         if "none" in self.protector.mechanisms:
             raise InputError(
                 f"protector {self.name!r} answers without noise, which no finite budget pays for; choose a private one."
@@ -124,7 +129,7 @@ def resolve(
     if method is not None:
         method.check(name, budget, accountant)
         if not asked.tuned:
-            protector = method(budget, model, num_rows, accountant)
+            protector = _hand_designed(method, name, budget, model, num_rows, accountant)
             return describe(protector, name, model, accountant or method.accountant, sources=())
     held = None if asked.tuned else hold_out(name, avoid)
     loaded = load(_tuned(asked, model, aux, avoid) if asked.tuned else name if held is None else held.name)
@@ -169,6 +174,28 @@ def recognise(
         )
     found = _loaded(load(file), plain, budget, model, accountant, num_rows)
     return found if asked.sampling_rate is None else _at_rate(found, name, asked.sampling_rate)
+
+
+def _hand_designed(
+    method: HandDesigned, name: str, budget: Budget, model: str, num_rows: int | None, accountant: str | None
+) -> Protector:
+    """A method set up for these facts; for delta = 0 with the noise of an accountant that is pure."""
+    if budget.delta:
+        return method(budget, model, num_rows, accountant)
+    # What a method computes from delta is about noise that is refused here, and may divide by it.
+    protector = method(dataclasses.replace(budget, delta=_ANY_DELTA), model, num_rows, accountant or "basic")
+    check_pure(name, protector, budget)
+    return protector
+
+
+def check_pure(name: str, protector: Protector, budget: Budget) -> None:
+    """Refuse noise that is not pure where delta is 0; `InputError`."""
+    impure = [mechanism for mechanism in protector.mechanisms if mechanism not in PURE]
+    if budget.delta == 0 and impure:
+        raise InputError(
+            f"delta is 0, which asks for pure differential privacy, but protector {name!r} adds {impure[0]} noise, "
+            "which is never pure; choose bolt_on or bolt_on_sc, or a delta above 0."
+        )
 
 
 def _loaded(
@@ -256,7 +283,7 @@ def describe(
     protector.check(find_model(model))
     if plain_name(model) not in protector.models:
         raise _misfit(name, protector.models, model)
-    chosen = accountant or default_accountant(protector.mechanisms, protector.sampler)
+    chosen = accountant or default_accountant(protector.mechanisms, protector.sampler, protector.asks_once)
     return NamedProtector(name, protector, chosen, sources)
 
 

@@ -27,6 +27,9 @@ from l2p.result import answered
 from l2p.run import Records, TraceRow, run, trace_rows
 from l2p.task import Rows
 
+#: What a query is: its name and its mechanism.
+Kind = tuple[str, str]
+
 
 def set_up(
     named: NamedProtector,
@@ -119,20 +122,33 @@ def filter_for(
     return rehearsed(filter, rehearse)
 
 
-def asked(protector: Protector, setup: Setup, num_features: int, public: Rows | None = None) -> list[TraceRow]:
-    """The queries granted on a table of null rows; if noise is fixed beforehand, the same as on every table."""
-    first, later = _asked(protector, setup.model.init(num_features), shape_of(setup, num_features), setup, public)
+def asked(
+    protector: Protector,
+    setup: Setup,
+    num_features: int,
+    public: Rows | None = None,
+    seed: int = 0,
+    value: float = 0.0,
+) -> list[TraceRow]:
+    """The queries granted on a table of null rows; if noise is fixed beforehand, the same as on every table.
+
+    With a `value` the rows count, and every cell holds it; `seed` fixes their noise.
+    """
+    params, shape = setup.model.init(num_features), shape_of(setup, num_features)
+    first, later = _asked(protector, params, shape, setup, public, jax.random.key(seed), jnp.float32(value))
     return trace_rows(first, [later])
 
 
 def kinds_asked(
     protector: Protector, setup: Setup, num_features: int, public: Rows | None = None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Mechanisms of the queries of `init`, and of those of every step, in order; found without running it."""
-    trace = partial(_asked, shape=shape_of(setup, num_features), public=public)
+) -> tuple[tuple[Kind, ...], tuple[Kind, ...]]:
+    """The queries of `init`, and those of every step, in order; found without running it."""
+    trace = partial(_asked, shape=shape_of(setup, num_features), public=public, key=jax.random.key(0))
     params = jax.eval_shape(partial(setup.model.init, num_features))
-    first, later = jax.eval_shape(trace, protector, params, setup=setup)
-    return tuple(record.mechanism for record in first), tuple(record.mechanism for record in later)
+    first, later = jax.eval_shape(trace, protector, params, setup=setup, value=jnp.float32(0))
+    return tuple((record.query, record.mechanism) for record in first), tuple(
+        (record.query, record.mechanism) for record in later
+    )
 
 
 def shape_of(setup: Setup, num_features: int) -> tuple[int, int]:
@@ -143,9 +159,16 @@ def shape_of(setup: Setup, num_features: int) -> tuple[int, int]:
 
 @partial(jax.jit, static_argnames="shape")
 def _asked(
-    protector: Protector, params: jax.Array, shape: tuple[int, int], setup: Setup, public: Rows | None
+    protector: Protector,
+    params: jax.Array,
+    shape: tuple[int, int],
+    setup: Setup,
+    public: Rows | None,
+    key: jax.Array,
+    value: jax.Array,
 ) -> tuple[Records, Records]:
-    """The queries of a run on a table of null rows of this shape."""
-    nothing = Rows(jnp.zeros(shape), jnp.zeros(shape[:1]), jnp.zeros(shape[:1]))
-    _, _, records, _ = run(protector, params, nothing, setup, jax.random.key(0), public)
+    """The queries of a run on a table of this shape; of null rows where `value` f32[] is 0."""
+    cells = jnp.full(shape, value)
+    rows = Rows(cells, jnp.full(shape[:1], value), jnp.full(shape[:1], jnp.where(value == 0, 0.0, 1.0)))
+    _, _, records, _ = run(protector, params, rows, setup, key, public)
     return records

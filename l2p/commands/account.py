@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from l2p.privacy.card import Card
     from l2p.privacy.fixed import Row
     from l2p.privacy.sampling import Sampler
+    from l2p.schema import Schema
 
 #: What no card shows, whatever holds.
 _NOT_SHOWN = (
-    "Not shown: that this run took place, on which rows, with noise from where, and what else was run on them; nor, "
-    "where noise does not depend on them, neighbours, unit and number of rows. Cards are not signed, so anybody can "
-    "write one that holds; card.txt and card.html were not read."
+    "Not shown: that this run took place, and when, on which rows, with noise from where, and what else was run on "
+    "them; what its answers were, and so noise and clip norms that depend on them, and what was learned; the name, "
+    "limit and other runs of its ledger; which rows were public; what a caller added to its sentences; nor, where "
+    "noise does not depend on them, neighbours, unit and numbers of rows and features. Cards are not signed, so "
+    "anybody can write one that holds; card.txt and card.html were not read."
 )
 #: Rounding that the same sum may show on another machine.
 TOLERANCE = 1e-6
@@ -101,7 +104,7 @@ class Account:
         card = Card.from_json(path)
         report = _priced(card)
         if self.verify and "spent" in report:
-            _verify(card, report)
+            _verify(card, report, _schema_beside(path))
         if self.table:
             report["table"] = _table(card)
         report["holds"] = not report["problems"]
@@ -217,7 +220,15 @@ def _priced(card: "Card") -> dict[str, Any]:
     return report if honest else report | {"problems": ["certifies less than its events cost"]}
 
 
-def _verify(card: "Card", report: dict[str, Any]) -> None:
+def _schema_beside(path: Path) -> "Schema | None":
+    """The schema that a run wrote beside its card; None without one."""
+    from l2p.schema import Schema
+
+    beside = path.with_name("schema.json")
+    return Schema.read(beside) if beside.is_file() else None
+
+
+def _verify(card: "Card", report: dict[str, Any], schema: "Schema | None") -> None:
     """Add to the report what dp-accounting makes of the card's events, and what its protector says of it."""
     from l2p.privacy.independent import compose
     from l2p.verification import verify
@@ -227,7 +238,7 @@ def _verify(card: "Card", report: dict[str, Any]) -> None:
     report["independent"] = found._asdict() | {"error": None if bounds else found.error}
     if not found.epsilon <= card.epsilon * (1 + found.error):
         report["problems"].append("costs more than the target by dp-accounting")
-    findings = verify(card)
+    findings = verify(card, schema)
     report["problems"] += findings.problems
     names = "known_by", "compared", "rehearsed", "remarks"
     report |= {name: getattr(findings, name) for name in names}

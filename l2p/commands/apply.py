@@ -54,7 +54,7 @@ class Apply(TableOptions):
     epsilon: float
     """Privacy budget."""
     delta: float
-    """Privacy budget, a probability below 1 / number of rows."""
+    """Privacy budget, a probability below 1 / number of rows; 0 for pure differential privacy, with bolt_on."""
     out: Path
     """Folder to write to; must be empty or new."""
     protector: str | None = None

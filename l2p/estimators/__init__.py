@@ -6,10 +6,11 @@ estimator in a pipeline read rows without paying: docs/estimators.md says which 
 
 from l2p.estimators.classifier import PrivateClassifier
 from l2p.estimators.regressor import PrivateRegressor
-from l2p.estimators.said import DefaultBoundsWarning, PrivacyLeakWarning, RepeatedFitWarning
+from l2p.estimators.said import DefaultBoundsWarning, NothingLearnedWarning, PrivacyLeakWarning, RepeatedFitWarning
 
 __all__ = [
     "DefaultBoundsWarning",
+    "NothingLearnedWarning",
     "PrivacyLeakWarning",
     "PrivateClassifier",
     "PrivateRegressor",

@@ -14,8 +14,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: 
 from l2p.api import private_train
 from l2p.data.same_table import refuse_same
 from l2p.errors import InputError
-from l2p.estimators.said import DEFAULT_BOUNDS, RepeatedFitWarning, undeclared, unquoted
+from l2p.estimators.said import DEFAULT_BOUNDS, NothingLearnedWarning, RepeatedFitWarning, undeclared, unquoted
 from l2p.privacy.budget import Budget
+from l2p.privacy.card.learned import IDLE
 from l2p.privacy.ledger import Ledger
 from l2p.schema import Schema
 from l2p.schema.declaring import is_pair
@@ -95,6 +96,8 @@ class PrivateEstimator(BaseEstimator):
             public=public,
             **declared,
         )
+        if result.learned in IDLE:
+            warnings.warn(result.learned, NothingLearnedWarning, stacklevel=4)
         card = dataclasses.replace(result.card, not_private=[*result.card.not_private, *said])
         self.result_ = dataclasses.replace(result, card=card)
         self.card_ = card

@@ -26,6 +26,10 @@ class DefaultBoundsWarning(UserWarning):
     """Bounds were not declared, so a default pair that knows nothing of the table took their place."""
 
 
+class NothingLearnedWarning(UserWarning):
+    """The fit was charged, and its model holds nothing that its steps learned."""
+
+
 class RepeatedFitWarning(UserWarning):
     """Several fits of one estimator or of its clones, each of which spends a budget of its own."""
 

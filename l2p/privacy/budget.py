@@ -18,7 +18,8 @@ class Budget:
 
     Attributes:
       epsilon: finite and above 0.
-      delta: probability strictly between 0 and 1; `check_rows` requires it to be below 1/N.
+      delta: probability below 1; `check_rows` requires it to be below 1/N. 0 asks for pure differential privacy, which
+        only some noise gives (`l2p.privacy.events.PURE`).
       adjacency: an `Adjacency` or its string value.
 
     >>> str(Budget(0.1, 1e-8))
@@ -43,10 +44,10 @@ class Budget:
                 f"epsilon is {self.epsilon!r}, outside [{MIN_EPSILON:g}, {MAX_EPSILON:g}], where the calibrations "
                 "here are checked; choose one inside, such as 0.1 or 1."
             )
-        if not 0 < self.delta < 1:
+        if not 0 <= self.delta < 1:
             raise InputError(
-                f"delta is {self.delta!r}, but the calibrations here need a probability strictly between 0 and 1; "
-                "choose one well below one over the number of rows, such as 1e-8."
+                f"delta is {self.delta!r}, but it is the probability that the guarantee may fail with; choose one well "
+                "below one over the number of rows, such as 1e-8, or 0 for pure differential privacy."
             )
         try:
             object.__setattr__(self, "adjacency", Adjacency(self.adjacency))

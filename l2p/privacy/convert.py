@@ -15,12 +15,31 @@ from typing import NamedTuple, cast
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import erfcx, ndtr
 
+from l2p.errors import InputError
+
 # The closed forms below are good to about 1e-14, so this margin covers their float64 error many times over.
 _DOWN, _UP = 1 - 1e-12, 1 + 1e-12
 # The Gaussian curve is good to about 1e-11 and its root finder to 1e-12, both relative to delta.
 _DELTA_MARGIN = 1 - 1e-9
 # Three-point Gauss-Legendre rule on [-1, 1].
 _GAUSS_LEGENDRE = ((-math.sqrt(0.6), 5 / 9), (0.0, 8 / 9), (math.sqrt(0.6), 5 / 9))
+
+
+def log_inverse(delta: float) -> float:
+    """L = ln(1 / delta).
+
+    Raises:
+      InputError: delta is 0, where no divergence bounds epsilon.
+
+    >>> round(log_inverse(1e-8), 4)
+    18.4207
+    """
+    if delta == 0:
+        raise InputError(
+            "delta is 0, which asks for pure differential privacy, but what is planned here adds noise that is never "
+            "pure; choose a method whose noise is, such as bolt_on, or a delta above 0."
+        )
+    return -math.log(delta)
 
 
 class CtCDP(NamedTuple):
@@ -90,8 +109,8 @@ def zcdp_rho_simple(epsilon: float, delta: float) -> float:
     >>> round(zcdp_rho_simple(0.1, 1e-8), 7)
     0.0001353
     """
-    log_inverse = -math.log(delta)
-    root = epsilon / (math.sqrt(epsilon + log_inverse) + math.sqrt(log_inverse))
+    inverse = log_inverse(delta)
+    root = epsilon / (math.sqrt(epsilon + inverse) + math.sqrt(inverse))
     return root * root * _DOWN
 
 
@@ -101,7 +120,7 @@ def zcdp_epsilon_simple(rho: float, delta: float) -> float:
     >>> round(zcdp_epsilon_simple(1.353e-4, 1e-8), 3)
     0.1
     """
-    return (rho + 2 * math.sqrt(-rho * math.log(delta))) * _UP
+    return (rho + 2 * math.sqrt(rho * log_inverse(delta))) * _UP
 
 
 def rdp_epsilon(rdp: float, order: float, delta: float) -> float:
@@ -122,13 +141,13 @@ def planned_order(epsilon: float, delta: float) -> float:
     >>> round(planned_order(0.1, 1e-8), 1)
     249.6
     """
-    log_inverse = -math.log(delta)
+    inverse = log_inverse(delta)
 
     def excess(log_x: float) -> float:
         x = math.exp(log_x)  # alpha - 1
-        return (log_inverse - math.log1p(x)) * (2 * x + 1) / (x * x) - math.log1p(1 / x) - epsilon
+        return (inverse - math.log1p(x)) * (2 * x + 1) / (x * x) - math.log1p(1 / x) - epsilon
 
-    return 1 + math.exp(_root(excess, -300.0, math.log(math.expm1(log_inverse)), xtol=1e-12))
+    return 1 + math.exp(_root(excess, -300.0, math.log(math.expm1(inverse)), xtol=1e-12))
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
@@ -161,11 +180,11 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     """
     if rho == 0 or math.isinf(rho):
         return rho
-    log_inverse = -math.log(delta)
+    inverse = log_inverse(delta)
     # Each term of rho x^2 + ln(1 + x) = L reaches L / 2 or L there, so the two ends enclose the root.
-    low = 0.9 * min(math.expm1(log_inverse / 2), math.sqrt(log_inverse / 2 / rho))
-    high = 1.1 * min(math.expm1(log_inverse), math.sqrt(log_inverse / rho))
-    x = _root(lambda x: rho * x * x + math.log1p(x) - log_inverse, low, high, xtol=1e-12 * low)
+    low = 0.9 * min(math.expm1(inverse / 2), math.sqrt(inverse / 2 / rho))
+    high = 1.1 * min(math.expm1(inverse), math.sqrt(inverse / rho))
+    x = _root(lambda x: rho * x * x + math.log1p(x) - inverse, low, high, xtol=1e-12 * low)
     return max(rho * (1 + x) + _conversion_cost(x, delta), 0.0) * _UP
 
 
@@ -198,7 +217,7 @@ def ctcdp(epsilon: float, delta: float) -> CtCDP:
     >>> [round(value, 6) for value in ctcdp(0.1, 1e-8)]
     [369.912938, 0.000135]
     """
-    a = -math.log(delta) / epsilon
+    a = log_inverse(delta) / epsilon
     return CtCDP(omega=1 + a + math.sqrt(a * (a + 1)), rho=epsilon / (math.sqrt(a + 1) + math.sqrt(a)) ** 2 * _DOWN)
 
 
@@ -210,7 +229,7 @@ def ctcdp_epsilon(rho: float, omega: float, delta: float) -> float:
     >>> round(ctcdp_epsilon(1.353e-4, 369.9, 1e-8), 3)
     0.1
     """
-    return (rho * omega - math.log(delta) / (omega - 1)) * _UP
+    return (rho * omega + log_inverse(delta) / (omega - 1)) * _UP
 
 
 def tcdp_epsilon(rho: float, omega: float, delta: float) -> float:
@@ -219,14 +238,14 @@ def tcdp_epsilon(rho: float, omega: float, delta: float) -> float:
     >>> round(tcdp_epsilon(1.353e-4, 1e6, 1e-8), 3)
     0.1
     """
-    if -math.log(delta) <= (omega - 1) ** 2 * rho:
+    if log_inverse(delta) <= (omega - 1) ** 2 * rho:
         return zcdp_epsilon_simple(rho, delta)
     return ctcdp_epsilon(rho, omega, delta)
 
 
 def _conversion_cost(x: float, delta: float) -> float:
     """What CKS adds to a Renyi divergence at order 1 + x; takes x because 1 + x would round away a small x."""
-    return (-math.log(delta) - math.log1p(x)) / x - math.log1p(1 / x)
+    return (log_inverse(delta) - math.log1p(x)) / x - math.log1p(1 / x)
 
 
 def _root(function: Callable[[float], float], low: float, high: float, xtol: float, rtol: float = 1e-12) -> float:

@@ -17,7 +17,7 @@ from l2p.errors import InputError
 from l2p.privacy.accountants import either, find, for_runs
 from l2p.privacy.accountants.base import SINH_RHO, RunAccountant, Terms
 from l2p.privacy.budget import Budget
-from l2p.privacy.events import Answered
+from l2p.privacy.events import PURE, Answered
 from l2p.privacy.prices import PriceList
 from l2p.privacy.renyi import Neighbours
 from l2p.privacy.sampling import FullBatch, Sampler
@@ -51,6 +51,13 @@ class Filter:
     def __post_init__(self) -> None:
         """Refuse what has no theorem."""
         self.accountant.check(self.sampler, self.budget.adjacency)
+        if self.budget.delta == 0 and not self.accountant.pure:
+            able = [one.name for one in for_runs() if one.pure]
+            raise InputError(
+                f"delta is 0, which asks for pure differential privacy, but accountant {self.name!r} certifies no "
+                f"epsilon there; choose accountant {either(able)} with a method of pure noise, such as bolt_on, or "
+                "a delta above 0."
+            )
 
     @property
     def accountant(self) -> RunAccountant:
@@ -179,13 +186,24 @@ def price_list_for_mu(name: str, mu: jax.Array) -> PriceList:
     return PriceList(name, coefficients, prices["gaussian"] * jnp.square(mu), jnp.float32(jnp.inf))
 
 
-def default_accountant(mechanisms: Iterable[str], sampler: Sampler = FullBatch()) -> str:  # noqa: B008 - frozen
+def default_accountant(
+    mechanisms: Iterable[str],
+    sampler: Sampler = FullBatch(),  # noqa: B008 - frozen
+    asks_once: bool = False,
+) -> str:
     """The tightest filter here that prices all of these mechanisms under this sampler.
+
+    One query that is pure costs no more than its own epsilon; as a divergence it would cost several times that.
 
     >>> default_accountant({"gaussian"}), default_accountant({"gaussian", "gumbel"})
     ('gdp', 'rdp')
+    >>> default_accountant({"gamma"}), default_accountant({"gamma"}, asks_once=True)
+    ('rdp', 'basic')
     """
     asked = set(mechanisms) - {"none"}
+    whole = [one for one in for_runs() if one.pure and isinstance(sampler, one.samplers)]
+    if asks_once and asked and asked <= set(PURE) and whole:
+        return whole[0].name
     usual = [one for one in for_runs() if one.default]
     for one in usual:
         if isinstance(sampler, one.samplers) and asked <= set(one.coefficients):

@@ -71,6 +71,8 @@ def table(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency, 
 def _row(name: str, accountant: Accountant, trace: FixedTrace) -> Row:
     begun = time.perf_counter()
     try:
+        if trace.delta == 0:
+            raise InputError("certifies no epsilon at delta 0: only basic accounts for pure differential privacy.")
         found, note = accountant.epsilon_of(trace), accountant.note(trace)
     except InputError as error:
         found, note = float("inf"), str(error)

@@ -9,7 +9,7 @@ from l2p.errors import InputError
 from l2p.privacy import convert
 from l2p.privacy.accountants import find
 from l2p.privacy.accountants.base import FixedTrace
-from l2p.privacy.events import Adjacency, Answered
+from l2p.privacy.events import PURE, Adjacency, Answered
 from l2p.privacy.filter import Filter
 from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
 
 # zCDP of mechanisms that dp-accounting does not know, as rho times the squared noise multiplier: pure differential
-# privacy (Bun & Steinke 2016) and bounded range (Cesar & Rogers 2021).
+# privacy (Bun & Steinke 2016) and bounded range (Cesar & Rogers 2021). `_whole` prices one query alone.
 _RHO = {"exponential": 0.5, "laplace": 0.5, "gamma": 0.5, "gumbel": 0.125}
 
 
@@ -65,6 +65,8 @@ def compose(filter: Filter, answered: Sequence[Answered], adaptive: bool) -> Ind
             "dp-accounting has no proved price for Poisson batches under replace_one, so this card cannot be verified "
             "with it; leave out --verify."
         )
+    if not filter.accountant.composes:
+        return Independent(_whole(filter, answered), "worst-case losses of queries private as a whole", _CLOSE)
     if set(filter.coefficients) == {"gaussian"}:  # all its queries together are one Gaussian mechanism
         return Independent(_one_gaussian(filter, answered), "privacy loss distribution", _EXACT)
     if isinstance(sampler, Poisson) and gaussian and not adaptive:
@@ -87,6 +89,23 @@ def _one_gaussian(filter: Filter, answered: Sequence[Answered]) -> float:
     accountant = PLDAccountant(value_discretization_interval=mu / 2000)
     accountant.compose(dp_event.GaussianDpEvent(1 / mu))
     return float(accountant.get_epsilon(filter.budget.delta))
+
+
+def _whole(filter: Filter, answered: Sequence[Answered]) -> float:
+    """Each query as the worst mechanism that is (1 / m, 0)-private, or (1 / m, delta)-private for `objective`.
+
+    As zCDP a pure query would cost several times its epsilon: converted back at delta, e^2 / 2 is far above e.
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.pld.common import DifferentialPrivacyParameters
+
+    grid = min(1 / query.noise_multiplier for query in answered) * _CLOSE / 10
+    composed = pld.identity(value_discretization_interval=grid)
+    for query in answered:
+        delta = 0.0 if query.mechanism in PURE else filter.budget.delta
+        alone = DifferentialPrivacyParameters(1 / query.noise_multiplier, delta)
+        composed = composed.compose(pld.from_privacy_parameters(alone, value_discretization_interval=grid))
+    return float(composed.get_epsilon_for_delta(filter.budget.delta))
 
 
 def _renyi(filter: Filter, answered: Sequence[Answered]) -> tuple[float, float]:

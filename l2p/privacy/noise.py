@@ -44,7 +44,13 @@ class Batch:
 
 
 class Noise(abc.ABC):
-    """Adds noise to aggregates and draws batches; each call uses fresh randomness."""
+    """Adds noise to aggregates and draws batches; each call uses fresh randomness.
+
+    Attributes:
+      keeps_answers: whether the trace keeps answers to gradient queries.
+    """
+
+    keeps_answers: bool = False
 
     @abc.abstractmethod
     def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
@@ -85,9 +91,11 @@ class KeyNoise(Noise):
     Args:
       key: of this step.
       run_key: of the whole run; fixes the order of its permutation epochs.
+      keeps_answers: as in `Noise`.
     """
 
-    def __init__(self, key: jax.Array, run_key: jax.Array | None = None):
+    def __init__(self, key: jax.Array, run_key: jax.Array | None = None, keeps_answers: bool = False):
+        self.keeps_answers = keeps_answers
         self._key = key
         self._run_key = key if run_key is None else run_key
         self._calls = 0
@@ -195,6 +203,8 @@ class HostNoise(Noise):
     of `grid`, or of a coarser grid if the noise is wider than the bound, because the last bits of float64 noise form
     patterns of the sampler's own.
     """
+
+    keeps_answers = True
 
     def __init__(self, drawn: list[jax.Array], plan: Sequence[AnyDraw]):
         self._draws = zip(drawn, plan, strict=True)

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from l2p.errors import InputError
+from l2p.privacy import convert
 from l2p.privacy.accountants import every
 from l2p.privacy.accountants.base import Accountant, FixedTrace
 from l2p.privacy.budget import Budget
@@ -127,6 +128,7 @@ def epsilon(
     >>> round(epsilon(FullBatch(), Adjacency.ZERO_OUT, 1e-8, 50, 630.0, "gdp"), 4)
     0.05
     """
+    convert.log_inverse(delta)  # refuses 0
     answered = equal_steps(num_steps, noise_multiplier)
     return _find(accountant).epsilon_of(FixedTrace(answered, sampler, adjacency, delta, num_steps))
 
@@ -149,6 +151,7 @@ def equal_steps(num_steps: int, noise_multiplier: float) -> list[Answered]:
 
 def _excess(accountant: str, budget: Budget, sampler: Sampler, num_steps: int) -> Callable[[float], float]:
     """A function of the noise multiplier that is at most 0 exactly where the accountant certifies the budget."""
+    convert.log_inverse(budget.delta)  # refuses 0
     asked = _find(accountant)
     if asked.adaptive:
         planned = Filter(accountant, budget, sampler, num_steps)

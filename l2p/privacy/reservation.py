@@ -15,7 +15,7 @@ import numpy as np
 from l2p.errors import InputError
 from l2p.privacy.accountants import either, find
 from l2p.privacy.budget import Budget
-from l2p.privacy.events import Answered
+from l2p.privacy.events import PURE, Answered
 from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger, NotEnough, new_id
 from l2p.privacy.rounded import rounded
@@ -173,8 +173,11 @@ def cost_of(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost:
 
 def most_cost(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost:
     """The most that a run can cost in the ledger's unit while its own filter holds."""
+    mechanisms = tuple(mechanisms)
     if not find(ledger.unit).composes:
-        return Cost(filter.budget.epsilon, filter.budget.delta)
+        # One query that is pure never needs the delta that its run was asked to keep to.
+        is_pure = filter.accountant.pure and set(mechanisms) <= set(PURE)
+        return Cost(filter.budget.epsilon, 0.0 if is_pure else filter.budget.delta)
     if not filter.accountant.composes:
         raise InputError(
             f"the ledger of {ledger.name} adds up {AMOUNTS[ledger.unit]}, but what this run guarantees is one epsilon "
@@ -188,7 +191,7 @@ def most_cost(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost
     if ledger.unit == filter.name and ledger.budget == filter.budget:
         return Cost(filter.limit)
     # Both prices are a coefficient over the squared noise multiplier, so their ratio is that of the coefficients.
-    pricer, mechanisms = _pricer(ledger, filter), tuple(mechanisms)
+    pricer = _pricer(ledger, filter)
     if "sinh_normal" in mechanisms and pricer.order > filter.order:
         raise InputError(
             f"the ledger of {ledger.name} counts at order {pricer.order:.4g}, but the tails of this run's sinh_normal "

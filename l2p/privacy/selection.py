@@ -195,6 +195,11 @@ def base_rho(repetitions: Repetitions, epsilon: float, delta: float) -> float:
     >>> round(rho, 5), round(convert.zcdp_rho(1.0, 1e-6), 5)
     (0.00892, 0.02436)
     """
+    if delta == 0:
+        raise InputError(
+            "delta is 0, which asks for pure differential privacy, but the choice among runs here is proved for a "
+            "delta above 0; choose one, or l2p.tuning.split_tuning with methods whose noise is pure."
+        )
     low, high = math.log(_MIN_RHO), math.log(convert.zcdp_rho(epsilon, delta))
     if total_epsilon(repetitions, math.exp(low), delta) > epsilon:
         raise InputError(

@@ -65,6 +65,7 @@ class PassProtector(Protector):
     models = ("logistic", "svm", "softmax")
     adaptive_noise = False
     additive = False
+    asks_once = True
 
     @classmethod
     def of(cls, problem: Problem, **settings: Any) -> Self:
@@ -86,6 +87,10 @@ class PassProtector(Protector):
         except (InputError, TypeError) as error:
             return f"has settings that fit no run: {str(error).rstrip('.')}"
         return None
+
+    @property
+    def planned_rows(self) -> int:
+        return self.num_rows
 
     def loss(self, model: Model) -> GeneralizedLinear:
         """The loss of each problem."""

@@ -34,12 +34,15 @@ class Query(abc.ABC):
       additive: whether aggregates of two blocks of rows may be summed.
       is_plain_sum: whether what is noised is the sum itself, with Gaussian noise, so that k rows move it by at most k
         times as far as one; the only queries that protect units of several rows (`l2p.privacy.units`).
+      is_gradient: whether it is a sum of gradients of the loss, whose answers show whether rows keep saying the same
+        (`l2p.learned`).
       weighed: whether a row counts as much as its class where classes have weights (`l2p.privacy.class_weights`): in
         what a loss is made of, not in what describes rows.
     """
 
     additive: ClassVar[bool] = True
     is_plain_sum: ClassVar[bool] = False
+    is_gradient: ClassVar[bool] = False
     weighed: ClassVar[bool] = True
 
     name: ClassVar[str]

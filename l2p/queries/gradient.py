@@ -37,6 +37,7 @@ class ClippedGradient(Query):
     name: ClassVar[str] = "clipped_gradient"
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
+    is_gradient: ClassVar[bool] = True
 
     @property
     @as_one

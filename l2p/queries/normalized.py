@@ -40,6 +40,7 @@ class NormalizedGradient(Query):
     name: ClassVar[str] = "normalized_gradient"
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
+    is_gradient: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

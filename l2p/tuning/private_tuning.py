@@ -19,7 +19,7 @@ from l2p.oracle import Oracle
 from l2p.privacy.accountants import covering, find, for_runs
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
-from l2p.privacy.card.of_run import now
+from l2p.privacy.card.of_run import SHARE, now
 from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import cost_of_best, count, held
@@ -200,7 +200,7 @@ def _card(card: Card, budget: Budget, epsilon: float, statement: str) -> Card:
         epsilon_certified=min(epsilon, budget.epsilon),
         mu=None,  # that of one run says nothing of a choice among several
         created=now(),  # when this run ended tells how many came after it
-        theorem=f"{statement} What holds a run to its share: {card.theorem}",
+        theorem=f"{statement} {SHARE}{card.theorem}",
         not_private=[
             *card.not_private,
             "How many runs there were, which running time tells. The choice among candidates that were named "

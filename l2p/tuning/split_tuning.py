@@ -23,6 +23,7 @@ from l2p.oracle import Oracle
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
+from l2p.privacy.card.of_run import SHARE
 from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger
 from l2p.privacy.reservation import count, held
@@ -47,6 +48,7 @@ class Choice(Protector):
     num_steps: int = struct.field(pytree_node=False, default=0)
     mechanisms = ("gumbel",)
     adaptive_noise = False
+    asks_once = True
     models: ClassVar[tuple[str, ...]] = Score.models
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
@@ -131,8 +133,7 @@ def split_tuning(
     start = jnp.zeros((len(candidates), what.num_params(num_features)))
     keys = [None] * len(pieces) if key is None else list(jax.random.split(key, len(pieces)))
     for piece, candidate in zip(pieces, [*candidates, Choice(start)], strict=True):  # before anything is reserved
-        accountant = "basic" if isinstance(candidate, Choice) else None
-        plan_run(piece, candidate, budget, key=key, accountant=accountant, **common)
+        plan_run(piece, candidate, budget, key=key, **common)
 
     def run() -> tuple[int, Result]:
         found = [
@@ -140,7 +141,7 @@ def split_tuning(
             for piece, candidate, one in zip(pieces[:-1], candidates, keys[:-1], strict=True)
         ]
         choice = Choice(jnp.stack([one.params for one in found]))
-        chosen = private_train(pieces[-1], choice, budget, key=keys[-1], accountant="basic", **common)
+        chosen = private_train(pieces[-1], choice, budget, key=keys[-1], **common)
         # Equal params have equal errors, so the first is as good as any.
         index = next(i for i, one in enumerate(found) if np.array_equal(one.params, chosen.params))
         return index, found[index]
@@ -186,11 +187,12 @@ def tuned_on_public(
 
 
 def _parts(num_rows: int, count: int, key: jax.Array | None) -> list[np.ndarray]:
-    """Lines of each of so many parts, drawn at random; sizes differ by at most one."""
+    """Lines of each of so many parts, drawn at random; all of one size, but the last, which has what is over, too."""
     if count > num_rows:
         raise InputError(f"{num_rows} rows do not make {count} parts; choose fewer candidates.")
     seed = secrets.randbits(128) if key is None else np.asarray(jax.random.key_data(key))
-    return np.array_split(np.random.default_rng(seed).permutation(num_rows), count)
+    ends = num_rows // count * np.arange(1, count)
+    return np.split(np.random.default_rng(seed).permutation(num_rows), ends)
 
 
 def _check_ledger(ledger: Ledger, budget: Budget) -> None:
@@ -214,8 +216,8 @@ def _card(card: Card, budget: Budget, num_rows: int, count: int) -> Card:
         epsilon_certified=budget.epsilon,
         mu=None,  # that of one run says nothing of a choice among several
         theorem=f"{budget}, by disjoint parts: each of {count} candidates is trained on rows of its own, and chosen by "
-        "an exponential mechanism on its errors on the last part (Chaudhuri, Monteleoni & Sarwate 2011). What holds "
-        f"the run to its share: {card.theorem}",
+        "an exponential mechanism on its errors on the last part (Chaudhuri, Monteleoni & Sarwate 2011). "
+        f"{SHARE}{card.theorem}",
         warnings=[
             *card.warnings,
             f"Events, steps and noise are those of the run that was chosen, which read one of {count + 1} parts of the "

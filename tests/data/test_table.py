@@ -1,7 +1,6 @@
 """Private tables: what is read, and that no refusal quotes a private cell."""
 
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -88,14 +87,11 @@ def test_unreadable_files_are_refused(csv_file, tmp_path):
     assert "comma-separated" in refusal(read_table, csv_file("a,b\n1," + "x" * 200_000 + "\n"))
 
 
-def test_a_large_csv_file_round_trips_in_time(tmp_path):
+def test_a_large_csv_file_round_trips(tmp_path):
     values = np.random.default_rng(0).normal(size=(30_000, 20))
     columns = tuple(f"c{j}" for j in range(20))
     np.savetxt(tmp_path / "large.csv", values, delimiter=",", header=",".join(columns), comments="", fmt="%.17g")
-    start = time.perf_counter()
     read = read_table(tmp_path / "large.csv")
-    # Measured: 0.2 s.
-    assert time.perf_counter() - start < 5
     assert read.columns == columns
     np.testing.assert_array_equal(read.values, values)
 

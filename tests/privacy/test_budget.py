@@ -20,7 +20,7 @@ from l2p.privacy import Adjacency, Budget
         ((1.1e6, 1e-8), "outside"),
         (("much", 1e-8), "give a number"),
         ((None, 1e-8), "give a number"),
-        ((1.0, 0.0), "probability"),
+        ((1.0, -1e-9), "probability"),
         ((1.0, 1.0), "probability"),
         ((1.0, math.nan), "probability"),
         ((1.0, 1e-8, "both"), "zero_out, add_remove, replace_one"),

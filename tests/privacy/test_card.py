@@ -140,7 +140,9 @@ def test_the_schema_is_one_and_describes_every_field():
     published = schema()
     Draft202012Validator.check_schema(published)
     names = {field.name for field in dataclasses.fields(Card)}
-    assert names == set(published["properties"]) == {*published["required"], "mu", "public"}  # which older ones lack
+    assert (
+        names == set(published["properties"]) == {*published["required"], "mu", "public", "learned"}
+    )  # which older ones lack
     assert all(field["description"] for field in published["properties"].values())
     assert "http" not in json.dumps(published).replace(published["$schema"], "")
 

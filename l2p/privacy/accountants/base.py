@@ -138,6 +138,7 @@ class RunAccountant(Accountant):
         None.
       composes: False for one that grants a single query, which takes the whole budget.
       trains: whether meta-training may simulate runs under it.
+      pure: whether it can hold a run to delta = 0.
     """
 
     unit: ClassVar[str]
@@ -151,6 +152,7 @@ class RunAccountant(Accountant):
     per_rho: ClassVar[float | None] = None
     composes: ClassVar[bool] = True
     trains: ClassVar[bool] = True
+    pure: ClassVar[bool] = False
 
     # ----------------------------------------------------------------------------------------------- before a run
     def check(self, sampler: Sampler, adjacency: Adjacency) -> None:

@@ -6,20 +6,21 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import log_expit, ndtri_exp
 
 from l2p import struct
 from l2p.errors import InputError
 from l2p.privacy import convert
 from l2p.privacy.accountants.base import FixedTrace, RunAccountant, Terms
 from l2p.privacy.budget import Budget
-from l2p.privacy.events import Event
+from l2p.privacy.events import PURE, Event
 from l2p.privacy.prices import PriceList, coefficient_of, float32_down, float32_up
 from l2p.privacy.sampling import FullBatch
 
 # The query's share of the budget: nearly all, so that despite rounding there is room for one, but not for two.
 _WHOLE = 1 - 2.0**-19
 # Each is (1 / m, delta)-private: `objective` at the delta that it was calibrated for, the others at delta = 0.
-_COEFFICIENTS = dict.fromkeys(("objective", "gamma", "laplace", "exponential", "gumbel"), 1.0)
+_COEFFICIENTS = dict.fromkeys(("objective", *PURE), 1.0)
 
 
 @struct.dataclass
@@ -29,7 +30,7 @@ class WholePriceList(PriceList):
     Attributes:
       least: f32[], 1 / epsilon of the budget, rounded up: the least noise multiplier that is granted.
       log_delta: f32[], logarithm of the budget's delta, rounded down: the largest delta that a query may be calibrated
-        for.
+        for; -inf where only pure queries are answered.
       signal: f32[], mu of one Gaussian query with this budget.
     """
 
@@ -80,6 +81,7 @@ class Basic(RunAccountant):
     on_adaptive = "nothing is left to depend"
     default = True
     composes = False
+    pure = True
 
     def limit(self, terms: Terms) -> float:
         return terms.budget.epsilon
@@ -89,11 +91,12 @@ class Basic(RunAccountant):
 
     def mu(self, budget: Budget) -> float:
         """Tells such a run's protector how large its budget is; it asks no Gaussian query."""
-        return convert.gdp_mu(budget.epsilon, budget.delta)
+        return _signal(budget.epsilon, budget.delta)
 
     def price_list(self, terms: Terms, limit: float) -> WholePriceList:
         base = super().price_list(terms, limit)
         epsilon, delta = terms.budget.epsilon, terms.budget.delta
+        log_delta = math.log(delta) if delta else -math.inf
         return WholePriceList(
             base.name,
             base.coefficients,
@@ -103,8 +106,8 @@ class Basic(RunAccountant):
             base.neighbours,
             base.sampled_price,
             least=jnp.asarray(float32_up(math.nextafter(1 / epsilon, math.inf))),
-            log_delta=jnp.asarray(np.nextafter(np.float32(math.log(delta)), np.float32(-np.inf))),
-            signal=jnp.asarray(float32_down(convert.gdp_mu(epsilon, delta))),
+            log_delta=jnp.asarray(np.nextafter(np.float32(log_delta), np.float32(-np.inf))),
+            signal=jnp.asarray(float32_down(_signal(epsilon, delta))),
         )
 
     def prices(
@@ -124,6 +127,17 @@ class Basic(RunAccountant):
             "a query that is private as a whole may hold only at the delta that it was calibrated for, which a trace "
             "does not tell; its epsilon is that of the budget on its card."
         )
+
+
+def _signal(epsilon: float, delta: float) -> float:
+    """mu of a Gaussian query with this budget; for delta = 0 the least mu of which epsilon-privacy is a case.
+
+    The trade-off curve of epsilon-privacy meets the diagonal at 1 / (1 + e^epsilon), and that of mu at Phi(-mu / 2)
+    (Dong, Roth & Su 2022).
+    """
+    if delta:
+        return convert.gdp_mu(epsilon, delta)
+    return -2.0 * float(ndtri_exp(log_expit(-epsilon)))
 
 
 ACCOUNTANT = Basic()

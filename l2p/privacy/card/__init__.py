@@ -65,6 +65,8 @@ class Card:
         there were none.
       not_private: sentences on what the guarantee does not cover.
       protector: {name, sha256, sources, range}; None if unknown or not applicable.
+      learned: a sentence on whether the run learned anything, as far as its answers show it, one of
+        `l2p.privacy.card.learned.SENTENCES`; None on cards of version 0.1.0.
       warnings: sentences.
       versions: of l2p, jax, numpy and python.
       created: UTC, ISO 8601.
@@ -99,6 +101,7 @@ class Card:
     public: dict[str, Any] | None = None
     not_private: list[str]
     protector: dict[str, Any]
+    learned: str | None = None
     warnings: list[str]
     versions: dict[str, str]
     created: str

@@ -8,6 +8,7 @@ from typing import Any
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import SEED_POLICY, Card, versions
 from l2p.privacy.card.events import encode_events
+from l2p.privacy.card.learned import IDLE
 from l2p.privacy.envelope import EnvelopeFilter
 from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.filter import Filter
@@ -17,6 +18,8 @@ RANDOMNESS = {
     True: "a key of 256 bits from the operating system, expanded by ChaCha20, a cryptographic generator.",
     False: "a JAX key given by the user; anybody who knows it can subtract the noise.",
 }
+#: Begins the last sentence of a theorem that is about a choice among several runs, of which the card lists one.
+SHARE = "What holds a run to its share: "
 FLOATS = {True: "float64 noise, added to sums that lie on a public grid", False: "float32 noise and sums"}
 
 
@@ -33,6 +36,10 @@ def card_of_run(
     certified: float,
     releases: bool,
     adaptive_noise: bool,
+    protector: dict[str, Any],
+    public: dict[str, Any] | None,
+    learned: str,
+    warnings: Sequence[str],
     **facts: Any,
 ) -> Card:
     """The card of a run.
@@ -44,6 +51,9 @@ def card_of_run(
       certified: epsilon at the budget's delta, certified after the run.
       releases: whether its noise came from the operating system.
       adaptive_noise: whether noise or stopping depended on earlier answers.
+      protector, public: as `Card` has them.
+      learned: one of `l2p.privacy.card.learned.SENTENCES`.
+      warnings: of the run, without the one on what was learned.
       facts: the other fields of `Card`, except those that follow from these.
     """
     return Card(
@@ -63,6 +73,11 @@ def card_of_run(
         randomness=RANDOMNESS[releases],
         seed_policy=SEED_POLICY[releases],
         float_mode=FLOATS[releases],
+        not_private=not_private(budget, protector["sources"], None if public is None else public["num_rows"]),
+        public=public,
+        protector=protector,
+        learned=learned,
+        warnings=[*warnings, *([learned] if learned in IDLE else [])],
         versions=versions(),
         created=now(),
         **facts,
@@ -89,6 +104,11 @@ def not_private(budget: Budget, sources: Sequence[str] | None, num_public: int |
     if budget.adjacency is Adjacency.ADD_REMOVE:
         sentences.append("N as it was declared, whatever the table's number of rows, which neighbours differ in.")
         sentences.append("Methods that solve on all rows at once: that the table has at most N lines.")
+    if budget.delta == 0:
+        sentences.append(
+            "That noise drawn as numbers of 64 bits ends somewhere, where noise that is private with delta 0 does not: "
+            "it leaves out events of probability about e^-36."
+        )
     if sources:
         sentences.append(f"The protector was made from public data ({', '.join(sources)}), read without limit.")
     if num_public is not None:

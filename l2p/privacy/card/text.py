@@ -58,8 +58,8 @@ def meaning(card: "Card") -> list[str]:
     return [
         _neighbours(card),
         "Whatever is released, the odds of seeing it differ between neighbours by a factor of at most "
-        f"e^epsilon{factor}, but for a probability of {_at_least(card.delta)}.",
-        _several_rows(card.unit),
+        f"e^epsilon{factor}{_but_for(card.delta)}.",
+        _several_rows(card.unit, card.delta),
     ]
 
 
@@ -68,9 +68,14 @@ def _neighbours(card: "Card") -> str:
     return _NEIGHBOURS[adjacency] if is_row(card.unit) else _UNITS[adjacency].format(name=repr(card.unit["name"]))
 
 
-def _several_rows(unit: dict[str, Any]) -> str:
+def _but_for(delta: float) -> str:
+    return f", but for a probability of {_at_least(delta)}" if delta else ""
+
+
+def _several_rows(unit: dict[str, Any], delta: float) -> str:
     if is_row(unit):
-        return "Somebody who appears in k rows has k epsilon, at delta times k e^((k - 1) epsilon)."
+        growth = ", at delta times k e^((k - 1) epsilon)" if delta else ""
+        return f"Somebody who appears in k rows has k epsilon{growth}."
     return (
         f"Whoever has one value of {unit['name']!r} has this guarantee, with any number of rows: of each value count "
         f"at most {unit['max_rows']} ({unit['how']})."
@@ -90,6 +95,7 @@ def facts(card: "Card") -> dict[str, str]:
         "Sampler": str(sampling.from_json(card.sampler)),
         "Model": f"{card.model}, {card.num_features} features",
         "Steps": f"{card.steps} of at most {card.max_steps}; stopped by: {card.stop_reason}",
+        **({} if card.learned is None else {"Learned": card.learned}),
         "Randomness": card.randomness,
         "Seed": card.seed_policy,
         "Arithmetic": card.float_mode,
