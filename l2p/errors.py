@@ -29,6 +29,10 @@ class RowsError(RuntimeError):
     """Code that handles private rows failed; the message does not quote them."""
 
 
+class TableWarning(UserWarning):
+    """Something that a table's file leaves open, and how it was read; the command line prints it."""
+
+
 @contextlib.contextmanager
 def withheld(doing: str) -> Iterator[None]:
     """Replace every error but `InputError` by one that quotes nothing, for code that handles private rows.
@@ -49,7 +53,7 @@ def withheld(doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except (InputError, RowsError):
+    except (InputError, RowsError, TableWarning):
         raise
     except Exception as error:
         *_, (frame, line) = traceback.walk_tb(error.__traceback__)

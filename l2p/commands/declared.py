@@ -37,7 +37,7 @@ class BySchema:
 
     @classmethod
     def of(cls, path: Path, model: str, format: Format) -> "BySchema":
-        schema = Schema.read(path)
+        schema = Schema.read(path).written_as(format)
         return cls(schema, *model_for(schema, model), format)
 
     @property
