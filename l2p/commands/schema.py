@@ -1,13 +1,19 @@
 """`l2p schema`: declare a table, so that its rows can be encoded without looking at them."""
 
 import dataclasses
+import textwrap
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from l2p.commands.table_options import TableOptions
 from l2p.errors import InputError
+
+if TYPE_CHECKING:
+    from l2p.schema.template import Sampled
+
+_WIDTH = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,33 +32,58 @@ class MakeSchema(TableOptions):
     public: Annotated[str | None, tyro.conf.arg(name="from")] = None
     """A public sample of such a table.
     Types, bounds, categories, the filling of missing cells and classes are read from it."""
+    target_type: Literal["number", "classes"] | None = None
+    """With --from: whether the target is a number or classes; by default whole numbers with up to 20 values are
+    classes, and all other numbers are a number."""
 
     def run(self) -> int:
         """Write it."""
+        from l2p.data.header import what_is_missing
         from l2p.data.reading import open_table
         from l2p.schema.file import as_text, to_json
-        from l2p.schema.template import from_public, template
+        from l2p.schema.template import sampled, template
 
         if self.out.exists():
             raise InputError(f"the file {self.out} is there already, and may hold what you declared; name a new --out.")
-        source = open_table(self.data, self.format)
+        source = open_table(self.data, dataclasses.replace(self.format, ignore=()))
+        if said := what_is_missing(source.names, self.ignore):
+            raise InputError(f"--ignore names columns, and {source.said} {said}")
         if self.public is None:
-            text = as_text(template(source, self.target))
+            text, report = as_text(template(source, self.target, self.format)), []
             said = f"fill in every null, then l2p apply --schema {self.out}"
         else:
             source.check((self.target,))
-            schema = from_public(open_table(self.public, self.format), self.target, source.names)
-            text = as_text(to_json(schema))
-            ignored = len(schema.columns) - len(schema.features)
-            said = (
-                f"{len(schema.features)} columns to learn from, {ignored} ignored; all of it is public, so read it "
-                f"through, then l2p apply --schema {self.out}"
-            )
+            public = open_table(self.public, self.format)
+            found = sampled(public, self.target, source.names, self.target_type, self.format)
+            text, report = as_text(to_json(found.schema)), _report(found)
+            said = f"{_counted(found)}; all of it is public, so read it through, then l2p apply --schema {self.out}"
         try:
             self.out.write_text(text, encoding="utf-8")
         except OSError as error:
             raise InputError(
                 f"the file {self.out} cannot be written ({error.strerror}); name another --out."
             ) from error
-        print(f"written to {self.out}: {said}")
+        print(*report, f"written to {self.out}: {said}", sep="\n")
         return 0
+
+
+def _report(found: "Sampled") -> list[str]:
+    """A line for each column: its name, its type, and what was taken from the sample or why nothing was."""
+    width = min(30, max(map(len, found.why)))
+    return [
+        textwrap.fill(
+            f"{name:<{width}}  {kind:<8}  {reason}",
+            _WIDTH,
+            subsequent_indent=" " * (width + 12),
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        for name, (kind, reason) in found.why.items()
+    ]
+
+
+def _counted(found: "Sampled") -> str:
+    """How many columns are learned from, and which are not."""
+    ignored = [name for name, (kind, _) in found.why.items() if kind == "ignored"]
+    names = f" ({', '.join(ignored)})" if ignored else ""
+    return f"{len(found.schema.features)} columns to learn from, {len(ignored)} ignored{names}"
