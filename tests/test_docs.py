@@ -111,6 +111,9 @@ def write_files(blocks):
         }.items()
     ):
         Path(name).write_text("\n".join([HEADER, *lines(count, seed)]) + "\n")
+    for name in ("patienten.csv", "sample_de.csv"):
+        text = Path("patients.csv").read_text().replace(",", ";").replace(".", ",").replace("eyes", "Ohr für Ohr")
+        Path(name).write_text(text, encoding="cp1252")
     patients, new = (pandas.read_csv(name, dtype=str) for name in ("patients.csv", "new.csv"))
     if not any("l2p schema" in block.text for block in blocks):
         assert (
