@@ -107,6 +107,7 @@ def private_train(
             "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
         )
     refuse_same(data, public)
+    given = data
     found: Schema | None = None
     schema = data.schema if isinstance(data, RowSource) and schema is None else schema
     if schema is not None or bounds is not None or is_pair(data):
@@ -160,11 +161,11 @@ def private_train(
     def run(reservation: Reservation | None) -> Result:
         if table is None or purchase is None:
             result = execute(planned, key, reservation)
-            return result if found is None else result.with_schema(found)
+            return result if found is None else result.with_schema(found).of_table(given, found.target.column)
         bounds, bought = purchase.buy(table.binned(SCALE))
         known, rows = table.bounded(bounds)
         result = execute(planned._replace(task=Task(rows)), key, reservation, bought)
-        return result.with_schema(known, tuple(bounds))
+        return result.with_schema(known, tuple(bounds)).of_table(given, known.target.column)
 
     if ledger is None:
         return run(None)

@@ -41,6 +41,11 @@ class BySchema:
         return cls(schema, *model_for(schema, model), format)
 
     @property
+    def target_column(self) -> str:
+        """The column to predict."""
+        return self.schema.target.column
+
+    @property
     def target_bounds(self) -> Interval:
         """Of a number to predict, in its own units; [0, 1] for classes."""
         return self.schema.target.bounds or (0.0, 1.0)
@@ -146,6 +151,11 @@ class ByBounds:
         kind = found.kind(classes)
         check_classes(classes, cast(Kind, kind))
         return cls(target, pairs, classes, str(found), kind, format)
+
+    @property
+    def target_column(self) -> str:
+        """The column to predict."""
+        return self.target
 
     @property
     def target_bounds(self) -> Interval:

@@ -46,30 +46,30 @@ class MakeSchema(TableOptions):
         if self.out.exists():
             raise InputError(f"the file {self.out} is there already, and may hold what you declared; name a new --out.")
         source = open_table(self.data, dataclasses.replace(self.format, ignore=()))
-        if said := what_is_missing(source.names, self.ignore):
-            raise InputError(f"--ignore names columns, and {source.said} {said}")
+        if fault := what_is_missing(source.names, self.ignore):
+            raise InputError(f"--ignore names columns, and {source.said} {fault}")
         if self.public is None:
             text, report = as_text(template(source, self.target, self.format)), []
-            said = f"fill in every null, then l2p apply --schema {self.out}"
+            summary = f"fill in every null, then l2p apply --schema {self.out}"
         else:
             source.check((self.target,))
             public = open_table(self.public, self.format)
-            found = sampled(public, self.target, source.names, self.target_type, self.format)
-            text, report = as_text(to_json(found.schema)), _report(found)
-            said = f"{_counted(found)}; all of it is public, so read it through, then l2p apply --schema {self.out}"
+            sample = sampled(public, self.target, source.names, self.target_type, self.format)
+            text, report = as_text(to_json(sample.schema)), _report(sample)
+            summary = f"{_counted(sample)}; all of it is public, so read it through, then l2p apply --schema {self.out}"
         try:
             self.out.write_text(text, encoding="utf-8")
         except OSError as error:
             raise InputError(
                 f"the file {self.out} cannot be written ({error.strerror}); name another --out."
             ) from error
-        print(*report, f"written to {self.out}: {said}", sep="\n")
+        print(*report, f"written to {self.out}: {summary}", sep="\n")
         return 0
 
 
-def _report(found: "Sampled") -> list[str]:
+def _report(sample: "Sampled") -> list[str]:
     """A line for each column: its name, its type, and what was taken from the sample or why nothing was."""
-    width = min(30, max(map(len, found.why)))
+    width = min(30, max(map(len, sample.why)))
     return [
         textwrap.fill(
             f"{name:<{width}}  {kind:<8}  {reason}",
@@ -78,12 +78,12 @@ def _report(found: "Sampled") -> list[str]:
             break_on_hyphens=False,
             break_long_words=False,
         )
-        for name, (kind, reason) in found.why.items()
+        for name, (kind, reason) in sample.why.items()
     ]
 
 
-def _counted(found: "Sampled") -> str:
+def _counted(sample: "Sampled") -> str:
     """How many columns are learned from, and which are not."""
-    ignored = [name for name, (kind, _) in found.why.items() if kind == "ignored"]
+    ignored = [name for name, (kind, _) in sample.why.items() if kind == "ignored"]
     names = f" ({', '.join(ignored)})" if ignored else ""
-    return f"{len(found.schema.features)} columns to learn from, {len(ignored)} ignored{names}"
+    return f"{len(sample.schema.features)} columns to learn from, {len(ignored)} ignored{names}"

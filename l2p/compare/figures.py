@@ -116,14 +116,14 @@ def _hidden(table: Table) -> set[str]:
     }
     every = [mean for line in means.values() for mean in line.values()]
     near = _ONE_POINT * (max(every) - min(every)) if every else 0.0
-    names, found = list(means), set()
+    names, hidden = list(means), set()
     for place, name in enumerate(names):
         for other in names[:place]:
             both = means[name].keys() & means[other].keys()
             alike = sum(abs(means[name][epsilon] - means[other][epsilon]) <= near for epsilon in both)
             if both and 2 * alike >= len(means[name]):
-                found.add(name)
-    return found
+                hidden.add(name)
+    return hidden
 
 
 def against_step(loss: Mapping[str, np.ndarray], share: Mapping[str, np.ndarray]) -> "Figure":

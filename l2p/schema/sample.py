@@ -53,8 +53,8 @@ def why_ignored(name: str, held: np.ndarray, values: np.ndarray, kind: str, some
         return _DATES
     alone = sum(times == 1 for times in Counter(texts).values())
     if alone > max(2, len(distinct) / 2):
-        said = f"{len(distinct)} values in {count} rows, most of them in one row alone, as "
-        return said + (f"ids are; {_UNIT}" if _is_id(name) else "names and addresses are")
+        reason = f"{len(distinct)} values in {count} rows, most of them in one row alone, as "
+        return reason + (f"ids are; {_UNIT}" if _is_id(name) else "names and addresses are")
     if len(distinct) > MAX_VALUES:
         return f"{len(distinct)} values, more than the {MAX_VALUES} that a category may have" + (
             f"; {_UNIT}" if _is_id(name) else ""
@@ -92,7 +92,7 @@ def _text(cell: object) -> str:
     return str(cell).strip()
 
 
-def refuse_commas(name: str, held: np.ndarray, values: np.ndarray, said: str) -> None:
+def refuse_commas(name: str, held: np.ndarray, values: np.ndarray, table: str) -> None:
     """Refuse a column whose texts look like numbers with decimal commas, of a table that nothing was said of.
 
     Raises:
@@ -101,7 +101,7 @@ def refuse_commas(name: str, held: np.ndarray, values: np.ndarray, said: str) ->
     commas = [has_comma(cell) for cell in held.tolist()]
     if any(commas) and all(comma or np.isfinite(value) for comma, value in zip(commas, values, strict=True)):
         raise InputError(
-            f"column {name!r} of {said} looks like numbers with decimal commas, such as 7,5 for 7.5; say that it is "
+            f"column {name!r} of {table} looks like numbers with decimal commas, such as 7,5 for 7.5; say that it is "
             "(--decimal ,), or that commas are no decimal mark (--decimal .)."
         )
 
@@ -115,5 +115,5 @@ def described(column: Column) -> tuple[str, str]:
     if isinstance(column, Number):
         return "number", f"bounds {column.low:g} to {column.high:g}"
     assert isinstance(column, Category)
-    few = len(column.values)
-    return "category", f"{few} value{'s' if few > 1 else ''}"
+    count = len(column.values)
+    return "category", f"{count} value{'s' if count > 1 else ''}"

@@ -223,6 +223,8 @@ def test_python_takes_a_path_a_frame_and_an_array_and_trains_alike(folder):
     for data in ([str(folder / "private.csv")], np.array(cells), columns):
         np.testing.assert_array_equal(trained(data).params, first.params)
     assert first.schema == schema
+    assert first.card.table == {"name": "private.csv", "target": "back"}
+    assert trained(columns).card.table == {"name": None, "target": "back"}
     pd = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
     np.testing.assert_array_equal(trained(pd.DataFrame(columns)).params, first.params)
     pl = pytest.importorskip("polars", reason="polars is not installed: pip install polars")

@@ -63,10 +63,10 @@ def check_text(encoding: str | None, decimal: str | None) -> None:
     if decimal not in (None, *DECIMALS):
         raise InputError(f"the decimal mark is {decimal!r}, but numbers are written as 7.5 or 7,5; write . or ,")
     try:
-        known = encoding is None or codecs.lookup(encoding)._is_text_encoding  # type: ignore[attr-defined]
+        is_text = encoding is None or codecs.lookup(encoding)._is_text_encoding  # type: ignore[attr-defined]
     except (LookupError, TypeError, ValueError):
-        known = False
-    if not known:
+        is_text = False
+    if not is_text:
         raise InputError(
             f"the encoding {encoding!r} is none that Python knows; write utf-8, cp1252 (Windows, Western Europe), "
             "latin-1, utf-16-le or another of its names."

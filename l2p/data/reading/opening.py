@@ -77,6 +77,20 @@ def _expanded(data: str | Path) -> Sequence[str | Path]:
     return sorted(glob.glob(pattern)) or (data,)
 
 
+def name_of(data: Any) -> str | None:
+    """What a table is called where it may be read by anybody: its file without folders, its name in a database.
+
+    >>> name_of("/home/ann/ward.csv"), name_of(["a.csv", "b.csv"]), name_of("duckdb://w.db?table=ward"), name_of({})
+    ('ward.csv', 'a.csv and 1 more', 'ward', None)
+    """
+    parts = [data] if isinstance(data, (str, Path)) else data
+    if not isinstance(parts, (list, tuple)) or not parts or not all(isinstance(part, (str, Path)) for part in parts):
+        return None
+    first = parts[0]
+    name = ".".join(Address.parse(str(first)).table) if is_address(first) else Path(first).name
+    return name if len(parts) == 1 else f"{name} and {len(parts) - 1} more"
+
+
 def _open_one(data: str | Path, format: Format) -> RawSource:
     if not (isinstance(data, str) and is_address(data)):
         return _open_file(Path(data), format)

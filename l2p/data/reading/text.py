@@ -60,8 +60,8 @@ def refused_as(complaint: str, *kinds: type[Exception], encoding: str | None = N
 
 def undecodable(complaint: str, encoding: str | None) -> str:
     """The complaint of a file that is not in its encoding."""
-    said, _, _ = complaint.partition(" cannot be read as")
+    table, _, _ = complaint.partition(" cannot be read as")
     return (
-        f"{said} is no text in {encoding or 'UTF-8'}; name its encoding (--encoding cp1252 for a file of Windows in "
+        f"{table} is no text in {encoding or 'UTF-8'}; name its encoding (--encoding cp1252 for a file of Windows in "
         "Western Europe; latin-1, utf-16-le and the like), or save it as UTF-8"
     )
