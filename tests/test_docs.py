@@ -95,7 +95,7 @@ def lines(count, seed):
     random = np.random.default_rng(seed)
     for place in range(count):
         age, dose, ward = random.integers(18, 95), random.uniform(0, 10), random.choice(["heart", "eyes", "surgery"])
-        yield f"{age},{dose:.2f},{ward},patient {seed} {place},{'yes' if age + 6 * dose > 85 else 'no'}"
+        yield f"{age},{dose:.6f},{ward},patient {seed} {place},{'yes' if age + 6 * dose > 85 else 'no'}"
 
 
 def write_files(blocks):
@@ -111,8 +111,8 @@ def write_files(blocks):
         }.items()
     ):
         Path(name).write_text("\n".join([HEADER, *lines(count, seed)]) + "\n")
-    for name in ("patienten.csv", "sample_de.csv"):
-        text = Path("patients.csv").read_text().replace(",", ";").replace(".", ",").replace("eyes", "Ohr für Ohr")
+    for name, english in (("patienten.csv", "patients.csv"), ("sample_de.csv", "public_sample.csv")):
+        text = Path(english).read_text().replace(",", ";").replace(".", ",").replace("eyes", "Ohr für Ohr")
         Path(name).write_text(text, encoding="cp1252")
     patients, new = (pandas.read_csv(name, dtype=str) for name in ("patients.csv", "new.csv"))
     if not any("l2p schema" in block.text for block in blocks):

@@ -119,7 +119,8 @@ def test_a_sample_says_of_every_column_what_it_gave_or_why_nothing(tmp_path):
 
 def test_a_target_of_few_whole_numbers_is_classes_or_a_number_as_is_said(tmp_path):
     rows = [f"{i % 37};{i % 11}" for i in range(300)]
-    (tmp_path / "private.csv").write_text("\n".join(["age;back", *rows]))
+    (tmp_path / "private.csv").write_text("age;back\n")
+    (tmp_path / "public.csv").write_text("\n".join(["age;back", *rows]))
     for options, target in {
         (): Target("back", tuple(range(11))),
         ("classes",): Target("back", tuple(range(11))),
@@ -127,7 +128,7 @@ def test_a_target_of_few_whole_numbers_is_classes_or_a_number_as_is_said(tmp_pat
     }.items():
         (tmp_path / "schema.json").unlink(missing_ok=True)
         asked = ["--target-type", *options] if options else []
-        code, text = made(tmp_path, "--from", str(tmp_path / "private.csv"), *asked)
+        code, text = made(tmp_path, "--from", str(tmp_path / "public.csv"), *asked)
         assert code == 0, text
         assert Schema.read(tmp_path / "schema.json").target == target
         assert ("if they are amounts, --target-type number" in " ".join(text.split())) is (options == ())
@@ -135,15 +136,16 @@ def test_a_target_of_few_whole_numbers_is_classes_or_a_number_as_is_said(tmp_pat
 
 def test_a_sample_with_decimal_commas_is_read_with_them_or_refused(tmp_path):
     rows = [f"{i % 90};{i % 100 // 10},{i % 10};{'yes' if i % 3 else 'no'}" for i in range(300)]
-    (tmp_path / "private.csv").write_text("\n".join(["age;dose;back", *rows]))
-    code, text = made(tmp_path, "--from", str(tmp_path / "private.csv"))
+    (tmp_path / "private.csv").write_text("age;dose;back\n")
+    (tmp_path / "public.csv").write_text("\n".join(["age;dose;back", *rows]))
+    code, text = made(tmp_path, "--from", str(tmp_path / "public.csv"))
     assert code == 2
     assert "column 'dose' of the table" in text
     assert "looks like numbers with decimal commas, such as 7,5 for 7.5; say that it is (--decimal ,)" in text
-    assert made(tmp_path, "--from", str(tmp_path / "private.csv"), "--decimal", ",", out="comma.json")[0] == 0
+    assert made(tmp_path, "--from", str(tmp_path / "public.csv"), "--decimal", ",", out="comma.json")[0] == 0
     schema = Schema.read(tmp_path / "comma.json")
     assert (schema.columns["dose"].bounds, schema.decimal) == ((0, 10.9), ",")
-    assert made(tmp_path, "--from", str(tmp_path / "private.csv"), "--decimal", ".", out="point.json")[0] == 0
+    assert made(tmp_path, "--from", str(tmp_path / "public.csv"), "--decimal", ".", out="point.json")[0] == 0
     assert isinstance(Schema.read(tmp_path / "point.json").columns["dose"], Category)
 
 
@@ -153,7 +155,8 @@ def test_columns_of_dates_in_a_typed_sample_are_left_out(tmp_path):
     pq.write_table(
         pa.table({"when": days, "age": [1.5, 2, 3, 4] * 20, "back": ["a", "b"] * 40}), tmp_path / "b.parquet"
     )
-    code, text = made(tmp_path, "--from", str(tmp_path / "b.parquet"), data="b.parquet")
+    (tmp_path / "private.csv").write_text("when,age,back\n")
+    code, text = made(tmp_path, "--from", str(tmp_path / "b.parquet"))
     assert code == 0, text
     assert Schema.read(tmp_path / "schema.json").columns["when"] == Ignore()
     assert "neither numbers nor texts nor booleans: dates, say" in text
