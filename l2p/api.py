@@ -82,7 +82,8 @@ def private_train(
       public: public rows, which the protector may read freely: a table with its target, or (X, y), as `data`, with the
         same columns. A private row that equals one of them counts as null, and nothing says so.
       on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
-      format: how text files are laid out.
+      format: how the table's text is written, and which columns are left out (`l2p.data.reading.Format`). Its encoding
+        and its decimal mark are kept with the schema, by which predictions read their tables.
       bounds_share: the share of the budget, in the accountant's own unit, that buys the bounds of all columns which the
         schema declares as private; default `l2p.private_bounds.SHARE`, a twentieth.
 
@@ -106,10 +107,12 @@ def private_train(
             "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
         )
     refuse_same(data, public)
+    given = data
     found: Schema | None = None
     schema = data.schema if isinstance(data, RowSource) and schema is None else schema
     if schema is not None or bounds is not None or is_pair(data):
         data, found = declared(data, schema, bounds, classes, target_bounds, class_weights)
+        found = found.written_as(format)
         model, kind = model_for(found, model, kind)
     else:
         _refuse_for_encoded(
@@ -162,11 +165,11 @@ def private_train(
     def run(reservation: Reservation | None) -> Result:
         if table is None or purchase is None:
             result = execute(planned, key, reservation)
-            return result if found is None else result.with_schema(found)
+            return result if found is None else result.with_schema(found).of_table(given, found.target.column)
         bounds, bought = purchase.buy(table.binned(SCALE))
         known, rows = table.bounded(bounds)
         result = execute(planned._replace(task=Task(rows)), key, reservation, bought)
-        return result.with_schema(known, tuple(bounds))
+        return result.with_schema(known, tuple(bounds)).of_table(given, known.target.column)
 
     if ledger is None:
         return run(None)

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -29,7 +30,8 @@ from l2p.commands.predict import Predict
 from l2p.commands.protectors import Protectors
 from l2p.commands.schema import MakeSchema
 from l2p.commands.usage import sentence
-from l2p.errors import InputError, NoResult, RowsError, redacted
+from l2p.commands.warn import warn
+from l2p.errors import InputError, NoResult, RowsError, TableWarning, redacted
 from l2p.plain_text import plain_output, printable
 
 
@@ -118,7 +120,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     command = None
     try:
-        with _terminated_like_interrupted():
+        with _terminated_like_interrupted(), _table_warnings():
             command = _parsed(args)
             if isinstance(command, int):
                 return command
@@ -166,6 +168,25 @@ def _notes(error: BaseException) -> list[str]:
 
 class _Terminated(KeyboardInterrupt):
     """SIGTERM."""
+
+
+@contextlib.contextmanager
+def _table_warnings() -> Iterator[None]:
+    """Print what warnings say of tables, once each: a command opens a table several times."""
+    printed: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, TableWarning):
+            usual(message, category, *where, **more)
+        elif str(message) not in printed:
+            printed.add(str(message))
+            warn([str(message)])
+
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+        warnings.simplefilter("always", TableWarning)
+        warnings.showwarning = show
+        yield
 
 
 @contextlib.contextmanager

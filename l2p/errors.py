@@ -29,6 +29,10 @@ class RowsError(RuntimeError):
     """Code that handles private rows failed; the message does not quote them."""
 
 
+class TableWarning(UserWarning):
+    """Something that a table's file leaves open, and how it was read; the command line prints it."""
+
+
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Errors leave it without those that led to them.
@@ -74,7 +78,7 @@ def withheld(doing: str) -> Iterator[None]:
     with alone():
         try:
             yield
-        except (InputError, RowsError):
+        except (InputError, RowsError, TableWarning):
             raise
         except Exception as error:
             *_, (frame, line) = traceback.walk_tb(error.__traceback__)

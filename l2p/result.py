@@ -12,6 +12,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from l2p.data.reading import Format
+from l2p.data.reading.opening import name_of
 from l2p.errors import InputError
 from l2p.models import find_model
 from l2p.prediction.predictor import Predictor
@@ -126,6 +127,11 @@ class Result:
         """
         card = dataclasses.replace(self.card, not_private=[*self.card.not_private, *public_facts(schema, bought)])
         return dataclasses.replace(self, card=card, schema=schema)
+
+    def of_table(self, data: Any, target: str) -> "Result":
+        """The result of learning `target` from `data`, a table as it was given; its card names both."""
+        card = dataclasses.replace(self.card, table={"name": name_of(data), "target": target})
+        return dataclasses.replace(self, card=card)
 
     def save(
         self,

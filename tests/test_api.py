@@ -239,8 +239,8 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
 
     assert names(0.05, 0.01, here + 0.1) == ("mine", [])
     said = [
-        "At this budget control-mine runs: the networks of mine gained nothing over it on held-out tasks, of all "
-        "models or of this one, or lost to it on those of one source."
+        "At this budget control-mine runs: on held-out tasks the networks of mine did no better than it, over all of "
+        "them or with this model, or did worse on those of one source."
     ]
     assert names(0.05, 0.03, here + 0.1) == ("control-mine", said)
     assert names(-0.05, 0.01, here + 0.1) == ("control-mine", said)

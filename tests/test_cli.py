@@ -117,6 +117,7 @@ def test_apply_writes_a_model_its_card_and_its_trace(options, tmp_path, capsys):
     card = Card.from_json(out / "card.json")
     assert card.private_release
     assert (card.epsilon, card.delta, card.adjacency, card.num_rows) == (2.0, 1e-6, "zero_out", NUM_ROWS)
+    assert card.table == {"name": "ward.csv", "target": "readmit"}
     metrics = json.loads((out / "metrics.json").read_text())
     assert set(metrics) == {"accuracy", "majority", "auc", "log_loss", "brier", "test_loss", "outside_guarantee"}
     assert metrics["accuracy"] > max(0.8, metrics["majority"])

@@ -73,8 +73,8 @@ def set_up(
         f"{named.name} was not trained for this range; {'its control ' if has_networks else ''}{control.name} runs "
         "instead."
         if warnings
-        else f"At this budget {control.name} runs: {'the networks of ' if has_networks else ''}{named.name} gained "
-        "nothing over it on held-out tasks, of all models or of this one, or lost to it on those of one source."
+        else f"At this budget {control.name} runs: on held-out tasks {'the networks of ' if has_networks else ''}"
+        f"{named.name} did no better than it, over all of them or with this model, or did worse on those of one source."
     )
     named, filter, setup, warnings = set_up(
         control, budget, model, num_features, num_rows, public, kind, rows_per_unit, share

@@ -162,6 +162,7 @@ class Apply(TableOptions):
             kind=declared.kind,
             **options,
         )
+        result = result.of_table(list(self.data), declared.target_column)
         out = _save(declared, result, self.out)
         if self.test is not None and test is not None:
             if result.schema is not None:  # bounds may have been bought

@@ -37,8 +37,13 @@ class BySchema:
 
     @classmethod
     def of(cls, path: Path, model: str, format: Format) -> "BySchema":
-        schema = Schema.read(path)
+        schema = Schema.read(path).written_as(format)
         return cls(schema, *model_for(schema, model), format)
+
+    @property
+    def target_column(self) -> str:
+        """The column to predict."""
+        return self.schema.target.column
 
     @property
     def target_bounds(self) -> Interval:
@@ -150,6 +155,11 @@ class ByBounds:
         kind = found.kind(classes)
         check_classes(classes, cast(Kind, kind))
         return cls(target, pairs, classes, str(found), kind, format)
+
+    @property
+    def target_column(self) -> str:
+        """The column to predict."""
+        return self.target
 
     @property
     def target_bounds(self) -> Interval:

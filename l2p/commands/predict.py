@@ -57,7 +57,7 @@ class Predict(TableOptions):
         if unread:
             print(
                 "Some rows have no prediction, and an empty cell: a cell is missing where nothing was declared to "
-                "stand in for it, infinite, or no number.",
+                "stand in for it, infinite, or no number (7,5 is one only with --decimal ,).",
                 file=sys.stderr,
             )
         print(f"written to {redacted(self.out)}")

@@ -1,8 +1,9 @@
 """`l2p schema`: declare a table, so that its rows can be encoded without looking at them."""
 
 import dataclasses
+import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -12,6 +13,9 @@ from l2p.errors import InputError
 if TYPE_CHECKING:
     from l2p.data.reading import RawSource
     from l2p.schema import Schema
+    from l2p.schema.template import Sampled
+
+_WIDTH = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,13 +37,17 @@ class MakeSchema(TableOptions):
     public: Annotated[str | None, tyro.conf.arg(name="from")] = None
     """A public sample of such a table.
     Types, bounds, categories, the filling of missing cells and classes are read from it."""
+    target_type: Literal["number", "classes"] | None = None
+    """With --from: whether the target is a number or classes; by default whole numbers with up to 20 values are
+    classes, and all other numbers are a number."""
 
     def run(self) -> int:
         """Write it."""
+        from l2p.data.header import what_is_missing
         from l2p.data.reading import open_table
         from l2p.data.same_table import SAMPLE, refuse_same
         from l2p.schema.file import as_text, to_json
-        from l2p.schema.template import from_public, template
+        from l2p.schema.template import sampled, template
 
         if self.out.exists():
             raise InputError(f"the file {self.out} is there already, and may hold what you declared; name a new --out.")
@@ -48,31 +56,29 @@ class MakeSchema(TableOptions):
                 "neither a private table nor a public sample is named, so there is nothing to declare; write l2p "
                 "schema DATA, or l2p schema --from FILE where FILE is public."
             )
-        source = open_table(self.data or self.public, self.format)
+        source = open_table(self.data or self.public, dataclasses.replace(self.format, ignore=()))
+        if fault := what_is_missing(source.names, self.ignore):
+            raise InputError(f"--ignore names columns, and {source.said} {fault}")
         if self.public is None:
-            text = as_text(template(source, self.target))
-            said = f"fill in every null, then l2p apply --schema {self.out}"
+            text, report = as_text(template(source, self.target, self.format)), []
+            summary = f"fill in every null, then l2p apply --schema {self.out}"
         else:
             source.check((self.target,))
             if self.data is not None:
                 refuse_same([self.data], [self.public], SAMPLE)
-            sample = open_table(self.public, self.format)
-            schema = from_public(sample, self.target, source.names)
+            public = open_table(self.public, self.format)
+            sample = sampled(public, self.target, source.names, self.target_type, self.format)
             if self.data is not None:
-                _refuse_own_rows(source, sample, schema)
-            text = as_text(to_json(schema))
-            ignored = len(schema.columns) - len(schema.features)
-            said = (
-                f"{len(schema.features)} columns to learn from, {ignored} ignored; all of it is public, so read it "
-                f"through, then l2p apply --schema {self.out}"
-            )
+                _refuse_own_rows(source, public, sample.schema)
+            text, report = as_text(to_json(sample.schema)), _report(sample)
+            summary = f"{_counted(sample)}; all of it is public, so read it through, then l2p apply --schema {self.out}"
         try:
             self.out.write_text(text, encoding="utf-8")
         except OSError as error:
             raise InputError(
                 f"the file {self.out} cannot be written ({error.strerror}); name another --out."
             ) from error
-        print(f"written to {self.out}: {said}")
+        print(*report, f"written to {self.out}: {summary}", sep="\n")
         return 0
 
 
@@ -85,3 +91,25 @@ def _refuse_own_rows(source: "RawSource", sample: "RawSource", schema: "Schema")
     encoding = Encoding(schema)
     private = (rows for _, rows in blocks_of(source, encoding, "null"))
     refuse_shared(private, read_rows(sample, encoding, "null", exact=False), SAMPLE)
+
+
+def _report(sample: "Sampled") -> list[str]:
+    """A line for each column: its name, its type, and what was taken from the sample or why nothing was."""
+    width = min(30, max(map(len, sample.why)))
+    return [
+        textwrap.fill(
+            f"{name:<{width}}  {kind:<8}  {reason}",
+            _WIDTH,
+            subsequent_indent=" " * (width + 12),
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        for name, (kind, reason) in sample.why.items()
+    ]
+
+
+def _counted(sample: "Sampled") -> str:
+    """How many columns are learned from, and which are not."""
+    ignored = [name for name, (kind, _) in sample.why.items() if kind == "ignored"]
+    names = f" ({', '.join(ignored)})" if ignored else ""
+    return f"{len(sample.schema.features)} columns to learn from, {len(ignored)} ignored{names}"

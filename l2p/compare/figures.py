@@ -23,6 +23,10 @@ _MARKER: dict[str, Any] = {"marker": "o", "markersize": 3}
 _OTHERS: dict[str, Any] = {"color": "#C8C8C8", "linewidth": 0.8, "zorder": 1}
 #: Means that differ by more than this factor are drawn on a logarithmic axis.
 _WIDE = 100.0
+#: How a line is drawn that another in front of it would hide, wholly or for most of its points.
+_UNDER: dict[str, Any] = {"linewidth": 4.5, "markersize": 7, "alpha": 0.45, "zorder": 1.5}
+#: Points that are this near each other, as a share of what the labelled lines span, look like one.
+_ONE_POINT = 0.01
 #: Grey lines that span this multiple of what the labelled ones span leave the panel rather than flatten those.
 _FAR_OFF = 3.0
 #: The least distance between two labels, as a share of a panel's height.
@@ -67,6 +71,7 @@ def against_epsilon(
     coloured = dict(zip(wanted[: MAX_LINES - len(references)], _COLOURS, strict=False))
     for axis, (label, table) in zip(axes, panels.items(), strict=True):
         ends, drawn, shown = {}, [], []
+        under = _hidden({name: table[name] for name in coloured if name in table})
         for method in sorted(table, key=lambda name: name in coloured or name in references):
             found = {epsilon: estimate for epsilon, estimate in sorted(table[method].items()) if estimate}
             if not found:
@@ -75,6 +80,7 @@ def against_epsilon(
             drawn.extend(means)
             if method in coloured or method in references:
                 style = _REFERENCE if method in references else {"color": coloured[method], **_MARKER}
+                style = style | (_UNDER if method in under else {})
                 axis.errorbar(list(found), means, np.nan_to_num(errors), label=method, capsize=2, **style)
                 ends[method] = (max(found), means[-1], style["color"])
                 shown.extend(means)
@@ -95,6 +101,29 @@ def against_epsilon(
         axis.minorticks_off()
         _finish(axis, ends)
     return figure
+
+
+def _hidden(table: Table) -> set[str]:
+    """Lines that look like an earlier one at half of their points or more.
+
+    >>> line = {0.1: Estimate(0.7, 0.0), 0.2: Estimate(0.8, 0.0)}
+    >>> _hidden({"universal": line, "control-universal": line, "agd": {0.1: Estimate(0.9, 0.0)}})
+    {'control-universal'}
+    """
+    means = {
+        name: {epsilon: estimate.mean for epsilon, estimate in cells.items() if estimate}
+        for name, cells in table.items()
+    }
+    every = [mean for line in means.values() for mean in line.values()]
+    near = _ONE_POINT * (max(every) - min(every)) if every else 0.0
+    names, hidden = list(means), set()
+    for place, name in enumerate(names):
+        for other in names[:place]:
+            both = means[name].keys() & means[other].keys()
+            alike = sum(abs(means[name][epsilon] - means[other][epsilon]) <= near for epsilon in both)
+            if both and 2 * alike >= len(means[name]):
+                hidden.add(name)
+    return hidden
 
 
 def against_step(loss: Mapping[str, np.ndarray], share: Mapping[str, np.ndarray]) -> "Figure":
@@ -152,7 +181,15 @@ def _finish(axis: "Axes", ends: Mapping[str, tuple[float, float, str]]) -> None:
             va="center",
             fontsize="small",
             color=colour,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2},
+            # From the middle of the label's left side: from its centre, lines would cross other labels.
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.5,
+                "shrinkA": 0,
+                "shrinkB": 2,
+                "relpos": (0, 0.5),
+            },
         )
 
 

@@ -107,6 +107,7 @@ def page(folder: Path, out: Path | None = None) -> str:
         groups.setdefault(one.group, []).append(one)
     parts = [
         "# Leaderboard",
+        "<!-- no block is run: comparisons of minutes to hours each, whose results are committed -->",
         f"Made by `l2p leaderboard` from the results.csv and inputs.json of every folder in {folder.name}. Means and "
         "standard errors over seeds; a seed fixes split and noise for every method. Methods are ordered by their mean "
         "rank over the budgets at which they were scored. These are simulations on public data, and no private "

@@ -32,7 +32,7 @@ def read_bounds(path: str | Path) -> dict[str, Interval]:
             f"there is no file {path} to read bounds from: write JSON {{column: [low, high]}}, or check the path"
         )
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"the bounds {path} cannot be read ({error.strerror}); check the path") from None
     except json.JSONDecodeError as error:

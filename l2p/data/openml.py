@@ -121,7 +121,8 @@ def read(name: str, cache: Path) -> Content:
     data, target = _in_folder(name) if os.environ.get(FOLDER) else _downloaded(name, cache)
     source = open_table(data)
     target = source.names[-1] if target is None else target
-    encoding = Encoding(from_public(source, target, source.names, is_number=known.classes is None))
+    kind = "number" if known.classes is None else None
+    encoding = Encoding(from_public(source, target, source.names, target_type=kind))
     rows = read_rows(data, encoding)
     x, y = np.asarray(rows.x), np.asarray(rows.y)
     size, found = len(y), None

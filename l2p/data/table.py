@@ -78,7 +78,8 @@ def _as_numbers(source: RawSource, block: Block, declared: Collection[str]) -> n
         except ValueError:
             raise InputError(
                 f"{called(place, source.names, declared)} of {source.said.removeprefix('the table ')} holds something "
-                "that is not a number: encode it as numbers first, or declare the table in a schema (l2p schema)"
+                "that is not a number: say if it writes 7,5 for 7.5 (--decimal ,), encode it as numbers first, or "
+                "declare the table in a schema (l2p schema)"
             ) from None
     return values
 

@@ -66,7 +66,7 @@ class Predictor:
           data: what `l2p.data.reading.open_table` takes: a path or several, a DataFrame, an Arrow table, columns by
             name; or an array [n, c] of the schema's columns in their order, with or without the target and columns that
             are ignored.
-          format: how text files are laid out.
+          format: how its text is written; default as the schema has it.
 
         Raises:
           InputError: the table cannot be read, or lacks a column that the model learned from.
@@ -109,7 +109,7 @@ class Predictor:
         """The table's raw rows, checked to have the columns that the model learned from; see `predict`."""
         if isinstance(data, Table):
             data = dict(zip(data.columns, data.values.T, strict=True))
-        source = open_table(data, format, self._names(data) if isinstance(data, np.ndarray) else ())
+        source = open_table(data, self.schema.format(format), self._names(data) if isinstance(data, np.ndarray) else ())
         source.check(self.schema.features)
         return source
 

@@ -83,7 +83,7 @@ def joined(pair: tuple[Any, Any], schema: Schema) -> dict[str, Any]:
     x, y = pair
     target = schema.target.column
     names = [name for name in schema.names if name != target]
-    source = open_table(x, names=names)
+    source = open_table(x, schema.format(), names)
     if isinstance(source, InMemory):
         return dict(source.columns) | {target: y}
     blocks = list(source.blocks(source.names))

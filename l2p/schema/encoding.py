@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Block = Mapping[str, np.ndarray]
 
 _DECLARE_MISSING = 'declare what stands in for missing ones ("missing" in the schema), '
+_COMMAS = "if it writes 7,5 for 7.5, say so (--decimal ,); "
 _REMEDY = 'correct the table, or choose on_invalid "null" (--on-invalid null) to count such rows as null'
 
 
@@ -123,12 +124,14 @@ class Encoding:
                 else:
                     what = "are missing"
                 fill = "" if column.missing else _DECLARE_MISSING
-                raise InputError(f"column {name!r} has cells that {what}: {fill}{_REMEDY}")
+                commas = _COMMAS if isinstance(column, Number) and self.schema.decimal is None else ""
+                raise InputError(f"column {name!r} has cells that {what}: {fill}{commas}{_REMEDY}")
         target = self.schema.target
         if not self.targets(block)[1].all():
             if target.classes is None:
                 raise InputError(
-                    f"target {target.column!r} has cells that are missing, infinite or no numbers: {_REMEDY}"
+                    f"target {target.column!r} has cells that are missing, infinite or no numbers: "
+                    f"{_COMMAS if self.schema.decimal is None else ''}{_REMEDY}"
                 )
             raise InputError(
                 f"target {target.column!r} has labels other than {listed([*map(str, target.classes)])}: declare them "

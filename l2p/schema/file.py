@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from l2p.data.header import listed
+from l2p.data.reading.format import DECIMALS
 from l2p.errors import InputError, alone
 from l2p.json_fields import strict, violation
 from l2p.schema.columns import Category, Column, Ignore, Missing, Number
@@ -57,6 +58,8 @@ _TOP = _object(
         "target": {"type": "object"},
         "unit": {"type": ["object", "null"]},
         "missing_words": {"type": "array", "items": {"type": "string"}},
+        "encoding": {"type": ["string", "null"]},
+        "decimal": {"enum": [*DECIMALS, None]},
     },
     ("format", "columns", "target"),
 )
@@ -66,7 +69,7 @@ _TOP = _object(
 def read(path: Path) -> Schema:
     """The schema in a file; see `Schema.read`."""
     try:
-        content = strict(path.read_text(encoding="utf-8"))
+        content = strict(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"the schema {path} cannot be read ({error.strerror}); check the path.") from None
     except json.JSONDecodeError as error:
@@ -77,7 +80,9 @@ def read(path: Path) -> Schema:
     except UnicodeDecodeError:
         raise InputError(f"the schema {path} is no text in UTF-8; name the file that l2p schema wrote.") from None
     except ValueError as error:
-        if f'"{FORMAT}"' not in path.read_text(encoding="utf-8"):  # not to quote a table that was taken for a schema
+        if f'"{FORMAT}"' not in path.read_text(
+            encoding="utf-8-sig"
+        ):  # not to quote a table that was taken for a schema
             raise InputError(f"the schema {path} is no schema of this version; {_start_from()}") from None
         raise InputError(f"the schema {path} cannot be read as JSON: {error}; correct it there.") from None
     try:
@@ -127,7 +132,8 @@ def from_json(content: Any) -> Schema:
     }
     target = _named("the target", lambda: _target(content["target"]))
     unit = None if content.get("unit") is None else _named("the unit", lambda: _unit(content["unit"]))
-    return Schema(columns, target, unit, tuple(content.get("missing_words", MISSING_WORDS)))
+    words = tuple(content.get("missing_words", MISSING_WORDS))
+    return Schema(columns, target, unit, words, content.get("encoding"), content.get("decimal"))
 
 
 def to_json(schema: Schema) -> dict[str, Any]:
@@ -141,7 +147,13 @@ def to_json(schema: Schema) -> dict[str, Any]:
     content: dict[str, Any] = {"format": FORMAT}
     content |= {} if unit is None else {"unit": {"column": unit.column, "max_rows": unit.max_rows}}
     content |= {"target": written, "missing_words": list(schema.missing_words)}
+    content |= text_of(schema.encoding, schema.decimal)
     return content | {"columns": {name: _written(column) for name, column in schema.columns.items()}}
+
+
+def text_of(encoding: str | None, decimal: str | None) -> dict[str, str]:
+    """What a file says of how texts are written: what is said at all."""
+    return {name: value for name, value in (("encoding", encoding), ("decimal", decimal)) if value is not None}
 
 
 def unfinished(content: Mapping[str, Any]) -> list[str]:

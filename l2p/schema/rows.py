@@ -31,7 +31,7 @@ def read_rows(
       data: what `open_table` takes; an array [n, c] has the columns of the schema in their order, the target last.
       encoding: what to make of them.
       on_invalid: what an invalid row does: "refuse" refuses the table, "null" counts the row as null.
-      format: how text files are laid out.
+      format: how its text is written, and which columns are left out.
       exact: whether a column that the schema does not declare is refused, rather than left out.
       unit: whose first rows alone count; the others, and rows without a unit, become null rows. None counts all.
 
@@ -95,6 +95,11 @@ def joined(blocks: Iterator["Rows"]) -> "Rows":
 
 def opened(data: Any, schema: Schema, format: Format | None = None, exact: bool = True) -> RawSource:
     """A source of the raw rows that a schema declares; see `read_rows`."""
+    format = schema.format(format)
+    if ignored := [name for name in format.ignore if name in (*schema.features, schema.target.column)]:
+        raise InputError(
+            f"column {listed(ignored)} is to be ignored, but the schema needs it; leave it out of one of the two."
+        )
     source = open_table(data, format, schema.names)
     needed = tuple(name for name in schema.names if name in schema.features or name == schema.target.column)
     source.check(needed if schema.unit is None or not exact else (*needed, schema.unit.column))

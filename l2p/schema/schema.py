@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from l2p.data.bounds import Interval
+from l2p.data.reading.format import Format, check_text, has_comma
 from l2p.errors import InputError
-from l2p.schema.columns import Column, Ignore, Number
+from l2p.schema.columns import Category, Column, Ignore, Number
 from l2p.schema.names import names_of
 from l2p.schema.target import Target, Unit
 
@@ -23,6 +24,7 @@ class Schema:
       target: what is predicted.
       unit: whom the guarantee protects, if not a single row.
       missing_words: cells that count as missing, unless the column declares them as values.
+      encoding, decimal: how the texts of its tables are written, where a `Format` does not say it.
 
     >>> ward = Schema({"age": Number(0, 120), "id": Ignore()}, Target("readmit", classes=(False, True)))
     >>> ward.names, ward.features
@@ -33,6 +35,8 @@ class Schema:
     target: Target
     unit: Unit | None = None
     missing_words: Sequence[str] = MISSING_WORDS
+    encoding: str | None = None
+    decimal: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.columns, Mapping) or not all(isinstance(name, str) for name in self.columns):
@@ -64,6 +68,22 @@ class Schema:
             raise InputError('missing_words must be a list of texts, such as ["?", "NA"]; write one.')
         object.__setattr__(self, "missing_words", tuple(dict.fromkeys(word.strip() for word in words)))
         self._check_encoded_names()
+        self._check_text()
+
+    def _check_text(self) -> None:
+        """Refuse texts that no cell can be, because it is read as the number that it stands for."""
+        check_text(self.encoding, self.decimal)
+        if self.decimal != ",":
+            return
+        categories = [
+            value for column in self.columns.values() if isinstance(column, Category) for value in column.values
+        ]
+        for value in (*categories, *(self.target.classes or ()), *self.target.aliases, *self.missing_words):
+            if has_comma(value):
+                raise InputError(
+                    f"{value!r} is declared, but commas are decimal in this table, so no cell is read as it; write "
+                    "a point in place of its comma."
+                )
 
     def _check_encoded_names(self) -> None:
         names = [name for column in self.features for name in names_of(column, self.columns[column])]
@@ -104,6 +124,19 @@ class Schema:
                 missing = dataclasses.replace(missing, fill=fill)
             columns[name] = Number(low, high, missing)
         return dataclasses.replace(self, columns=columns)
+
+    def written_as(self, format: Format | None) -> "Schema":
+        """The schema with the encoding and the decimal mark of `format`, where it says them: predictions then read
+        their tables as training did."""
+        if format is None or (format.encoding is None and format.decimal is None):
+            return self
+        return dataclasses.replace(
+            self, encoding=format.encoding or self.encoding, decimal=format.decimal or self.decimal
+        )
+
+    def format(self, given: Format | None = None) -> Format:
+        """How a table is written: as `given`, else as is declared here."""
+        return (given or Format()).filled(self.encoding, self.decimal)
 
     @classmethod
     def read(cls, path: str | Path) -> "Schema":

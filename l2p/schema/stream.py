@@ -114,6 +114,7 @@ def streamed(
             "the schema leaves bounds to be bought, for which a table is read into memory, but this one streams; "
             "declare its bounds, or do not stream it (--stream no)."
         )
+    schema = schema.written_as(format)
     source = opened(data, schema, format)
     if schema.unit is not None and not source.ordered:
         raise InputError(

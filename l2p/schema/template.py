@@ -1,23 +1,21 @@
 """Schemas that are still to be filled, and schemas made from a public sample."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from l2p.data.reading import RawSource
+from l2p.data.header import listed
+from l2p.data.reading import Format, RawSource
 from l2p.errors import InputError
 from l2p.schema.cells import numbers
 from l2p.schema.columns import Category, Column, Ignore, Missing, Number, Value
-from l2p.schema.file import FORMAT
+from l2p.schema.file import FORMAT, text_of
+from l2p.schema.sample import MAX_CLASSES, MAX_VALUES, described, refuse_commas, why_ignored
 from l2p.schema.schema import MISSING_WORDS, Schema
 from l2p.schema.target import Target
 
-#: From a public sample: whole numbers with at most so many values are still numbers; texts with more are ignored.
-MAX_VALUES = 100
-#: A number to predict has more values than this; fewer are classes.
-MAX_CLASSES = 20
 #: The share of a sample's values that may lie below its bounds, and above.
 OUTSIDE = 0.005
 #: How far declared bounds reach beyond what a sample holds, as a share of its range.
@@ -32,8 +30,22 @@ _ABOUT = (
 )
 
 
-def template(source: RawSource, target: str) -> dict[str, Any]:
+class Sampled(NamedTuple):
+    """A schema made from a public sample.
+
+    Attributes:
+      schema: the schema.
+      why: for every column and the target, by name: its type, and what was taken from the sample or why nothing was.
+    """
+
+    schema: Schema
+    why: Mapping[str, tuple[str, str]]
+
+
+def template(source: RawSource, target: str, format: Format | None = None) -> dict[str, Any]:
     """A schema file with the names of a table and the types that the table itself declares; cells are not read.
+
+    Columns that `format` leaves out are ignored in it, and its encoding and decimal mark are kept there.
 
     Raises:
       InputError: the table lacks the target, or has no other column.
@@ -47,6 +59,7 @@ def template(source: RawSource, target: str) -> dict[str, Any]:
     {'column': 'back', 'classes': None, 'bounds': None}
     """
     source.check((target,))
+    format = format or Format()
     holds = {"number": {"type": "number", "bounds": None}, "category": {"type": "category", "values": None}}
     asked = {"number": {"bounds": None, "classes": None}, "category": {"classes": None}}
     kind = source.types.get(target, "")
@@ -55,30 +68,19 @@ def template(source: RawSource, target: str) -> dict[str, Any]:
         "about": _ABOUT,
         "target": {"column": target, **asked.get(kind, {"classes": None, "bounds": None})},
         "missing_words": list(MISSING_WORDS),
+        **text_of(format.encoding, format.decimal),
         "columns": {
-            name: dict(holds.get(source.types.get(name, ""), {"type": None})) for name in source.names if name != target
+            name: {"type": "ignore"}
+            if name in format.ignore
+            else dict(holds.get(source.types.get(name, ""), {"type": None}))
+            for name in source.names
+            if name != target
         },
     }
 
 
-def from_public(
-    source: RawSource, target: str, names: Sequence[str] | None = None, *, is_number: bool = False
-) -> Schema:
-    """A complete schema for tables like a public one, whose cells are read freely.
-
-    Types are the source's own or, for text, read off its cells. Bounds hold all of the sample but its outermost half
-    percents, so that a few large values do not flatten the others, and reach a tenth further, but not across zero.
-    Missing numbers count as the sample's median, missing categories as themselves. Texts with more than `MAX_VALUES`
-    values, such as names, columns without two values and columns that the sample lacks are ignored.
-
-    Args:
-      source: the public sample.
-      target: the column to predict.
-      names: the columns of the private table, in order; others of the sample are left out.
-      is_number: whether the target is a number, however few values the sample has of it.
-
-    Raises:
-      InputError: the sample lacks the target or has no rows, or its target is neither classes nor numbers.
+def from_public(source: RawSource, target: str, names: Sequence[str] | None = None, **options: Any) -> Schema:
+    """The schema that `sampled` makes.
 
     >>> from l2p.data.reading import open_table
     >>> public = {"age": ["20", "?", "40"], "ward": ["a", "b", "?"], "pay": [">50K.", ">50K", "<=50K"]}
@@ -88,20 +90,109 @@ def from_public(
     >>> schema.columns["ward"].values, schema.target.classes, schema.target.aliases
     (('a', 'b'), ('<=50K', '>50K'), {'<=50K.': '<=50K', '>50K.': '>50K'})
     """
+    return sampled(source, target, names, **options).schema
+
+
+def sampled(
+    source: RawSource,
+    target: str,
+    names: Sequence[str] | None = None,
+    target_type: Literal["number", "classes"] | None = None,
+    format: Format | None = None,
+) -> Sampled:
+    """A complete schema for tables like a public one, whose cells are read freely.
+
+    Types are the source's own or, for text, read off its cells. Bounds hold all of the sample but its outermost half
+    percents, so that a few large values do not flatten the others, and reach a tenth further, but not across zero.
+    Missing numbers count as the sample's median, missing categories as themselves. Ignored are texts with more than
+    `MAX_VALUES` values or most of whose values occur once, such as names; ids and dates; columns without two values;
+    and columns that the sample lacks.
+
+    Args:
+      source: the public sample.
+      target: the column to predict.
+      names: the columns of the private table, in order; others of the sample are left out.
+      target_type: whether the target is a number or classes; None takes whole numbers with at most `MAX_CLASSES` values
+        for classes, and other numbers for a number.
+      format: as the sample was opened with; kept with the schema, whose columns are those that it does not ignore.
+
+    Raises:
+      InputError: the sample lacks the target or has no rows, its target is neither classes nor numbers, or its numbers
+        seem to have decimal commas and `format` does not say so.
+    """
     source.check((target,))
+    format = format or Format()
     features = [name for name in (source.names if names is None else names) if name != target]
-    known = [name for name in features if name in source.names]
-    blocks = list(source.blocks([*known, target]))
+    read = [name for name in features if name in source.names and name not in format.ignore and _can_be(source, name)]
+    blocks = list(source.blocks([*read, target]))
     if not blocks:
         raise InputError(
             f"{source.said} has no rows, so nothing can be learned about the private table from it; give a public "
             "sample that has some."
         )
-    cells = {name: np.concatenate([block[name] for block in blocks]) for name in (*known, target)}
-    columns = {
-        name: _column(cells[name], source.types.get(name, "")) if name in cells else Ignore() for name in features
-    }
-    return Schema(columns, _target(target, cells[target], source.types.get(target, ""), is_number))
+    columns: dict[str, Column] = {}
+    why: dict[str, tuple[str, str]] = {}
+    for name in [*features, target]:
+        kind = source.types.get(name, "")
+        cells = np.concatenate([block[name] for block in blocks]) if name in (*read, target) else None
+        if cells is not None and kind != "number" and format.decimal is None:
+            held = cells[~_is_missing(cells)]
+            refuse_commas(name, held, numbers(held), source.said)
+        if name != target:
+            columns[name], why[name] = _read(name, cells, kind, _why_unread(source, name, format))
+    if all(isinstance(column, Ignore) for column in columns.values()):
+        raise InputError(
+            f"no column of {source.said} is left to learn from: {_in_words(why)}. Declare them by hand: leave out "
+            "--from, and fill in the template."
+        )
+    made = _target(
+        target, np.concatenate([block[target] for block in blocks]), source.types.get(target, ""), target_type
+    )
+    why[target] = "target", _of_target(made, target_type)
+    schema = Schema(columns, made, encoding=format.encoding, decimal=format.decimal)
+    return Sampled(schema, why)
+
+
+def _can_be(source: RawSource, name: str) -> bool:
+    """Whether the cells of a column can be read, where the table declares types and none for this one."""
+    if not source.types or name in source.types:
+        return True
+    try:
+        next(iter(source.blocks([name])), None)
+    except InputError:
+        return False
+    return True
+
+
+def _why_unread(source: RawSource, name: str, format: Format) -> str:
+    if name in format.ignore:
+        return "as was asked"
+    return "neither numbers nor texts nor booleans: dates, say" if name in source.names else "not in the sample"
+
+
+def _read(name: str, cells: np.ndarray | None, kind: str, unread: str) -> tuple[Column, tuple[str, str]]:
+    """What a column is declared as, and its type with the reason; `unread` is the reason where there are no cells."""
+    if cells is None:
+        return Ignore(), ("ignored", unread)
+    missing = _is_missing(cells)
+    held = cells[~missing]
+    if (reason := why_ignored(name, held, numbers(held), kind, bool(missing.any()))) is not None:
+        return Ignore(), ("ignored", reason)
+    column = _column(cells, kind)
+    return column, described(column)
+
+
+def _of_target(target: Target, asked: str | None) -> str:
+    if target.classes is None:
+        return "a number, bounds {:g} to {:g}".format(*(target.bounds or ()))
+    are_numbers = asked is None and not isinstance(target.classes[0], (str, bool))
+    return f"classes {listed([str(value) for value in target.classes])}" + (
+        "; if they are amounts, --target-type number predicts a number" if are_numbers else ""
+    )
+
+
+def _in_words(why: Mapping[str, tuple[str, str]]) -> str:
+    return "; ".join(f"{name!r}: {reason}" for name, (_, reason) in why.items())
 
 
 def _column(cells: np.ndarray, kind: str) -> Column:
@@ -112,23 +203,24 @@ def _column(cells: np.ndarray, kind: str) -> Column:
         low, high = np.quantile(held, (OUTSIDE, 1 - OUTSIDE))
         if low == high:
             low, high = held.min(), held.max()
-        if low == high:
-            return Ignore()
         low, high = _widened(float(low), float(high))
         return Number(low, high, Missing(float(np.median(held)), indicator=bool(missing.any())))
-    found = _distinct(cells[~missing])
-    if not 2 <= len(found) <= MAX_VALUES and not (len(found) == 1 and missing.any()):
-        return Ignore()
-    return Category(found, missing=Missing(indicator=True))
+    return Category(_distinct(cells[~missing]), missing=Missing(indicator=True))
 
 
-def _target(name: str, cells: np.ndarray, kind: str, is_number: bool) -> Target:
+def _target(name: str, cells: np.ndarray, kind: str, asked: str | None) -> Target:
     values, missing = numbers(cells, MISSING_WORDS), _is_missing(cells)
     held = cells[~missing]
+    is_number = asked == "number"
     numeric = (is_number or kind != "category") and len(held) > 0 and not np.isinf(values).any()
     whole = numeric and (values[~missing] == np.floor(values[~missing])).all()
     count = len(np.unique(values[~missing])) if numeric else 0
-    if numeric and (is_number or not (whole and count <= MAX_CLASSES)):
+    if is_number and not numeric:
+        raise InputError(
+            f"the target {name!r} holds something else than numbers in the public sample, so it is no number to "
+            "predict; leave out --target-type, or name another target."
+        )
+    if numeric and (is_number or not (whole and count <= (MAX_VALUES if asked == "classes" else MAX_CLASSES))):
         low, high = float(values[~missing].min()), float(values[~missing].max())
         if low == high:
             raise InputError(
@@ -136,18 +228,19 @@ def _target(name: str, cells: np.ndarray, kind: str, is_number: bool) -> Target:
                 "in which it varies, or name another target."
             )
         return Target(name, bounds=_widened(low, high))
-    if numeric:
+    if numeric and count > 1:
         return Target(name, tuple(sorted({int(value) for value in values[~missing]})))
     found = _distinct(held)
     if all(isinstance(value, bool) for value in found):
         return Target(name, found)
-    classes = _undotted([str(value) for value in found])
+    words = [str(value) for value in found]
+    classes = _undotted(words)
     if not 2 <= len(classes) <= MAX_VALUES:
         raise InputError(
             f"the target {name!r} has {len(classes)} values in the public sample, which are no classes; name another "
             "target, or fill in a template by hand."
         )
-    return Target(name, classes, aliases={f"{word}.": word for word in classes})
+    return Target(name, classes, aliases={} if classes == words else {f"{word}.": word for word in classes})
 
 
 def _undotted(words: list[str]) -> list[str]:

@@ -67,7 +67,8 @@ def resumed(out: Path) -> MetaConfig:
     try:
         known = json.loads((out / TABLES).read_text(encoding="utf-8"))
         layout = known["format"]
-        format = Format(layout["separator"], layout["header"], layout["columns"] and tuple(layout["columns"]))
+        columns = layout["columns"] and tuple(layout["columns"])
+        format = Format(**(layout | {"columns": columns}))
         entries = [(one["data"], one["schema"], one["encoded_sha256"]) for one in known["tables"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(

@@ -1,6 +1,6 @@
 """Write the cards that tests verify; write them anew where cards say something else.
 
-    PYTHONPATH=. python tests/cards/make.py tests/cards/current.json
+PYTHONPATH=. python tests/cards/make.py tests/cards/current.json
 """
 
 import json

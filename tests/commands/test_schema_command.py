@@ -38,7 +38,8 @@ def lines(count, seed, dotted=False):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ward")
     (folder / "private.csv").write_text("\n".join([HEADER, *lines(1500, 0)]))
-    (folder / "public.csv.gz").write_bytes(gzip.compress("\n".join([HEADER, *lines(300, 1)]).encode()))
+    sample = [*lines(299, 1), "7; a; somebody; yes."]
+    (folder / "public.csv.gz").write_bytes(gzip.compress("\n".join([HEADER, *sample]).encode()))
     (folder / "test.csv").write_text("\n".join([HEADER, *lines(500, 2, dotted=True)]))
     return folder
 
@@ -64,7 +65,8 @@ def words(folder, declared, data="private.csv", **changes):
 def test_a_public_sample_completes_a_schema_that_apply_runs_unedited(folder, tmp_path):
     code, text = made(folder, "--from", str(folder / "public.csv.gz"), out="public.json")
     assert code == 0, text
-    assert "2 columns to learn from, 1 ignored" in text
+    assert "2 columns to learn from, 1 ignored (name)" in text
+    assert "name  ignored   300 values in 300 rows, most of them in one row alone, as names and addresses are" in text
     schema = Schema.read(folder / "public.json")
     assert isinstance(schema.columns["name"], Ignore)
     assert schema.columns["ward"] == Category(("a", "b"), missing=Missing(indicator=True))
@@ -79,6 +81,100 @@ def test_a_public_sample_completes_a_schema_that_apply_runs_unedited(folder, tmp
     card = " ".join((tmp_path / "run" / "card.txt").read_text().split())
     assert "The schema, public by declaration" in card
     assert "the classes of 'back' and their aliases" in card
+
+
+KINDS_OF_COLUMNS = {
+    # what a column holds in row i of 60: what it is declared as, and what is said of it
+    "name": (lambda i: f"Person {i} of Town", Ignore, "60 values in 60 rows, most of them in one row alone, as names"),
+    "note": (lambda i: f"text {i // 2 if i < 20 else i}", Ignore, "most of them in one row alone"),
+    "patientId": (lambda i: i // 2 * 37 + 5, Ignore, "numbers of rows or ids; if it says whose row it is and somebody"),
+    "row": (lambda i: 100_000 + i, Ignore, "numbers of rows or ids"),
+    "case_id": (lambda i: f"P-{i:04}", Ignore, '"unit": {"column": NAME'),
+    "when": (lambda i: f"2024-01-{1 + i % 28:02}", Ignore, "dates; if time matters, add a column of numbers"),
+    "moment": (lambda i: f"{1 + i % 28}.3.2024 12:{i:02}", Ignore, "dates"),
+    "day": (lambda i: 20240101 + i % 28, Ignore, "dates"),
+    "same": (lambda _: "x", Ignore, "one value in the whole sample"),
+    "empty": (lambda _: "NA", Ignore, "no cell of the sample holds anything"),
+    "age": (lambda i: 20 + i * 7 % 41, Number, "bounds 16 to 64"),
+    "visits": (lambda i: i % 5, Number, "bounds 0 to 4.4"),
+    "weight": (lambda i: f"{50 + i * 17 % 60}.{i}", Number, "bounds"),
+    "ward": (lambda i: "nse"[i % 3], Category, "3 values"),
+    "grid": (lambda i: f"field {i % 7}", Category, "7 values"),
+}
+
+
+def test_a_sample_says_of_every_column_what_it_gave_or_why_nothing(tmp_path):
+    names = [*KINDS_OF_COLUMNS, "back"]
+    rows = [[str(value(i)) for value, _, _ in KINDS_OF_COLUMNS.values()] + [("No", "apple")[i % 2]] for i in range(60)]
+    (tmp_path / "public.csv").write_text("\n".join(";".join(row) for row in [names, *rows]))
+    (tmp_path / "private.csv").write_text(";".join([*names, "lacking"]))
+    code, text = made(tmp_path, "--from", str(tmp_path / "public.csv"), "--ignore", "grid")
+    assert code == 0, text
+    schema, said = Schema.read(tmp_path / "schema.json"), " ".join(["", *text.split()])
+    for name, (_, kind, why) in KINDS_OF_COLUMNS.items():
+        kind, why = (Ignore, "as was asked") if name == "grid" else (kind, why)
+        assert isinstance(schema.columns[name], kind), name
+        word = {Ignore: "ignored", Number: "number", Category: "category"}[kind]
+        assert why in said.partition(f" {name} {word} ")[2][:170], name
+    assert "lacking ignored not in the sample" in said
+    assert "4 columns to learn from, 12 ignored (name, note, " in said
+    assert schema.target == Target("back", ("No", "apple"))  # without "No." and "apple."
+    assert not any(word in (tmp_path / "schema.json").read_text() for word in ("Person", "P-0", "2024", "text 3"))
+
+
+def test_a_target_of_few_whole_numbers_is_classes_or_a_number_as_is_said(tmp_path):
+    rows = [f"{i % 37};{i % 11}" for i in range(300)]
+    (tmp_path / "private.csv").write_text("age;back\n")
+    (tmp_path / "public.csv").write_text("\n".join(["age;back", *rows]))
+    for options, target in {
+        (): Target("back", tuple(range(11))),
+        ("classes",): Target("back", tuple(range(11))),
+        ("number",): Target("back", bounds=(0, 11)),
+    }.items():
+        (tmp_path / "schema.json").unlink(missing_ok=True)
+        asked = ["--target-type", *options] if options else []
+        code, text = made(tmp_path, "--from", str(tmp_path / "public.csv"), *asked)
+        assert code == 0, text
+        assert Schema.read(tmp_path / "schema.json").target == target
+        assert ("if they are amounts, --target-type number" in " ".join(text.split())) is (options == ())
+
+
+def test_a_sample_with_decimal_commas_is_read_with_them_or_refused(tmp_path):
+    rows = [f"{i % 90};{i % 100 // 10},{i % 10};{'yes' if i % 3 else 'no'}" for i in range(300)]
+    (tmp_path / "private.csv").write_text("age;dose;back\n")
+    (tmp_path / "public.csv").write_text("\n".join(["age;dose;back", *rows]))
+    code, text = made(tmp_path, "--from", str(tmp_path / "public.csv"))
+    assert code == 2
+    assert "column 'dose' of the table" in text
+    assert "looks like numbers with decimal commas, such as 7,5 for 7.5; say that it is (--decimal ,)" in text
+    assert made(tmp_path, "--from", str(tmp_path / "public.csv"), "--decimal", ",", out="comma.json")[0] == 0
+    schema = Schema.read(tmp_path / "comma.json")
+    assert (schema.columns["dose"].bounds, schema.decimal) == ((0, 10.9), ",")
+    assert made(tmp_path, "--from", str(tmp_path / "public.csv"), "--decimal", ".", out="point.json")[0] == 0
+    assert isinstance(Schema.read(tmp_path / "point.json").columns["dose"], Category)
+
+
+def test_columns_of_dates_in_a_typed_sample_are_left_out(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    days = pa.array([0, 1, 2, 3] * 20, pa.date32())
+    pq.write_table(
+        pa.table({"when": days, "age": [1.5, 2, 3, 4] * 20, "back": ["a", "b"] * 40}), tmp_path / "b.parquet"
+    )
+    (tmp_path / "private.csv").write_text("when,age,back\n")
+    code, text = made(tmp_path, "--from", str(tmp_path / "b.parquet"))
+    assert code == 0, text
+    assert Schema.read(tmp_path / "schema.json").columns["when"] == Ignore()
+    assert "neither numbers nor texts nor booleans: dates, say" in text
+
+
+def test_a_template_keeps_how_the_table_is_written_and_what_is_left_out(folder):
+    assert made(folder, "--decimal", ",", "--encoding", "cp1252", "--ignore", "name", out="mine too.json")[0] == 0
+    content = json.loads((folder / "mine too.json").read_text())
+    assert (content["decimal"], content["encoding"]) == (",", "cp1252")
+    assert content["columns"]["name"] == {"type": "ignore"}
+    code, text = made(folder, "--ignore", "nam", out="no.json")
+    assert code == 2
+    assert "has no column 'nam'" in text
 
 
 def test_a_template_of_text_has_names_alone_and_is_refused_by_what_it_lacks(folder, tmp_path):
@@ -136,6 +232,8 @@ def test_python_takes_a_path_a_frame_and_an_array_and_trains_alike(folder):
     for data in ([str(folder / "private.csv")], np.array(cells), columns):
         np.testing.assert_array_equal(trained(data).params, first.params)
     assert first.schema == schema
+    assert first.card.table == {"name": "private.csv", "target": "back"}
+    assert trained(columns).card.table == {"name": None, "target": "back"}
     pd = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
     np.testing.assert_array_equal(trained(pd.DataFrame(columns)).params, first.params)
     pl = pytest.importorskip("polars", reason="polars is not installed: pip install polars")

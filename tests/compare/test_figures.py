@@ -90,3 +90,25 @@ def test_losses_of_several_orders_of_magnitude_are_drawn_on_a_logarithmic_axis()
     score, loss = ({"agd": {0.1: Estimate(high, 0.0), 0.2: Estimate(0.5, 0.0)}} for high in (0.9, 90.0))
     figure = against_epsilon({"test accuracy": score, "train loss": loss})
     assert [axis.get_yscale() for axis in figure.axes] == ["linear", "log"]
+
+
+def test_a_line_that_looks_like_another_is_drawn_wider_behind_it():
+    same, other = cells(0.5, 0.6, 0.7), cells(0.8, 0.7, 0.6)
+    axis = drawn(against_epsilon({"test loss": {"universal": same, "agd": other, "control-universal": same}})).axes[0]
+    lines = {bars.get_label(): bars.lines[0] for bars in axis.containers}
+    control, universal = lines["control-universal"], lines["universal"]
+    assert control.get_linewidth() > 2 * universal.get_linewidth()
+    assert control.get_zorder() < universal.get_zorder()
+    assert lines["agd"].get_linewidth() == universal.get_linewidth()
+
+
+def test_no_line_from_a_label_to_its_curve_crosses_another_label():
+    table = {f"a method with a long name {index}": cells(0.5, 0.6 + index / 1000) for index in range(MAX_LINES)}
+    figure = against_epsilon({"test loss": table | {"far": cells(0.1, 0.99)}}, list(table))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    texts = figure.axes[0].texts
+    for label in texts:
+        path = label.arrow_patch.get_path().transformed(label.arrow_patch.get_transform())
+        others = [Text.get_window_extent(other, canvas.get_renderer()) for other in texts if other is not label]
+        assert not any(path.intersects_bbox(box, filled=False) for box in others), label.get_text()

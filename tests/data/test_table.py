@@ -34,7 +34,7 @@ def test_empty_cells_are_nan(csv_file):
 
 
 MALFORMED = [("", "empty"), ("\n1,2\n", "empty"), ("a,b\n", "no rows"), ("a,b\n\n\n", "no rows")]
-MALFORMED += [("a,b,a\n1,2,3\n", "columns 1 and 3 "), ("a,,b\n0,1,2\n", "column 2 "), (",a\n0,1\n", "no name")]
+MALFORMED += [("a,b,a\n1,2,3\n", "columns 1 and 3 "), ("a,,b\n0,1,2\n", "column 2 "), ("a,\n0,1\n", "no name")]
 MALFORMED += [(f"61,{SECRET}\n62,1\n", "holds numbers"), (f'a,"b\n3,"4"\n5,{SECRET}\n', "column 2 ")]
 MALFORMED += [(f"a,b\n{rows}\n", "more or fewer cells") for rows in ("1,2\n3", "1,2,3\n4,5,6")]
 
@@ -47,8 +47,8 @@ def test_a_malformed_csv_file_is_refused(csv_file, text, reason):
 @pytest.mark.parametrize("gap", ["2", ""])
 def test_a_text_cell_names_the_column_only_and_that_only_in_what_is_a_header(csv_file, gap):
     path = csv_file(f"age,dose,status\n1,2,3\n4,{gap},{SECRET}\n7,8,9\n")
-    complaint = f"of {path} holds something that is not a number: encode it as numbers first, "
-    complaint += "or declare the table in a schema (l2p schema)"
+    complaint = f"of {path} holds something that is not a number: say if it writes "
+    complaint += "7,5 for 7.5 (--decimal ,), encode it as numbers first, or declare the table in a schema (l2p schema)"
     assert refusal(read_table, path) == f"column 3 {complaint}"
     assert refusal(read_table, path, {"age"}) == f"column 3 {complaint}"
     assert refusal(read_table, path, {"age", "dose"}) == f"column 'status' {complaint}"

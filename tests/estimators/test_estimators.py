@@ -2,11 +2,9 @@
 
 import copy
 import pickle
-import re
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -308,21 +306,3 @@ def test_models_without_probabilities_refuse_them():
         made.predict_proba(X)
     with pytest.raises(InputError, match="use PrivateRegressor"):
         classifier(schema=Schema({"a": Number(0, 1)}, Target("b", bounds=(0, 1)))).fit(X, Y)
-
-
-@pytest.mark.slow(but=["docs/estimators.md"])
-@pytest.mark.parametrize("page", ["README.md", "docs/estimators.md"])
-def test_the_example_in_the_documents_runs_as_it_is_written(page, tmp_path, monkeypatch):
-    pandas = pytest.importorskip("pandas", reason="the example takes data frames of pandas")
-    text = (Path(__file__).resolve().parents[2] / page).read_text(encoding="utf-8")
-    example = re.search(r"```python\n(from l2p\.estimators.*?)```", text, re.DOTALL)[1]
-    X, y = problem()
-    patients = pandas.DataFrame(X, columns=["age", "pulse"]).assign(readmitted=y)
-    numbers = {"age": Number(0, 120), "pulse": Number(0, 120)}
-    Schema(numbers, Target("readmitted", ("no", "yes"))).write(tmp_path / "schema.json")
-    monkeypatch.chdir(tmp_path)
-    usual = PrivateClassifier.__init__.__kwdefaults__
-    monkeypatch.setattr(PrivateClassifier.__init__, "__kwdefaults__", usual | {"protector": "noisygd"})  # compiles soon
-    held = {"patients": patients, "new_patients": patients[:3]}
-    exec(example, held)
-    assert held["model"].card_.private_release

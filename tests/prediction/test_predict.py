@@ -329,7 +329,7 @@ BAD = {
     "a column missing": ({"columns": ("age", "ward")}, "has no column 'dose'"),
     "a column misspelt": ({"columns": ("age", "Dose", "ward")}, "did you mean 'Dose'"),
     "ragged": ({"text": "age,dose,ward\n61,0.5\n"}, "more or fewer cells"),
-    "no text": ({"text": b"age,dose,ward\n\xff\xfe,1,a\n"}, "cannot be read as text in UTF-8"),
+    "no text": ({"text": b"age,dose,ward\n\xff\xfe,1,a\n"}, "is no text in UTF-8; name its encoding"),
     "over its own table": ({"out": "new.csv"}, "is the table to read"),
     "a folder to write to": ({"out": "."}, "is a folder"),
     "no folder to write to": ({"out": "nowhere/found.csv"}, "cannot be written"),

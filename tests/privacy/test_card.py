@@ -70,6 +70,7 @@ FIELDS = {
     "versions": {"l2p": "0.1.0"},
     "created": "2026-01-01T00:00:00+00:00",
 }
+TABLE = {"name": "ward.csv", "target": "readmitted"}
 LEDGER = {
     "data_set": "hospital",
     "unit": "basic",
@@ -141,7 +142,7 @@ def test_the_schema_is_one_and_describes_every_field():
     Draft202012Validator.check_schema(published)
     names = {field.name for field in dataclasses.fields(Card)}
     assert (
-        names == set(published["properties"]) == {*published["required"], "mu", "public", "learned"}
+        names == set(published["properties"]) == {*published["required"], "mu", "public", "learned", "table"}
     )  # which older ones lack
     assert all(field["description"] for field in published["properties"].values())
     assert "http" not in json.dumps(published).replace(published["$schema"], "")
@@ -359,7 +360,8 @@ def test_both_forms_name_what_the_guarantee_rests_on(form):
         FIELDS["randomness"],
         SEED_POLICY[True],
         FIELDS["float_mode"],
-        f"census; sha256 {'ab' * 32}; public sources: adult; made for log_signal 0.7 to 8.7",
+        f"census; sha256 {'ab' * 32}; made from 1 public source, named with what was not private; made for",
+        "made for log_signal 0.7 to 8.7",
         "The bounds.",
         "Beware.",
         "90.1 to 120.3",
@@ -478,12 +480,51 @@ def test_nothing_on_a_card_can_become_markup():
         protector={"name": HOSTILE, "sha256": HOSTILE, "sources": [HOSTILE], "range": {HOSTILE: [0.0, 1.0]}},
         composition=LEDGER | {"data_set": HOSTILE, "unit": HOSTILE, "reservation": HOSTILE},
         mechanisms=kinds,
+        table={"name": HOSTILE, "target": HOSTILE},
     )
     text = hostile.to_html(rows(queries=(HOSTILE,)), limit=1.0)
-    assert {tag for tag, _ in Page(text).tags} == {tag for tag, _ in Page(card().to_html(rows(), limit=1.0)).tags}
+    assert {tag for tag, _ in Page(text).tags} == {
+        tag for tag, _ in Page(card(table=TABLE).to_html(rows(), limit=1.0)).tags
+    }
     assert "<script" not in text
     assert "<b " not in text
     assert "&lt;script src=&quot;http://evil.example&quot;&gt;" in text
+
+
+@pytest.mark.parametrize("form", [Card.to_text, Card.to_html])
+def test_both_forms_name_table_and_target_first_and_every_source_once(form):
+    sources = [f"set_{number:02}" for number in range(50)]
+    made = card(
+        table=TABLE,
+        protector=FIELDS["protector"] | {"sources": sources},
+        not_private=[f"The protector was made from public data ({', '.join(sources)}), read without limit."],
+    )
+    text = words(form(made)).replace("&#x27;", "'")
+    assert "A model of 'readmitted' from the table 'ward.csv'." in text.partition("-differential privacy")[0]
+    assert all(text.count(source) == 1 for source in sources)
+    assert "made from 50 public sources, named with what was not private" in text
+    assert "A model of" not in words(form(card()))
+    assert "made from no public source" in words(form(card(protector=FIELDS["protector"] | {"sources": []})))
+
+
+def test_every_query_of_a_run_has_a_colour_of_its_own_and_its_name_within_the_figure():
+    names = [f"a query of some length {number}" for number in range(8)]
+    drawn = plots.noise(rows(queries=names))
+    keys = re.findall(r'class="key (c\d)" x="(\d+)" y="(-?\d+)">([^<]*)<', drawn)
+    assert [name for *_, name in keys] == names
+    assert len({colour for colour, *_ in keys}) == len(names)
+    assert all(int(left) + 8 * len(name) <= 640 for _, left, _, name in keys)
+    top = int(re.search(r'viewBox="0 (-?\d+) ', drawn)[1])
+    assert all(int(height) - 12 >= top for _, _, height, _ in keys)
+    style = card().to_html()
+    assert all(f"--{colour}: #" in style and f".key.{colour} " in style for colour, *_ in keys)
+
+
+def test_the_table_of_queries_shrinks_to_a_phone():
+    style = card().to_html().partition("</style>")[0]
+    assert not re.search(r"\.queries \{[^}]*min-width", style)
+    assert "overflow-x" not in style
+    assert re.search(r"@media \(min-width: \d+rem\) \{ \.queries :is\(th, td\) \{ overflow-wrap: normal", style)
 
 
 def test_a_card_of_version_1_reads_as_one_of_rows(tmp_path):

@@ -39,6 +39,7 @@ class Arff(RawSource):
     names: tuple[str, ...]
     types: Mapping[str, str]
     absent: tuple[str | None, ...]
+    encoding: str | None = None
 
     @property
     def said(self) -> str:  # type: ignore[override]
@@ -49,14 +50,17 @@ class Arff(RawSource):
         return (self.path,)
 
     @classmethod
-    def of(cls, path: Path) -> "Arff":
+    def of(cls, path: Path, encoding: str | None = None) -> "Arff":
         names, types, absent = [], {}, []
         said = f"the table {path}"
-        with refused_as(_unreadable(said), _Malformed), opened(path, "surrogateescape") as text:
+        with (
+            refused_as(_unreadable(said), _Malformed, encoding=encoding),
+            opened(path, encoding, "surrogateescape") as text,
+        ):
             for line in _lines(text):
                 word = line.split(None, 1)[0].lower()
                 if word == "@data":
-                    return cls(path, distinct(names, said), types, tuple(absent))
+                    return cls(path, distinct(names, said), types, tuple(absent), encoding)
                 if word == "@attribute":
                     name, kind, first = _attribute(line, said)
                     names.append(name)
@@ -68,7 +72,10 @@ class Arff(RawSource):
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
         places = {name: self.names.index(name) for name in wanted}
-        with refused_as(_unreadable(self.said), _Malformed), opened(self.path, "surrogateescape") as text:
+        with (
+            refused_as(_unreadable(self.said), _Malformed, encoding=self.encoding),
+            opened(self.path, self.encoding, "surrogateescape") as text,
+        ):
             lines = itertools.dropwhile(lambda line: line.split(None, 1)[0].lower() != "@data", _lines(text))
             next(lines)
             parsed = map(self._row, lines)
@@ -102,12 +109,12 @@ class Arff(RawSource):
 
 
 def _lines(text: Iterator[str]) -> Iterator[str]:
-    """Lines that say something. Comments may be in any encoding; the rest is UTF-8."""
+    """Lines that say something. Comments may be in any encoding; the rest is in the file's own."""
     for line in text:
         line = line.strip()
         if line and not line.startswith("%"):
             if not line.isascii():
-                line.encode("utf-8")  # raises where it is not
+                line.encode("utf-8")  # raises where bytes were no characters
             yield line
 
 

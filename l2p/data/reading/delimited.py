@@ -14,52 +14,28 @@ from pathlib import Path
 
 import numpy as np
 
+from l2p.data.reading.format import Format
 from l2p.data.reading.source import BLOCK, Block, RawSource, distinct, objects
-from l2p.data.reading.text import opened, refused_as
-from l2p.errors import InputError
+from l2p.data.reading.text import opened, refused_as, undecodable
+from l2p.errors import InputError, TableWarning
 
+_BROKEN = "cannot be read as text; check that the file is whole"
 _WORDS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Format:
-    """How a text file is laid out, as far as its first line does not tell.
-
-    Attributes:
-      separator: one character; None takes the one that the header has most of, or a comma where there is no header,
-        because the first line is then a private row.
-      header: whether the first line names the columns.
-      columns: names to use where it does not.
-    """
-
-    separator: str | None = None
-    header: bool = True
-    columns: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        separator = {"\\t": "\t", "tab": "\t"}.get(self.separator or "", self.separator)
-        object.__setattr__(self, "separator", separator)
-        if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
-            raise InputError(
-                f"the separator {separator!r} must be one character, by which each line is cut; write , ; | or tab."
-            )
-        if self.columns is not None:
-            if self.header:
-                raise InputError(
-                    "columns are named, but the first line of the table is taken to name them too; say that it does "
-                    "not (--no-header), or leave the names out."
-                )
-            distinct(self.columns, "the list of names")
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Delimited(RawSource):
-    """A file of separated text. `Delimited.of` opens one."""
+    """A file of separated text. `Delimited.of` opens one.
+
+    Attributes:
+      unnamed: how many columns without a name come first, which are not read: the index that pandas writes.
+    """
 
     path: Path
     format: Format
     separator: str
     names: tuple[str, ...]
+    unnamed: int = 0
     types = {}  # noqa: RUF012 - the cells alone would tell
 
     @property
@@ -73,9 +49,12 @@ class Delimited(RawSource):
     @classmethod
     def of(cls, path: Path, format: Format) -> "Delimited":
         said = f"the table {path}"
-        with refused_as(f"{said} cannot be read as text in UTF-8; export it as CSV"), opened(path) as text:
+        encoding = format.encoding
+        with refused_as(f"{said} {_BROKEN}", encoding=encoding), opened(path, encoding) as text:
             line = text.readline()  # alone, so that a stray quote cannot pull private rows into a name
-        separator = format.separator or (_sniffed(line) if format.header else ",")
+        if "\0" in line:  # as UTF-16 without its mark has
+            raise InputError(undecodable(f"{said} {_BROKEN}", encoding))
+        separator = format.separator or (_sniffed(line) if format.header else ";" if format.decimal == "," else ",")
         first = _cells(line, separator)
         if not format.header:
             names = format.columns or tuple(f"column_{place}" for place in range(1, len(first) + 1))
@@ -84,24 +63,34 @@ class Delimited(RawSource):
                     f"{said} has another number of columns than are named; compare --columns and --separator."
                 )
             return cls(path, format, separator, distinct(names, said))
-        names = distinct(first, said)
+        unnamed = next((place for place, name in enumerate(first) if name), 0)
+        names = distinct(first[unnamed:], said, unnamed)
         if any(map(_is_number, names)):
             raise InputError(
                 f"the first line of {path} holds numbers: it must name the columns, not be a private row (--no-header "
                 "reads a table without names)"
             )
-        return cls(path, format, separator, names)
+        if unnamed:
+            which = "first column has" if unnamed == 1 else f"first {unnamed} columns have"
+            warnings.warn(
+                f"the {which} no name in {path}, as an index written by to_csv() has none, so nothing is read from "
+                "there; name it in the file if it is a column.",
+                TableWarning,
+                stacklevel=2,
+            )
+        return cls(path, format, separator, names, unnamed)
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
-        places = {name: self.names.index(name) for name in wanted}
-        with refused_as(self._unreadable, csv.Error), opened(self.path) as text:
+        places = {name: self.unnamed + self.names.index(name) for name in wanted}
+        width, encoding = self.unnamed + len(self.names), self.format.encoding
+        with refused_as(self._unreadable, csv.Error, encoding=encoding), opened(self.path, encoding) as text:
             if self.format.header:
                 text.readline()
             lines = (line.strip() + "\n" for line in text) if self.separator == " " else text
             reader = csv.reader(lines, delimiter=self.separator, skipinitialspace=True, strict=True)
             filled = (row for row in reader if row)
             while rows := list(itertools.islice(filled, BLOCK)):
-                if any(len(row) != len(self.names) for row in rows):
+                if any(len(row) != width for row in rows):
                     raise InputError(
                         f"{self.said} has a row with more or fewer cells than the header has names: give every row one "
                         "cell for each, or name another --separator"
@@ -111,8 +100,13 @@ class Delimited(RawSource):
 
     def numbers(self) -> np.ndarray | None:
         """All cells f64[n, c] where all are numbers, four times as fast as by blocks; else None."""
+        encoding = self.format.encoding
         # loadtxt rejects empty cells, and its errors quote the cell at which it stopped.
-        with refused_as(self._unreadable), opened(self.path) as text, warnings.catch_warnings():
+        with (
+            refused_as(self._unreadable, encoding=encoding),
+            opened(self.path, encoding) as text,
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")  # of no rows
             if self.format.header:
                 text.readline()
@@ -122,12 +116,12 @@ class Delimited(RawSource):
                 raise
             except ValueError:
                 return None
-        return values if values.shape[1] == len(self.names) else None
+        return values[:, self.unnamed :] if values.shape[1] == self.unnamed + len(self.names) else None
 
     @property
     def _unreadable(self) -> str:
         word = _WORDS.get(self.separator, repr(self.separator))
-        return f"{self.said} cannot be read as {word}-separated text in UTF-8"
+        return f"{self.said} cannot be read as {word}-separated text, or is broken; check that the file is whole"
 
 
 def _cells(line: str, separator: str) -> list[str]:

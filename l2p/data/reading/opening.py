@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from l2p.data.reading.address import Address, is_address
+from l2p.data.reading.adjusted import adjusted
 from l2p.data.reading.arff import Arff
 from l2p.data.reading.arrow import Arrow
-from l2p.data.reading.delimited import Delimited, Format
+from l2p.data.reading.delimited import Delimited
+from l2p.data.reading.format import Format
 from l2p.data.reading.in_duckdb import DuckDB
 from l2p.data.reading.in_postgresql import PostgreSQL
 from l2p.data.reading.memory import InMemory
@@ -29,7 +31,7 @@ def open_table(data: Any, format: Format | None = None, names: Sequence[str] = (
       data: a path, a pattern such as ward/*.parquet, or the address of a table in a database
         (`l2p.data.reading.address`); several of these with the same columns; a DataFrame of pandas or Polars; an Arrow
         table; an array [n, c]; or columns by name. A `RawSource` is passed on.
-      format: how text files are laid out.
+      format: how the text of the table is written, and which columns are left out; not of a `RawSource`.
       names: of the columns of an array.
 
     Raises:
@@ -41,15 +43,20 @@ def open_table(data: Any, format: Format | None = None, names: Sequence[str] = (
     """
     if isinstance(data, RawSource):
         return data
+    format = format or Format()
     if isinstance(data, (str, Path)):
         data = [data]
-    if isinstance(data, np.ndarray):
-        return InMemory.of_array(data, names)
     if isinstance(data, (list, tuple)) and data and all(isinstance(part, (str, Path)) for part in data):
-        parts = tuple(_open_one(one, format or Format()) for part in data for one in _expanded(part))
+        parts = tuple(adjusted(_open_one(one, format), format) for part in data for one in _expanded(part))
         return parts[0] if len(parts) == 1 else Joined(parts)
     if isinstance(data, (list, tuple)) and not data:
         raise InputError("no table is given, so there is nothing to read; name at least one file.")
+    return adjusted(_in_memory(data, names), format)
+
+
+def _in_memory(data: Any, names: Sequence[str]) -> RawSource:
+    if isinstance(data, np.ndarray):
+        return InMemory.of_array(data, names)
     if isinstance(data, Mapping):
         return InMemory.of(data)
     if hasattr(data, "columns") and hasattr(data, "dtypes") and hasattr(data, "to_numpy"):
@@ -70,6 +77,20 @@ def _expanded(data: str | Path) -> Sequence[str | Path]:
     return sorted(glob.glob(pattern)) or (data,)
 
 
+def name_of(data: Any) -> str | None:
+    """What a table is called where it may be read by anybody: its file without folders, its name in a database.
+
+    >>> name_of("/home/ann/ward.csv"), name_of(["a.csv", "b.csv"]), name_of("duckdb://w.db?table=ward"), name_of({})
+    ('ward.csv', 'a.csv and 1 more', 'ward', None)
+    """
+    parts = [data] if isinstance(data, (str, Path)) else data
+    if not isinstance(parts, (list, tuple)) or not parts or not all(isinstance(part, (str, Path)) for part in parts):
+        return None
+    first = parts[0]
+    name = ".".join(Address.parse(str(first)).table) if is_address(first) else Path(first).name
+    return name if len(parts) == 1 else f"{name} and {len(parts) - 1} more"
+
+
 def _open_one(data: str | Path, format: Format) -> RawSource:
     if not (isinstance(data, str) and is_address(data)):
         return _open_file(Path(data), format)
@@ -85,7 +106,7 @@ def _open_file(path: Path, format: Format) -> RawSource:
     if suffix in (".parquet", ".pq"):
         return Arrow.of_file(path)
     if suffix == ".arff":
-        return Arff.of(path)
+        return Arff.of(path, format.encoding)
     if suffix in _TEXT:
         return Delimited.of(path, format)
     raise InputError(f"the table {path} is of no kind that can be read, which are {_KINDS}; convert it.")

@@ -78,15 +78,15 @@ class RawSource(abc.ABC):
             raise InputError(f"{self.said} {said}")
 
 
-def distinct(columns: Sequence[str], said: str) -> tuple[str, ...]:
-    """Names as they are, or an `InputError` that quotes none of them."""
+def distinct(columns: Sequence[str], said: str, before: int = 0) -> tuple[str, ...]:
+    """Names as they are, or an `InputError` that quotes none of them; it counts columns, after `before` others."""
     if not columns:
         raise InputError(f"{said} is empty: it must name its columns")
     if "" in columns:
-        place = columns.index("") + 1
-        raise InputError(f"column {place} of {said} has no name (an index column?): name it or leave it out")
+        place = before + columns.index("") + 1
+        raise InputError(f"column {place} of {said} has no name: name it in the table, or take it out of there")
     first: dict[str, int] = {}
-    for place, column in enumerate(columns, 1):
+    for place, column in enumerate(columns, before + 1):
         if first.setdefault(column, place) < place:
             raise InputError(f"columns {first[column]} and {place} of {said} have the same name: rename one")
     return tuple(columns)

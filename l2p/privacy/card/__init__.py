@@ -44,6 +44,8 @@ class Card:
       mu: of the Gaussian DP that was certified, which holds at every delta at once; None unless the accountant is gdp.
       unit: {name, max_rows, how}: what one neighbour differs in, a row or all rows with one value in a column `name`;
         how many of them count at most, and which. In version 1 it is a text.
+      table: {name, target} of what was learned from: a file's name or a table's in its database, and the column to
+        predict, each None where it is not known; None where neither is.
       num_rows, num_features: N and the number of columns, public by declaration.
       model: what was trained.
       private_release: False if the noise came from a seed that somebody may know.
@@ -99,6 +101,7 @@ class Card:
     float_mode: str
     composition: dict[str, Any] | None = None
     public: dict[str, Any] | None = None
+    table: dict[str, Any] | None = None
     not_private: list[str]
     protector: dict[str, Any]
     learned: str | None = None

@@ -14,26 +14,28 @@ if TYPE_CHECKING:
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #59636e; --line: #d5dae0; --wash: #f4f6f8;
-  --stop: #b3201b; --cap: #b3201b; --c0: #0b63b6; --c1: #b4530a; --c2: #18794e; --c3: #7a3db8; }
+  --stop: #b3201b; --cap: #b3201b; --c0: #0b63b6; --c1: #b4530a; --c2: #18794e; --c3: #7a3db8; --c4: #a3195b;
+  --c5: #00696f; --c6: #6b5300; --c7: #4d4d4d; }
 @media (prefers-color-scheme: dark) { :root { --page: #14171b; --text: #e6e9ec; --soft: #9ba6b2; --line: #363d45;
-  --wash: #1d2126; --stop: #a51d18; --cap: #ff8f85; --c0: #6db3f8; --c1: #f0a35c; --c2: #5fc992; --c3: #c49af0; } }
+  --wash: #1d2126; --stop: #a51d18; --cap: #ff8f85; --c0: #6db3f8; --c1: #f0a35c; --c2: #5fc992; --c3: #c49af0;
+  --c4: #f48fb8; --c5: #4fd0d6; --c6: #d6bd4a; --c7: #b5b5b5; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text); font: 16px/1.55 system-ui, sans-serif;
   overflow-wrap: anywhere; }
 main { max-width: 46rem; margin: 0 auto; padding: 2rem 1.1rem 3rem; }
+.subject { margin: .3rem 0 0; font-weight: 600; }
 .kind { margin: 0; color: var(--soft); letter-spacing: .08em; text-transform: uppercase; font-size: .8rem; }
 h1 { margin: .3rem 0 1rem; font-size: clamp(1.4rem, 5vw, 2rem); line-height: 1.25; }
 h2 { margin: 2.2rem 0 .6rem; font-size: 1.15rem; }
 p { margin: .5rem 0; }
 .banner { margin: 1rem 0; padding: .9rem 1.1rem; border-radius: .5rem; background: var(--stop); color: #fff;
   font-weight: 600; }
-.wide { overflow-x: auto; }
 table { width: 100%; border-collapse: collapse; font-size: .94rem; }
 caption { padding: 0 0 .4rem; color: var(--soft); text-align: left; font-size: .88rem; }
 th, td { padding: .4rem .7rem .4rem 0; border-top: 1px solid var(--line); text-align: left; vertical-align: top; }
 .facts th { width: 8.5rem; color: var(--soft); font-weight: 500; }
-.queries { min-width: 34rem; }
-.queries :is(th, td) { overflow-wrap: normal; }
+@media (min-width: 34rem) { .queries :is(th, td) { overflow-wrap: normal; } }
+@media (max-width: 34rem) { .queries { font-size: .78rem; } .queries :is(th, td) { padding-right: .35rem; } }
 li { margin: .25rem 0; }
 ul { margin: .5rem 0; padding-left: 1.2rem; }
 figure { margin: 1.2rem 0; padding: .8rem; border-radius: .5rem; background: var(--wash); break-inside: avoid; }
@@ -45,11 +47,15 @@ svg text { fill: var(--soft); }
 .line { stroke-width: 1.5; } .dot { stroke-width: 5; stroke-linecap: round; }
 .paid { fill: var(--line); } .bar { fill: var(--c0); stroke: var(--c0); }
 .c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
-.line.c1 { stroke-dasharray: 6 3; } .line.c2 { stroke-dasharray: 2 3; } .line.c3 { stroke-dasharray: 8 3 2 3; }
+.c4 { stroke: var(--c4); } .c5 { stroke: var(--c5); } .c6 { stroke: var(--c6); } .c7 { stroke: var(--c7); }
+.line.c1, .line.c5 { stroke-dasharray: 6 3; } .line.c2, .line.c6 { stroke-dasharray: 2 3; }
+.line.c3, .line.c7 { stroke-dasharray: 8 3 2 3; }
 svg text.key { stroke: none; font-weight: 600; }
 .key.c0 { fill: var(--c0); } .key.c1 { fill: var(--c1); } .key.c2 { fill: var(--c2); } .key.c3 { fill: var(--c3); }
+.key.c4 { fill: var(--c4); } .key.c5 { fill: var(--c5); } .key.c6 { fill: var(--c6); } .key.c7 { fill: var(--c7); }
 @media print { :root { --page: #fff; --text: #000; --soft: #444; --line: #bbb; --wash: #fff; --stop: #b3201b;
-  --cap: #b3201b; --c0: #0b63b6; --c1: #b4530a; --c2: #18794e; --c3: #7a3db8; color-scheme: light; }
+  --cap: #b3201b; --c0: #0b63b6; --c1: #b4530a; --c2: #18794e; --c3: #7a3db8; --c4: #a3195b; --c5: #00696f;
+  --c6: #6b5300; --c7: #4d4d4d; color-scheme: light; }
   main { max-width: none; padding: 0; } .banner, .bar { print-color-adjust: exact; }
   section, tr, figure { break-inside: avoid; } }
 """
@@ -67,13 +73,16 @@ def render(card: "Card", trace: Sequence[Granted], limit: float | None) -> str:
         _section("Noise and spending", figures),
         _section("Provenance", _table("What the run was made with", wording.provenance(card))),
     ]
+    subject = escape(wording.subject(card))
+    named = f'<p class="subject">{subject}</p>\n' if subject else ""
     banner = "" if card.private_release else f'<p class="banner" role="note">{escape(wording.BANNER)}</p>\n'
+    title = subject or escape(card.protector["name"])
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Privacy card: {escape(card.protector['name'])}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n{banner}<h1>{escape(wording.headline(card))}</h1>\n'
-        f"</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
+        f"<title>Privacy card: {title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n{named}{banner}'
+        f"<h1>{escape(wording.headline(card))}</h1>\n</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )
 
 
@@ -107,9 +116,9 @@ def _queries(mechanisms: Sequence[Mapping[str, Any]]) -> str:
     used = dict.fromkeys(kind["mechanism"] for kind in mechanisms)
     legend = _list(f"Noise multiplier of {mechanism}: {MECHANISMS[mechanism]}." for mechanism in used)
     return (
-        '<div class="wide" role="region" aria-label="Table of queries" tabindex="0">\n<table class="queries">\n'
+        '<table class="queries">\n'
         f"<caption>Every kind of query that read the rows; card.json lists each one</caption>\n<tr>{head}</tr>\n{rows}"
-        f"</table>\n</div>\n{legend}"
+        f"</table>\n{legend}"
     )
 
 

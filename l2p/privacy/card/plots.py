@@ -9,7 +9,8 @@ _WIDTH, _HEIGHT = 640, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 628, 30, 216
 #: Points or bars in a figure; a longer run is thinned, so that a card stays small.
 _MAX_POINTS = 300
-_COLOURS = 4
+#: Queries with a colour of their own; a run asks of fewer kinds.
+_COLOURS = 8
 Point = tuple[float, float]
 
 
@@ -54,19 +55,35 @@ def noise(trace: Sequence[Granted]) -> str:
         return _BOTTOM - (_BOTTOM - _TOP) * (math.log(multiplier) - bottom) / (top - bottom)
 
     parts = [_across(y(tick), f"{tick:.4g}") for tick in _log_ticks(low, high)]
-    offset = float(_LEFT)
+    keys = _keys(list(series))
     for index, (name, points) in enumerate(series.items()):
         places = [f"{x(step):.1f},{y(value):.1f}" for step, value in _thin(points)]
         colour = index % _COLOURS
         dots = "".join(f"M{place}h0" for place in places) if len(places) <= 60 else ""
         parts.append(f'<path class="line c{colour}" d="M{"L".join(places)}"/><path class="dot c{colour}" d="{dots}"/>')
-        parts.append(f'<text class="key c{colour}" x="{offset:.0f}" y="18">{escape(name)}</text>')
-        offset += 8 * len(name) + 24
+        left, height = keys[index]
+        parts.append(f'<text class="key c{colour}" x="{left}" y="{height}">{escape(name)}</text>')
     heights = {
         name: [f"{end([value for _, value in points]):.4g}" for end in (min, max)] for name, points in series.items()
     }
     ranges = "; ".join(f"{name}: {' to '.join(dict.fromkeys(ends))}" for name, ends in heights.items())
-    return _figure("noise", "Noise multiplier by step (log scale)", f"{ranges}.", across + parts)
+    return _figure("noise", "Noise multiplier by step (log scale)", f"{ranges}.", across + parts, 18 - keys[0][1])
+
+
+def _keys(names: Sequence[str]) -> list[tuple[int, int]]:
+    """Left end and height of each name above the figure, in as many lines as it takes; the last line is at 18.
+
+    >>> _keys(["mean", "a query of forty characters, or about so", "another one that is as long as the other"])
+    [(58, 4), (114, 4), (58, 18)]
+    """
+    places, left, line = [], _LEFT, 0
+    for name in names:
+        width = 8 * len(name)
+        if left > _LEFT and left + width > _RIGHT:
+            left, line = _LEFT, line + 1
+        places.append((left, line))
+        left += width + 24
+    return [(start, 18 - 14 * (line - own)) for start, own in places]
 
 
 def spending(trace: Sequence[Granted], limit: float) -> str:
@@ -106,10 +123,12 @@ def spending(trace: Sequence[Granted], limit: float) -> str:
     return _figure("spending", "Share of the budget spent, stacked by step", description, across + parts)
 
 
-def _figure(name: str, title: str, description: str, parts: list[str]) -> str:
+def _figure(name: str, title: str, description: str, parts: list[str], above: int = 0) -> str:
+    """The figure, with room for what its parts have `above` their usual place."""
     axis = f'<path class="axis" d="M{_LEFT},{_TOP}V{_BOTTOM}H{_RIGHT}"/>'
     return (
-        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-labelledby="{name}-title {name}-text">'
+        f'<figure><svg viewBox="0 {-above} {_WIDTH} {_HEIGHT + above}" role="img" '
+        f'aria-labelledby="{name}-title {name}-text">'
         f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-text">{escape(description)}</desc>'
         f"{''.join(parts)}{axis}</svg><figcaption><strong>{escape(title)}.</strong> {escape(description)}"
         "</figcaption></figure>"

@@ -43,6 +43,14 @@ def _at_least(value: float) -> str:
     return rounded(value, up=True, digits=6)
 
 
+def subject(card: "Card") -> str:
+    """What was learned from what, as far as the card knows; else an empty text."""
+    table = card.table or {"name": None, "target": None}
+    target = "" if table["target"] is None else f" of {table['target']!r}"
+    source = "" if table["name"] is None else f" from the table {table['name']!r}"
+    return f"A model{target}{source}." if target or source else ""
+
+
 def headline(card: "Card") -> str:
     """The guarantee in one sentence."""
     return (
@@ -125,11 +133,12 @@ def span(ends: list[float]) -> str:
 def render(card: "Card") -> str:
     """The text form."""
     sections = [] if card.private_release else [_paragraph("", BANNER)]
+    sections += [_paragraph("", subject(card))] if subject(card) else []
     sections.append(_paragraph("", " ".join([headline(card), *meaning(card)])))
     labelled = (facts(card) | provenance(card)).items()
     sections.append("\n".join(_paragraph(f"{label:<12}", text) for label, text in labelled))
     sections.append("\n".join(["Queries answered", *map(_mechanism, card.mechanisms)]))
-    for title, sentences in (("Not covered", card.not_private), ("Warnings", card.warnings)):
+    for title, sentences in (("What was not private", card.not_private), ("Warnings", card.warnings)):
         if sentences:
             sections.append("\n".join([title, *(_paragraph("- ", text) for text in sentences)]))
     return "\n\n".join(["PRIVACY CARD", *sections]) + "\n"
@@ -151,7 +160,9 @@ def _protector(protector: dict[str, Any]) -> str:
     if protector["sha256"] is not None:
         facts.append(f"sha256 {protector['sha256']}")
     if sources is not None:
-        facts.append(f"public sources: {', '.join(sources) or 'none'}")
+        # Named once on a card: with what was not private.
+        count = f"{len(sources)} public source{'s' if len(sources) > 1 else ''}, named with what was not private"
+        facts.append(f"made from {count if sources else 'no public source'}")
     if trained is not None:
         facts.append("made for " + ", ".join(f"{name} {span(ends)}" for name, ends in trained.items()))
     return "; ".join(facts)

@@ -1,0 +1,67 @@
+"""A table as a format has it read: without the columns to ignore, and with points for decimal commas."""
+
+import contextlib
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from l2p.data.reading.format import Format, with_point
+from l2p.data.reading.source import Block, RawSource, objects
+from l2p.errors import withheld
+
+
+def adjusted(source: RawSource, format: Format) -> RawSource:
+    """The source as `format` has it read; the source itself if that changes nothing.
+
+    >>> from l2p.data.reading import open_table
+    >>> source = open_table({"row": [1, 2], "dose": ["7,5", "8"]}, Format(decimal=",", ignore=("row",)))
+    >>> source.names, [block["dose"].tolist() for block in source.blocks(["dose"])]
+    (('dose',), [['7.5', '8']])
+    """
+    return Adjusted(source, format) if format.decimal == "," or format.ignore else source
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class Adjusted(RawSource):
+    """A source without some of its columns, or with its numbers written anew."""
+
+    source: RawSource
+    format: Format
+
+    def __post_init__(self) -> None:
+        self.said, self.inexact, self.ordered, self.key = (
+            getattr(self.source, name) for name in ("said", "inexact", "ordered", "key")
+        )
+        self.names = tuple(name for name in self.source.names if name not in self.format.ignore)
+
+    @property
+    def types(self) -> Mapping[str, str]:  # type: ignore[override]
+        return {name: kind for name, kind in self.source.types.items() if name in self.names}
+
+    @property
+    def files(self) -> tuple[Path, ...]:  # type: ignore[override]
+        return self.source.files
+
+    def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
+        for block in self.source.blocks(wanted):
+            with withheld("reading a table"):
+                yield block if self.format.decimal != "," else {name: _pointed(block[name]) for name in block}
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        return self.source.held()
+
+    def version(self) -> tuple[object, ...]:
+        return self.source.version()
+
+    def about_rows(self) -> int | None:
+        return self.source.about_rows()
+
+    def check(self, declared: Collection[str]) -> None:
+        super().check(declared)
+        self.source.check(declared)
+
+
+def _pointed(cells: np.ndarray) -> np.ndarray:
+    return objects([with_point(cell) for cell in cells.tolist()]) if cells.dtype.kind == "O" else cells

@@ -1,0 +1,153 @@
+"""Every command and Python block of README.md and docs/*.md, run as written, in the order of its page, on small files.
+
+A block that is not run says why in a comment before it, `<!-- not run: REASON -->`; a comment in the first lines of a
+page, `<!-- no block is run: REASON -->`, says so for all of them. Their `l2p` command lines are parsed all the same.
+"""
+
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from l2p import cli
+from tests.conftest import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_FENCE = re.compile(r"(?:<!-- not run: ([^\n]+?) -->\n+)?^```(\w*)\n(.*?)^```", re.M | re.S)
+_WHOLE = re.compile(r"<!-- no block is run: ([^\n]+?) -->")
+_ASSIGNMENT = re.compile(r"[A-Z_0-9]+=\S*")
+
+
+class Block(NamedTuple):
+    """A fenced block: where it stands, its language, its text, and why it is not run, if it is not."""
+
+    place: str
+    language: str
+    text: str
+    reason: str | None
+
+
+def blocks_of(page):
+    text = page.read_text(encoding="utf-8")
+    whole = _WHOLE.search(text)
+    return [
+        Block(
+            f"{page.name}:{text[: found.start(2)].count(chr(10)) + 1}",
+            found[2],
+            found[3],
+            whole[1] if whole else found[1],
+        )
+        for found in _FENCE.finditer(text)
+    ]
+
+
+def commands_of(block):
+    """The commands of a bash block as lists of words, without assignments of variables before them."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        while "&&" in words:
+            end = words.index("&&")
+            yield words[:end]
+            words = words[end + 1 :]
+        while words and _ASSIGNMENT.fullmatch(words[0]):
+            words = words[1:]
+        if words:
+            yield words
+
+
+ALL = [block for page in PAGES for block in blocks_of(page)]
+
+
+def test_commands_and_python_are_fenced_as_what_they_are():
+    assert len(ALL) > 30
+    for block in ALL:
+        if block.language not in ("bash", "python"):
+            assert not re.search(r"^(l2p|python|pip) |^(import|from) \w+", block.text, re.M), block.place
+
+
+def test_blocks_that_are_not_run_say_why_and_their_command_lines_are_valid(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
+    Path("FILE").write_text('{"data": "digits:odd"}')  # stands for any configuration in docs/benchmarks.md
+    reasons = {}
+    for block in (block for block in ALL if block.reason and block.language == "bash"):
+        for words in (words for words in commands_of(block) if words[0] == "l2p"):
+            parsed = cli._parsed(words[1:])
+            assert not isinstance(parsed, int) or parsed == 0, f"{block.place}: {words} {capsys.readouterr()}"
+    for block in ALL:
+        if block.reason:
+            reasons.setdefault(block.reason, []).append(block.place)
+    assert all(len(reason) > 15 for reason in reasons)
+    with capsys.disabled():
+        print()
+        for reason, places in reasons.items():
+            print(f"not run: {', '.join(places[:4])}{' and more' if len(places) > 4 else ''}: {reason}")
+
+
+SCHEMA = "schema.json"
+HEADER = "age,dose,ward,name,readmitted"
+
+
+def lines(count, seed):
+    random = np.random.default_rng(seed)
+    for place in range(count):
+        age, dose, ward = random.integers(18, 95), random.uniform(0, 10), random.choice(["heart", "eyes", "surgery"])
+        yield f"{age},{dose:.6f},{ward},patient {seed} {place},{'yes' if age + 6 * dose > 85 else 'no'}"
+
+
+def write_files(blocks):
+    """The small files that a page speaks of, in the folder in which it runs; and data frames."""
+    pandas = pytest.importorskip("pandas", reason="blocks take data frames of pandas")
+    for seed, (name, count) in enumerate(
+        {
+            "patients.csv": 1500,
+            "public.csv": 300,
+            "public_sample.csv": 300,
+            "volunteers.csv": 300,
+            "new.csv": 20,
+        }.items()
+    ):
+        Path(name).write_text("\n".join([HEADER, *lines(count, seed)]) + "\n")
+    for name, english in (("patienten.csv", "patients.csv"), ("sample_de.csv", "public_sample.csv")):
+        text = Path(english).read_text().replace(",", ";").replace(".", ",").replace("eyes", "Ohr für Ohr")
+        Path(name).write_text(text, encoding="cp1252")
+    patients, new = (pandas.read_csv(name, dtype=str) for name in ("patients.csv", "new.csv"))
+    if not any("l2p schema" in block.text for block in blocks):
+        assert (
+            cli.main(["schema", "patients.csv", "--target", "readmitted", "--from", "public.csv", "--out", SCHEMA]) == 0
+        )
+    Path("ward").mkdir()
+    for part in range(2):
+        patients[part::2].to_parquet(f"ward/{part}.parquet")
+    return {"patients": patients, "new_patients": new.drop(columns="readmitted")}
+
+
+def run(page, folder, monkeypatch, capsys):
+    """Run the blocks of a page in an empty folder; a block's failure names its place."""
+    monkeypatch.chdir(folder)
+    (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    blocks = [block for block in blocks_of(page) if block.reason is None]
+    held = write_files(blocks)
+    for block in blocks:
+        if block.language == "python":
+            exec(compile("\n" * int(block.place.split(":")[1]) + block.text, str(page), "exec"), held)
+        elif block.language == "bash":
+            for words in commands_of(block):
+                assert words[0] == "l2p", f"{block.place}: {words}"
+                assert cli.main(words[1:]) == 0, f"{block.place}: {' '.join(words)}\n{capsys.readouterr().err}"
+
+
+def test_readme_runs_as_it_is_written(tmp_path, monkeypatch, capsys):
+    run(ROOT / "README.md", tmp_path, monkeypatch, capsys)
+
+
+RUN = {block.place.split(":")[0] for block in ALL if block.reason is None and block.language in ("bash", "python")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES[1:] if page.name in RUN], ids=lambda page: page.stem)
+def test_a_page_runs_as_it_is_written(page, tmp_path, monkeypatch, capsys):
+    run(page, tmp_path, monkeypatch, capsys)
