@@ -45,6 +45,7 @@ class Record:
       spent: f32[], of the whole run so far, this query included.
       granted: bool[], whether it was answered.
       tail: for `sinh_normal`, where its tails are thin (static).
+      answer: what was answered, where the query is one whose answers the trace keeps, or None.
     """
 
     query: str = struct.field(pytree_node=False)
@@ -55,6 +56,7 @@ class Record:
     spent: jax.Array
     granted: jax.Array
     tail: float = struct.field(pytree_node=False, default=math.inf)
+    answer: jax.Array | None = None
 
 
 class Oracle:
@@ -197,6 +199,7 @@ class Oracle:
                 self.spending.spent,
                 granted,
                 event.tail,
+                answer if query.in_trace else None,
             )
         )
         return answer

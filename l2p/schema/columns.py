@@ -1,6 +1,7 @@
 """What a column is declared to hold. Everything here is public: it is told by the user, never read off private rows."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ class Missing:
     """What stands in for a missing cell.
 
     Attributes:
-      fill: the value that it is counted as; None for an unordered category whose missing cells get the indicator alone.
+      fill: the value that it is counted as; None for a category whose missing cells count as the average of its values.
       indicator: whether a further encoded column says which cells were missing.
     """
 
@@ -85,39 +86,57 @@ class Number:
 
 @dataclasses.dataclass(frozen=True)
 class Category:
-    """One of some declared values. Any other value counts as "other", whatever it is.
+    """One of some declared values. Any other value counts as their average, whatever it is.
 
     Attributes:
       values: the values, all texts, all numbers or all booleans; in order where `ordered`.
       ordered: whether they become evenly spaced numbers from 0 to 1, rather than a column each.
       missing: what stands in for a missing cell; None makes its row invalid.
+      shares: how frequent the values are, public, in their order; only their ratios matter. None counts all alike in
+        the average.
+      other: whether a further encoded column says which cells held a value that is not declared.
 
-    >>> Category(("low", "high"), ordered=True).values
-    ('low', 'high')
+    >>> Category(("low", "mid", "high"), ordered=True, shares=(2, 1, 1)).average
+    (0.5, 0.25, 0.25)
     """
 
     values: Sequence[Value]
     ordered: bool = False
     missing: Missing | None = None
+    shares: Sequence[float] | None = None
+    other: bool = False
 
     def __post_init__(self) -> None:
         values = distinct(self.values, "values", at_least=2 if self.ordered else 1)
         object.__setattr__(self, "values", values)
         if not isinstance(self.ordered, bool):
             raise InputError('"ordered" says whether the values have an order, so it must be true or false.')
-        if self.missing is None:
-            return
-        fill = self.missing.fill
-        if fill is None and self.ordered:
-            raise InputError(
-                "missing cells of an ordered category have no fill, and no place on the scale without one; write "
-                '{"fill": one of its values}.'
-            )
+        if not isinstance(self.other, bool):
+            raise InputError('"other" says whether values that are not declared get a column: write true or false.')
+        self._check_shares()
+        fill = None if self.missing is None else self.missing.fill
         if fill is not None and not any(same(fill, value) for value in values):
             raise InputError(
                 f"the fill {fill!r} of missing cells is none of the category's values; write one of them, or "
                 '{"indicator": true} alone.'
             )
+
+    def _check_shares(self) -> None:
+        if self.shares is None:
+            return
+        given, count = self.shares, len(self.values)
+        is_list = isinstance(given, Sequence) and not isinstance(given, str)
+        if not (is_list and len(given) == count and all(is_finite(share) and share >= 0 for share in given)):
+            raise InputError(f"shares must be {count} numbers of at least 0, one per value in their order.")
+        if not 0 < sum(map(float, given)) < math.inf:
+            raise InputError("shares must have a sum above 0 that a number can hold; write 1 for each value, say.")
+        object.__setattr__(self, "shares", tuple(map(float, given)))
+
+    @property
+    def average(self) -> tuple[float, ...]:
+        """The share of each value in what stands for a cell of which nothing is known; they sum to 1."""
+        shares = self.shares or (1.0,) * len(self.values)
+        return tuple(share / sum(shares) for share in shares)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from l2p.data.reading import RawSource
 from l2p.errors import InputError
-from l2p.schema.cells import numbers
+from l2p.schema.cells import codes, numbers
 from l2p.schema.columns import Category, Column, Ignore, Missing, Number, Value
 from l2p.schema.file import FORMAT
 from l2p.schema.schema import MISSING_WORDS, Schema
@@ -26,7 +26,8 @@ MARGIN = 0.1
 _ABOUT = (
     "Fill in every null from public knowledge. A column is "
     '{"type": "number", "bounds": [low, high]}, '
-    '{"type": "category", "values": [...]} (with "ordered": true where they have an order) or {"type": "ignore"}; '
+    '{"type": "category", "values": [...]} (with "ordered": true where they have an order, and '
+    '"shares": [...] where it is known how frequent they are) or {"type": "ignore"}; '
     '"missing": {"fill": value, "indicator": true} says what stands in for missing cells. '
     'The target has "classes": [...] or "bounds": [low, high]; delete the other.'
 )
@@ -68,8 +69,9 @@ def from_public(
 
     Types are the source's own or, for text, read off its cells. Bounds hold all of the sample but its outermost half
     percents, so that a few large values do not flatten the others, and reach a tenth further, but not across zero.
-    Missing numbers count as the sample's median, missing categories as themselves. Texts with more than `MAX_VALUES`
-    values, such as names, columns without two values and columns that the sample lacks are ignored.
+    Missing numbers count as the sample's median, missing categories as themselves or, where the sample has no missing
+    cell, as the commonest value. Texts with more than `MAX_VALUES` values, such as names, columns without two values
+    and columns that the sample lacks are ignored.
 
     Args:
       source: the public sample.
@@ -119,7 +121,17 @@ def _column(cells: np.ndarray, kind: str) -> Column:
     found = _distinct(cells[~missing])
     if not 2 <= len(found) <= MAX_VALUES and not (len(found) == 1 and missing.any()):
         return Ignore()
-    return Category(found, missing=Missing(indicator=True))
+    return _category(cells, found, bool(missing.any()))
+
+
+def _category(cells: np.ndarray, values: tuple[Value, ...], has_missing: bool) -> Category:
+    """A category with the shares of its values. Missing cells count as the commonest value where the sample has none,
+    for a column of their own would get the noise of a weight that no row trains."""
+    found = codes(cells, values, MISSING_WORDS)
+    counts = np.bincount(found[found >= 0], minlength=len(values))
+    shares = tuple(round(float(count / counts.sum()), 6) for count in counts)
+    missing = Missing(indicator=True) if has_missing else Missing(values[int(counts.argmax())])
+    return Category(values, missing=missing, shares=shares)
 
 
 def _target(name: str, cells: np.ndarray, kind: str, is_number: bool) -> Target:
