@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from l2p.data.bounds import Interval, is_finite
+from l2p.data.bounds import Interval, checked_bounds, is_finite
 from l2p.errors import InputError
 
 #: A declared value of a category or a class. All values of one column are of one kind.
@@ -145,24 +145,6 @@ class Ignore:
 
 
 Column = Number | Category | Ignore
-
-
-def checked_bounds(bounds: Any, otherwise: str = "from public knowledge") -> Interval:
-    """Bounds as floats, or an `InputError` that names no column.
-
-    >>> checked_bounds((0, 1))
-    (0.0, 1.0)
-    """
-    pair = list(bounds) if isinstance(bounds, (list, tuple)) else []
-    if len(pair) != 2 or not all(map(is_finite, pair)) or not is_finite(float(pair[1]) - float(pair[0])):
-        raise InputError(f"bounds must be two finite numbers, to scale cells by; write [low, high], {otherwise}.")
-    low, high = map(float, pair)
-    if not low < high:
-        raise InputError(
-            f"bounds [{low:g}, {high:g}] leave no room between low and high; write the smaller number first, "
-            f"{otherwise}."
-        )
-    return low, high
 
 
 def distinct(values: Any, what: str, at_least: int) -> tuple[Value, ...]:
