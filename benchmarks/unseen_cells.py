@@ -134,14 +134,14 @@ def scores(model: Model, params: np.ndarray, table: Encoded) -> dict[str, np.nda
     return found
 
 
-def lines(name: str, path: Path) -> Iterator[str]:
+def lines(name: str, path: Path, methods: tuple[str, ...]) -> Iterator[str]:
     """A line of the table for each method and budget."""
     source = open_table(path)
     schema = from_public(source, source.names[-1], source.names)
     count = len(schema.target.classes or ())
     model = find_model("logistic" if count == 2 else "softmax", count)
     tables = encoded(path, before(schema), empties=True), encoded(path, schema, empties=False)
-    for method in METHODS:
+    for method in methods:
         old, new = (
             scores(model, trained(method, model, table, draws), table)
             for table, draws in zip(tables, (False, True), strict=True)
@@ -153,12 +153,13 @@ def lines(name: str, path: Path) -> Iterator[str]:
             yield f"| {' | '.join([name, method, f'{epsilon:g}', *cells, f'{change.mean():+.4f} ({error:.4f})'])} |"
 
 
-def main(folder: Path, tables: tuple[str, ...] = TABLES) -> None:
+def main(folder: Path, tables: tuple[str, ...] = TABLES, methods: tuple[str, ...] = METHODS) -> None:
     """Measure and print.
 
     Args:
       folder: of the tables.
       tables: their names.
+      methods: to train by.
     """
     if not folder.is_dir():
         print(f"there is no folder {folder}, so nothing is measured; name the one that holds {', '.join(tables)}")
@@ -167,7 +168,7 @@ def main(folder: Path, tables: tuple[str, ...] = TABLES) -> None:
     header = ["table", "method", "epsilon", *scored, "change of loss"]
     print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
     for name in tables:
-        for line in lines(name, path_of(folder, name)):
+        for line in lines(name, path_of(folder, name), methods):
             print(line, flush=True)
 
 

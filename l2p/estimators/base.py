@@ -47,7 +47,7 @@ class PrivateEstimator(BaseEstimator):
     simulation_seed: int | None
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()  # pyrefly: ignore[missing-attribute]
         tags.non_deterministic = self.simulation_seed is None
         return tags
 

@@ -15,6 +15,7 @@ from l2p.estimators.said import present, unread
 from l2p.models.softmax import Softmax
 from l2p.privacy.ledger import Ledger
 from l2p.schema import Schema
+from l2p.schema.columns import as_array
 
 
 class PrivateClassifier(ClassifierMixin, PrivateEstimator):
@@ -111,7 +112,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
                 classes = present(y)
                 said.append("The classes are the labels that these rows hold, read off them: they are not private.")
             declared = {"classes": classes, "class_weights": self.class_weights}
-        names = np.asarray(classes)
+        names = as_array(list(classes))
         model = self.model or ("logistic" if len(names) == 2 else Softmax.name)
         self.release(X, y, model, declared, said)
         self.classes_ = np.sort(names)

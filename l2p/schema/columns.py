@@ -5,9 +5,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from l2p.data.bounds import Interval, checked_bounds, is_finite
 from l2p.errors import InputError
 
+#: Floating-point numbers take whole numbers from here on for one another.
+INEXACT = 2.0**53
 #: A declared value of a category or a class. All values of one column are of one kind.
 Value = str | float | bool
 
@@ -164,6 +168,11 @@ def distinct(values: Any, what: str, at_least: int) -> tuple[Value, ...]:
             f"{what} must be all texts, all finite numbers or all booleans, so that it is clear what a cell is "
             "compared with; write them all as texts, say."
         )
+    if any(isinstance(value, float) and abs(value) >= INEXACT for value in values):
+        raise InputError(
+            f"{what} hold a number from 2^53 on with a point or an exponent, which stands for several whole numbers; "
+            "write all its digits, without a point."
+        )
     found = tuple(value.strip() if isinstance(value, str) else value for value in values)
     if "" in found and kinds == {str}:
         raise InputError(f"{what} include an empty text, but an empty cell is a missing one; declare it as missing.")
@@ -178,6 +187,17 @@ def kind_of(value: object) -> type | None:
     if isinstance(value, (bool, str)):
         return type(value)
     return float if is_finite(value) else None
+
+
+def as_array(values: Sequence[Value]) -> np.ndarray:
+    """Declared values as an array that holds each of them exactly, of objects where no other kind does.
+
+    >>> as_array((2, 3)).dtype.kind, as_array((-1, 2**63)).dtype.kind, as_array((0.5, 2**53 + 1)).tolist()
+    ('i', 'O', [0.5, 9007199254740993])
+    """
+    found = np.asarray(values)
+    exact = found.dtype.kind != "f" or bool((np.abs(found) < INEXACT).all())
+    return found if exact else np.asarray(values, object)
 
 
 def same(one: Value, other: Value) -> bool:

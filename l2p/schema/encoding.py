@@ -14,7 +14,7 @@ from l2p.data.bounds import scale
 from l2p.data.header import listed, what_is_missing
 from l2p.errors import InputError, withheld
 from l2p.schema.cells import MISSING, OTHER, codes, numbers
-from l2p.schema.columns import Category, Ignore, Number, Value, same
+from l2p.schema.columns import Category, Ignore, Number, Value, as_array, same
 from l2p.schema.names import names_of
 from l2p.schema.schema import Schema
 
@@ -145,7 +145,8 @@ class Encoding:
         target = self.schema.target
         if target.classes is not None:
             is_text = isinstance(target.classes[0], str)
-            return np.asarray(target.classes, object if is_text else None)[np.asarray(predicted).astype(int)]
+            labels = np.asarray(target.classes, object) if is_text else as_array(target.classes)
+            return labels[np.asarray(predicted).astype(int)]
         assert target.bounds is not None
         low, high = target.bounds
         return low + (high - low) * np.asarray(predicted, np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 
 from l2p.data.reading import RawSource
 from l2p.errors import InputError
-from l2p.schema.cells import codes, numbers
+from l2p.schema.cells import codes, numbers, whole_number
 from l2p.schema.columns import Category, Column, Ignore, Missing, Number, Value
 from l2p.schema.file import FORMAT
 from l2p.schema.schema import MISSING_WORDS, Schema
@@ -149,7 +149,7 @@ def _target(name: str, cells: np.ndarray, kind: str, is_number: bool) -> Target:
             )
         return Target(name, bounds=_widened(low, high))
     if numeric:
-        return Target(name, tuple(sorted({int(value) for value in values[~missing]})))
+        return Target(name, tuple(sorted({whole_number(cell) for cell in held.tolist()})))
     found = _distinct(held)
     if all(isinstance(value, bool) for value in found):
         return Target(name, found)
