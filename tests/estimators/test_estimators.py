@@ -263,7 +263,7 @@ X, Y = problem()
 BAD = {
     "no bounds": (((X, Y), {"classes": ("no", "yes")}), "pass bounds="),
     "bounds of another width": (((X, Y), {"bounds": (np.zeros(3), np.ones(3))}), "one pair"),
-    "bounds backwards": (((X, Y), {"bounds": (120, 0), "classes": ("no", "yes")}), "low < high"),
+    "bounds backwards": (((X, Y), {"bounds": (120, 0), "classes": ("no", "yes")}), "leave no room between low and high"),
     "bounds of some": (((X, Y), {"bounds": {"x0": (0, 1)}}), "leave 1 of 2 features undeclared"),
     "bounds in words": (((X, Y), {"bounds": "0-120"}), "one pair"),
     "no classes": (((X, Y), {"bounds": (0, 120)}), "neither classes nor bounds"),
