@@ -21,6 +21,7 @@ import numpy as np
 from l2p.oracle import Record
 from l2p.privacy.card.learned import NO_STEP, NOISE, NOTHING, SIGNAL, UNMOVED, UNTOLD
 from l2p.public_facts import Setup
+from l2p.queries import ClippedGradient, NormalizedGradient
 
 #: How many standard deviations of noise W must exceed. It is looked at after 2, 3, 5, 9, ... answers, at most 32 times,
 #: and noise alone is above at one of them with a chance of at most 32 * 2.3e-4.
@@ -28,6 +29,8 @@ NOISES = 3.5
 #: And how many times B sqrt(N) the rows must say. Coins say more at most once in twenty: if all their gradients are B
 #: long and lie on one line, else more rarely.
 CHANCES = 2.0
+#: Queries whose answers are compared.
+GRADIENTS = (ClippedGradient.name, NormalizedGradient.name)
 
 
 class _Answer(NamedTuple):
@@ -62,7 +65,7 @@ def _answers(blocks: Sequence[Sequence[Record]], setup: Setup) -> Iterator[_Answ
     """Granted answers to gradient queries, in the order in which they were asked."""
     rows_per_unit, factor = setup.rows_per_unit or 1, setup.adjacency.sensitivity_factor
     for records in blocks:
-        host: list[Any] = jax.device_get([record for record in records if record.answer is not None])
+        host: list[Any] = jax.device_get([record for record in records if record.query in GRADIENTS])
         for index in range(len(host[0].granted) if host else 0):
             for place, record in enumerate(host):
                 if record.granted[index]:

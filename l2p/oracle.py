@@ -45,7 +45,8 @@ class Record:
       spent: f32[], of the whole run so far, this query included.
       granted: bool[], whether it was answered.
       tail: for `sinh_normal`, where its tails are thin (static).
-      answer: f32[k], the noised answer to a gradient query, where noise keeps answers; else None.
+      answer: f32[k], the noised answer, where the trace keeps it: of queries that say so, and of gradient queries where
+        noise keeps answers; else None.
     """
 
     query: str = struct.field(pytree_node=False)
@@ -199,7 +200,7 @@ class Oracle:
                 self.spending.spent,
                 granted,
                 event.tail,
-                answer if query.is_gradient and self._noise.keeps_answers else None,
+                answer if query.in_trace or (query.is_gradient and self._noise.keeps_answers) else None,
             )
         )
         return answer

@@ -11,15 +11,18 @@ import jax
 import numpy as np
 from safetensors.numpy import save
 
+from l2p.data.header import listed
 from l2p.data.reading import Format
 from l2p.data.reading.opening import name_of
 from l2p.errors import InputError
 from l2p.models import find_model
+from l2p.prediction import unmet
 from l2p.prediction.predictor import Predictor
 from l2p.prediction.saved import digest
 from l2p.privacy import sampling
 from l2p.privacy.card import Card
 from l2p.privacy.events import Answered
+from l2p.queries.mean import FeatureSum
 from l2p.run import TraceRow
 from l2p.schema import Encoding, Number, Schema, Target
 from l2p.schema.rows import public_facts
@@ -121,12 +124,37 @@ class Result:
     def with_schema(self, schema: Schema, bought: Sequence[str] = ()) -> "Result":
         """The result of rows that `schema` encoded; its card says what of the schema is public.
 
+        Where the run released a feature mean, cells that no row held count as what rows did (`l2p.prediction.unmet`).
+
         Args:
           schema: with all bounds known.
           bought: columns whose bounds came from the budget.
         """
-        card = dataclasses.replace(self.card, not_private=[*self.card.not_private, *public_facts(schema, bought)])
-        return dataclasses.replace(self, card=card, schema=schema)
+        card, sums = self.card, self._feature_sums()
+        said = [*card.not_private, *public_facts(schema, bought)]
+        if sums is not None:
+            card = dataclasses.replace(card, not_private=said)
+            params = unmet.without_unmet(self.params, find_model(self.model), schema, sums)
+            return dataclasses.replace(self, card=card, schema=schema, params=params)
+        warnings = card.warnings
+        if unproved := unmet.indicators(schema):
+            warnings = [
+                *warnings,
+                f"No answer tells whether any row filled {listed(unproved)}. If none did, what the model learned of "
+                "them is noise, and so are predictions for rows that fill them: declare them only for cells that do "
+                "occur, or choose a protector that buys the feature mean, such as universal.",
+            ]
+        return dataclasses.replace(
+            self, card=dataclasses.replace(card, not_private=said, warnings=warnings), schema=schema
+        )
+
+    def _feature_sums(self) -> unmet.FeatureSums | None:
+        """What the run released of the sums of the encoded features, or None."""
+        for row in self.trace:
+            if row.query == FeatureSum.name and row.answer is not None:
+                factor = self.card.budget.adjacency.sensitivity_factor * self.card.unit["max_rows"]
+                return unmet.FeatureSums(row.answer, row.noise_multiplier * row.clip_norm * factor)
+        return None
 
     def of_table(self, data: Any, target: str) -> "Result":
         """The result of learning `target` from `data`, a table as it was given; its card names both."""

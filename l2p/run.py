@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from l2p import fixed_point, struct
 from l2p.compiled import as_one
@@ -333,7 +334,7 @@ def _planned(tree: Any, shapes: tuple[Any, ...], num_rows: int, num_features: in
 
 @dataclasses.dataclass(frozen=True)
 class TraceRow:
-    """One granted query, as `trace.csv` lists it; step 0 is `init`."""
+    """One granted query, as `trace.csv` lists it; step 0 is `init`. `answer` is that of the oracle's record."""
 
     step: int
     query: str
@@ -343,6 +344,7 @@ class TraceRow:
     cost: float
     spent: float
     tail: float = math.inf
+    answer: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
 
 
 def trace_rows(first: Records, later: Sequence[Records]) -> list[TraceRow]:
@@ -369,4 +371,5 @@ def _trace_row(step: int, record: Record) -> TraceRow:
         float(record.cost),
         float(record.spent),
         record.tail,
+        None if record.answer is None else np.asarray(record.answer),
     )

@@ -4,8 +4,10 @@ The only place that knows how a suffix is written.
 """
 
 import dataclasses
+import importlib.machinery
 import os
 import re
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -138,17 +140,26 @@ def is_file(base: str) -> bool:
 def is_object(base: str) -> bool:
     """Whether a name is MODULE:OBJECT, of a protector that is to be imported.
 
-    The object begins with a capital or the module has a dot, so that a suffix that was mistyped is not taken for one.
+    Where the module has no dot and the object no capital, it is one if Python finds the module, in the current folder
+    too; a suffix that was mistyped is not taken for one. Nothing is imported.
 
     >>> is_object("mypackage:MyProtector"), is_object("mypackage.methods:mine"), is_object("agd:tunde")
     (True, True, False)
     """
-    return re.fullmatch(r"[A-Za-z_]\w*(:[A-Z]\w*|(\.[A-Za-z_]\w*)+:[A-Za-z_]\w*)", base) is not None
+    parts = re.fullmatch(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)", base)
+    if parts is None:
+        return False
+    module, inner, name = parts.groups()
+    if inner or name[0].isupper():
+        return True
+    spec = importlib.machinery.PathFinder.find_spec(module, [os.getcwd(), *sys.path])
+    return spec is not None and spec.origin is not None  # a folder without code has none
 
 
 def _malformed(name: str, why: str) -> InputError:
     every = ", ".join((TUNED, *VARIANTS))
     return InputError(
         f"method {name[:120]!r} cannot be read, because {why}; write METHOD{_AT}RATE for batches of another sampling "
-        f"rate, then any of {every}, each once."
+        "rate, or MODULE:OBJECT for a protector of your own, of a module that is installed or lies in the current "
+        f"folder, then any of {every}, each once."
     )

@@ -1,6 +1,7 @@
 """Declared bounds of a table's columns: read them, check them, and scale columns to [0, 1] by them."""
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,20 +52,48 @@ def interval(column: str, pair: Any) -> Interval:
     >>> interval("age", [0, 120])
     (0.0, 120.0)
     """
-    is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(is_finite, pair))
-    if not (is_pair and pair[0] < pair[1] and is_finite(float(pair[1]) - float(pair[0]))):
-        raise InputError(f"bounds of column {column!r} must be two finite numbers [low, high] with low < high")
-    return float(pair[0]), float(pair[1])
+    return checked_bounds(pair, of=f" of column {column!r}")
+
+
+def checked_bounds(pair: Any, otherwise: str = "from public knowledge", of: str = "") -> Interval:
+    """A pair [low, high] as floats that cells can be scaled by, or an `InputError`.
+
+    Args:
+      pair: to check.
+      otherwise: what else may be written, to end a message with.
+      of: whose bounds they are, to follow "bounds".
+
+    >>> checked_bounds((0, 1))
+    (0.0, 1.0)
+    """
+    if not (isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(is_finite, pair))):
+        raise InputError(f"bounds{of} must be two finite numbers, to scale cells by; write [low, high], {otherwise}.")
+    low, high = map(float, pair)
+    if not low < high:
+        raise InputError(
+            f"bounds{of} [{low:g}, {high:g}] leave no room between low and high; write the smaller number first, "
+            f"{otherwise}."
+        )
+    if not is_finite(high - low):
+        raise InputError(
+            f"bounds{of} [{low:g}, {high:g}] are too far apart: cells are divided by high - low, which is above "
+            f"{sys.float_info.max:.1e}, the largest number that can be computed with; write closer ones, {otherwise}."
+        )
+    return low, high
 
 
 def is_finite(value: Any) -> bool:
     """Whether this is a number that a float can hold; booleans are not numbers here.
 
-    >>> is_finite(3), is_finite(True), is_finite(10**400)
-    (True, False, False)
+    >>> is_finite(3), is_finite(True), is_finite(10**400), is_finite(np.float32("inf"))
+    (True, False, False, False)
     """
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    return bool(is_number and abs(value) <= sys.float_info.max)
+    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
 
 
 def scale(values: np.ndarray, bounds: Sequence[Interval]) -> np.ndarray:

@@ -193,6 +193,11 @@ def check_classes(classes: Sequence[float] | None, kind: Kind) -> None:
         )
     if classes is None:
         return
+    if any(is_finite(value) and abs(value) >= 2**53 for value in classes):
+        raise InputError(
+            "classes (--classes) hold a number from 2^53 on, but without a schema cells are read as floating-point "
+            "numbers, which take such whole numbers for one another: declare them in a schema (l2p schema)"
+        )
     distinct = len(classes) >= 2 and all(map(is_finite, classes)) and len(set(classes)) == len(classes)
     if kind == "regression":
         raise InputError("classes are declared, but a regression has none: leave them out, or choose a classifier")

@@ -6,7 +6,13 @@ estimator in a pipeline read rows without paying: docs/estimators.md says which 
 
 from l2p.estimators.classifier import PrivateClassifier
 from l2p.estimators.regressor import PrivateRegressor
-from l2p.estimators.said import DefaultBoundsWarning, NothingLearnedWarning, PrivacyLeakWarning, RepeatedFitWarning
+from l2p.estimators.said import (
+    DefaultBoundsWarning,
+    NothingLearnedWarning,
+    PrivacyLeakWarning,
+    RepeatedFitWarning,
+    SimulationWarning,
+)
 
 __all__ = [
     "DefaultBoundsWarning",
@@ -15,4 +21,5 @@ __all__ = [
     "PrivateClassifier",
     "PrivateRegressor",
     "RepeatedFitWarning",
+    "SimulationWarning",
 ]

@@ -8,13 +8,20 @@ from typing import Any, Self
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore
 
 from l2p.api import private_train
 from l2p.data.same_table import refuse_same
 from l2p.errors import InputError
-from l2p.estimators.said import DEFAULT_BOUNDS, NothingLearnedWarning, RepeatedFitWarning, undeclared, unquoted
+from l2p.estimators.said import (
+    DEFAULT_BOUNDS,
+    NothingLearnedWarning,
+    RepeatedFitWarning,
+    SimulationWarning,
+    undeclared,
+    unquoted,
+)
 from l2p.privacy.budget import Budget
 from l2p.privacy.card.learned import IDLE
 from l2p.privacy.ledger import Ledger
@@ -45,7 +52,12 @@ class PrivateEstimator(BaseEstimator):
     bounds: Any
     public: Any
     ledger: Ledger | str | Path | None
-    random_state: int | np.random.RandomState | None
+    simulation_seed: int | None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # pyrefly: ignore[missing-attribute]
+        tags.non_deterministic = self.simulation_seed is None
+        return tags
 
     def __sklearn_clone__(self) -> Self:
         twin = super().__sklearn_clone__()  # pyrefly: ignore[missing-attribute]
@@ -73,8 +85,8 @@ class PrivateEstimator(BaseEstimator):
                 said.append(undeclared("features", "bounds=(low, high)"))
             X = named(self, X)
         key = None
-        if self.random_state is not None:
-            key = jax.random.key(check_random_state(self.random_state).randint(2**31 - 1))
+        if self.simulation_seed is not None:
+            key = self._simulated()
         else:
             self._warn_of_repeats()
         public = self.public
@@ -101,6 +113,19 @@ class PrivateEstimator(BaseEstimator):
         card = dataclasses.replace(result.card, not_private=[*result.card.not_private, *said])
         self.result_ = dataclasses.replace(result, card=card)
         self.card_ = card
+
+    def _simulated(self) -> jax.Array:
+        """The key of a simulation, which is never silent: what looks like a release would protect nobody."""
+        seed = self.simulation_seed
+        if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed < 2**31:
+            raise InputError("the seed of a simulation must be a whole number from 0 below 2^31; pass 0, say.")
+        warnings.warn(
+            "simulation_seed is set, so this fit is a simulation, whose noise anybody can subtract, and protects "
+            "nobody; leave it out to release anything about private rows.",
+            SimulationWarning,
+            stacklevel=4,
+        )
+        return jax.random.key(int(seed))
 
     def _warn_of_repeats(self) -> None:
         lineage = self.__dict__.setdefault("_lineage", Lineage())

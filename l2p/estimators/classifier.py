@@ -15,6 +15,7 @@ from l2p.estimators.said import present, unread
 from l2p.models.softmax import Softmax
 from l2p.privacy.ledger import Ledger
 from l2p.schema import Schema
+from l2p.schema.columns import as_array
 
 
 class PrivateClassifier(ClassifierMixin, PrivateEstimator):
@@ -34,8 +35,9 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         knowledge; None counts all alike. A schema says it itself.
       public: (X, y) of public rows, which the protector may read freely.
       ledger: of all runs on this data set, or its file.
-      random_state: None is a release. Anything else makes a simulation, whose noise others can reproduce and subtract;
-        its card says that it is no private release.
+      simulation_seed: None is a release, with noise from the operating system. A number makes a simulation, whose noise
+        others can reproduce and subtract; a `SimulationWarning` and its card say that it is no private release. It is
+        not called `random_state`, because scikit-learn's ensembles and searches set that of every clone in silence.
 
     Attributes:
       card_: what is guaranteed.
@@ -44,9 +46,9 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
       n_features_in_, feature_names_in_: as in scikit-learn.
 
     >>> X, y = np.linspace(0, 9, 900)[:, None], np.repeat(["low", "high"], 450)
-    >>> made = PrivateClassifier(8.0, protector="noisygd", bounds=(0, 9), classes=["low", "high"], random_state=0)
+    >>> made = PrivateClassifier(8.0, protector="noisygd", bounds=(0, 9), classes=["low", "high"])
     >>> made.fit(X, y).predict([[1.0], [8.0]]).tolist(), made.card_.private_release
-    (['low', 'high'], False)
+    (['low', 'high'], True)
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         class_weights: Mapping[Any, float] | None = None,
         public: Any = None,
         ledger: Ledger | str | Path | None = None,
-        random_state: int | np.random.RandomState | None = None,
+        simulation_seed: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -74,7 +76,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         self.class_weights = class_weights
         self.public = public
         self.ledger = ledger
-        self.random_state = random_state
+        self.simulation_seed = simulation_seed
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # pyrefly: ignore[missing-attribute]
@@ -110,7 +112,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
                 classes = present(y)
                 said.append("The classes are the labels that these rows hold, read off them: they are not private.")
             declared = {"classes": classes, "class_weights": self.class_weights}
-        names = np.asarray(classes)
+        names = as_array(list(classes))
         model = self.model or ("logistic" if len(names) == 2 else Softmax.name)
         self.release(X, y, model, declared, said)
         self.classes_ = np.sort(names)

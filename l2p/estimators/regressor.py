@@ -20,7 +20,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
       target_bounds: without a schema, [low, high] of the target, from public knowledge; values beyond are clipped. None
         takes [-5, 5], with a warning.
       model: None for `square`.
-      epsilon, delta, protector, schema, bounds, public, ledger, random_state: as for `PrivateClassifier`.
+      epsilon, delta, protector, schema, bounds, public, ledger, simulation_seed: as for `PrivateClassifier`.
 
     Attributes:
       card_, result_, n_features_in_, feature_names_in_: as for `PrivateClassifier`.
@@ -38,7 +38,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
         target_bounds: Any = None,
         public: Any = None,
         ledger: Ledger | str | Path | None = None,
-        random_state: int | np.random.RandomState | None = None,
+        simulation_seed: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -49,7 +49,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
         self.target_bounds = target_bounds
         self.public = public
         self.ledger = ledger
-        self.random_state = random_state
+        self.simulation_seed = simulation_seed
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # pyrefly: ignore[missing-attribute]

@@ -34,6 +34,10 @@ class RepeatedFitWarning(UserWarning):
     """Several fits of one estimator or of its clones, each of which spends a budget of its own."""
 
 
+class SimulationWarning(UserWarning):
+    """A fit whose noise can be reproduced, so that it protects nobody."""
+
+
 @contextlib.contextmanager
 def unquoted() -> Iterator[None]:
     """What scikit-learn says of a table that it refuses, without the cells that it quotes, or NumPy before it."""

@@ -38,12 +38,14 @@ class Query(abc.ABC):
         (`l2p.learned`).
       weighed: whether a row counts as much as its class where classes have weights (`l2p.privacy.class_weights`): in
         what a loss is made of, not in what describes rows.
+      in_trace: whether the trace keeps its answers, for what is done with a model after the run.
     """
 
     additive: ClassVar[bool] = True
     is_plain_sum: ClassVar[bool] = False
     is_gradient: ClassVar[bool] = False
     weighed: ClassVar[bool] = True
+    in_trace: ClassVar[bool] = False
 
     name: ClassVar[str]
     mechanism: ClassVar[str]

@@ -29,6 +29,7 @@ class FeatureSum(Query):
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
     weighed: ClassVar[bool] = False
+    in_trace: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

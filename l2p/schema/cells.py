@@ -4,17 +4,22 @@ Cells come as one-dimensional NumPy arrays: of numbers, of booleans, or of objec
 None. A text, a number and a boolean that mean the same are taken for the same: files do not agree on how to write them.
 """
 
+import decimal
 import math
+import numbers as kinds
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from l2p.schema.columns import Value, kind_of
+from l2p.errors import InputError
+from l2p.schema.columns import INEXACT, Value, kind_of
 
 #: A whole number as texts have it, with or without a point; 007 is a word.
 _WHOLE = re.compile(r"(0|-?[1-9]\d*)(?:\.0+)?")
+#: No declared number has more digits, for a float must hold it.
+_MOST_DIGITS = 310
 #: The code of a value that is not declared, and of a missing cell.
 OTHER, MISSING = -1, -2
 
@@ -69,13 +74,41 @@ def codes(
     ([0, -1, -2], [0])
     >>> [codes(np.array(one), ("0.0", "1")).tolist() for one in ([0, 1], [0.0, 1.0], [-0.0, 0.0], ["0", "1.0"])]
     [[0, 1], [0, 1], [0, 0], [0, 1]]
+
+    Raises:
+      InputError: the cells are floating-point numbers, which cannot hold a declared whole number.
     """
     place = _Places(values, missing_words, aliases or {})
+    if cells.dtype.kind == "f":
+        _check_held(cells.dtype, values)
     if cells.dtype.kind in "biuf":
         distinct, inverse = np.unique(cells, return_inverse=True)
         return np.array([place.of(cell) for cell in distinct.tolist()], np.int64)[inverse.reshape(-1)]
     # Only texts are remembered: as keys of a dictionary, 1 and True would be one.
     return np.array([place[cell] if type(cell) is str else place.of(cell) for cell in cells.tolist()], np.int64)
+
+
+def whole_number(cell: object) -> int:
+    """The whole number that a cell holds, without a digit lost where the cell has them all.
+
+    >>> whole_number(" 9007199254740993 "), whole_number("1e2")
+    (9007199254740993, 100)
+    """
+    spellings = (_WHOLE.fullmatch(spelling) for spelling in _spellings(cell))
+    return next((int(found[1]) for found in spellings if found), None) or int(_float(cell))
+
+
+def _check_held(kind: np.dtype, values: Sequence[Value]) -> None:
+    """Refuse declared whole numbers that floating-point numbers of a kind take for one another."""
+    limit = 2.0 ** (np.finfo(kind).nmant + 1)
+    for value in values:
+        found = _WHOLE.fullmatch(value) if isinstance(value, str) else None
+        number = int(found[1]) if found else value
+        if not isinstance(number, str) and abs(number) >= limit:
+            raise InputError(
+                f"the value {value!r} is declared, but its column holds floating-point numbers ({kind}), which take "
+                f"whole numbers from {limit:,.0f} on for one another; read the column as whole numbers or as text."
+            )
 
 
 class _Places(dict[str, int]):
@@ -110,7 +143,9 @@ class _Places(dict[str, int]):
         if self._kind is str:
             return text
         if self._kind is float:
-            return _float(text)
+            whole = _WHOLE.fullmatch(text)
+            number = int(whole[1]) if whole else _float(text)
+            return number if whole or abs(number) < INEXACT else None
         known = {"true": True, "false": False}.get(text.casefold())
         return {1.0: True, 0.0: False}.get(_float(text)) if known is None else known
 
@@ -127,9 +162,13 @@ def _spellings(cell: object) -> Iterator[str]:
     elif isinstance(cell, bool):
         yield from (str(cell), str(cell).lower())
         text = str(int(cell))
-    elif isinstance(cell, int):
-        text = str(cell)
-    elif math.isfinite(number := _float(cell)):
+    elif isinstance(cell, kinds.Integral):
+        text = str(int(cell))
+    elif isinstance(cell, decimal.Decimal) and cell.is_finite() and cell == cell.to_integral_value():
+        if cell.adjusted() > _MOST_DIGITS:
+            return
+        text = str(int(cell))
+    elif abs(number := _float(cell)) < INEXACT:  # a larger one may have been another whole number before it was rounded
         text = str(int(number)) if number == int(number) else repr(number)
     else:
         return

@@ -1,12 +1,17 @@
 """What a column is declared to hold. Everything here is public: it is told by the user, never read off private rows."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from l2p.data.bounds import Interval, is_finite
+import numpy as np
+
+from l2p.data.bounds import Interval, checked_bounds, is_finite
 from l2p.errors import InputError
 
+#: Floating-point numbers take whole numbers from here on for one another.
+INEXACT = 2.0**53
 #: A declared value of a category or a class. All values of one column are of one kind.
 Value = str | float | bool
 
@@ -16,7 +21,7 @@ class Missing:
     """What stands in for a missing cell.
 
     Attributes:
-      fill: the value that it is counted as; None for an unordered category whose missing cells get the indicator alone.
+      fill: the value that it is counted as; None for a category whose missing cells count as the average of its values.
       indicator: whether a further encoded column says which cells were missing.
     """
 
@@ -85,39 +90,57 @@ class Number:
 
 @dataclasses.dataclass(frozen=True)
 class Category:
-    """One of some declared values. Any other value counts as "other", whatever it is.
+    """One of some declared values. Any other value counts as their average, whatever it is.
 
     Attributes:
       values: the values, all texts, all numbers or all booleans; in order where `ordered`.
       ordered: whether they become evenly spaced numbers from 0 to 1, rather than a column each.
       missing: what stands in for a missing cell; None makes its row invalid.
+      shares: how frequent the values are, public, in their order; only their ratios matter. None counts all alike in
+        the average.
+      other: whether a further encoded column says which cells held a value that is not declared.
 
-    >>> Category(("low", "high"), ordered=True).values
-    ('low', 'high')
+    >>> Category(("low", "mid", "high"), ordered=True, shares=(2, 1, 1)).average
+    (0.5, 0.25, 0.25)
     """
 
     values: Sequence[Value]
     ordered: bool = False
     missing: Missing | None = None
+    shares: Sequence[float] | None = None
+    other: bool = False
 
     def __post_init__(self) -> None:
         values = distinct(self.values, "values", at_least=2 if self.ordered else 1)
         object.__setattr__(self, "values", values)
         if not isinstance(self.ordered, bool):
             raise InputError('"ordered" says whether the values have an order, so it must be true or false.')
-        if self.missing is None:
-            return
-        fill = self.missing.fill
-        if fill is None and self.ordered:
-            raise InputError(
-                "missing cells of an ordered category have no fill, and no place on the scale without one; write "
-                '{"fill": one of its values}.'
-            )
+        if not isinstance(self.other, bool):
+            raise InputError('"other" says whether values that are not declared get a column: write true or false.')
+        self._check_shares()
+        fill = None if self.missing is None else self.missing.fill
         if fill is not None and not any(same(fill, value) for value in values):
             raise InputError(
                 f"the fill {fill!r} of missing cells is none of the category's values; write one of them, or "
                 '{"indicator": true} alone.'
             )
+
+    def _check_shares(self) -> None:
+        if self.shares is None:
+            return
+        given, count = self.shares, len(self.values)
+        is_list = isinstance(given, Sequence) and not isinstance(given, str)
+        if not (is_list and len(given) == count and all(is_finite(share) and share >= 0 for share in given)):
+            raise InputError(f"shares must be {count} numbers of at least 0, one per value in their order.")
+        if not 0 < sum(map(float, given)) < math.inf:
+            raise InputError("shares must have a sum above 0 that a number can hold; write 1 for each value, say.")
+        object.__setattr__(self, "shares", tuple(map(float, given)))
+
+    @property
+    def average(self) -> tuple[float, ...]:
+        """The share of each value in what stands for a cell of which nothing is known; they sum to 1."""
+        shares = self.shares or (1.0,) * len(self.values)
+        return tuple(share / sum(shares) for share in shares)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,24 +149,6 @@ class Ignore:
 
 
 Column = Number | Category | Ignore
-
-
-def checked_bounds(bounds: Any, otherwise: str = "from public knowledge") -> Interval:
-    """Bounds as floats, or an `InputError` that names no column.
-
-    >>> checked_bounds((0, 1))
-    (0.0, 1.0)
-    """
-    pair = list(bounds) if isinstance(bounds, (list, tuple)) else []
-    if len(pair) != 2 or not all(map(is_finite, pair)) or not is_finite(float(pair[1]) - float(pair[0])):
-        raise InputError(f"bounds must be two finite numbers, to scale cells by; write [low, high], {otherwise}.")
-    low, high = map(float, pair)
-    if not low < high:
-        raise InputError(
-            f"bounds [{low:g}, {high:g}] leave no room between low and high; write the smaller number first, "
-            f"{otherwise}."
-        )
-    return low, high
 
 
 def distinct(values: Any, what: str, at_least: int) -> tuple[Value, ...]:
@@ -163,6 +168,11 @@ def distinct(values: Any, what: str, at_least: int) -> tuple[Value, ...]:
             f"{what} must be all texts, all finite numbers or all booleans, so that it is clear what a cell is "
             "compared with; write them all as texts, say."
         )
+    if any(isinstance(value, float) and abs(value) >= INEXACT for value in values):
+        raise InputError(
+            f"{what} hold a number from 2^53 on with a point or an exponent, which stands for several whole numbers; "
+            "write all its digits, without a point."
+        )
     found = tuple(value.strip() if isinstance(value, str) else value for value in values)
     if "" in found and kinds == {str}:
         raise InputError(f"{what} include an empty text, but an empty cell is a missing one; declare it as missing.")
@@ -177,6 +187,17 @@ def kind_of(value: object) -> type | None:
     if isinstance(value, (bool, str)):
         return type(value)
     return float if is_finite(value) else None
+
+
+def as_array(values: Sequence[Value]) -> np.ndarray:
+    """Declared values as an array that holds each of them exactly, of objects where no other kind does.
+
+    >>> as_array((2, 3)).dtype.kind, as_array((-1, 2**63)).dtype.kind, as_array((0.5, 2**53 + 1)).tolist()
+    ('i', 'O', [0.5, 9007199254740993])
+    """
+    found = np.asarray(values)
+    exact = found.dtype.kind != "f" or bool((np.abs(found) < INEXACT).all())
+    return found if exact else np.asarray(values, object)
 
 
 def same(one: Value, other: Value) -> bool:

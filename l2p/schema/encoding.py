@@ -14,7 +14,7 @@ from l2p.data.bounds import scale
 from l2p.data.header import listed, what_is_missing
 from l2p.errors import InputError, withheld
 from l2p.schema.cells import MISSING, OTHER, codes, numbers
-from l2p.schema.columns import Category, Column, Ignore, Number, Value, same
+from l2p.schema.columns import Category, Ignore, Number, Value, as_array, same
 from l2p.schema.names import names_of
 from l2p.schema.schema import Schema
 
@@ -42,11 +42,11 @@ class Encoding:
     >>> from l2p.schema import Target
     >>> ward = Encoding(Schema({"age": Number(0, 120), "sex": Category(("f", "m"))}, Target("back", classes=(0, 1))))
     >>> ward.names
-    ('age', 'sex=f', 'sex=m', 'sex:other')
+    ('age', 'sex=f', 'sex=m')
     >>> block = {"age": np.array(["30", "?"]), "sex": np.array(["m", "f"]), "back": np.array([1, 0])}
     >>> rows = ward.rows(block)
     >>> rows.x.tolist(), rows.y.tolist(), rows.mask.tolist()
-    ([[0.25, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]], [1.0, 0.0], [1.0, 0.0])
+    ([[0.25, 0.0, 1.0], [0.0, 0.0, 0.0]], [1.0, 0.0], [1.0, 0.0])
     """
 
     schema: Schema
@@ -148,7 +148,8 @@ class Encoding:
         target = self.schema.target
         if target.classes is not None:
             is_text = isinstance(target.classes[0], str)
-            return np.asarray(target.classes, object if is_text else None)[np.asarray(predicted).astype(int)]
+            labels = np.asarray(target.classes, object) if is_text else as_array(target.classes)
+            return labels[np.asarray(predicted).astype(int)]
         assert target.bounds is not None
         low, high = target.bounds
         return low + (high - low) * np.asarray(predicted, np.float64)
@@ -175,31 +176,37 @@ def _encoded_number(column: Number, values: np.ndarray) -> tuple[np.ndarray, np.
         valid &= ~missing
     stand_in = bounds[0] if column.missing is None else float(column.missing.fill or 0)  # finite, by declaration
     scaled = scale(np.where(missing, stand_in, values)[:, None], [bounds])
-    return _with_indicator(scaled, missing, column), valid
+    return _with_indicators(scaled, column, missing), valid
 
 
 def _encoded_category(column: Category, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """f32[n, k] and which are valid, of codes as `codes` gives them."""
-    missing = found == MISSING
+    """f32[n, k] and which are valid, of codes as `codes` gives them.
+
+    A cell of which nothing is known counts as the average of the declared values. It then lies among what rows of
+    those values train, in every model, where zeros or a column of its own would get the noise of an untrained weight.
+    """
+    missing, other = found == MISSING, found == OTHER
     valid = ~missing if column.missing is None else np.ones(len(found), bool)
     if column.missing is not None and column.missing.fill is not None:
         found = np.where(missing, _place(column.missing.fill, column), found)
     count = len(column.values)
-    if column.ordered:
-        steps = np.where(found >= 0, found, 0) / (count - 1)
-        x = np.stack([steps, found == OTHER], axis=1).astype(np.float32)
-    else:
-        x = np.zeros((len(found), count + 1), np.float32)
-        known = found != MISSING
-        x[known, np.where(found == OTHER, count, found)[known]] = 1
-    return _with_indicator(x, missing, column), valid
+    of_values = np.linspace(0, 1, count)[:, None] if column.ordered else np.eye(count)
+    known = np.concatenate([of_values, [column.average @ of_values]]).astype(np.float32)
+    x = known[np.where(found >= 0, found, count)]
+    return _with_indicators(x, column, missing, other), valid
 
 
 def _place(value: Value, column: Category) -> int:
     return next(place for place, known in enumerate(column.values) if same(known, value))
 
 
-def _with_indicator(x: np.ndarray, missing: np.ndarray, column: Column) -> np.ndarray:
-    if isinstance(column, Ignore) or column.missing is None or not column.missing.indicator:
-        return x
-    return np.concatenate([x, missing[:, None].astype(np.float32)], axis=1)
+def _with_indicators(
+    x: np.ndarray, column: Number | Category, missing: np.ndarray, other: np.ndarray | None = None
+) -> np.ndarray:
+    """Features with the columns that say which cells were not declared and which were missing, as `names_of` has it."""
+    parts = [x]
+    if isinstance(column, Category) and column.other and other is not None:
+        parts.append(other[:, None])
+    if column.missing is not None and column.missing.indicator:
+        parts.append(missing[:, None])
+    return np.concatenate(parts, axis=1, dtype=np.float32)

@@ -35,7 +35,15 @@ _COLUMNS = {
         {"type": _TYPE, "bounds": {"anyOf": [_PAIR, {"const": "private"}]}, "missing": _MISSING}, ("bounds",)
     ),
     "category": _object(
-        {"type": _TYPE, "values": _LIST, "ordered": {"type": "boolean"}, "missing": _MISSING}, ("values",)
+        {
+            "type": _TYPE,
+            "values": _LIST,
+            "shares": {"type": ["array", "null"], "items": {"type": "number"}},
+            "ordered": {"type": "boolean"},
+            "other": {"type": "boolean"},
+            "missing": _MISSING,
+        },
+        ("values",),
     ),
     "ignore": _object({"type": _TYPE}),
 }
@@ -190,7 +198,8 @@ def _column(given: Any) -> Column:
         return Ignore()
     missing = None if given.get("missing") is None else Missing(**given["missing"])
     if kind == "category":
-        return Category(given["values"], given.get("ordered", False), missing)
+        others = {key: given[key] for key in ("ordered", "shares", "other") if key in given}
+        return Category(given["values"], missing=missing, **others)
     low, high = (None, None) if given["bounds"] == "private" else given["bounds"]
     return Number(low, high, missing)
 
@@ -214,7 +223,9 @@ def _written(column: Column) -> dict[str, Any]:
         written: dict[str, Any] = {"type": "number", "bounds": bounds if bounds == "private" else list(bounds)}
     else:
         written = {"type": "category", "values": list(column.values)}
+        written |= {} if column.shares is None else {"shares": list(column.shares)}
         written |= {"ordered": True} if column.ordered else {}
+        written |= {"other": True} if column.other else {}
     if (missing := column.missing) is not None:
         fill = {} if missing.fill is None else {"fill": missing.fill}
         written["missing"] = fill | ({"indicator": True} if missing.indicator else {})

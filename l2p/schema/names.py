@@ -17,8 +17,8 @@ def text_of(value: Value) -> str:
 def names_of(name: str, column: Column) -> tuple[str, ...]:
     """The encoded features of one column, in order.
 
-    >>> names_of("size", Category(("S", "L"))), names_of("size", Category(("S", "L"), ordered=True))
-    (('size=S', 'size=L', 'size:other'), ('size', 'size:other'))
+    >>> names_of("size", Category(("S", "L"))), names_of("size", Category(("S", "L"), ordered=True, other=True))
+    (('size=S', 'size=L'), ('size', 'size:other'))
     """
     if isinstance(column, Ignore):
         return ()
@@ -26,4 +26,4 @@ def names_of(name: str, column: Column) -> tuple[str, ...]:
     if not isinstance(column, Category):
         return (name, *indicator)
     own = (name,) if column.ordered else tuple(f"{name}={text_of(value)}" for value in column.values)
-    return (*own, f"{name}:other", *indicator)
+    return (*own, *((f"{name}:other",) if column.other else ()), *indicator)

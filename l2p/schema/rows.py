@@ -130,7 +130,7 @@ def public_facts(schema: Schema, bought: Sequence[str] = ()) -> list[str]:
     parts.append(f"{what} and their aliases" if target.aliases else what)
     said = [
         f"The schema, public by declaration and kept with the model: {', '.join(parts)}.",
-        'Cells that are none of a category\'s values counted as "other", without a look at how many there are.',
+        "Cells that are none of a category's values counted as their average, without a look at how many there are.",
     ]
     if target.weights is not None:
         said.append(

@@ -3,10 +3,10 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from l2p.data.bounds import Interval, is_finite
+from l2p.data.bounds import Interval, checked_bounds, is_finite
 from l2p.data.preparation import Kind
 from l2p.errors import InputError
-from l2p.schema.columns import Value, checked_bounds, distinct, same
+from l2p.schema.columns import Value, distinct, same
 
 #: Sums are of whole numbers of 20 bits, of which a class of the least weight keeps 6.
 MAX_RATIO = 10_000

@@ -9,7 +9,7 @@ import numpy as np
 from l2p.data.header import listed
 from l2p.data.reading import Format, RawSource
 from l2p.errors import InputError
-from l2p.schema.cells import numbers
+from l2p.schema.cells import codes, numbers, whole_number
 from l2p.schema.columns import Category, Column, Ignore, Missing, Number, Value
 from l2p.schema.file import FORMAT, text_of
 from l2p.schema.sample import MAX_CLASSES, MAX_VALUES, described, refuse_commas, why_ignored
@@ -24,7 +24,8 @@ MARGIN = 0.1
 _ABOUT = (
     "Fill in every null from public knowledge. A column is "
     '{"type": "number", "bounds": [low, high]}, '
-    '{"type": "category", "values": [...]} (with "ordered": true where they have an order) or {"type": "ignore"}; '
+    '{"type": "category", "values": [...]} (with "ordered": true where they have an order, and '
+    '"shares": [...] where it is known how frequent they are) or {"type": "ignore"}; '
     '"missing": {"fill": value, "indicator": true} says what stands in for missing cells. '
     'The target has "classes": [...] or "bounds": [low, high]; delete the other.'
 )
@@ -104,7 +105,8 @@ def sampled(
 
     Types are the source's own or, for text, read off its cells. Bounds hold all of the sample but its outermost half
     percents, so that a few large values do not flatten the others, and reach a tenth further, but not across zero.
-    Missing numbers count as the sample's median, missing categories as themselves. Ignored are texts with more than
+    Missing numbers count as the sample's median, missing categories as themselves or, where the sample has no missing
+    cell, as the commonest value. Ignored are texts with more than
     `MAX_VALUES` values or most of whose values occur once, such as names; ids and dates; columns without two values;
     and columns that the sample lacks.
 
@@ -205,7 +207,17 @@ def _column(cells: np.ndarray, kind: str) -> Column:
             low, high = held.min(), held.max()
         low, high = _widened(float(low), float(high))
         return Number(low, high, Missing(float(np.median(held)), indicator=bool(missing.any())))
-    return Category(_distinct(cells[~missing]), missing=Missing(indicator=True))
+    return _category(cells, _distinct(cells[~missing]), bool(missing.any()))
+
+
+def _category(cells: np.ndarray, values: tuple[Value, ...], has_missing: bool) -> Category:
+    """A category with the shares of its values. Missing cells count as the commonest value where the sample has none,
+    for a column of their own would get the noise of a weight that no row trains."""
+    found = codes(cells, values, MISSING_WORDS)
+    counts = np.bincount(found[found >= 0], minlength=len(values))
+    shares = tuple(round(float(count / counts.sum()), 6) for count in counts)
+    missing = Missing(indicator=True) if has_missing else Missing(values[int(counts.argmax())])
+    return Category(values, missing=missing, shares=shares)
 
 
 def _target(name: str, cells: np.ndarray, kind: str, asked: str | None) -> Target:
@@ -229,7 +241,7 @@ def _target(name: str, cells: np.ndarray, kind: str, asked: str | None) -> Targe
             )
         return Target(name, bounds=_widened(low, high))
     if numeric and count > 1:
-        return Target(name, tuple(sorted({int(value) for value in values[~missing]})))
+        return Target(name, tuple(sorted({whole_number(cell) for cell in held.tolist()})))
     found = _distinct(held)
     if all(isinstance(value, bool) for value in found):
         return Target(name, found)

@@ -143,9 +143,10 @@ def problem():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:simulation_seed is set")
 def test_estimators_take_public_rows_and_refuse_what_they_cannot_use():
     x, y = problem()
-    given = {"bounds": (0, 9), "classes": ["no", "yes"], "random_state": 0}
+    given = {"bounds": (0, 9), "classes": ["no", "yes"], "simulation_seed": 0}
     made = PrivateClassifier(5.0, protector="noisygd:pretrained", public=(x[:20], y[:20]), **given).fit(x, y)
     assert made.card_.public["num_rows"] == 20
     for public, said in (

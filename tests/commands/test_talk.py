@@ -79,7 +79,7 @@ BAD = {
     "a folder for bounds": (words(bounds="folder.json"), "there is no file folder.json"),
     "bounds that are a list": (words(bounds="list.json"), "must be a JSON object"),
     "bounds that are no JSON": (words(bounds="broken.json"), "cannot be read as JSON"),
-    "bounds the wrong way round": (words(bounds="swapped.json"), "with low < high"),
+    "bounds the wrong way round": (words(bounds="swapped.json"), "leave no room between low and high"),
     "no table": (words(data="nope.csv"), "there is no file nope.csv"),
     "no ledger": (words(ledger="nope.ledger"), "create it with l2p ledger create"),
     "a table as the ledger": (words(ledger="ward.csv"), "ward.csv"),
@@ -258,10 +258,14 @@ def test_what_a_ledger_shows_as_left_is_epsilon_at_its_delta_on_one_line_per_run
 
 # ------------------------------------------------------------------------------------------- a protector of one's own
 def test_a_protector_of_ones_own_is_found_where_it_is_written(here, capsys):
-    assert main([*words(protector="mine_in_talk:noisy", ledger=None), "--dry-run"]) == 2
-    assert "is not a suffix" in capsys.readouterr().err  # neither a capital nor a dot: a suffix that was mistyped
     Path("talk_methods").mkdir()
+    for name in ("talk_nowhere:noisy", "talk_methods:noisy"):  # no such module, and a folder without code
+        assert main([*words(protector=name, ledger=None), "--dry-run"]) == 2
+        assert "is not a suffix" in capsys.readouterr().err
     Path("talk_methods/mine.py").write_text(MINE)
+    Path("talk_alone.py").write_text(MINE)
+    assert main([*words(protector="talk_alone:noisy"), "--dry-run"]) == 0
+    assert "talk_alone:noisy" in capsys.readouterr().out
     assert main([*words(protector="talk_methods.mine:noisy"), "--dry-run"]) == 0
     assert "talk_methods.mine:noisy" in capsys.readouterr().out
     assert str(here) not in sys.path

@@ -89,14 +89,14 @@ def test_facts_need_no_file(monkeypatch, tmp_path):
 def test_a_table_in_the_folder_is_encoded_as_its_own_schema_says(folder):
     table = load("openml:toy.1")
     assert table.columns == (
-        *("the colour=green", "the colour=red", "the colour:other", "the colour:missing"),
+        *("the colour=green", "the colour=red", "the colour:missing"),
         *("size", "visits", "visits:missing"),
     )
-    assert table.x.shape == (70, 7)  # without the rows of class c
+    assert table.x.shape == (70, 6)  # without the rows of class c
     assert table.y.tolist() == [0.0] * 40 + [1.0] * 30
-    np.testing.assert_array_equal(table.x[:, 3], np.arange(70) % 3 == 2)
-    np.testing.assert_array_equal(table.x[:, 6], np.arange(70) % 11 == 0)
-    assert (np.diff(table.x[5:65, 4]) > 0).all()
+    np.testing.assert_array_equal(table.x[:, 2], np.arange(70) % 3 == 2)
+    np.testing.assert_array_equal(table.x[:, 5], np.arange(70) % 11 == 0)
+    assert (np.diff(table.x[5:65, 3]) > 0).all()
 
 
 def test_a_packed_file_is_the_same_table(folder):

@@ -10,8 +10,9 @@ import jax
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.ensemble import BaggingClassifier
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
@@ -26,11 +27,14 @@ from l2p.estimators import (
     PrivateClassifier,
     PrivateRegressor,
     RepeatedFitWarning,
+    SimulationWarning,
 )
 from l2p.privacy.ledger import Ledger
 from l2p.privacy.reservation import limit_of
 from l2p.schema import Category, Ignore, Missing, Number, Schema, Target
 from l2p.schema.declaring import declared
+
+pytestmark = pytest.mark.filterwarnings("ignore:simulation_seed is set")
 
 N = 600
 SECRET = 61.0625  # a cell of X; no message may quote it
@@ -49,7 +53,7 @@ def problem(labels=("no", "yes"), number=False):
 
 
 def classifier(epsilon=20.0, **changes):
-    options = {"protector": "noisygd", "classes": ["no", "yes"], "random_state": 0} | BOUNDS | changes
+    options = {"protector": "noisygd", "classes": ["no", "yes"], "simulation_seed": 0} | BOUNDS | changes
     return PrivateClassifier(epsilon, **options)
 
 
@@ -64,7 +68,7 @@ def fitted():
 def test_the_checks_of_scikit_learn_pass_without_exceptions(make):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = check_estimator(make(protector="noisygd"), on_skip=None)
+        found = check_estimator(make(protector="noisygd", simulation_seed=0), on_skip=None)
     assert len(found) > 45
     assert {one["status"] for one in found if one["check_name"] != "check_array_api_input"} == {"passed"}
 
@@ -132,31 +136,55 @@ def test_three_classes_train_a_softmax_and_numbers_a_regression():
     assert (made.card_.model, made.predict_proba(X).shape) == ("softmax:3", (N, 3))
     assert made.score(X, y) > 0.6
     X, y = problem(number=True)
-    number = PrivateRegressor(20.0, protector="noisygd", target_bounds=(100, 300), random_state=0, **BOUNDS).fit(X, y)
+    number = PrivateRegressor(20.0, protector="noisygd", target_bounds=(100, 300), simulation_seed=0, **BOUNDS).fit(
+        X, y
+    )
     assert number.score(X, y) > 0.7
     assert 100 < number.predict(X).mean() < 300
 
 
 @pytest.mark.slow
-def test_a_random_state_is_a_simulation_and_none_a_release(fitted):
+def test_a_seed_is_a_simulation_and_none_a_release(fitted):
     X, y = problem()
     assert "NOT A PRIVATE RELEASE" in fitted.card_.to_text()
-    again = classifier().fit(X, y)
+    with pytest.warns(SimulationWarning, match="protects nobody"):
+        again = classifier().fit(X, y)
     np.testing.assert_array_equal(again.result_.params, fitted.result_.params)
-    assert classifier(random_state=None).fit(X, y).card_.private_release
+    assert classifier(simulation_seed=None).fit(X, y).card_.private_release
+
+
+def test_no_meta_estimator_seeds_its_clones():
+    X, words = problem()
+    y = (words == "yes").astype(int)  # which is what bagging makes of any labels
+    release = classifier(simulation_seed=None, classes=[0, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SimulationWarning)
+        warnings.simplefilter("ignore", RepeatedFitWarning)
+        bagged = BaggingClassifier(release, n_estimators=2, bootstrap=False, random_state=0).fit(X, y)
+        searched = GridSearchCV(release, {"epsilon": [9.0, 20.0]}, cv=2).fit(X, y)
+    for made in (*bagged.estimators_, searched.best_estimator_):
+        assert made.card_.private_release
+    first, second = (made.result_.params for made in bagged.estimators_)
+    assert (first != second).any()
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, True, "0", 2**31, np.random.RandomState(0)])
+def test_a_seed_that_is_none_is_refused(seed):
+    with pytest.raises(InputError, match="whole number from 0"):
+        classifier(simulation_seed=seed).fit(*problem())
 
 
 @pytest.mark.slow
 def test_every_fit_of_a_release_after_the_first_warns_and_a_ledger_stops_them(tmp_path):
     X, y = problem()
-    first = classifier(random_state=None)
+    first = classifier(simulation_seed=None)
     first.fit(X, y)
     with pytest.warns(RepeatedFitWarning, match=r"every fit spends its own budget.*name a ledger"):
         first.fit(X, y)
     budget = Budget(2.0, 1e-5)
     kept = Ledger.create(tmp_path / "ward.ledger", "ward", budget, "basic", limit_of("basic", budget))
     # Of three fits at epsilon 0.8 two fit in.
-    validated = classifier(0.8, delta=1e-6, random_state=None, ledger=kept.path)
+    validated = classifier(0.8, delta=1e-6, simulation_seed=None, ledger=kept.path)
     with pytest.warns(RepeatedFitWarning, match="the ledger adds them up"), pytest.raises(InputError, match="left"):
         cross_val_score(validated, X, y, cv=3, error_score="raise")
     assert [entry.state for entry in kept.entries()] == ["settled", "settled"]
@@ -184,7 +212,7 @@ def frame(pandas):
 def test_a_frame_with_a_schema_trains_as_the_whole_table_does():
     data, y = frame(pytest.importorskip("pandas"))
     y = np.where(np.arange(N) == 3, "yes.", y)
-    made = PrivateClassifier(20.0, protector="noisygd", schema=WARD, random_state=0).fit(data, y)
+    made = PrivateClassifier(20.0, protector="noisygd", schema=WARD, simulation_seed=0).fit(data, y)
     assert made.feature_names_in_.tolist() == ["age", "sex", "id"]
     likely = made.predict_proba(data)
     np.testing.assert_array_equal(made.predict_proba(data[["sex", "age"]]), likely)
@@ -239,7 +267,7 @@ X, Y = problem()
 BAD = {
     "no bounds": (((X, Y), {"classes": ("no", "yes")}), "pass bounds="),
     "bounds of another width": (((X, Y), {"bounds": (np.zeros(3), np.ones(3))}), "one pair"),
-    "bounds backwards": (((X, Y), {"bounds": (120, 0), "classes": ("no", "yes")}), "low < high"),
+    "bounds backwards": (((X, Y), {"bounds": (120, 0), "classes": ("no", "yes")}), "leave no room between"),
     "bounds of some": (((X, Y), {"bounds": {"x0": (0, 1)}}), "leave 1 of 2 features undeclared"),
     "bounds in words": (((X, Y), {"bounds": "0-120"}), "one pair"),
     "no classes": (((X, Y), {"bounds": (0, 120)}), "neither classes nor bounds"),
@@ -278,7 +306,7 @@ def test_what_is_declared_wrong_is_a_sentence_before_anything_is_asked(monkeypat
         ({"schema": WARD}, "might contradict"),
         ({"schema": "nowhere.json", "bounds": None, "classes": None}, "nowhere.json"),
         ({"ledger": "nowhere.ledger"}, "simulation"),
-        ({"ledger": "nowhere.ledger", "random_state": None}, "nowhere.ledger"),
+        ({"ledger": "nowhere.ledger", "simulation_seed": None}, "nowhere.ledger"),
         ({"classes": ["no", "maybe"]}, "labels other than"),
     ],
 )

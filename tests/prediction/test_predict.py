@@ -208,7 +208,7 @@ def test_classes_come_back_as_they_were_declared(trained, name):
 
 
 def test_numbers_come_back_in_their_own_units(trained):
-    target, params = Target("cost", bounds=(100, 300)), np.zeros(7)
+    target, params = Target("cost", bounds=(100, 300)), np.zeros(6)
     params[0], params[-1] = 0.5, 0.5  # a quarter, and half the age
     result = with_params(trained, "square", target, params)
     found = result.predict({"age": [0, 60, 120, None], "dose": [0, 0, 0, 0], "ward": ["a", "b", "a", "a"]})

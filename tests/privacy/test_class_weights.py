@@ -378,6 +378,7 @@ def test_the_card_says_that_classes_were_weighted(trained):
     assert trained["weighted"].card.epsilon_certified == trained["none"].card.epsilon_certified
 
 
+@pytest.mark.filterwarnings("ignore:simulation_seed is set")
 def test_bounds_and_classes_take_weights_by_class(trained):
     data = rare()
     X, y = np.stack([data["a"], data["b"]], 1), data["sick"]
@@ -386,7 +387,7 @@ def test_bounds_and_classes_take_weights_by_class(trained):
     assert schema.target.weights == (1.0, 12.0)
     result = l2p.private_train((X, y), "auto_clip", Budget(4.0, 1e-5), key=jax.random.key(0), **options)
     np.testing.assert_array_equal(result.params, trained["weighted"].params)
-    made = PrivateClassifier(4.0, protector="auto_clip", random_state=0, **options).fit(X, y)
+    made = PrivateClassifier(4.0, protector="auto_clip", simulation_seed=0, **options).fit(X, y)
     assert (made.predict(X) == "yes").mean() > 0.2
     assert any("12 for class yes" in line for line in made.card_.not_private)
 

@@ -81,8 +81,8 @@ def test_a_column_of_numbers_is_read_as_its_objects_are(column):
 
 def test_features_are_named_and_placed_as_documented():
     assert ENCODING.names == (
-        *("age", "age:missing", "dose", "ward=a", "ward=b", "ward:other", "ward:missing"),
-        *("stay", "stay:other", "smokes=false", "smokes=true", "smokes:other"),
+        *("age", "age:missing", "dose", "ward=a", "ward=b", "ward:missing"),
+        *("stay", "smokes=false", "smokes=true"),
     )
     x, valid = ENCODING.features(
         block(
@@ -93,11 +93,22 @@ def test_features_are_named_and_placed_as_documented():
     np.testing.assert_array_equal(
         x,
         [
-            [0.25, 0, 0.5, 0, 1, 0, 0, 1, 0, 0, 1, 0],
-            [0.5, 1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1],
-            [1, 0, 0, 0, 0, 0, 1, 0.5, 0, 1, 0, 0],
+            [0.25, 0, 0.5, 0, 1, 0, 1, 0, 1],
+            [0.5, 1, 1, 0.5, 0.5, 0, 0.5, 0.5, 0.5],
+            [1, 0, 0, 0.5, 0.5, 1, 0.5, 1, 0],
         ],
     )
+
+
+def test_a_cell_of_which_nothing_is_known_is_the_average_of_the_declared_values():
+    columns = {
+        "ward": Category(("a", "b", "c"), shares=(2, 1, 1), other=True),
+        "stay": Category((1, 2, 3), ordered=True, shares=(1, 1, 0), missing=Missing(indicator=True)),
+    }
+    encoding = Encoding(Schema(columns, Target("back", ("no", "yes"))))
+    assert encoding.names == ("ward=a", "ward=b", "ward=c", "ward:other", "stay", "stay:missing")
+    x, _ = encoding.features({"ward": np.array(["z", "b"], object), "stay": np.array(["9", None], object)})
+    assert x.tolist() == [[0.5, 0.25, 0.25, 1, 0.25, 0], [0, 1, 0, 0, 0.25, 1]]
 
 
 @pytest.mark.parametrize("cell", ["", "?", None, np.nan, "abc", "inf", -np.inf, "12,5"])

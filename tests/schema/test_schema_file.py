@@ -22,8 +22,8 @@ GOOD = {
     "columns": {
         "age": {"type": "number", "bounds": [0, 120], "missing": {"fill": 40, "indicator": True}},
         "dose": {"type": "number", "bounds": "private"},
-        "ward": {"type": "category", "values": ["a", "b"], "missing": {"indicator": True}},
-        "stay": {"type": "category", "values": [1, 2, 3], "ordered": True, "missing": {"fill": 2}},
+        "ward": {"type": "category", "values": ["a", "b"], "shares": [3, 1], "missing": {"indicator": True}},
+        "stay": {"type": "category", "values": [1, 2, 3], "ordered": True, "other": True, "missing": {"fill": 2}},
         "person": {"type": "ignore"},
     },
 }
@@ -51,8 +51,8 @@ def test_a_file_holds_what_was_declared(tmp_path):
         {
             "age": Number(0, 120, Missing(40, indicator=True)),
             "dose": Number.private(),
-            "ward": Category(("a", "b"), missing=Missing(indicator=True)),
-            "stay": Category((1, 2, 3), ordered=True, missing=Missing(2)),
+            "ward": Category(("a", "b"), missing=Missing(indicator=True), shares=(3, 1)),
+            "stay": Category((1, 2, 3), ordered=True, missing=Missing(2), other=True),
             "person": Ignore(),
         },
         Target("back", ("no", "yes"), aliases={"yes.": "yes"}, weights=(1, 2.5)),
@@ -122,7 +122,10 @@ BAD = [
     ("columns/ward/missing", {"fill": "c"}, "the fill 'c' of missing cells is none of the category's values"),
     ("columns/ward/ordered", "yes", "'ordered' of it"),
     ("columns/stay/values", [1], "column 'stay': values must be at least 2, but there is one"),
-    ("columns/stay/missing", {"indicator": True}, "missing cells of an ordered category have no fill"),
+    ("columns/ward/shares", [1], "column 'ward': shares must be 2 numbers of at least 0"),
+    ("columns/ward/shares", [1, -1], "column 'ward': shares must be 2 numbers of at least 0"),
+    ("columns/ward/shares", [0, 0], "column 'ward': shares must have a sum above 0"),
+    ("columns/stay/other", 1, "'other' of it"),
     ("columns/back", {"type": "ignore"}, "column 'back' is both the target and a column to learn from"),
     ("columns/person", {"type": "number", "bounds": [0, 9]}, "column 'person' is both the unit and a column"),
     ("columns/ ", {"type": "number", "bounds": [0, 9]}, "a column has no name"),
