@@ -219,10 +219,10 @@ def inside(curve: Curve, runs: Runs) -> np.ndarray:
 def unseen(runs: Sequence[Runs], knows_majority: bool) -> list[tuple[Runs, float, float]]:
     """For all runs, the share inside ranges that are calibrated without their table, and the range's width."""
     found = []
-    for name in dict.fromkeys(_set(one) for one in runs):
-        curve = calibrated([one for one in runs if _set(one) != name], knows_majority)
+    for name in dict.fromkeys(set_of(one) for one in runs):
+        curve = calibrated([one for one in runs if set_of(one) != name], knows_majority)
         for one in runs:
-            if _set(one) == name:
+            if set_of(one) == name:
                 low, _, high = curve.at(
                     one.signal - curve.cost(one.table.classes, one.table.majority if curve.uneven else None)
                 )
@@ -234,7 +234,7 @@ def covered(judged: Iterable[tuple[Runs, float, float]]) -> tuple[float, float, 
     """Mean over tables of the share of runs inside, of the range's width, and the number of tables."""
     by_table = defaultdict(list)
     for one, share, width in judged:
-        by_table[_set(one)].append((share, width))
+        by_table[set_of(one)].append((share, width))
     means = np.array([np.mean(values, 0) for values in by_table.values()])
     return float(means[:, 0].mean()), float(means[:, 1].mean()), len(means)
 
@@ -278,7 +278,7 @@ def main(run_missing: bool = False, write: bool = False) -> None:
         _FILE.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _set(runs: Runs) -> str:
+def set_of(runs: Runs) -> str:
     """The table of runs: those of all models, and of all tasks that are made from it."""
     return ":".join(runs.data.split(":")[: 1 + openml.is_openml(runs.data)])
 
@@ -287,9 +287,9 @@ def _columns(runs: Sequence[Runs]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Signals, weights and shares of all runs, f64[m]; the weights of a table add up to 1."""
     totals: dict[str, int] = defaultdict(int)
     for one in runs:
-        totals[_set(one)] += len(one.shares)
+        totals[set_of(one)] += len(one.shares)
     counts = [len(one.shares) for one in runs]
-    weights = np.repeat([1 / totals[_set(one)] for one in runs], counts)
+    weights = np.repeat([1 / totals[set_of(one)] for one in runs], counts)
     return np.repeat([one.signal for one in runs], counts), weights, np.concatenate([one.shares for one in runs])
 
 

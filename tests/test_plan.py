@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import l2p.plan as plan_module
+from benchmarks import forecast as benchmark
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
@@ -321,3 +322,29 @@ def test_what_only_studies_need_is_not_planned_with():
     found = plan(8000, 10, BUDGET, "quadratic")
     assert ["quadratic"] in MODELS.values()
     assert [one.name for one in found.forecasts] == ["noisygd"]
+
+
+@pytest.mark.slow
+def test_the_shipped_forecast_is_what_the_committed_runs_give():
+    runs = benchmark.measured()
+    assert len({benchmark.set_of(one) for one in runs}) == measured()["tables"]
+    for name, knows_majority in (("curve", True), ("blind", False)):
+        calibrated, shipped = benchmark.calibrated(runs, knows_majority), measured()[name]
+        assert (calibrated.many, calibrated.uneven) == pytest.approx((shipped.many, shipped.uneven), abs=0.02)
+        for line in ("low", "median", "high"):
+            assert getattr(calibrated, line) == pytest.approx(getattr(shipped, line), abs=0.02)
+
+
+def test_a_calibration_finds_what_uneven_classes_cost_and_ranges_that_hold_eight_in_ten():
+    """Made-up tables whose shares follow a curve exactly, but for a spread that is the same everywhere."""
+    draws, runs = np.random.default_rng(0), []
+    for number in range(40):
+        majority = float(draws.choice([0.5, 0.9, 0.97]))
+        cost = 1.2 * math.log(0.5 / (1 - majority))
+        for signal in np.arange(1.0, 11.0, 1.0):
+            shares = 1 / (1 + np.exp(-1.5 * (signal - cost - 4.0))) + draws.uniform(-0.1, 0.1, 8)
+            table = benchmark.Table(1000, 10, 2, majority)
+            runs.append(benchmark.Runs(f"made-up-{number}", "logistic", table, signal, shares))
+    curve = benchmark.calibrated(runs[:200], True)
+    assert curve.uneven == pytest.approx(1.2, abs=0.2)
+    assert np.mean([benchmark.inside(curve, one).mean() for one in runs[200:]]) == pytest.approx(0.8, abs=0.08)
