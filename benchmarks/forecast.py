@@ -14,7 +14,6 @@ small tables.
 import csv
 import dataclasses
 import json
-import math
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -181,13 +180,12 @@ def measured() -> list[Runs]:
     return found
 
 
-def calibrated(runs: Sequence[Runs], knows_majority: bool) -> Curve:
+def calibrated(runs: Sequence[Runs]) -> Curve:
     """The curve of these runs, in which every table counts alike: costs of classes by least absolute deviations from a
     logistic curve, then quantiles of the shares around every knot, made to rise."""
     signals, weights, shares = _columns(runs)
-    many = np.array([math.log((one.table.classes or 2) / 2) for one in runs])
-    flat = Curve(0.0, 1.0, (), (), (), ())
-    uneven = np.array([flat.cost(None, one.table.majority) for one in runs]) * knows_majority
+    units = Curve(1.0, 0.0, (), (), (), ()), Curve(0.0, 1.0, (), (), (), ())
+    many, uneven = (np.array([unit.cost(one.table.classes, one.table.majority) for one in runs]) for unit in units)
     middles = np.array([np.median(one.shares) for one in runs])
     each = np.array([weights[group].sum() for group in _groups(runs)])
 
@@ -197,7 +195,7 @@ def calibrated(runs: Sequence[Runs], knows_majority: bool) -> Curve:
 
     starts = ([0.5, 0.5, 3.5, 1.5], [1.0, 1.0, 4.0, 1.0])
     fits = [minimize(misfit, start, method="Nelder-Mead", options={"maxiter": 4000}) for start in starts]
-    costs = np.abs(min(fits, key=lambda fit: fit.fun).x[:2]) * [1.0, knows_majority]
+    costs = np.abs(min(fits, key=lambda fit: fit.fun).x[:2])
     z = signals - np.repeat(costs[0] * many + costs[1] * uneven, [len(one.shares) for one in runs])
     order = np.argsort(shares)
     lines = []
@@ -209,25 +207,25 @@ def calibrated(runs: Sequence[Runs], knows_majority: bool) -> Curve:
     return Curve(round(float(costs[0]), 3), round(float(costs[1]), 3), KNOTS, low, median, high)
 
 
-def inside(curve: Curve, runs: Runs) -> np.ndarray:
-    """bool[seeds]: whether each share is in its range."""
-    cost = curve.cost(runs.table.classes, runs.table.majority if curve.uneven else None)
-    low, _, high = curve.at(runs.signal - cost)
-    return (runs.shares >= low - 5e-4) & (runs.shares <= high + 5e-4)  # the ends are rounded
+def inside(curve: Curve, runs: Runs, states_majority: bool = True) -> tuple[np.ndarray, float]:
+    """bool[seeds], whether each share is in its range, and how wide that is above -1."""
+    low, _, high = curve.share(runs.signal, runs.table.classes, runs.table.majority if states_majority else None)
+    held = (runs.shares >= low - 5e-4) & (runs.shares <= high + 5e-4)  # the ends are rounded
+    return held, high - max(low, -1.0)
 
 
-def unseen(runs: Sequence[Runs], knows_majority: bool) -> list[tuple[Runs, float, float]]:
-    """For all runs, the share inside ranges that are calibrated without their table, and the range's width."""
-    found = []
+def unseen(runs: Sequence[Runs]) -> dict[bool, list[tuple[Runs, float, float]]]:
+    """By whether the share of the commonest class is stated, for all runs: the share inside ranges that are calibrated
+    without their table, and the width of these."""
+    judged: dict[bool, list[tuple[Runs, float, float]]] = {True: [], False: []}
     for name in dict.fromkeys(set_of(one) for one in runs):
-        curve = calibrated([one for one in runs if set_of(one) != name], knows_majority)
+        curve = calibrated([one for one in runs if set_of(one) != name])
         for one in runs:
             if set_of(one) == name:
-                low, _, high = curve.at(
-                    one.signal - curve.cost(one.table.classes, one.table.majority if curve.uneven else None)
-                )
-                found.append((one, float(inside(curve, one).mean()), high - max(low, -1.0)))
-    return found
+                for states_majority, some in judged.items():
+                    held, width = inside(curve, one, states_majority)
+                    some.append((one, float(held.mean()), width))
+    return judged
 
 
 def covered(judged: Iterable[tuple[Runs, float, float]]) -> tuple[float, float, int]:
@@ -266,15 +264,15 @@ def main(run_missing: bool = False, write: bool = False) -> None:
         run()
     describe()
     runs = measured()
-    judged = {knows: unseen(runs, knows) for knows in (True, False)}
-    report(judged[True], "each table left out, commonest class known")
-    report(judged[False], "each table left out, commonest class not known")
-    curves = {"curve": calibrated(runs, True), "blind": calibrated(runs, False)}
-    share, _, tables = covered(judged[True])
-    print(f"\ncosts of classes: {curves['curve'].many:g}, {curves['curve'].uneven:g}; blind: {curves['blind'].many:g}")
+    judged, curve = unseen(runs), calibrated(runs)
+    report(judged[True], "each table left out; the share of the commonest class is stated")
+    report(judged[False], "each table left out; it is not stated")
+    print(
+        f"\nOf log(mu N) K classes cost {curve.many:g} log(K/2), uneven ones {curve.uneven:g} log(.5 / others' share)."
+    )
     if write:
-        content = {"tables": tables, "covered": round(share, 3)}
-        content |= {name: dataclasses.asdict(curve) for name, curve in curves.items()}
+        share, _, tables = covered(judged[True])
+        content = {"tables": tables, "covered": round(share, 3), "curve": dataclasses.asdict(curve)}
         _FILE.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

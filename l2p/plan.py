@@ -102,7 +102,7 @@ def plan(
       model: name of the model.
       classes: how many the target has, if it is a class; None for the model's own kind of target.
       protector: the one to plan for; None for the default.
-      majority: share of the commonest class, a guess from public knowledge; None covers even and uneven classes.
+      majority: share of the commonest class, a guess from public knowledge; None for a range from .95 to even classes.
 
     Raises:
       InputError: a table without rows or features, a delta that is vacuous for it, an unknown model, classes that it
@@ -192,10 +192,8 @@ def forecast(
         warnings.append(f"Its control {control.name} would run instead: the same constants without the networks.")
     share = target = None
     if _is_measured(name, None if control is None else control.name):
-        curve = measured()["blind" if majority is None else "curve"]
-        cost = curve.cost(classes, majority)
-        share, least = curve.at(signal - cost), curve.least_signal(BEATS)
-        target = None if least is None else least + cost
+        curve = measured().curve
+        share, target = curve.share(signal, classes, majority), curve.least_signal(BEATS, classes, majority)
     return Forecast(
         name,
         accountant,
@@ -222,9 +220,9 @@ def _notes() -> Iterator[str]:
     known = measured()
     yield (
         "Share of the gain in test loss that training without privacy has over the best constant prediction: median, "
-        f"and the range of 8 in 10 runs, on {known['tables']} public tables, each with a protector that never saw it. "
+        f"and the range of 8 in 10 runs, on {known.tables} public tables, each with a protector that never saw it. "
         "100 % is as good as without privacy, and below 0 the constant is better. Ranges that were made without a "
-        f"table held {100 * known['covered']:.0f} % of its runs. A table whose features say nothing has nothing to "
+        f"table held {100 * known.covered:.0f} % of its runs. A table whose features say nothing has nothing to "
         "gain, which no forecast can know."
     )
     yield "A budget is enough from where nine of ten such runs beat the best constant prediction."

@@ -17,7 +17,7 @@ from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
 from l2p.commands.plan import Plan as Command
 from l2p.errors import InputError
-from l2p.forecast import Curve, measured
+from l2p.forecast import Curve, Measured, measured
 from l2p.models import NAMES, Logistic
 from l2p.plan import BEATS, plan
 from l2p.privacy.budget import Budget
@@ -35,16 +35,15 @@ LOGISTIC = {name for name in checkpoint.first_floor() if "logistic" in MODELS[na
 ACCOUNTANTS = ("gdp", "zcdp", "rdp", "ctcdp")
 
 
-#: Made up: from log(mu N) of 2 to 6 the low end rises from 0 to .8 of the gain, and twenty to one costs log 10.
-CURVE = Curve(0.5, 1.0, (2.0, 4.0, 6.0), (0.0, 0.2, 0.8), (0.1, 0.5, 0.9), (0.3, 0.7, 1.0))
+#: Made up: from log(mu N) of 2 to 6 the low end rises from 0 to .8 of the gain; uneven classes cost nothing.
+CURVE = Curve(0.5, 0.0, (2.0, 4.0, 6.0), (0.0, 0.2, 0.8), (0.1, 0.5, 0.9), (0.3, 0.7, 1.0))
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The only folder of checkpoints, with a good one and the default, which was measured."""
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
-    known = {"curve": CURVE, "blind": dataclasses.replace(CURVE, uneven=0.0), "tables": 28, "covered": 0.84}
-    monkeypatch.setattr(plan_module, "measured", lambda: known)
+    monkeypatch.setattr(plan_module, "measured", lambda: Measured(CURVE, 28, 0.84))
     put(tmp_path, "good")
     put(tmp_path, "universal")
     return tmp_path
@@ -84,7 +83,7 @@ def test_uneven_and_many_classes_cost_as_much_as_fewer_rows():
     even = plan(3_000, 20, BUDGET, majority=0.5).forecasts[0]
     for options in ({"majority": 0.95}, {"model": "softmax", "classes": 7, "majority": 0.2}):
         found = plan(3_000, 20, BUDGET, **options).forecasts[0]
-        cost = measured()["curve"].cost(options.get("classes", 2), options["majority"])
+        cost = measured().curve.cost(options.get("classes", 2), options["majority"])
         assert cost > 0.5
         fewer = plan(round(3_000 * math.exp(-cost)), 20, BUDGET, majority=0.5).forecasts[0]
         assert found.share == pytest.approx(fewer.share, abs=2e-3)
@@ -147,7 +146,7 @@ def test_the_smallest_epsilon_is_where_nine_of_ten_runs_beat_the_constant(folder
 
 def test_a_curve_that_never_beats_the_constant_has_no_least_epsilon(folder, monkeypatch):
     never = dataclasses.replace(CURVE, low=(-0.5, -0.2, 0.0))
-    monkeypatch.setattr(plan_module, "measured", lambda: {"blind": never, "tables": 1, "covered": 1.0})
+    monkeypatch.setattr(plan_module, "measured", lambda: Measured(never, 1, 1.0))
     found = plan(20_000, 20, BUDGET)
     assert (found.forecasts[0].least_epsilon, found.forecasts[0].least_rows) == (None, None)
     assert "no better than the best constant prediction." in found.warnings[-1]
@@ -294,17 +293,23 @@ def test_a_plan_is_at_most_six_lines_of_80_columns_and_warns_on_standard_error(m
     assert ("above 10" in err) is (epsilon > 10)
 
 
-@pytest.mark.parametrize("name", ["curve", "blind"])
-def test_the_shipped_forecast_is_sane_and_held_on_tables_that_it_was_not_made_from(name):
-    curve = measured()[name]
-    assert measured()["covered"] >= 0.8
+def test_the_shipped_forecast_is_sane_and_held_on_tables_that_it_was_not_made_from():
+    curve = measured().curve
+    assert measured().covered >= 0.8
     for line in (curve.signals, curve.low, curve.median, curve.high):
         assert list(line) == sorted(line)
-    assert all(
-        low <= median <= high <= 1.0 for low, median, high in zip(curve.low, curve.median, curve.high, strict=True)
-    )
+    lines = zip(curve.low, curve.median, curve.high, strict=True)
+    assert all(low <= median <= high <= 1.0 for low, median, high in lines)
     assert curve.low[0] < 0.0 < curve.low[-1]  # at the smallest budgets the constant may be better
-    assert (curve.uneven > 0.3) == (name == "curve")
+    assert curve.uneven > 0.3
+
+
+def test_without_a_share_the_range_covers_even_and_uneven_classes():
+    plans = [plan(3_000, 20, BUDGET, majority=majority).forecasts[0] for majority in (0.95, 0.75, 0.5, None)]
+    uneven, middle, even, either = (one.share for one in plans)
+    assert either == (uneven[0], middle[1], even[2])
+    assert plans[3].least_epsilon == plans[0].least_epsilon
+    assert plan(3_000, 20, BUDGET, "square").forecasts[0].share == even  # numbers have no commonest class
 
 
 def test_shipped_protectors_are_planned_for(capsys):
@@ -327,12 +332,11 @@ def test_what_only_studies_need_is_not_planned_with():
 @pytest.mark.slow
 def test_the_shipped_forecast_is_what_the_committed_runs_give():
     runs = benchmark.measured()
-    assert len({benchmark.set_of(one) for one in runs}) == measured()["tables"]
-    for name, knows_majority in (("curve", True), ("blind", False)):
-        calibrated, shipped = benchmark.calibrated(runs, knows_majority), measured()[name]
-        assert (calibrated.many, calibrated.uneven) == pytest.approx((shipped.many, shipped.uneven), abs=0.02)
-        for line in ("low", "median", "high"):
-            assert getattr(calibrated, line) == pytest.approx(getattr(shipped, line), abs=0.02)
+    assert len({benchmark.set_of(one) for one in runs}) == measured().tables
+    calibrated, shipped = benchmark.calibrated(runs), measured().curve
+    assert (calibrated.many, calibrated.uneven) == pytest.approx((shipped.many, shipped.uneven), abs=0.02)
+    for line in ("low", "median", "high"):
+        assert getattr(calibrated, line) == pytest.approx(getattr(shipped, line), abs=0.02)
 
 
 def test_a_calibration_finds_what_uneven_classes_cost_and_ranges_that_hold_eight_in_ten():
@@ -345,6 +349,6 @@ def test_a_calibration_finds_what_uneven_classes_cost_and_ranges_that_hold_eight
             shares = 1 / (1 + np.exp(-1.5 * (signal - cost - 4.0))) + draws.uniform(-0.1, 0.1, 8)
             table = benchmark.Table(1000, 10, 2, majority)
             runs.append(benchmark.Runs(f"made-up-{number}", "logistic", table, signal, shares))
-    curve = benchmark.calibrated(runs[:200], True)
+    curve = benchmark.calibrated(runs[:200])
     assert curve.uneven == pytest.approx(1.2, abs=0.2)
-    assert np.mean([benchmark.inside(curve, one).mean() for one in runs[200:]]) == pytest.approx(0.8, abs=0.08)
+    assert np.mean([benchmark.inside(curve, one)[0].mean() for one in runs[200:]]) == pytest.approx(0.8, abs=0.08)

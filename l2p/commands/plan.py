@@ -34,7 +34,7 @@ class Plan:
     """Number of classes of the target; for softmax, and for square where the target is one of two classes."""
     majority: float | None = None
     """Share of the commonest class, as far as it is publicly known: uneven classes gain less. Without it the range
-    covers even and uneven ones."""
+    is from one class with 95 % of the rows, its low end, to even classes, its high end."""
     protector: str | None = None
     """Plan for another protector than the model's default; a name, file or mypackage:MyProtector."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
@@ -76,9 +76,9 @@ def _lines(found: "Found", default: bool) -> list[str]:
     else:
         low, median, high = (round(100 * value) for value in first.share)
         lines.append(f"gain       {median} % of what training without privacy gains in test loss over the")
-        lines.append(f"           best constant; {low} to {high} % on 8 of 10 tables that it never saw")
+        lines.append(f"           best constant; {low} to {high} % in 8 of 10 runs on tables it never saw")
         if found.classes is not None and found.majority is None:
-            lines.append("           (less where classes are uneven: state the commonest by --majority)")
+            lines.append("           (low end: one class of 95 %; high end: even ones; see --majority)")
     if first.least_epsilon is not None:
         more = f", or {first.least_rows:,} rows for this epsilon" if first.least_rows else ""
         lines.append(f"enough     epsilon {rounded(first.least_epsilon, up=True)} for {found.rows:,} rows{more}")
