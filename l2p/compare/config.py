@@ -23,8 +23,8 @@ class CompareConfig(TableOptions):
       bounds: for a file, JSON {column: [low, high]} for every feature, and for the target of a regression.
       classes: for a file, the labels that become 0, 1, 2 and so on; `square` is a classifier if they are given.
       model: name of the model; `softmax` takes its number of classes from the data set or `classes`.
-      methods: method names; the others are compared with the first one. None for those of
-        `l2p.compare.default_methods` that fit the table, the model and a budget.
+      methods: method names; the others are compared with the first one. Without any: `universal`, its control,
+        the pair of LSTMs, AGD, the strongest tuned rivals and no privacy, as far as they fit.
       epsilon: budgets.
       delta: probability, below one over the number of training rows.
       seeds: their number; seed s fixes split and noise, the same for every method.
