@@ -41,7 +41,7 @@ def main(
 
     With `folds` there are several trainings, in folders below `out`.
 
-    Its card then has the results of the meta-test, if there is one for its model; `l2p plan` reads them.
+    Its card then has the results of the meta-test, if there is one for its model.
     """
     asked = {
         "--data TABLE": tuple(data) or None,

@@ -30,9 +30,11 @@ MAX_BYTES = 2**27
 #: The number formats of a checkpoint's arrays, as safetensors calls them.
 _FLOATS = ("F32", "F64")
 _PACKAGE = Path(__file__).resolve().parents[1]
-#: Where names are looked up, in order: the checkout's folder, then the one inside an installed wheel. Checkpoints for
-#: users lie directly in either; those that only studies need lie in folders below the checkout's `STUDY`.
-FOLDERS = (_PACKAGE.parent / "checkpoints", _PACKAGE / "_checkpoints")
+#: The folder inside an installed wheel.
+CARRIED = _PACKAGE / "_checkpoints"
+#: Where names are looked up, in order: the checkout's folder, then the installed one. Checkpoints for users lie
+#: directly in either; those of comparisons and studies lie in folders below its `STUDY`, of which a wheel has some.
+FOLDERS = (_PACKAGE.parent / "checkpoints", CARRIED)
 STUDY = "study"
 
 
@@ -214,13 +216,13 @@ def first_floor() -> list[str]:
 
 
 def study_hint() -> str:
-    """A sentence, with a space before it, on how to get the checkpoints that only studies need; empty if they are
-    there."""
-    if any((folder / STUDY / "tuned").is_dir() for folder in FOLDERS):  # the package has one fold, for `l2p demo`
+    """A sentence, with a space before it, on how to get the checkpoints that reproduce single studies; empty where they
+    are: everywhere but in an installed package, which carries folds and tuned settings alone."""
+    if any(folder != CARRIED and (folder / STUDY).is_dir() for folder in FOLDERS):
         return ""
     return (
-        f" Hold-outs, tuned settings (METHOD{TUNED}) and other checkpoints that only studies need are in the "
-        "repository's checkpoints/study and not in the package: run l2p in a clone of it, or pass the file's path."
+        " What single studies need is in the repository's checkpoints/study, where an installed l2p does not look, "
+        "even if it is started there: in a clone type `python -m l2p` in place of `l2p`, or pass the file's path."
     )
 
 

@@ -51,7 +51,7 @@ def with_config(args: Sequence[str]) -> list[str]:
     given = {word.split("=")[0] for word in args if word.startswith("--")}
     found = read_fields(Path(path)).items()
     fields = {f"--{name.replace('_', '-')}": value for name, value in found if value is not None}
-    words = [word for option, value in fields.items() if option not in given for word in (option, *_words(value))]
+    words = [word for option, value in fields.items() if option not in given for word in _words(option, value)]
     return [args[0], *words, *args[1:]]
 
 
@@ -64,5 +64,8 @@ def _value(args: Sequence[str], option: str) -> str | None:
     return None
 
 
-def _words(value: Any) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, tuple) else [str(value)]
+def _words(option: str, value: Any) -> list[str]:
+    """An option and its value as they stand on a command line."""
+    if isinstance(value, bool):
+        return [option if value else option.replace("--", "--no-", 1)]
+    return [option, *(map(str, value) if isinstance(value, tuple) else [str(value)])]

@@ -6,22 +6,25 @@ import re
 from pathlib import Path
 from typing import Any
 
+from l2p.commands.table_options import TableOptions
 from l2p.errors import InputError
 from l2p.json_fields import checked
 
 
 @dataclasses.dataclass(frozen=True)
-class CompareConfig:
+class CompareConfig(TableOptions):
     """Methods x budgets x seeds on one data set.
 
     Attributes:
-      data: a public data set's name, or a `.csv` or `.parquet` file.
+      data: a public data set's name, or the file of a table.
       out: the folder for cells, results.csv, summary.md and figure.png; a comparison found there is resumed.
-      target: for a file, its column of targets.
+      schema: for a file, JSON that declares it, as `l2p schema` writes it. Without it: `target` and `bounds`.
+      target: for a file of numbers, its column of targets.
       bounds: for a file, JSON {column: [low, high]} for every feature, and for the target of a regression.
       classes: for a file, the labels that become 0, 1, 2 and so on; `square` is a classifier if they are given.
       model: name of the model; `softmax` takes its number of classes from the data set or `classes`.
-      methods: method names; the others are compared with the first one.
+      methods: method names; the others are compared with the first one. Without any: `universal`, its control,
+        the pair of LSTMs, AGD, the strongest tuned rivals and no privacy, as far as they fit.
       epsilon: budgets.
       delta: probability, below one over the number of training rows.
       seeds: their number; seed s fixes split and noise, the same for every method.
@@ -45,20 +48,12 @@ class CompareConfig:
 
     data: str
     out: Path
+    schema: Path | None = None
     target: str | None = None
     bounds: Path | None = None
     classes: tuple[float, ...] | None = None
     model: str = "logistic"
-    methods: tuple[str, ...] = (
-        "plain-adult",
-        "paper-adult",
-        "agd",
-        "noisygd",
-        "dp_fc",
-        "dp_newton",
-        "pass_glm",
-        "nonprivate",
-    )
+    methods: tuple[str, ...] = ()
     epsilon: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)
     delta: float = 1e-8
     seeds: int = 10

@@ -1,14 +1,17 @@
 """What a comparison compares on and with: its rows, its model and its methods."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from l2p import data
+from l2p.api import model_for
 from l2p.checkpoints.method_name import PRETRAINED, PROJECTED, MethodName
 from l2p.checkpoints.overlaps import overlaps
 from l2p.compare import private_choice
@@ -18,20 +21,30 @@ from l2p.compare.methods import ComparedMethod, find_method, reads_public
 from l2p.compare.public_part import Division, PublicPart
 from l2p.data.own import source_of_file
 from l2p.data.public_data import checked
-from l2p.data.reading import open_table
+from l2p.data.reading import is_table_file, open_table
+from l2p.data.reading.address import is_address
 from l2p.data.same_table import refuse_same
 from l2p.errors import InputError
 from l2p.models import Model, find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
+from l2p.schema import Encoding, Schema, read_rows
 from l2p.simulate import train_size
 from l2p.task import Rows
+
+#: Options that declare a file.
+_DECLARATIONS = ("schema", "target", "bounds", "classes")
 
 
 def load_rows(config: CompareConfig) -> Rows:
     """The whole table."""
     if is_file(config):
         return _rows_of_file(config, [config.data])[0]
+    if given := [name for name in _DECLARATIONS if getattr(config, name) is not None]:
+        raise InputError(
+            f"{config.data} is a public set, whose columns are known, so --{given[0]} declares nothing; leave it out, "
+            "or name the file of a table."
+        )
     dataset, kinds = data.load(config.data), model_of(config).kinds
     if dataset.kind not in kinds:
         raise InputError(
@@ -43,13 +56,55 @@ def load_rows(config: CompareConfig) -> Rows:
 
 def _rows_of_file(config: CompareConfig, files: Sequence[str | Path]) -> tuple[Rows, list[str]]:
     """The rows of a file, and its features."""
+    if any(is_address(str(file)) for file in files):
+        raise InputError(
+            "a comparison splits its rows anew for every seed and knows a table by its file, which one in a database "
+            "has not; export the table to a file and name that."
+        )
+    schema = _schema_of(config)
+    if schema is not None:
+        encoding = Encoding(schema)
+        return jax.tree.map(jnp.asarray, read_rows(list(files), encoding, format=config.format)), list(encoding.names)
     if config.target is None or config.bounds is None:
-        raise InputError(f"{files[0]} is a file, so its target column and the file of its bounds must be named.")
+        raise InputError(
+            f"{files[0]} is a file that nothing declares, so its cells cannot be encoded; write a schema with "
+            "l2p schema and give it as --schema, or give --target and --bounds for a table of numbers."
+        )
     bounds = data.read_bounds(config.bounds)
     kind = cast(data.Kind, model_of(config).kind(config.classes))
-    table = data.read_table(list(files), {config.target, *bounds})
+    table = data.read_table(list(files), {config.target, *bounds}, config.format)
     rows = data.prepare(table, config.target, bounds, config.classes, kind=kind)
     return rows, [column for column in table.columns if column != config.target]
+
+
+def _schema_of(config: CompareConfig) -> Schema | None:
+    """The schema of a file, checked to ask for no more than a comparison does; None without one."""
+    if config.schema is None:
+        return None
+    if given := [name for name in ("target", "bounds", "classes") if getattr(config, name) is not None]:
+        raise InputError(
+            f"--schema declares the target, bounds and classes, and --{given[0]} might contradict it; leave out one of "
+            "the two."
+        )
+    return _plain_schema(config.schema, config.schema.stat().st_mtime_ns if config.schema.is_file() else 0)
+
+
+@functools.lru_cache(maxsize=4)
+def _plain_schema(path: Path, changed: int) -> Schema:
+    """The schema in a file that was `changed` at this time."""
+    del changed
+    schema = Schema.read(path)
+    asked = {
+        "bounds that are bought with the budget": bool(schema.private_bounds),
+        "a unit whose rows are protected together": schema.unit is not None,
+        "weights of classes": schema.target.weights is not None,
+    }
+    if more := [words for words, is_asked in asked.items() if is_asked]:
+        raise InputError(
+            f"the schema {path} declares {more[0]}, which only l2p apply and its estimators know: a comparison would "
+            "show other numbers than a release has. Compare with a copy of the schema that leaves this out."
+        )
+    return schema
 
 
 def _public_file(config: CompareConfig) -> Rows | None:
@@ -63,8 +118,11 @@ def _public_file(config: CompareConfig) -> Rows | None:
         )
     refuse_same(config.data, list(config.public))
     rows, own = _rows_of_file(config, config.public)
-    order = [own.index(name) for name in open_table(config.data).names if name != config.target and name in own]
-    rows = dataclasses.replace(rows, x=rows.x[:, order])
+    order = range(len(own))
+    if config.schema is None:  # features in the order of the file's columns
+        names = open_table(config.data, config.format).names
+        order = [own.index(name) for name in names if name != config.target and name in own]
+    rows = dataclasses.replace(rows, x=rows.x[:, np.array(order)])
     return checked(rows, len(order), None if kind_of(config) == "regression" else model_of(config).labels)
 
 
@@ -80,27 +138,32 @@ def public_part(config: CompareConfig) -> PublicPart | None:
 
 def is_file(config: CompareConfig) -> bool:
     """Whether the data are a file of the user's, and not a public set."""
-    return Path(config.data).suffix.lower() in (".csv", ".parquet")
+    return config.schema is not None or is_table_file(config.data)
 
 
-def _identity(config: CompareConfig) -> str:
+def identity(config: CompareConfig) -> str:
     """What is compared on, as the source that no protector may have been made from."""
     return source_of_file(config.data) if is_file(config) else config.data
 
 
 def model_of(config: CompareConfig) -> Model:
-    """The model with its number of classes, declared by the data set's documentation, or by `classes` for a file."""
+    """The model with its number of classes, declared by the data set's documentation, by a file's schema or by its
+    `classes`."""
     if not is_file(config):
         # A regression has no classes; `load_rows` refuses a model that needs some.
         return find_model(config.model, data.num_classes(config.data) or 2)
+    schema = _schema_of(config)
+    if schema is not None:
+        return find_model(model_for(schema, config.model)[0])
     return find_model(config.model, len(config.classes) if config.classes else None)
 
 
 def kind_of(config: CompareConfig) -> str:
     """The kind of the target, which determines the metric."""
-    if is_file(config):
-        return model_of(config).kind(config.classes)
-    return data.kind_of(config.data)
+    if not is_file(config):
+        return data.kind_of(config.data)
+    schema = _schema_of(config)
+    return model_of(config).kind(config.classes) if schema is None else schema.target.kind
 
 
 def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
@@ -114,7 +177,7 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
     if any(name.private for name in names):
         private_choice.check_kind(kind_of(config))
     model, part = str(model_of(config)), public_part(config)
-    asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (_identity(config),)}
+    asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (identity(config),)}
     variants = frozenset().union(*(name.variants for name in names)) & {PRETRAINED, PROJECTED}
     auxiliary = _auxiliary(config, variants) if part is None else None
     methods = []
@@ -135,7 +198,7 @@ def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | N
             f"METHOD{min(variants)} takes something from a public set, but no auxiliary set is named; name it in "
             "--aux, or have a part of the training rows public (--public-share)."
         )
-    if overlaps(config.aux, (_identity(config),)):
+    if overlaps(config.aux, (identity(config),)):
         raise InputError(
             f"the auxiliary set {config.aux} shares rows with {config.data}, so what is taken from it would flatter "
             "every method; choose another set."

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from l2p.compare import cells, results
 from l2p.compare.config import CompareConfig
+from l2p.compare.default_methods import with_methods
 from l2p.compare.inputs import is_file, kind_of, load_rows, model_of, public_part, resolve_methods
 from l2p.compare.methods import ComparedMethod
 from l2p.compare.runs import scored_runs
@@ -33,6 +35,7 @@ def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: S
 
     # The rows of a file may be private.
     with withheld("comparing methods on a file") if is_file(config) else contextlib.nullcontext():
+        config = _with_methods(config)
         if folders is not None:
             rows = gather(config, folders)
             report(rows, config, cells.missing_sentence(config, map(results.cell, rows)))
@@ -67,7 +70,7 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
     [('noisygd', 0.05, 'gdp', 50)]
     """
     _check(config)
-    rows = load_rows(config)
+    config, rows = _with_methods(config), load_rows(config)
     methods = resolve_methods(config, rows)
     facts = _facts(config, rows)
     found = _resume(config, facts, methods)
@@ -103,6 +106,7 @@ def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.
         folder has, too.
     """
     _check(config)
+    config = _with_methods(config)
     found = cells.merge(folders, config.out)
     facts = next(iter(found.values())).facts
     for name, value in _asked(config).items():
@@ -112,6 +116,16 @@ def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.
                 "name other folders."
             )
     return cells.finish(config, found)
+
+
+def _with_methods(config: CompareConfig) -> CompareConfig:
+    """The comparison with its default methods if it names none; which are left out, and why, goes to standard error."""
+    if config.methods:
+        return config
+    _check(config)
+    config, left_out = with_methods(config, load_rows(config))
+    print(*left_out, sep="\n", end="\n" if left_out else "", file=sys.stderr)
+    return config
 
 
 def _resume(
@@ -155,9 +169,10 @@ def _check(config: CompareConfig) -> None:
         raise InputError(f"accountant {config.accountant!r} certifies none of these runs; choose one of {known}.")
     for name, values in {"methods": config.methods, "epsilon": config.epsilon}.items():
         twice = next((value for value in values if values.count(value) > 1), None)
-        if not values or twice is not None:
-            said = "names nothing" if twice is None else f"names {twice} twice"
-            raise InputError(f"{name} {said}, but each has a row of its own; name at least one, and each once.")
+        if twice is not None:
+            raise InputError(f"{name} names {twice} twice, but each has a row of its own; name each once.")
+    if not config.epsilon:
+        raise InputError("epsilon names no budget, so nothing can run; name at least one, such as 1.")
     if config.seeds < 1:
         raise InputError(f"seeds is {config.seeds}, but without a run there is nothing to compare; choose 10, say.")
 

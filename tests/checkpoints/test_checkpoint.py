@@ -194,9 +194,9 @@ def test_study_checkpoints_are_found_and_old_names_resolve_to_new_ones(tmp_path,
 def test_without_studies_a_sentence_says_where_they_are(tmp_path, monkeypatch):
     write_checkpoint(tmp_path, "universal")
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
-    with pytest.raises(InputError, match="in the repository's checkpoints/study and not in the package"):
+    with pytest.raises(InputError, match="in a clone type `python -m l2p` in place"):
         checkpoint.load("universal-logistic-no-adult")
-    with pytest.raises(InputError, match="in the repository's checkpoints/study and not in the package"):
+    with pytest.raises(InputError, match="in a clone type `python -m l2p` in place"):
         lookup.resolve("noisygd:tuned", BUDGET, "logistic")
 
 

@@ -64,8 +64,20 @@ def test_a_configuration_gives_options_and_those_beside_it_win(asked, tiny, tmp_
 
 def test_every_option_can_be_written_in_a_file(asked, tmp_path):
     everything = CompareConfig(
-        *("table.csv", tmp_path / "out", "label", Path("bounds.json"), (-1.0, 1.0), "logistic", ("a", "b:tuned")),
+        *(
+            "table.csv",
+            tmp_path / "out",
+            Path("schema.json"),
+            "label",
+            Path("bounds.json"),
+            (-1.0, 1.0),
+            "logistic",
+            ("a", "b:tuned"),
+        ),
         *((0.1, 1e-05), 1e-6, 3, "replace_one", "gdp", "adult", (Path("b.csv"), Path("c.csv")), 0.01, 3, 1.5),
+        separator=";",
+        header=False,
+        columns="a,b",
     )
     plain = {name: str(x) if isinstance(x, Path) else x for name, x in dataclasses.asdict(everything).items()}
     plain["public"] = list(map(str, everything.public))
@@ -148,7 +160,7 @@ def test_bad_options_cost_a_sentence(tiny, tmp_path, monkeypatch, capsys, words,
     [
         ("{", "cannot be read"),
         ("[1]", "does not hold a JSON object"),
-        ('{"dat": "adult"}', "names dat, which l2p does not know; choose among data, out"),
+        ('{"dat": "adult"}', "names dat, which l2p does not know; choose among separator, header"),
         ('{"data": 3}', "data is 3, but it has to be a text"),
         ('{"seeds": 2.5}', "seeds is 2.5, but it has to be a whole number"),
         ('{"seeds": true}', "seeds is true, but it has to be a whole number"),

@@ -37,10 +37,11 @@ def test_the_demo_shows_who_wins_releases_one_model_and_says_what_to_type_next(t
 def test_what_the_demo_is_scored_with_never_saw_its_data_and_is_in_the_wheel():
     card = checkpoint.load(demo.LEARNED).card
     assert not any(overlaps(source, (demo.DATA,)) for source in card["sources"])
-    carried = {Path(path).name for path in WHEEL["force-include"].values()}
     control = control_of(card)
     assert control is not None
-    assert carried == {f"{demo.LEARNED}.safetensors", f"{control.name}.safetensors"}
+    for name in (demo.LEARNED, control.name):
+        inner = checkpoint.find(name).relative_to(PROJECT.parent)
+        assert not any(part.match(pattern) for pattern in WHEEL["exclude"] for part in (inner, *inner.parents))
 
 
 def test_a_missing_protector_is_said(tmp_path, monkeypatch):

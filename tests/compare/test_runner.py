@@ -214,7 +214,7 @@ def test_a_protector_made_from_the_data_is_refused(config, tmp_path):
     ("change", "said"),
     [
         ({"methods": ("noisygd", "nosuch")}, "nosuch"),
-        ({"methods": ()}, "methods"),
+        ({"epsilon": ()}, "epsilon names no budget"),
         ({"methods": ("agd", "agd")}, "methods"),
         ({"epsilon": (-1.0,)}, "epsilon"),
         ({"delta": 0.01}, "1/N"),

@@ -20,6 +20,7 @@ from l2p.data.reading.source import Joined, RawSource
 from l2p.errors import InputError, withheld
 
 _TEXT = (".csv", ".tsv", ".txt", ".data", ".dat", ".test")
+_PARQUET = (".parquet", ".pq")
 _KINDS = ".csv (or .tsv, .txt, .data), .arff or .parquet, each but the last also as .gz"
 
 
@@ -98,12 +99,25 @@ def _open_one(data: str | Path, format: Format) -> RawSource:
     return {"duckdb": DuckDB, "postgresql": PostgreSQL}[address.kind](address)
 
 
+def is_table_file(data: str) -> bool:
+    """Whether a text names a file of a kind that can be read, by its ending.
+
+    >>> is_table_file("ward.csv.gz"), is_table_file("openml:credit.g")
+    (True, False)
+    """
+    return _ending(Path(data)) in (*_TEXT, *_PARQUET, ".arff")
+
+
+def _ending(path: Path) -> str:
+    """The last suffix of a file, without that of packing, in lower case; empty without one."""
+    return next((suffix.lower() for suffix in reversed(path.suffixes) if suffix.lower() != ".gz"), "")
+
+
 def _open_file(path: Path, format: Format) -> RawSource:
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
-    suffix = suffixes[-1] if suffixes else ""
+    suffix = _ending(path)
     if not path.is_file():
         raise InputError(f"there is no file {path}, so there is nothing to read; check the path.")
-    if suffix in (".parquet", ".pq"):
+    if suffix in _PARQUET:
         return Arrow.of_file(path)
     if suffix == ".arff":
         return Arff.of(path, format.encoding)
