@@ -116,6 +116,7 @@ def test_params_that_never_move_are_told():
     assert learned.UNMOVED in result.card.warnings
 
 
+@pytest.mark.filterwarnings("ignore:simulation_seed is set")
 def test_estimators_warn_of_a_fit_that_learned_nothing():
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     from l2p.estimators import PrivateClassifier
@@ -123,7 +124,7 @@ def test_estimators_warn_of_a_fit_that_learned_nothing():
 
     method = load("noisygd", BUDGET)
     deaf = Deaf(**{field.name: getattr(method, field.name) for field in dataclasses.fields(method)})
-    model = PrivateClassifier(epsilon=1.0, protector=deaf, bounds=(0, 1), classes=(0, 1), random_state=0)
+    model = PrivateClassifier(epsilon=1.0, protector=deaf, bounds=(0, 1), classes=(0, 1), simulation_seed=0)
     with pytest.warns(NothingLearnedWarning, match="no query of this run was answered"):
         model.fit(np.asarray(CLEAR.x), np.asarray(CLEAR.y))
     assert model.result_.learned == learned.NOTHING

@@ -470,6 +470,7 @@ FIELDS = {
     "not_private": "nothing that is not private",
     "protector": "sources",
     "learned": "learned",
+    "table": "on which rows",
     "warnings": "no warnings",
     "versions": "by this version",
     "created": "took place, and when",

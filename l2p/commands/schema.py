@@ -86,10 +86,9 @@ def _refuse_own_rows(source: "RawSource", sample: "RawSource", schema: "Schema")
     """Refuse a sample that holds rows of the private table, both encoded by the schema that was made of it."""
     from l2p.data.same_table import SAMPLE, refuse_shared
     from l2p.schema import Encoding, read_rows
-    from l2p.schema.rows import blocks_of
 
     encoding = Encoding(schema)
-    private = (rows for _, rows in blocks_of(source, encoding, "null"))
+    private = map(encoding.rows, source.blocks((*schema.features, schema.target.column)))
     refuse_shared(private, read_rows(sample, encoding, "null", exact=False), SAMPLE)
 
 

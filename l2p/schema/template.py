@@ -226,7 +226,7 @@ def _target(name: str, cells: np.ndarray, kind: str, asked: str | None) -> Targe
     is_number = asked == "number"
     numeric = (is_number or kind != "category") and len(held) > 0 and not np.isinf(values).any()
     whole = numeric and (values[~missing] == np.floor(values[~missing])).all()
-    count = len(np.unique(values[~missing])) if numeric else 0
+    count = len({whole_number(cell) for cell in held.tolist()}) if whole else 0
     if is_number and not numeric:
         raise InputError(
             f"the target {name!r} holds something else than numbers in the public sample, so it is no number to "

@@ -78,6 +78,9 @@ def test_every_option_can_be_written_in_a_file(asked, tmp_path):
         separator=";",
         header=False,
         columns="a,b",
+        encoding="latin-1",
+        decimal=",",
+        ignore=("c",),
     )
     plain = {name: str(x) if isinstance(x, Path) else x for name, x in dataclasses.asdict(everything).items()}
     plain["public"] = list(map(str, everything.public))

@@ -110,7 +110,10 @@ BAD = {
     "a ledger in no folder": (["ledger", "create", "no/a.ledger", *LEDGER[3:]], "make it, or name another"),
     "a ledger to show that is none": (["ledger", "show", "bounds.json"], "bounds.json"),
     "a comparison of no data": (["compare", "--data", "adlt", "--out", "cmp"], "adlt"),
-    "a comparison of an undeclared file": (["compare", "--data", "ward.csv", "--out", "cmp"], "must be named"),
+    "a comparison of an undeclared file": (
+        ["compare", "--data", "ward.csv", "--out", "cmp"],
+        "write a schema with l2p schema",
+    ),
     "a comparison by an unknown module": (
         ["compare", "--data", "digits:odd", "--delta", "1e-5", "--methods", "nopackage:Mine", "--out", "cmp"],
         "No module named 'nopackage'",

@@ -78,7 +78,7 @@ def test_a_raw_table_is_encoded_by_its_schema(tmp_path):
     raw(tmp_path)
     files = {"data": str(tmp_path / "ward.csv"), "schema": tmp_path / "ward.json", "out": tmp_path, "separator": ";"}
     rows, config = load_rows(CompareConfig(**files)), CompareConfig(**files, model="square")
-    assert rows.x[:2].tolist() == [pytest.approx([0.61, 1.0, 0.0, 0.0]), pytest.approx([0.24, 0.0, 1.0, 0.0])]
+    assert rows.x[:2].tolist() == [pytest.approx([0.61, 1.0, 0.0]), pytest.approx([0.24, 0.0, 1.0])]
     assert rows.y[:4].tolist() == [1.0, 0.0, 0.0, 1.0]
     assert (str(model_of(config)), kind_of(config)) == ("square", "binary")
 

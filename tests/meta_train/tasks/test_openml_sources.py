@@ -23,7 +23,8 @@ def folder(monkeypatch, tmp_path):
     for name, (classes, kind, labels) in targets.items():
         monkeypatch.setitem(TABLES, name, Facts(ROWS, classes))
         lines = [
-            f"{i % 7},{'pqr'[i % 3]},{i},{labels[i % classes] if labels and classes else i / 7}" for i in range(ROWS)
+            f"{i % 7},{'pqr'[i % 3]},{i / 4},{labels[i % classes] if labels and classes else i / 7}"
+            for i in range(ROWS)
         ]
         head = ["a numeric", "b {p,q,r}", "c numeric", f"target {kind}"]
         text = "\n".join(["@relation x", *(f"@attribute {one}" for one in head), "@data", *lines, ""])
@@ -44,8 +45,8 @@ def test_a_table_is_a_family_of_its_kind_in_two_parts(source, kind, classes, fam
     assert class_counts(source) == ({classes} if kind == "multiclass" else set())
     train, held_out = families(source)
     assert type(train) is type(held_out) is family
-    assert train.x.shape == (48, 7)  # a, four columns for the values of b, and c
-    assert held_out.x.shape == (12, 7)
+    assert train.x.shape == (48, 5)  # a, three columns for the values of b, and c
+    assert held_out.x.shape == (12, 5)
     assert not {row.tobytes() for row in np.asarray(train.x)} & {row.tobytes() for row in np.asarray(held_out.x)}
     rows = jax.jit(train.draw, static_argnums=(1, 2))(jax.random.key(0), 20, 4)
     assert rows.x.shape == (20, 4)
