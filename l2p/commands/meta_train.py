@@ -1,6 +1,7 @@
 """`l2p meta-train`: make a protector."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 from l2p.commands.table_options import TableOptions
@@ -50,6 +51,8 @@ class MetaTrain(TableOptions):
 
     def run(self) -> int:
         """Train."""
+        # Else every program that comes from the cache brings a wrong alarm about the processor's features.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         from meta_train.__main__ import main
 
         asked = {field.name: getattr(self, field.name) for field in dataclasses.fields(MetaTrain)}

@@ -9,6 +9,7 @@ from l2p.errors import InputError
 from l2p.task import Rows
 from meta_train.tasks.family import Family, TaskFamily
 from meta_train.tasks.spans import FOLDS
+from meta_train.tasks.whole_tables import WholeTables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +24,8 @@ class FreshRows(Family):
         another for each batch of tasks, which they then do not read.
     """
 
-    read: TaskFamily
-    scored: TaskFamily | None = None
+    read: TaskFamily | WholeTables
+    scored: TaskFamily | WholeTables | None = None
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
         return self._parts(key)[0].draw(key, num_rows, num_features)
@@ -37,9 +38,16 @@ class FreshRows(Family):
     def max_features(self) -> float:
         return self.read.max_features
 
-    def _parts(self, key: jax.Array) -> tuple[TaskFamily, TaskFamily]:
+    def of(self, place: jax.Array) -> "FreshRows":
+        """The tasks of one of the tables that these are of."""
+        assert isinstance(self.read, WholeTables)
+        assert isinstance(self.scored, WholeTables)
+        return FreshRows(self.read.of(place), self.scored.of(place))
+
+    def _parts(self, key: jax.Array) -> tuple[Family, Family]:
         if self.scored is not None:
             return self.read, self.scored
+        assert isinstance(self.read, TaskFamily)
         size = self.read.x.shape[0] // FOLDS
         fold = jax.random.randint(jax.random.fold_in(key, FOLDS), (), 0, FOLDS)
         scored, read = self.read.rolled(size * fold).cut_at(size)

@@ -29,6 +29,16 @@ def draw_stacked(
     The tables are alike (see `alike`), and their tasks may have `num_features` features. Where they have equally many
     columns, tasks are the same as `Family.draw_several` draws from each table and its key.
     """
+    every = jnp.concatenate([jax.random.split(key, num_tasks) for key in keys])
+    place = np.repeat(np.arange(len(tables)), num_tasks)
+    return draw_places(tables, every, place, num_rows, num_features)
+
+
+def draw_places(
+    tables: Sequence[Family], keys: jax.Array, places: jax.Array | np.ndarray, num_rows: int, num_features: int
+) -> Rows:
+    """A task for each of the keys, from the table that has its place i32[B] among the tables, which are alike: rows
+    with a leading axis [B]."""
     parts = cast(Sequence[Tabular], tables)
     widest = max(part.x.shape[1] for part in parts)
     # By NumPy, so that what is compiled has one constant, not one for each table and the work of joining them.
@@ -47,9 +57,7 @@ def draw_stacked(
             table = dataclasses.replace(table, label_columns=candidates)
         return table.draw(key, num_rows, num_features)
 
-    every = jnp.concatenate([jax.random.split(key, num_tasks) for key in keys])
-    place = np.repeat(np.arange(len(parts)), num_tasks)
-    return jax.vmap(draw)(every, jax.tree.map(lambda leaf: leaf[place], spans), candidates[place])
+    return jax.vmap(draw)(keys, jax.tree.map(lambda leaf: leaf[places], spans), candidates[places])
 
 
 def alike(tables: Sequence[Family]) -> list[list[Family]]:
