@@ -1,6 +1,5 @@
 """What is compiled before a training begins: a step and a check for each of its shapes, as long as there is time."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,18 +36,18 @@ def prepare(
         watch.say(
             f"preparing {_said(shape)}, {number} of {len(places)}: about {duration(ahead)}, less if it was before"
         )
-        began = time.monotonic()
+        began = watch.now()
         jax.block_until_ready(update(state, places[shape]))
         evaluator.prepare(shape)
         expected += planning.compiling(shape.num_features or planning.WIDTHS[-1], config.gain_rounds > 0)
-        taken += time.monotonic() - began
+        taken += watch.now() - began
         models.add(shape.model)
-        ready[shape] = _seconds(lambda shape=shape: jax.block_until_ready(update(state, places[shape])))
+        ready[shape] = _seconds(watch, lambda shape=shape: jax.block_until_ready(update(state, places[shape])))
     if len(ready) < len(places):
         watch.say(_left_out(config, [shape for shape in places if shape not in ready]))
     evaluator.keep(ready)
     evaluator(state.protector)
-    check = _seconds(lambda: evaluator(state.protector))
+    check = _seconds(watch, lambda: evaluator(state.protector))
     if config.gain_rounds and watch.is_bound:
         watch.set_aside(max(JUDGING * watch.all, 4 * check))
     turns = [place for place, shape in enumerate(config.shapes) if shape in ready]
@@ -72,7 +71,8 @@ def _left_out(config: MetaConfig, left: list[Shape]) -> str:
     )
 
 
-def _seconds(do: Callable[[], Any]) -> float:
-    began = time.monotonic()
+def _seconds(watch: Watch, do: Callable[[], Any]) -> float:
+    """How long something takes."""
+    began = watch.now()
     do()
-    return time.monotonic() - began
+    return watch.now() - began

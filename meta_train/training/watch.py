@@ -77,7 +77,7 @@ class Watch:
     def estimate(self, step: float, check: float, steps: int, eval_every: int) -> None:
         """Say how long a training will take, from the seconds of a step and of a check on held-out tasks."""
         self._one_more, per_step = step + check, step + check / eval_every
-        fit = max(1, min(steps, int(self.left / per_step))) if self.is_bound else steps
+        fit = max(1, min(steps, int(self.left / max(per_step, 1e-9)))) if self.is_bound else steps
         self.say(
             f"about {duration(fit * per_step + self.judging)} to go: {fit} steps of {step:.2g} s, and "
             f"{duration(self.judging)} to judge the result."
