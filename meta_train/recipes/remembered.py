@@ -13,6 +13,7 @@ from l2p.schema import Schema
 from meta_train.config import MetaConfig
 from meta_train.recipes import files
 from meta_train.tasks import own_tables
+from meta_train.training.loop import CONFIG
 
 #: In a training's folder: where its tables and their schemas are.
 TABLES = "tables.json"
@@ -45,7 +46,7 @@ def remember(
 
 def check_same(out: Path, tables: Sequence[own_tables.OwnTable], start: str) -> None:
     """Refuse a folder with a training on other tables, or from another start; `InputError`."""
-    if not (out / "config.json").exists():
+    if not (out / CONFIG).exists():
         return
     try:
         known = json.loads((out / TABLES).read_text(encoding="utf-8"))
@@ -67,9 +68,9 @@ def resumed(out: Path) -> MetaConfig:
       InputError: there is none, or its tables came as no files, or are no longer what they were.
     """
     out = Path(out)
-    if not (out / "config.json").is_file():
+    if not (out / CONFIG).is_file():
         raise InputError(f"there is no training in {out} to resume; say what to train, or name another folder.")
-    config = files.read(out / "config.json")
+    config = files.read(out / CONFIG)
     if not any(map(is_own, config.all_sources)):
         return config
     try:

@@ -20,7 +20,6 @@ from l2p.protector import Protector
 from meta_train import constants, planning
 from meta_train.config import MetaConfig
 from meta_train.evaluation.held_out import Evaluator
-from meta_train.recipes import files
 from meta_train.tasks.fresh_rows import with_fresh_rows
 from meta_train.tasks.other_classes import along_other_classes
 from meta_train.tasks.own_tables import facts
@@ -175,7 +174,10 @@ def _claimed(config: MetaConfig, out: Path) -> tuple[MetaConfig, bool]:
     path = out / CONFIG
     if not path.exists():
         return config, True
-    known = files.read(path)
+    try:
+        known = MetaConfig.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path} is no config that this version writes ({error}); choose another folder.") from error
     places = [place for place, shape in enumerate(config.shapes) if shape in known.shapes]
     if known not in (config, config.of_shapes(places)):
         raise InputError(f"{out} holds a training with another config; choose another folder.")
