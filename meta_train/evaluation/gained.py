@@ -53,11 +53,14 @@ def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
             name = own_tables.find(source).name if is_own(source) else source
             changed = _change(float(mean.mean()), float(np.linalg.norm(error)) / len(error))
             lines.append(f"  {name}, where it runs: {changed}")
-    for model, intervals in () if control is None else control.idle_for.items():
-        if left := [_epsilon(low, rows) for low, _ in intervals if low not in [low for low, _ in control.idle]]:
-            lines.append(
-                f"  for {model} {config.warm_start} runs from epsilon {', '.join(left)} to the next of these, too"
-            )
+    for model, intervals in ({} if control is None else control.idle_for).items():
+        ends = [
+            _epsilon(low, rows)
+            for (low, _), kept in zip(bands, idle, strict=True)
+            if not kept and low in dict(intervals)
+        ]
+        if ends:
+            lines.append(f"  for {model} {config.warm_start} runs also in what begins at epsilon {', '.join(ends)}")
     lines.append(_made_for(found.card))
     if control is not None and len(control.idle) == len(gains["mean"]):
         lines.append(f"{config.warm_start} is kept everywhere: gains are within two standard errors of none.")

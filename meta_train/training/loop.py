@@ -4,6 +4,7 @@ import json
 import platform
 import resource
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -234,14 +235,26 @@ def _made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Chec
     start = None if warm is None else warm.card["range"].get("num_features")
     if start is not None and config.adds:
         return [start[0], high if config.tunes == "wide" else start[1]]
-    if start is None or not any(map(is_own, config.all_sources)):
-        return [low, high]
+    return [low, high] if start is None or not _is_users(config) else _reach((low, high), start)
+
+
+def _is_users(config: MetaConfig) -> bool:
+    """Whether tasks come from a user's own tables."""
+    return any(map(is_own, config.all_sources))
+
+
+def _reach(own: Sequence[int], start: Sequence[int]) -> list[int]:
+    """Ends of a range around those of a user's tables, as far as the start's range goes."""
+    low, high = min(own), max(own)
     return [min(low, max(start[0], low // REACH)), max(high, min(start[1], high * REACH))]
 
 
 def _classes(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> tuple[int, ...] | None:
     """Numbers of classes that it was trained on, if the config lists several."""
     own = config.num_classes or ()
+    if _is_users(config) and warm is not None:
+        counts = [len(config.find_model(shape).labels) for shape in config.shapes]
+        return tuple(_reach(counts, warm.card["range"]["num_classes"])) if "num_classes" in warm.card["range"] else None
     if config.models is not None:
         own = tuple(len(config.find_model(shape).labels) for shape in config.shapes)
     before = () if warm is None or not config.adds else warm.card["range"].get("num_classes", ())
