@@ -1,6 +1,7 @@
 """Meta-training on a user's own public tables, and every training's way from a config to a judged checkpoint."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def _within(config: MetaConfig, watch: Watch) -> MetaConfig:
 
 def train(config: MetaConfig, out: Path, watch: Watch) -> Path:
     """Train as configured, write the meta-test onto the card of the result, say its gains, and return its path."""
-    if watch.is_bound and config.method != "gradient":
+    if watch.is_bound and config.method in ("search", "both"):
         raise InputError(
             f"minutes bound trainings by meta-gradients, and {config.name} is also found by search; leave them out."
         )
@@ -118,20 +119,19 @@ def train(config: MetaConfig, out: Path, watch: Watch) -> Path:
         if not (out / CONFIG).exists() and not is_users:
             planning.has_networks(widths[:1], watch.all / 60.0, watch.slowness, constants=False)
     tested = not is_fold(config.name) and not (is_users and config.models is not None)
-    seconds = watch.slowness * planning.META_TEST * len(set(config.shapes))
-    if tested and watch.is_bound:
-        tested = seconds <= planning.MOST_TESTING * watch.all
-        watch.set_aside(seconds if tested else 0.0)
+    testing = planning.META_TEST * len(set(config.shapes))
+    if tested and watch.slowness * testing <= planning.MOST_TESTING * watch.all < math.inf:
+        watch.set_aside(watch.slowness * testing)
     start = starting_point(config)
     path = meta_train(config, out, watch)
-    if tested:  # folds are for comparisons, and no plan reads their cards
+    if tested and watch.slowness * testing <= watch.left:  # folds are for comparisons, and no plan reads their cards
         tasks, rows = (OWN_TASKS, min(config.rows, meta_test.ROWS)) if is_users else (meta_test.TASKS, None)
         try:
             meta_test.update(path, tasks, rows)
         except InputError as error:
             watch.say(f"no meta-test of {path}: {error}")
-    elif watch.is_bound:
-        watch.say("no meta-test, by which l2p plan foretells accuracies, for lack of time")
+    elif tested:
+        watch.say("for lack of time there is no meta-test, by which l2p plan foretells accuracies")
     for line in gained(path, files.read(out / CONFIG) if (out / CONFIG).exists() else config, start):
         watch.say(line)
     return path

@@ -7,6 +7,7 @@ longer everything takes here.
 
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from l2p.errors import InputError
 WIDTHS = (1, 2, 4, 6, 12, 24, 48, 64, 100, 150, 256, 400, 784)
 #: Seconds to read tables, load the start and write the result; to compile what a size of tasks needs with networks, and
 #: with constants alone; and how much more for every column.
-BEGIN, COMPILE, COMPILE_CONSTANTS, PER_COLUMN = 8.0, 42.0, 32.0, 0.15
+BEGIN, COMPILE, COMPILE_CONSTANTS, PER_COLUMN = 8.0, 42.0, 14.0, 0.1
 #: Seconds that a meta-test compiles for each size.
 META_TEST = 16.0
 #: The share of the time in which everything that must be compiled is, and in which more sizes may be; the rest is for
@@ -28,6 +29,8 @@ MOST_COMPILING, MORE_SIZES, MOST_TESTING = 0.75, 0.5, 0.15
 STEPS = ((6.0, 500), (15.0, 1000), (math.inf, 2000))
 #: Seconds that `slowness` takes on two cores with nothing else to do.
 PROBE = 0.25
+#: How many times longer things took where twice as many processes as cores were waiting, by half of that.
+SHARE_OF_LOAD = 0.65
 
 
 class Width(NamedTuple):
@@ -145,7 +148,8 @@ def next_step(number: int, least: float, turns: Sequence[int], shapes: int) -> i
 
 
 def slowness() -> float:
-    """How many times longer than on two idle cores everything takes here, at least 1, by compiling a little."""
+    """How many times longer than on two idle cores everything takes here, at least 1: by compiling a little, and by how
+    many others wait for a core, since the next minutes need not be like this second."""
     import jax
     import jax.numpy as jnp
 
@@ -160,4 +164,5 @@ def slowness() -> float:
         return time.monotonic() - began
 
     seconds()  # the first one loads the compiler, too
-    return max(1.0, min(seconds(), seconds()) / PROBE)
+    waiting = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
+    return max(1.0, min(seconds(), seconds()) / PROBE, SHARE_OF_LOAD * waiting)

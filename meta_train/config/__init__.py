@@ -58,7 +58,8 @@ class MetaConfig:
       warm_start: checkpoint from which the starting point takes its parameters, or None.
       num_steps: maximum number of steps of a run, shipped with the protector; None for the method's own.
       method: "gradient" for meta-gradients, "search" for random search, "both" for the better of the two on held-out
-        tasks, each given the same number of simulated runs.
+        tasks, each given the same number of simulated runs; "evolution" for constants on a user's own tables, without
+        gradients and thus with less to compile (`meta_train.training.perturbed`).
       steps: outer steps (meta-gradients, or candidates of the search; with "both", meta-gradients).
       tasks: tasks per outer step.
       rows: rows per task; each represents N / rows rows of the simulated table.

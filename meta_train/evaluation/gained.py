@@ -44,6 +44,8 @@ def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
     bands = list(itertools.pairwise(gains["log_signal"]))
     idle = np.array([control is not None and any(a <= low < b for a, b in control.idle) for low, _ in bands])
     for (low, high), mean, error, kept in zip(bands, gains["mean"], gains["standard_error"], idle, strict=True):
+        if epsilon_for(low, "gdp", Budget(1.0, SAID_DELTA), rows) is None:
+            continue  # no epsilon is so large for so few rows
         runs = f"; {config.warm_start} runs here" if kept else ""
         lines.append(f"  epsilon {_epsilon(low, rows)} to {_epsilon(high, rows)}: {_change(mean, error)}{runs}")
     lines[1] += f" (for {rows:,} rows at delta {SAID_DELTA:g})"

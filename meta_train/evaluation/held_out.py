@@ -22,7 +22,6 @@ from meta_train.evaluation.budgets import Budgets, budgets_of_shapes, sized
 from meta_train.evaluation.scores import evaluate
 from meta_train.tasks import own_tables
 from meta_train.tasks.family import Family, TaskBatch
-from meta_train.tasks.fresh_rows import FreshRows
 from meta_train.tasks.mixtures import Mixture
 from meta_train.tasks.sources import families, parts_of
 from meta_train.tasks.whole_tables import WholeTables
@@ -175,9 +174,32 @@ class Evaluator:
 
     def _draw_table(self, shape: Shape, place: int) -> Callable[[int], TaskBatch]:
         """A draw of `eval_tasks` tasks from a seed that are one of the shape's own tables."""
-        self._draw(self._family, shape, self._config.fresh_shares)
         sample = self._draws_of_tables[shape]
-        return lambda seed: sample(jax.random.fold_in(jax.random.key(seed), place), jnp.array(GAIN_SHARES), place)
+        return lambda seed: sample(
+            jax.random.fold_in(jax.random.key(seed), place), jnp.array(GAIN_SHARES), place, False
+        )
+
+    def _tables(self, shape: Shape, family: WholeTables, arguments: dict[str, Any]) -> Callable[..., TaskBatch]:
+        """One program that draws tasks of a shape's own tables, of all and of each, to train and to judge."""
+        if shape not in self._draws_of_tables:
+            model = self._config.find_model(shape)
+
+            def sample(key: jax.Array, fresh_shares: jax.Array, place: jax.Array, trains: jax.Array) -> TaskBatch:
+                chosen = family.choose(place, trains)
+                return chosen.sample(key, model=model, **arguments | {"fresh_shares": fresh_shares})
+
+            self._draws_of_tables[shape] = jax.jit(sample, compiler_options=quick_options())
+        return self._draws_of_tables[shape]
+
+    def train_tasks(self, shape: Shape, seed: int) -> TaskBatch:
+        """`eval_tasks` tasks of a shape's own tables to train on, by the program that draws the held-out ones."""
+        self.prepare(shape)
+        shares = jnp.array(self._config.fresh_shares)
+        return self._draws_of_tables[shape](jax.random.key(seed), shares, -1, True)
+
+    def scores(self, protectors: Protector, shape: Shape, batch: TaskBatch, seed: int) -> np.ndarray:
+        """Scores f[tasks] of protectors with leaves [tasks, ...], one for each task, with method "evolution"."""
+        return self._run(protectors, shape, batch, seed)["score"]
 
     def _draw(self, family: Family, shape: Shape, fresh_shares: tuple[float, float]) -> Callable[[int], TaskBatch]:
         """A compiled draw of `eval_tasks` tasks from a seed, where these shares of them are scored on fresh rows."""
@@ -186,15 +208,9 @@ class Evaluator:
         family = family.with_num_classes(self._config.drawn_classes(shape))
         model = self._config.find_model(shape)
         arguments = self._config.task_arguments(shape.num_features) | {"num_tasks": self._config.eval_tasks}
-        if isinstance(family, FreshRows) and isinstance(family.scored, WholeTables):
-            if shape not in self._draws_of_tables:
-                # One program for all of the tables, together and each.
-                def sample_of(key: jax.Array, fresh_shares: jax.Array, place: jax.Array) -> TaskBatch:
-                    return family.of(place).sample(key, model=model, **arguments | {"fresh_shares": fresh_shares})
-
-                self._draws_of_tables[shape] = jax.jit(sample_of, compiler_options=quick_options())
-            of_tables, shares = self._draws_of_tables[shape], jnp.array(fresh_shares)
-            return lambda seed: of_tables(jax.random.key(seed), shares, -1)
+        if isinstance(family, WholeTables):
+            of_tables, shares = self._tables(shape, family, arguments), jnp.array(fresh_shares)
+            return lambda seed: of_tables(jax.random.key(seed), shares, -1, False)
         arguments |= {"fresh_shares": fresh_shares}
         sample = jax.jit(functools.partial(family.sample, model=model, **arguments), compiler_options=quick_options())
         return lambda seed: sample(jax.random.fold_in(jax.random.key(seed), shape.num_features or 0))
@@ -202,7 +218,8 @@ class Evaluator:
     def _measure(
         self, protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
     ) -> dict[str, jax.Array]:
-        found = evaluate(protector, key, batch, model, budgets, self._config.excess_floor)
+        stacked = self._config.method == "evolution"
+        found = evaluate(protector, key, batch, model, budgets, self._config.excess_floor, stacked)
         return {name: found[name] for name in self._reported}
 
     def _start_results(self, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
@@ -217,6 +234,13 @@ class Evaluator:
         return {name: np.where(level, instead[name], values) for name, values in found.items()}
 
     def _results(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
+        if self._config.method == "evolution":
+            protector = jax.tree.map(
+                lambda leaf: np.broadcast_to(leaf, (self._config.eval_tasks, *leaf.shape)), protector
+            )
+        return self._run(protector, shape, batch, seed)
+
+    def _run(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
         model, budgets = self._config.find_model(shape), self._budgets[shape]
         return jax.device_get(self._evaluate(protector, jax.random.key(seed), batch, model=model, budgets=budgets))
 

@@ -84,7 +84,9 @@ def constants_of(config: MetaConfig) -> MetaConfig | None:
     control = checkpoint.load(name).card["config"]
     if control["protector"] == config.protector:
         return None
-    return dataclasses.replace(config, protector=control["protector"], warm_start=checkpoint.canonical(name))
+    return dataclasses.replace(
+        config, protector=control["protector"], warm_start=checkpoint.canonical(name), method="evolution"
+    )
 
 
 def _shipped(start: str) -> tuple[str, MetaConfig]:

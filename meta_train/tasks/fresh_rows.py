@@ -9,7 +9,6 @@ from l2p.errors import InputError
 from l2p.task import Rows
 from meta_train.tasks.family import Family, TaskFamily
 from meta_train.tasks.spans import FOLDS
-from meta_train.tasks.whole_tables import WholeTables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +23,8 @@ class FreshRows(Family):
         another for each batch of tasks, which they then do not read.
     """
 
-    read: TaskFamily | WholeTables
-    scored: TaskFamily | WholeTables | None = None
+    read: TaskFamily
+    scored: TaskFamily | None = None
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
         return self._parts(key)[0].draw(key, num_rows, num_features)
@@ -38,16 +37,9 @@ class FreshRows(Family):
     def max_features(self) -> float:
         return self.read.max_features
 
-    def of(self, place: jax.Array) -> "FreshRows":
-        """The tasks of one of the tables that these are of."""
-        assert isinstance(self.read, WholeTables)
-        assert isinstance(self.scored, WholeTables)
-        return FreshRows(self.read.of(place), self.scored.of(place))
-
-    def _parts(self, key: jax.Array) -> tuple[Family, Family]:
+    def _parts(self, key: jax.Array) -> tuple[TaskFamily, TaskFamily]:
         if self.scored is not None:
             return self.read, self.scored
-        assert isinstance(self.read, TaskFamily)
         size = self.read.x.shape[0] // FOLDS
         fold = jax.random.randint(jax.random.fold_in(key, FOLDS), (), 0, FOLDS)
         scored, read = self.read.rolled(size * fold).cut_at(size)

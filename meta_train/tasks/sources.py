@@ -14,7 +14,7 @@ from l2p.data.own import is_own
 from l2p.errors import InputError
 from meta_train.tasks import own_tables
 from meta_train.tasks.family import Family, TaskFamily
-from meta_train.tasks.fresh_rows import FreshRows, Halved
+from meta_train.tasks.fresh_rows import Halved
 from meta_train.tasks.mixtures import Mixture
 from meta_train.tasks.quadratics import QUADRATICS, Quadratics
 from meta_train.tasks.synthetic import (
@@ -138,7 +138,7 @@ def families(source: str, fresh_rows: bool = False) -> tuple[Family, Family]:
         return train, held_out
     if all(map(is_own, parts_of(source))):
         read, scored = (family.parts if isinstance(family, Mixture) else (family,) for family in (train, held_out))
-        return Halved(train.with_rows_apart()), FreshRows(WholeTables(read), WholeTables(scored))  # pyrefly: ignore
+        return Halved(train.with_rows_apart()), WholeTables.of(read, scored)  # pyrefly: ignore
     return Halved(train.with_rows_apart()), Halved(held_out.with_rows_apart())
 
 

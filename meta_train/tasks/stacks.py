@@ -35,10 +35,15 @@ def draw_stacked(
 
 
 def draw_places(
-    tables: Sequence[Family], keys: jax.Array, places: jax.Array | np.ndarray, num_rows: int, num_features: int
+    tables: Sequence[Family],
+    keys: jax.Array,
+    places: jax.Array | np.ndarray,
+    num_rows: int,
+    num_features: int,
+    among: tuple[jax.Array, jax.Array] | None = None,
 ) -> Rows:
     """A task for each of the keys, from the table that has its place i32[B] among the tables, which are alike: rows
-    with a leading axis [B]."""
+    with a leading axis [B]. With `among`, a first row i32[T] and a number of rows i32[T], from these of each table."""
     parts = cast(Sequence[Tabular], tables)
     widest = max(part.x.shape[1] for part in parts)
     # By NumPy, so that what is compiled has one constant, not one for each table and the work of joining them.
@@ -50,6 +55,9 @@ def draw_places(
     columns = np.array([part.x.shape[1] for part in parts])
     counts = np.array([len(one) for one in labels])
     spans = Span(*(jnp.asarray(one, jnp.int32) for one in (np.cumsum(rows) - rows, rows, columns, counts)))
+
+    if among is not None:
+        spans = spans._replace(first=spans.first + among[0], rows=among[1])
 
     def draw(key: jax.Array, span: Span, candidates: jax.Array) -> Rows:
         table = dataclasses.replace(parts[0], x=x, y=y, span=span)

@@ -28,7 +28,7 @@ def prepare(
     taken = expected = 0.0
     models: set[str | None] = set()
     for number, shape in enumerate(dict.fromkeys(config.shapes), 1):
-        ahead = planning.compiling(shape.num_features or planning.WIDTHS[-1], config.gain_rounds > 0)
+        ahead = planning.compiling(shape.num_features or planning.WIDTHS[-1], config.method != "evolution")
         ahead *= taken / expected if expected else watch.slowness
         share = planning.MORE_SIZES if shape.model in models else planning.MOST_COMPILING
         if may_leave_out and ready and watch.is_bound and watch.elapsed + ahead > share * watch.all:
@@ -39,10 +39,11 @@ def prepare(
         began = watch.now()
         jax.block_until_ready(update(state, places[shape]))
         evaluator.prepare(shape)
-        expected += planning.compiling(shape.num_features or planning.WIDTHS[-1], config.gain_rounds > 0)
+        expected += planning.compiling(shape.num_features or planning.WIDTHS[-1], config.method != "evolution")
         taken += watch.now() - began
         models.add(shape.model)
         ready[shape] = _seconds(watch, lambda shape=shape: jax.block_until_ready(update(state, places[shape])))
+    watch.slowness = max(watch.slowness, taken / expected) if watch.is_bound else watch.slowness
     if len(ready) < len(places):
         watch.say(_left_out(config, [shape for shape in places if shape not in ready]))
     evaluator.keep(ready)
