@@ -29,7 +29,7 @@ MOST_COMPILING, MORE_SIZES, MOST_TESTING = 0.75, 0.5, 0.15
 STEPS = ((6.0, 500), (15.0, 1000), (math.inf, 2000))
 #: Seconds that `slowness` takes on two cores with nothing else to do.
 PROBE = 0.25
-#: How many times longer things took where twice as many processes as cores were waiting, by half of that.
+#: How many times longer things take for each process that waits for one core.
 SHARE_OF_LOAD = 0.65
 
 

@@ -201,6 +201,28 @@ def test_an_interrupted_training_says_what_is_kept_and_goes_on_to_the_same_bits(
     assert checkpoint.load(ended).arrays_sha256 == checkpoint.load(trained[0]).arrays_sha256
 
 
+@pytest.mark.slow
+def test_few_minutes_evolve_constants_on_tables_of_two_kinds_by_what_judges_them(small, tables, tmp_path, monkeypatch):
+    """Without a gradient, and in one training, which goes on."""
+    monkeypatch.setattr(planning, "has_networks", lambda *asked: False)
+    monkeypatch.setattr(gradients, "compiled", None)
+    numbers = write(tmp_path, "numbers", kind="regression", seed=3)
+    (data, schemas), lines, out = zip(tables[0], numbers, strict=True), [], tmp_path / "mine"
+    path = meta_train.fine_tune(data, schemas, out, minutes=60, say=lines.append)
+    found = checkpoint.load(path)
+    assert any("do for constants alone" in line for line in lines)
+    assert (found.card["config"]["method"], found.card["config"]["protector"]) == ("evolution", "control_line")
+    assert found.card["models"] == ["logistic", "square"]
+    assert found.card["held_out"]["gains"]["by_model"].keys() == {"logistic", "square"}
+    assert found.card["held_out"]["gains"]["by_source"].keys() == {
+        own_tables.read(*one).source for one in (tables[0], numbers)
+    }
+    assert found.card["held_out"]["steps"] == 2
+    first = json.loads((out / "log.jsonl").read_text().splitlines()[0])
+    assert first["finite"] == 1.0
+    assert 0.0 < first["gradient_norm"] < np.inf
+
+
 def fine_tuned(folder, gains, start="universal-logistic"):
     """A start under another name, as if fine-tuning had gained so much over itself in eight bands."""
     shipped = checkpoint.load(start)
