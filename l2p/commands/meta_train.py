@@ -25,7 +25,8 @@ class MetaTrain(TableOptions):
     """With `--data`: the shipped protector to fine-tune, universal by default; control-universal trains its networks
     anew, on top of its constants."""
     minutes: float | None = None
-    """The time that everything may take, training and judging; by default as long as all steps take."""
+    """The time that everything may take, training and judging, from 3 on: what is trained depends on it; by default as
+    long as all steps take."""
     recipe: str | None = None
     """Name of the shipped checkpoint whose recipe to follow, or `tuned` for a hand-designed method."""
     without: str | None = None
