@@ -1,22 +1,34 @@
-"""What ten minutes of meta-training on three public tables gain on a fourth one.
+"""What minutes of meta-training on one's own tables gain, on rows of these that were held out and on another table.
 
-    python benchmarks/own_tables.py --folder FOLDER --out runs/own_tables
+    python benchmarks/own_tables.py --tables FOLDER --minutes 3 10 30 --out runs/own_tables
+    python benchmarks/own_tables.py --out runs/own_tables --summarise
 
-FOLDER holds the tables as ARFF, as OpenML publishes them.
+FOLDER holds the tables as ARFF, as OpenML publishes them. A case is a number of tables of one kind, or one of each
+kind, and a number of minutes. Each runs `l2p meta-train --start universal` in a process of its own, whose wall time
+counts from its start to its end, and writes `result.json`; cases that have one are not run again. Schemas are made from
+the tables themselves, as `l2p schema --from` does.
 
-Schemas are made from the tables themselves, as `l2p schema --from` does. `universal-logistic`, fine-tuned on three
-tables, is then run on the fourth beside it as it is and its constants, `control-universal-logistic`: the same splits
-and noise for each, 10 seeds, mean test loss and accuracy, and paired differences with their standard errors. The tables
-were chosen before anything was run.
+Gains on held-out rows are those on the protector's card. On a table of the same kind that neither has seen, what was
+made runs beside `universal`: the same splits and noise for both, 10 seeds at delta 1e-5, mean test loss and paired
+differences with standard errors. Tables were chosen before anything was run.
 """
 
+import dataclasses
 import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import tyro
 
+from l2p.checkpoints import checkpoint
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
 from l2p.data.reading import open_table
@@ -24,75 +36,175 @@ from l2p.models import find_model
 from l2p.privacy.budget import Budget
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.template import from_public
-from l2p.simulate import mean_loss, score, simulate, split, train_size
+from l2p.simulate import mean_loss, simulate, split, train_size
 from l2p.task import Rows
-from meta_train import fine_tune
+from meta_train.recipes.own import MODEL_OF
 
-#: Each with its target.
-TRAINED_ON = {"credit.g": "class", "kr.vs.kp": "Class", "sick": "Class"}
-SCORED_ON = {"mushroom": "Class"}
-START = "universal-logistic"
+#: By kind: tables to train on, the first ones where there are fewer, and one to score on.
+KINDS = {
+    "two classes": (("credit.g", "kr.vs.kp", "sick", "diabetes", "tic-tac-toe"), "mushroom"),
+    "several classes": (("vehicle", "car", "segment", "page.blocks", "cmc"), "waveform5000"),
+    "numbers": (("abalone", "kin8nm", "housing", "puma8NH", "bank8FM"), "elevators"),
+    "all kinds": (("credit.g", "vehicle", "abalone"), "elevators"),
+}
+COUNTS = (1, 2, 5)
+START = "universal"
 EPSILON, DELTA, SEEDS = (0.1, 0.3, 1.0), 1e-5, range(10)
+RESULT, COLUMNS = "result.json", ("minutes", "kind", "tables", "wall min", "steps", "held-out rows", *map(str, EPSILON))
 
 
-def schema_of(path: Path, target: str) -> Schema:
-    """The schema that `l2p schema --from` makes of a table."""
-    source = open_table(path)
-    name = next(column for column in source.names if column.lower() == target.lower())
-    return from_public(source, name, source.names)
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One training: so many tables of a kind, in so many minutes."""
+
+    kind: str
+    count: int
+    minutes: float
+
+    @property
+    def folder(self) -> str:
+        """Its folder's name."""
+        return f"{self.kind.replace(' ', '-')}-{self.count}-{self.minutes:g}"
 
 
-def scores(name: str, rows: Rows) -> dict[str, np.ndarray]:
-    """Test loss and accuracy f[seeds, budgets] of a protector."""
-    model = find_model("logistic", 2)
-    found = {metric: np.zeros((len(SEEDS), len(EPSILON))) for metric in ("loss", "accuracy")}
+def cases(minutes: Sequence[float]) -> list[Case]:
+    """All of them, those of few minutes first."""
+    found = [(kind, count) for kind, (names, _) in KINDS.items() for count in (*COUNTS, 3) if count <= len(names)]
+    counts = [(kind, count) for kind, count in found if (count == 3) == (kind == "all kinds")]
+    return [Case(kind, count, limit) for limit in sorted(minutes) for kind, count in counts]
+
+
+def prepared(name: str, tables: Path, out: Path) -> tuple[Path, Path]:
+    """A table and its schema, which is made once, as `l2p schema --from` makes it."""
+    path, schema = tables / f"{name}.arff.gz", out / f"{name}.json"
+    if not schema.exists():
+        source = open_table(path)
+        from_public(source, source.names[-1], source.names).write(schema)
+    return path, schema
+
+
+def train(case: Case, tables: Path, out: Path, start: str) -> dict[str, Any]:
+    """Meta-train in a process of its own; what it said, how long it took, and what its card says."""
+    names = KINDS[case.kind][0][: case.count]
+    data, schemas = zip(*(prepared(name, tables, out) for name in names), strict=True)
+    folder = out / case.folder
+    words = ["--data", *map(str, data), "--schema", *map(str, schemas), "--start", start]
+    words += ["--minutes", f"{case.minutes:g}", "--out", str(folder)]
+    began = time.monotonic()
+    ran = subprocess.run(
+        [sys.executable, "-m", "l2p", "meta-train", *words], capture_output=True, text=True, check=False
+    )
+    told = {"tables": names, "wall_minutes": round((time.monotonic() - began) / 60.0, 2), "exit": ran.returncode}
+    told |= {"said": ran.stderr.splitlines(), "load": os.getloadavg()[2]}
+    if ran.returncode:
+        return told
+    card = checkpoint.load(ran.stdout.strip().splitlines()[-1]).card
+    told["protector"] = ran.stdout.strip().splitlines()[-1]
+    return told | {"steps": card["held_out"]["steps"], "gains": card["held_out"]["gains"], "range": card["range"]}
+
+
+def losses(name: str, rows: Rows, schema: Schema) -> tuple[np.ndarray, list[str]]:
+    """Test losses f[seeds, budgets] of a protector, and what ran at each budget; budgets at which the same runs are
+    simulated together."""
+    target = schema.target
+    count = None if target.classes is None else len(target.classes)
+    model_name = MODEL_OF[target.kind] if target.kind != "multiclass" else f"{MODEL_OF[target.kind]}:{count}"
+    model, ready = find_model(model_name, count), {}
     for column, epsilon in enumerate(EPSILON):
         budget = Budget(epsilon, DELTA)
-        resolved = resolve(name, budget, "logistic")
-        ran, _, setup, warnings = set_up(resolved, budget, model, rows.x.shape[1], train_size(rows))
+        ran, _, setup, warnings = set_up(
+            resolve(name, budget, model_name), budget, model, rows.x.shape[1], train_size(rows), kind=target.kind
+        )
         print(f"{name} at epsilon {epsilon}: {ran.name} runs", *warnings, flush=True)
-        params = simulate([ran.protector], [setup], rows, SEEDS).params[:, 0]
-        for seed in SEEDS:
-            test = split(rows, seed).test
-            found["loss"][seed, column] = mean_loss(params[seed], model, test)
-            found["accuracy"][seed, column] = score(params[seed], model, test, "binary")
-    return found
+        ready.setdefault(ran.name, []).append((column, ran.protector, setup))
+    found, runs = np.zeros((len(SEEDS), len(EPSILON))), [""] * len(EPSILON)
+    for ran, entries in ready.items():
+        columns, protectors, setups = zip(*entries, strict=True)
+        params = simulate(protectors, setups, rows, SEEDS).params
+        for place, column in enumerate(columns):
+            runs[column] = ran
+            for seed in SEEDS:
+                found[seed, column] = mean_loss(params[seed, place], model, split(rows, seed).test)
+    return found, runs
 
 
-def main(folder: Path, out: Path, minutes: float = 10.0) -> None:
-    """Train and score.
-
-    Args:
-      folder: of the tables, as ARFF.
-      out: for the training and `scores.json`.
-      minutes: for the training.
-    """
-    tables = [folder / f"{name}.arff.gz" for name in TRAINED_ON]
-    schemas = [schema_of(path, target) for path, target in zip(tables, TRAINED_ON.values(), strict=True)]
-    path = fine_tune(tables, schemas, out, START, minutes)
-    ((name, target),) = SCORED_ON.items()
-    table = folder / f"{name}.arff.gz"
-    rows = jax.tree.map(np.asarray, read_rows(table, Encoding(schema_of(table, target))))
-    found = {one: scores(one, rows) for one in (str(path), START, f"control-{START}")}
-    mine, *others = found
-    told: dict = {
+def score(protector: str, name: str, tables: Path, out: Path) -> dict[str, Any]:
+    """A protector beside `universal` on a table that it has not seen."""
+    path, schema_path = prepared(name, tables, out)
+    schema = Schema.read(schema_path)
+    rows = jax.tree.map(np.asarray, read_rows(path, Encoding(schema)))
+    mine, runs = losses(protector, rows, schema)
+    kept = out / f"{name}-{START}.npy"
+    if not kept.exists():
+        np.save(kept, losses(START, rows, schema)[0])
+    theirs = np.load(kept)
+    gain = theirs - mine
+    return {
         "scored_on": name,
         "rows": len(rows.y),
         "features": rows.x.shape[1],
         "epsilon": EPSILON,
-        "delta": DELTA,
+        "runs": runs,
+        "loss": mine.mean(0).round(5).tolist(),
+        f"loss of {START}": theirs.mean(0).round(5).tolist(),
+        "gain": gain.mean(0).round(5).tolist(),
+        "standard_error": (gain.std(0, ddof=1) / len(SEEDS) ** 0.5).round(5).tolist(),
     }
-    for one, metrics in found.items():
-        told[Path(one).stem] = {metric: [round(v, 4) for v in values.mean(0)] for metric, values in metrics.items()}
-    for other in others:
-        gains = {"loss": found[other]["loss"] - found[mine]["loss"]}
-        gains["accuracy"] = found[mine]["accuracy"] - found[other]["accuracy"]
-        told[f"gain over {other}"] = {
-            metric: [[round(float(one), 4) for one in (v.mean(), v.std(ddof=1) / len(v) ** 0.5)] for v in values.T]
-            for metric, values in gains.items()
-        }
-    (out / "scores.json").write_text(json.dumps(told, indent=1))
-    print(json.dumps(told, indent=1))
+
+
+def summary(out: Path) -> str:
+    """The results in a folder as a table in Markdown."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
+    found = [json.loads(path.read_text()) for path in out.glob(f"*/{RESULT}")]
+    for told in sorted(found, key=lambda told: (told["minutes"], list(KINDS).index(told["kind"]), told["count"])):
+        cells = [f"{told['minutes']:g}", told["kind"], str(told["count"]), f"{told['wall_minutes']:.2f}"]
+        if told["exit"]:
+            cells += ["refused: " + told["said"][-1], *[""] * (len(COLUMNS) - 5)]
+        else:
+            means, errors = (np.array(told["gains"][name]) for name in ("mean", "standard_error"))
+            serves = means > 2 * errors
+            gain = f"{100 * (np.exp(-means[serves].mean()) - 1):+.0f} %" if serves.any() else "none"
+            cells += [str(told["steps"]), f"{gain} in {serves.sum()} of {len(means)} bands"]
+            unseen = told["unseen"]
+            same = [name == START for name in unseen["runs"]]
+            cells += [
+                "same" if one else f"{gain:+.4f} ({error:.4f})"
+                for one, gain, error in zip(same, unseen["gain"], unseen["standard_error"], strict=True)
+            ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main(
+    out: Path,
+    tables: Path | None = None,
+    minutes: tuple[float, ...] = (3.0, 10.0, 30.0),
+    only: str = "",
+    summarise: bool = False,
+) -> None:
+    """Train and score what has no result yet, then print all results as a table.
+
+    Args:
+      out: for trainings, each in a folder of its own.
+      tables: folder of the tables, as ARFF.
+      minutes: for each training.
+      only: a regular expression for the folders of the cases to run, such as `two-classes-1`.
+      summarise: only print what is there.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for case in [] if summarise else cases(minutes):
+        path = out / case.folder / RESULT
+        if path.exists() or not re.search(only, case.folder):
+            continue
+        if tables is None:
+            raise SystemExit("name the folder of the tables with --tables.")
+        print(f"{case.folder}, at {time.strftime('%H:%M')}", flush=True)
+        told = dataclasses.asdict(case) | train(case, tables, out, START)
+        if told["exit"] == 0:
+            told["unseen"] = score(told["protector"], KINDS[case.kind][1], tables, out)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(told, indent=1))
+    print(summary(out))
 
 
 if __name__ == "__main__":

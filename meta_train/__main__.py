@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 
 from l2p.checkpoints.defaults import UNIVERSAL
+from l2p.data.download import data_folder
 from l2p.data.reading import Format
 from l2p.errors import InputError
 from meta_train.config import MetaConfig
@@ -15,7 +16,7 @@ from meta_train.recipes import files, resolve, tuned
 from meta_train.recipes.remembered import resumed
 from meta_train.training.watch import Watch
 
-#: In the folder of a training: what was compiled for it.
+#: In the user's cache: what was compiled for trainings.
 COMPILED = "compiled"
 
 
@@ -60,7 +61,7 @@ def main(
             "--method, --model and --source say which hand-designed method is tuned, and on what; they need --recipe "
             f"{tuned.RECIPE}."
         )
-    keep_compiled(out)
+    keep_compiled()
     if folds:
         train_with_folds(recipe or "", out)
         return
@@ -97,11 +98,11 @@ def _check_left_out(
         raise InputError("--minutes bounds one training, and --folds makes several; leave one of the two out.")
 
 
-def keep_compiled(out: Path) -> None:
-    """Keep what is compiled in the training's folder, so that one that is resumed goes on at once; a cache of the
-    user's own (JAX_COMPILATION_CACHE_DIR) serves as well, for all trainings."""
+def keep_compiled() -> None:
+    """Keep what is compiled in the user's cache, unless JAX_COMPILATION_CACHE_DIR names another folder: trainings that
+    are resumed, and those on other tables with as many columns, then go on nearly at once."""
     if jax.config.jax_compilation_cache_dir is None:  # pyrefly: ignore[missing-attribute]
-        jax.config.update("jax_compilation_cache_dir", str(out.absolute() / COMPILED))
+        jax.config.update("jax_compilation_cache_dir", str(data_folder().absolute() / COMPILED))
 
 
 def _tuned(method: str | None, model: str | None, source: str | None, without: str | None) -> MetaConfig:

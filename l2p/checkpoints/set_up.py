@@ -69,17 +69,19 @@ def set_up(
     if control is None:
         return named, filter, setup, warnings
     has_networks = control.name.startswith(CONTROL)
-    said = (
-        f"{named.name} was not trained for this range; {'its control ' if has_networks else ''}{control.name} runs "
-        "instead."
-        if warnings
-        else f"At this budget {control.name} runs: on held-out tasks {'the networks of ' if has_networks else ''}"
-        f"{named.name} did no better than it, over all of them or with this model, or did worse on those of one source."
-    )
-    named, filter, setup, warnings = set_up(
+    ran, filter, setup, later = set_up(
         control, budget, model, num_features, num_rows, public, kind, rows_per_unit, share
     )
-    return named, filter, setup, [said, *warnings]
+    if warnings:
+        instead = f"{'its control ' if has_networks else ''}{control.name} runs instead."
+        return ran, filter, setup, [f"{named.name} was not trained for this range; {instead}", *later]
+    # That the start of a fine-tuned protector gives way in turn says nothing of that protector's own range.
+    gives_way = "" if ran.name == control.name else f" {control.name} gives way to {ran.name} here, in turn."
+    said = (
+        f"At this budget {control.name} runs: on held-out tasks {'the networks of ' if has_networks else ''}"
+        f"{named.name} did no better than it, over all of them or with this model, or did worse on those of one source."
+    )
+    return ran, filter, setup, [said + gives_way, *(later[1:] if gives_way else later)]
 
 
 def check_shared(named: NamedProtector) -> None:

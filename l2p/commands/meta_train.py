@@ -1,6 +1,7 @@
 """`l2p meta-train`: make a protector."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 from l2p.commands.table_options import TableOptions
@@ -24,7 +25,8 @@ class MetaTrain(TableOptions):
     """With `--data`: the shipped protector to fine-tune, universal by default; control-universal trains its networks
     anew, on top of its constants."""
     minutes: float | None = None
-    """The time that everything may take, training and judging; by default as long as all steps take."""
+    """The time that everything may take, training and judging, from 3 on: what is trained depends on it; by default as
+    long as all steps take."""
     recipe: str | None = None
     """Name of the shipped checkpoint whose recipe to follow, or `tuned` for a hand-designed method."""
     without: str | None = None
@@ -50,6 +52,8 @@ class MetaTrain(TableOptions):
 
     def run(self) -> int:
         """Train."""
+        # Else every program that comes from the cache brings a wrong alarm about the processor's features.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         from meta_train.__main__ import main
 
         asked = {field.name: getattr(self, field.name) for field in dataclasses.fields(MetaTrain)}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,10 @@ from meta_train.tasks.sources import class_counts, kind_of, parts_of
 #: What a config adds to excess losses unless it says otherwise: on a logarithmic scale above it, every budget has equal
 #: weight. Scores also add it to the excess loss at the start, which they divide by.
 EXCESS_FLOOR = 0.02
+
+
+#: Fields with an entry for each shape of tasks.
+BY_SHAPE = ("num_features", "num_classes", "sampling_rates", "sources", "models")
 
 
 class Shape(NamedTuple):
@@ -53,7 +58,8 @@ class MetaConfig:
       warm_start: checkpoint from which the starting point takes its parameters, or None.
       num_steps: maximum number of steps of a run, shipped with the protector; None for the method's own.
       method: "gradient" for meta-gradients, "search" for random search, "both" for the better of the two on held-out
-        tasks, each given the same number of simulated runs.
+        tasks, each given the same number of simulated runs; "evolution" for constants on a user's own tables, without
+        gradients and thus with less to compile (`meta_train.training.perturbed`).
       steps: outer steps (meta-gradients, or candidates of the search; with "both", meta-gradients).
       tasks: tasks per outer step.
       rows: rows per task; each represents N / rows rows of the simulated table.
@@ -224,6 +230,17 @@ class MetaConfig:
         listed = (self.num_classes, self.sampling_rates, self.sources, self.models)
         given = zip(counts, *(values or unsaid for values in listed), strict=True)
         return tuple(itertools.starmap(Shape, given))
+
+    def of_shapes(self, places: Sequence[int]) -> "MetaConfig":
+        """The config with tasks of some of the shapes.
+
+        >>> MetaConfig("x", "control", num_features=(8, 24, 52)).of_shapes([0, 2]).num_features
+        (8, 52)
+        """
+        listed = {name: values for name in BY_SHAPE if (values := getattr(self, name)) is not None}
+        return dataclasses.replace(
+            self, **{name: tuple(values[place] for place in places) for name, values in listed.items()}
+        )
 
     def log_signal_at(self, step: jax.Array | int) -> tuple[float | jax.Array, float]:
         """The range of log(mu N) that an outer step's tasks are drawn from.

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from l2p.data.own import is_own
 from l2p.errors import InputError
 from l2p.privacy.accountants import for_runs
 from meta_train.config.bands import BANDS
@@ -30,7 +31,7 @@ def check(config: "MetaConfig") -> None:
 
 def _check_names(config: "MetaConfig") -> None:
     choices = {
-        "method": ("gradient", "search", "both"),
+        "method": ("gradient", "search", "both", "evolution"),
         "estimator": ("backpropagation", "evolution"),
         "objective": ("final", "truncated"),
         "constraint": ("share", "augmented_lagrangian", "soft"),
@@ -153,7 +154,13 @@ def _check_together(config: "MetaConfig") -> None:
             "fresh_rows is for runs that are scored at their end, and these are scored along the way; choose "
             "objective 'final' and a constraint other than 'soft'."
         )
-    of_one = config.directions is not None or config.unseen is not None or config.method != "gradient"
+    if config.method == "evolution" and not all(map(is_own, config.all_sources)):
+        raise InputError(
+            "method 'evolution' is for tables of a user's own, which --data names; choose 'gradient', or estimator "
+            "'evolution'."
+        )
+    searches = config.method in ("search", "both")
+    of_one = config.directions is not None or config.unseen is not None or searches
     if config.sources is not None and of_one:
         raise InputError(
             "directions, unseen classes and a search are of tasks from one source; leave these out, or sources."

@@ -1,22 +1,28 @@
 """What a training gained over what it started from, said for people."""
 
 import itertools
+import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import chex
 import numpy as np
 
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import control_of
-from l2p.checkpoints.signal import epsilon_for
+from l2p.checkpoints.ranges import interval
+from l2p.checkpoints.signal import epsilon_for, log_signal
 from l2p.data.own import is_own
 from l2p.privacy.budget import Budget
+from l2p.privacy.rounded import rounded
 from l2p.protector import Protector
 from meta_train.config import MetaConfig
 from meta_train.tasks import own_tables
 
-#: A table that says what budgets a band is, for people: rows, and delta.
-SAID_ROWS, SAID_DELTA = 10_000, 1e-6
+#: A table that says what budgets a band is, for people: rows, where no tables of the user's own have any, and delta;
+#: and a budget for which rows are said.
+SAID_ROWS, SAID_DELTA, SAID_EPSILON = 10_000, 1e-6, 1.0
 
 
 def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
@@ -32,24 +38,51 @@ def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
     else:
         return [f"{config.warm_start} was kept: no state of the training scored better on held-out tasks in any band."]
     control = control_of(found.card)
+    tables = [own_tables.find(source) for source in config.all_sources if is_own(source)]
+    rows = int(np.median([table.rows for table in tables])) if tables else SAID_ROWS
     lines = [f"excess loss on held-out tasks against {config.warm_start} (with one standard error):"]
-    bands = itertools.pairwise(gains["log_signal"])
-    for (low, high), mean, error in zip(bands, gains["mean"], gains["standard_error"], strict=True):
-        is_idle = control is not None and any(start <= low < end for start, end in control.idle)
-        kept = f"; {config.warm_start} runs here" if is_idle else ""
-        lines.append(f"  epsilon {_epsilon(low)} to {_epsilon(high)}: {_change(mean, error)}{kept}")
-    lines[1] += f" (for {SAID_ROWS:,} rows at delta {SAID_DELTA:g})"
+    bands = list(itertools.pairwise(gains["log_signal"]))
+    idle = np.array([control is not None and any(a <= low < b for a, b in control.idle) for low, _ in bands])
+    for (low, high), mean, error, kept in zip(bands, gains["mean"], gains["standard_error"], idle, strict=True):
+        if epsilon_for(low, "gdp", Budget(1.0, SAID_DELTA), rows) is None:
+            continue  # no epsilon is so large for so few rows
+        runs = f"; {config.warm_start} runs here" if kept else ""
+        lines.append(f"  epsilon {_epsilon(low, rows)} to {_epsilon(high, rows)}: {_change(mean, error)}{runs}")
+    lines[1] += f" (for {rows:,} rows at delta {SAID_DELTA:g})"
     for source, one in gains.get("by_source", {}).items():
-        error = float(np.linalg.norm(one["standard_error"])) / len(one["mean"])
-        name = own_tables.find(source).name if is_own(source) else source
-        lines.append(f"  {name}, over all of these: {_change(float(np.mean(one['mean'])), error)}")
+        if not idle.all():
+            mean, error = np.array(one["mean"])[~idle], np.array(one["standard_error"])[~idle]
+            name = own_tables.find(source).name if is_own(source) else source
+            changed = _change(float(mean.mean()), float(np.linalg.norm(error)) / len(error))
+            lines.append(f"  {name}, where it runs: {changed}")
+    for model, intervals in ({} if control is None else control.idle_for).items():
+        ends = [
+            _epsilon(low, rows)
+            for (low, _), kept in zip(bands, idle, strict=True)
+            if not kept and low in dict(intervals)
+        ]
+        if ends:
+            lines.append(f"  for {model} {config.warm_start} runs also in what begins at epsilon {', '.join(ends)}")
+    lines.append(_made_for(found.card))
     if control is not None and len(control.idle) == len(gains["mean"]):
         lines.append(f"{config.warm_start} is kept everywhere: gains are within two standard errors of none.")
     return lines
 
 
-def _epsilon(log_signal: float) -> str:
-    found = epsilon_for(log_signal, "gdp", Budget(1.0, SAID_DELTA), SAID_ROWS)
+def _made_for(card: Mapping[str, Any]) -> str:
+    """The range that a protector was made for, in features and rows."""
+    ends = card["range"]
+    classes = f" and {interval(ends['num_classes'])} classes" if "num_classes" in ends else ""
+    budget = Budget(SAID_EPSILON, SAID_DELTA)
+    few, many = (rounded(math.exp(end - log_signal("gdp", budget, 1)), up=False) for end in ends["log_signal"])
+    return (
+        f"it applies to tables of {interval(ends['num_features'])} features{classes}, with {few} to {many} rows at "
+        f"epsilon {SAID_EPSILON:g} and delta {SAID_DELTA:g}, or as many times fewer as epsilon is larger"
+    )
+
+
+def _epsilon(signal: float, rows: int) -> str:
+    found = epsilon_for(signal, "gdp", Budget(1.0, SAID_DELTA), rows)
     return "beyond any" if found is None else f"{found:.2g}"
 
 

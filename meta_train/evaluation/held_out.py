@@ -1,14 +1,18 @@
 """Protectors on held-out tasks, run as deployed: the score for model selection, and the gains of networks."""
 
 import functools
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import Control, control_of
+from l2p.data.own import is_own
 from l2p.models import Model
 from l2p.protector import Protector
 from meta_train.compiling import quick_options
@@ -16,15 +20,22 @@ from meta_train.config import MetaConfig, Shape
 from meta_train.config.bands import BANDS
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes, sized
 from meta_train.evaluation.scores import evaluate
+from meta_train.tasks import own_tables
 from meta_train.tasks.family import Family, TaskBatch
 from meta_train.tasks.mixtures import Mixture
 from meta_train.tasks.sources import families, parts_of
+from meta_train.tasks.whole_tables import WholeTables
 
 #: Seeds of the tasks for model selection, and of those on which the networks' gains are measured.
 EVAL_KEY, GAIN_KEY = 20_000, 30_000
 #: Gains are measured on rows that no run has read, at every budget: on those that it reads, fitting their noise would
 #: count as a gain where budgets are large.
 GAIN_SHARES = (1.0, 1.0)
+
+
+def _no_end() -> float:
+    """Seconds left where time is not bound."""
+    return math.inf
 
 
 class Evaluator:
@@ -37,21 +48,39 @@ class Evaluator:
     def __init__(self, config: MetaConfig, family: Family, start: Protector):
         self._config, self._family, self._start = config, family, start
         self._stand_in = _stand_in(config)
-        self._start_scores: dict[tuple[Callable[[int], TaskBatch], int], np.ndarray] = {}
         # Compiled for what a report tells: runs without a cap are left out where nobody asks what they would spend.
         self._reported = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
         self._evaluate = jax.jit(self._measure, static_argnames="model", compiler_options=quick_options())
         self._budgets = budgets_of_shapes(config, start)
-        self._tasks = [(shape, self._draw(family, shape, config.fresh_shares)(EVAL_KEY)) for shape in self._budgets]
+        self._shapes = list(self._budgets)
+        # Each is compiled when it is first asked for, so that a training without time for all shapes leaves some out.
+        self._draws_of_tables: dict[Shape, Callable] = {}
+        self._tasks: dict[Shape, TaskBatch] = {}
+        self._before: dict[Shape, dict[str, np.ndarray]] = {}
 
-    @functools.cached_property
+    def prepare(self, shape: Shape) -> None:
+        """Draw the held-out tasks of a shape, and score the start on them."""
+        if shape not in self._tasks:
+            self._tasks[shape] = self._draw(self._family, shape, self._config.fresh_shares)(EVAL_KEY)
+            self._before[shape] = self._start_results(shape, self._tasks[shape], EVAL_KEY)
+
+    def keep(self, shapes: Collection[Shape]) -> None:
+        """Leave all other shapes out."""
+        self._shapes = [shape for shape in self._shapes if shape in shapes]
+
+    @property
     def before(self) -> dict[str, Any]:
         """The report on what training starts from."""
-        return self._report([self._start_results(shape, batch, EVAL_KEY) for shape, batch in self._tasks])
+        for shape in self._shapes:
+            self.prepare(shape)
+        return self._report([self._before[shape] for shape in self._shapes])
 
     def __call__(self, protector: Protector) -> dict[str, Any]:
         """The mean score (lower is better), that of each band of budgets, and how well a constraint is met there."""
-        return self._report([self._results(protector, shape, batch, EVAL_KEY) for shape, batch in self._tasks])
+        for shape in self._shapes:
+            self.prepare(shape)
+        tasks = [(shape, self._tasks[shape]) for shape in self._shapes]
+        return self._report([self._results(protector, shape, batch, EVAL_KEY) for shape, batch in tasks])
 
     def _report(self, results: list[dict[str, np.ndarray]]) -> dict[str, Any]:
         scores = np.stack([result["score"] for result in results])
@@ -75,18 +104,19 @@ class Evaluator:
         name = "held_out_score_per_budget"
         return float(np.minimum(report[name], self.before[name]).mean())
 
-    def final(self, protector: Protector) -> dict[str, Any]:
+    def final(self, protector: Protector, left: Callable[[], float] = _no_end) -> dict[str, Any]:
         """Entries for the card of a trained protector: its scores and, if configured, its gains over the start."""
         report = self(protector)
-        return report | {"gains": self.gains(protector)} if self._config.gain_rounds else report
+        return report | {"gains": self.gains(protector, left)} if self._config.gain_rounds else report
 
-    def gains(self, protector: Protector) -> dict[str, Any]:
+    def gains(self, protector: Protector, left: Callable[[], float] = _no_end) -> dict[str, Any]:
         """How much lower `protector` scores than the start in each band of log(mu N), on tasks not used for selection;
         and by source and by model where there are several, since a mean over all can hide a loss on one.
 
-        Both run on the same tasks with the same noise, so the standard errors are those of paired differences.
+        Both run on the same tasks with the same noise, so the standard errors are those of paired differences. There
+        are `gain_rounds` batches of each, or as many as fit into the seconds that are `left`, but at least one.
         """
-        found = {name: self._differences(protector, draws) for name, draws in self._draws.items()}
+        found = self._differences(protector, left)
         gains = {
             "log_signal": _rounded(np.linspace(*self._config.log_signal, BANDS + 1)),
             **_gain(np.concatenate(list(found.values()))),
@@ -98,36 +128,78 @@ class Evaluator:
             return gains
         by_model: dict[str, list[np.ndarray]] = {}
         for name, draws in self._draws.items():
+            if name not in found:
+                continue
             by_model.setdefault(self._config.find_model(draws[0][0]).name, []).append(found[name])
         return gains | {"by_model": {name: _gain(np.concatenate(parts)) for name, parts in by_model.items()}}
 
     @functools.cached_property
     def _draws(self) -> dict[str, list[tuple[Shape, Callable[[int], TaskBatch]]]]:
-        """By source, and model where there are several: its shapes, each with what draws its tasks."""
+        """By source, and model where there are several: its shapes, each with what draws its tasks. A user's own tables
+        are apart, each in the narrowest shape that has all of its columns, or in the widest that there is."""
         found: dict[str, list] = {}
         if self._config.sources is not None:
-            for shape in self._budgets:
+            for shape in sorted(self._shapes, key=lambda shape: shape.num_features or 0):
+                source = self._config.source_of(shape)
+                if all(map(is_own, parts_of(source))):
+                    for place, table in enumerate(parts_of(source)):
+                        known = found.get(table)
+                        if known is None or (known[0][0].num_features or 0) < own_tables.find(table).x.shape[1]:
+                            found[table] = [(shape, self._draw_table(shape, place))]
+                    continue
                 name = f"{self._config.source_of(shape)} {shape.model or self._config.model}"
                 found.setdefault(name, []).append((shape, self._draw(self._family, shape, GAIN_SHARES)))
             return found
         parts = self._family.parts if isinstance(self._family, Mixture) else (self._family,)
         for name, part in zip(parts_of(self._config.source), parts, strict=True):
             # A source of a mixture is left out where it has too few columns.
-            few = [shape for shape in self._budgets if (shape.num_features or 0) <= part.max_features]
+            few = [shape for shape in self._shapes if (shape.num_features or 0) <= part.max_features]
             found[name] = [(shape, self._draw(part, shape, GAIN_SHARES)) for shape in few]
         return found
 
-    def _differences(self, protector: Protector, draws: list[tuple[Shape, Callable[[int], TaskBatch]]]) -> np.ndarray:
-        """f[., BANDS]: the start's scores minus the protector's, on `gain_rounds` batches of every shape."""
-        differences = []
-        for shape, draw in draws:
-            for seed in range(GAIN_KEY, GAIN_KEY + self._config.gain_rounds):
-                batch = draw(seed)
-                if (draw, seed) not in self._start_scores:
-                    self._start_scores[draw, seed] = self._start_results(shape, batch, seed)["score"]
-                ours = self._results(protector, shape, batch, seed)["score"]
-                differences.append(self._start_scores[draw, seed] - ours)
-        return _by_band(np.stack(differences))
+    def _differences(self, protector: Protector, left: Callable[[], float]) -> dict[str, np.ndarray]:
+        """By what `_draws` names f[., BANDS]: the start's scores minus the protector's."""
+        found: dict[str, list[np.ndarray]] = {}
+        longest = 0.0
+        for seed in range(GAIN_KEY, GAIN_KEY + self._config.gain_rounds):
+            for name, draws in self._draws.items():
+                began = time.monotonic()
+                for shape, draw in draws if not found or left() >= longest else ():
+                    batch = draw(seed)
+                    theirs = self._start_results(shape, batch, seed)["score"]
+                    ours = self._results(protector, shape, batch, seed)["score"]
+                    found.setdefault(name, []).append(theirs - ours)
+                longest = max(longest, time.monotonic() - began)
+        return {name: _by_band(np.stack(differences)) for name, differences in found.items()}
+
+    def _draw_table(self, shape: Shape, place: int) -> Callable[[int], TaskBatch]:
+        """A draw of `eval_tasks` tasks from a seed that are one of the shape's own tables."""
+        sample = self._draws_of_tables[shape]
+        return lambda seed: sample(
+            jax.random.fold_in(jax.random.key(seed), place), jnp.array(GAIN_SHARES), place, False
+        )
+
+    def _tables(self, shape: Shape, family: WholeTables, arguments: dict[str, Any]) -> Callable[..., TaskBatch]:
+        """One program that draws tasks of a shape's own tables, of all and of each, to train and to judge."""
+        if shape not in self._draws_of_tables:
+            model = self._config.find_model(shape)
+
+            def sample(key: jax.Array, fresh_shares: jax.Array, place: jax.Array, trains: jax.Array) -> TaskBatch:
+                chosen = family.choose(place, trains)
+                return chosen.sample(key, model=model, **arguments | {"fresh_shares": fresh_shares})
+
+            self._draws_of_tables[shape] = jax.jit(sample, compiler_options=quick_options())
+        return self._draws_of_tables[shape]
+
+    def train_tasks(self, shape: Shape, seed: int) -> TaskBatch:
+        """`eval_tasks` tasks of a shape's own tables to train on, by the program that draws the held-out ones."""
+        self.prepare(shape)
+        shares = jnp.array(self._config.fresh_shares)
+        return self._draws_of_tables[shape](jax.random.key(seed), shares, -1, True)
+
+    def scores(self, protectors: Protector, shape: Shape, batch: TaskBatch, seed: int) -> np.ndarray:
+        """Scores f[tasks] of protectors with leaves [tasks, ...], one for each task, with method "evolution"."""
+        return self._run(protectors, shape, batch, seed)["score"]
 
     def _draw(self, family: Family, shape: Shape, fresh_shares: tuple[float, float]) -> Callable[[int], TaskBatch]:
         """A compiled draw of `eval_tasks` tasks from a seed, where these shares of them are scored on fresh rows."""
@@ -135,15 +207,19 @@ class Evaluator:
             family = families(shape.source, self._config.fresh_rows)[1]
         family = family.with_num_classes(self._config.drawn_classes(shape))
         model = self._config.find_model(shape)
-        arguments = self._config.task_arguments(shape.num_features)
-        arguments |= {"num_tasks": self._config.eval_tasks, "fresh_shares": fresh_shares}
+        arguments = self._config.task_arguments(shape.num_features) | {"num_tasks": self._config.eval_tasks}
+        if isinstance(family, WholeTables):
+            of_tables, shares = self._tables(shape, family, arguments), jnp.array(fresh_shares)
+            return lambda seed: of_tables(jax.random.key(seed), shares, -1, False)
+        arguments |= {"fresh_shares": fresh_shares}
         sample = jax.jit(functools.partial(family.sample, model=model, **arguments), compiler_options=quick_options())
         return lambda seed: sample(jax.random.fold_in(jax.random.key(seed), shape.num_features or 0))
 
     def _measure(
         self, protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
     ) -> dict[str, jax.Array]:
-        found = evaluate(protector, key, batch, model, budgets, self._config.excess_floor)
+        stacked = self._config.method == "evolution"
+        found = evaluate(protector, key, batch, model, budgets, self._config.excess_floor, stacked)
         return {name: found[name] for name in self._reported}
 
     def _start_results(self, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
@@ -158,6 +234,13 @@ class Evaluator:
         return {name: np.where(level, instead[name], values) for name, values in found.items()}
 
     def _results(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
+        if self._config.method == "evolution":
+            protector = jax.tree.map(
+                lambda leaf: np.broadcast_to(leaf, (self._config.eval_tasks, *leaf.shape)), protector
+            )
+        return self._run(protector, shape, batch, seed)
+
+    def _run(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
         model, budgets = self._config.find_model(shape), self._budgets[shape]
         return jax.device_get(self._evaluate(protector, jax.random.key(seed), batch, model=model, budgets=budgets))
 

@@ -64,10 +64,12 @@ def evaluate(
     model: Model,
     budgets: Budgets,
     floor: float = EXCESS_FLOOR,
+    stacked: bool = False,
 ) -> dict[str, jax.Array]:
-    """Per task: the score f32[B] as deployed, with the cap, and the constraint's value f32[B] without it."""
+    """Per task: the score f32[B] as deployed, with the cap, and the constraint's value f32[B] without it. With
+    `stacked`, each task has a protector of its own."""
     keys = jax.random.split(key, batch.log_signal.shape[0])
-    run = jax.vmap(functools.partial(whole_run, floor=floor), (None, 0, 0, 0, 0, 0))
+    run = jax.vmap(functools.partial(whole_run, floor=floor), (0 if stacked else None, 0, 0, 0, 0, 0))
     (rows, capped), (_, free) = (budgets.simulate(batch, model, capped) for capped in (True, False))
     scores, _ = run(protector, rows, batch.best_loss, capped, keys, batch.scored)
     _, spent = run(protector, rows, batch.best_loss, free, keys, batch.scored)

@@ -5,11 +5,8 @@ from typing import Any
 
 from l2p.checkpoints.overlaps import overlaps
 from l2p.errors import InputError
-from meta_train.config import MetaConfig
+from meta_train.config import BY_SHAPE, MetaConfig
 from meta_train.tasks.sources import AND, parts_of
-
-#: Fields with an entry for each shape of tasks.
-_BY_SHAPE = ("num_features", "num_classes", "sampling_rates", "models")
 
 
 def sources_of(fields: Mapping[str, Any]) -> tuple[str, ...]:
@@ -35,7 +32,7 @@ def left_out(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     if isinstance(listed := fields.get("sources"), list):
         kept = [_kept(source, sets) for source in listed]
         found["sources"] = [source for source in kept if source]
-        for name in _BY_SHAPE:
+        for name in set(BY_SHAPE) - {"sources"}:
             if isinstance(values := fields.get(name), list):
                 found[name] = [value for value, source in zip(values, kept, strict=True) if source]
     if not found["source"] or found.get("sources") == []:

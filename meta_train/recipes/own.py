@@ -12,6 +12,7 @@ from l2p.data.preparation import Kind
 from l2p.errors import InputError
 from l2p.models import find_model, plain_name
 from l2p.models.softmax import Softmax
+from meta_train import planning
 from meta_train.config import MetaConfig
 from meta_train.tasks.own_tables import OwnTable
 from meta_train.tasks.sources import AND
@@ -21,52 +22,70 @@ from meta_train.training.untrained import BUILDERS
 MODEL_OF: dict[Kind, str] = {"binary": "logistic", "multiclass": Softmax.name, "regression": "square"}
 #: Follows the start's name in that of what is made.
 OWN_NAME = "-own"
-#: Sizes of tasks that every table has columns for; each is compiled for, and so is the widest table's.
-SIZES = 2
-#: Outer steps between checks on held-out tasks, and batches of fresh tasks that gains are measured on.
-EVAL_EVERY, GAIN_ROUNDS = 40, 2
+#: Outer steps between checks on held-out tasks, and most batches of fresh tasks that gains are measured on.
+EVAL_EVERY, GAIN_ROUNDS = 40, 16
 #: Of the start's learning rate, where its own parameters are trained on: it was trained to the end.
 FINE = 0.5
+#: Tasks of an outer step with more columns than the first of these, and at least that many rows in a task.
+WIDE, TASKS_IF_WIDE, LEAST_ROWS = 150, 8, 128
 
 
 def config_for(start: str, tables: Sequence[OwnTable]) -> MetaConfig:
     """How a shipped protector is fine-tuned on some tables or, where its control is named, trained from that.
 
-    A task is of as many columns as those of the start are, of the largest sizes that every table has columns for; or of
-    as many as the widest table has.
+    Tables with targets of one kind, and equally many classes, make the tasks of a shape together (`planning.sizes`).
 
     Args:
       start: `universal` or another shipped protector; `control-universal` for networks that begin silent on top of its
         constants.
-      tables: of one kind of target.
+      tables: which predict one of two classes, one of several, or numbers.
 
     Raises:
       InputError: the start is no shipped protector that is trained on columns of any table, or does not learn what a
-        table predicts; two tables are one, or predict different things.
+        table predicts; two tables are one.
     """
     name, shipped = _shipped(start)
     _check(start, shipped, tables)
-    most, (narrowest, *_, widest) = max(len(table.y) for table in tables), sorted(2 * [t.x.shape[1] for t in tables])
-    shared = sorted({count for count in shipped.num_features or () if count <= narrowest and count < widest})
-    counts = (*shared[-SIZES:], widest)
-    model = _model(shipped, tables[0].kind)
+    sizes = planning.sizes([planning.Width(table.x.shape[1], _model(shipped, table)) for table in tables])
+    models = tuple(size.model for size in sizes)
+    sources = tuple(AND.join(tables[place].source for place in size.tables) for size in sizes)
     rates = shipped.sampling_rates
+    most = int(0.8 * max(len(table.y) for table in tables))
     return dataclasses.replace(
         shipped,
         name=name + OWN_NAME,
-        source=AND.join(table.source for table in tables),
-        sources=None,
-        models=None,
-        model=f"{model}:{tables[0].num_classes}" if model == Softmax.name else model,
+        source=sources[0],
+        sources=sources,
+        model=models[0],
+        models=models if len(set(models)) > 1 else None,
         warm_start=checkpoint.canonical(start),
         learning_rate=shipped.learning_rate * (1.0 if start.startswith(CONTROL) else FINE),
-        # A task repeats rows of a table that has fewer.
-        rows=min(shipped.rows, int(0.8 * most)),
-        num_features=counts,
+        tasks=TASKS_IF_WIDE if max(size.width for size in sizes) > WIDE else shipped.tasks,
+        # A power of two, so that programs serve tables of other lengths, too; a task repeats rows of a shorter table.
+        rows=min(shipped.rows, max(LEAST_ROWS, 2 ** (most.bit_length() - 1))),
+        num_features=tuple(size.width for size in sizes),
         num_classes=None,
-        sampling_rates=None if rates is None else rates[:1] * len(counts),
+        sampling_rates=None if rates is None else rates[:1] * len(sizes),
+        # Runs are scored on rows that they did not read: those of the tables that are held out, where they are judged.
+        fresh_rows=True,
         eval_every=EVAL_EVERY,
         gain_rounds=GAIN_ROUNDS,
+    )
+
+
+def constants_of(config: MetaConfig) -> MetaConfig | None:
+    """The config without networks, which trains the constants of the start's control; None where there are none."""
+    start = checkpoint.load(config.warm_start or "").card
+    name = config.warm_start or ""
+    if not name.startswith(CONTROL):
+        name = start.get("config", {}).get("warm_start") or ""
+    if not name.startswith(CONTROL) or checkpoint.find(name) is None:
+        return None
+    control = checkpoint.load(name).card["config"]
+    if control["protector"] == config.protector:
+        return None
+    return dataclasses.replace(
+        config, protector=control["protector"], warm_start=checkpoint.canonical(name), method="evolution"
     )
 
 
@@ -109,16 +128,12 @@ def _check(start: str, shipped: MetaConfig, tables: Sequence[OwnTable]) -> None:
                 f"{start} learns no target like that of {table.name}, which is {what[table.kind]}; start from "
                 f"{UNIVERSAL} (--start {UNIVERSAL})."
             )
-        if (table.kind, table.num_classes) != (tables[0].kind, tables[0].num_classes):
-            raise InputError(
-                f"{table.name} and {tables[0].name} predict different things ({_said(table)} and {_said(tables[0])}), "
-                "and one protector is trained for one kind; train on each kind apart."
-            )
 
 
-def _model(shipped: MetaConfig, kind: Kind) -> str:
-    """The plain name of the model to fine-tune for, on targets of a kind."""
-    return plain_name(shipped.model) if shipped.models is None else MODEL_OF[kind]
+def _model(shipped: MetaConfig, table: OwnTable) -> str:
+    """The name of the model to fine-tune for on a table, with its number of classes if there are several."""
+    plain = plain_name(shipped.model) if shipped.models is None else MODEL_OF[table.kind]
+    return f"{plain}:{table.num_classes}" if plain == Softmax.name else plain
 
 
 def _kinds(shipped: MetaConfig) -> tuple[str, ...]:
@@ -127,7 +142,3 @@ def _kinds(shipped: MetaConfig) -> tuple[str, ...]:
         return tuple(MODEL_OF)
     # What learns several classes learns two, but starts from nothing that was trained on two.
     return ("multiclass",) if ":" in shipped.model else find_model(shipped.model, 2).kinds
-
-
-def _said(table: OwnTable) -> str:
-    return "numbers" if table.num_classes is None else f"{table.num_classes} classes"

@@ -13,7 +13,7 @@ from l2p.schema import Schema
 from meta_train.config import MetaConfig
 from meta_train.recipes import files
 from meta_train.tasks import own_tables
-from meta_train.tasks.sources import parts_of
+from meta_train.training.loop import CONFIG
 
 #: In a training's folder: where its tables and their schemas are.
 TABLES = "tables.json"
@@ -25,8 +25,9 @@ def remember(
     data: Sequence[Any],
     schema: Sequence[Any],
     format: Format | None,
+    start: str,
 ) -> None:
-    """Note in the folder where the tables are, for `resumed`; `InputError` if it holds a training on other ones."""
+    """Note in the folder where the tables are, for `resumed`, and what the training starts from."""
     entries = [
         {
             "data": str(Path(given).resolve()) if isinstance(given, (str, Path)) else None,
@@ -35,21 +36,29 @@ def remember(
         }
         for place, (given, table) in enumerate(zip(data, tables, strict=True), 1)
     ]
-    path, rows = out / TABLES, [one["encoded_sha256"] for one in entries]
-    if (out / "config.json").exists():
-        try:
-            same = rows == [one["encoded_sha256"] for one in json.loads(path.read_text(encoding="utf-8"))["tables"]]
-        except (OSError, ValueError, KeyError, TypeError):
-            same = False
-        if not same:
-            raise InputError(
-                f"{out} holds a training on other tables or schemas, and one folder holds one; name another."
-            )
     out.mkdir(parents=True, exist_ok=True)
     for declared, entry in zip(schema, entries, strict=True):
         read = declared if isinstance(declared, Schema) else Schema.read(declared)
         read.write(entry["schema"])
-    path.write_text(json.dumps({"tables": entries, "format": dataclasses.asdict(format or Format())}, indent=1))
+    known = {"tables": entries, "format": dataclasses.asdict(format or Format()), "start": start}
+    (out / TABLES).write_text(json.dumps(known, indent=1))
+
+
+def check_same(out: Path, tables: Sequence[own_tables.OwnTable], start: str) -> None:
+    """Refuse a folder with a training on other tables, or from another start; `InputError`."""
+    if not (out / CONFIG).exists():
+        return
+    try:
+        known = json.loads((out / TABLES).read_text(encoding="utf-8"))
+        same = [table.encoded_sha256 for table in tables] == [entry["encoded_sha256"] for entry in known["tables"]]
+        same &= start == known["start"]
+    except (OSError, ValueError, KeyError, TypeError):
+        same = False
+    if not same:
+        raise InputError(
+            f"{out} holds a training on other tables or schemas, or from another start, and one folder holds one; "
+            "name another."
+        )
 
 
 def resumed(out: Path) -> MetaConfig:
@@ -59,10 +68,10 @@ def resumed(out: Path) -> MetaConfig:
       InputError: there is none, or its tables came as no files, or are no longer what they were.
     """
     out = Path(out)
-    if not (out / "config.json").is_file():
+    if not (out / CONFIG).is_file():
         raise InputError(f"there is no training in {out} to resume; say what to train, or name another folder.")
-    config = files.read(out / "config.json")
-    if not any(map(is_own, parts_of(config.source))):
+    config = files.read(out / CONFIG)
+    if not any(map(is_own, config.all_sources)):
         return config
     try:
         known = json.loads((out / TABLES).read_text(encoding="utf-8"))
@@ -82,7 +91,8 @@ def resumed(out: Path) -> MetaConfig:
                 "again."
             )
         table = own_tables.read(data, schema, format=format)
-        if own_tables.keep(table) not in parts_of(config.source) or table.encoded_sha256 != encoded:
+        own_tables.keep(table)
+        if table.encoded_sha256 != encoded:
             raise InputError(
                 f"{data} is not what it was when the training in {out} began; begin anew in another folder."
             )

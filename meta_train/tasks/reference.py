@@ -191,10 +191,13 @@ def newton(
         margin = table @ params
         gradient = (weight * model.residual(margin, rows.y)) @ table + ridge * params
         hessian = (table.T * (weight * model.newton_curvature(margin, rows.y))[None, :]) @ table
-        direction, safer = (
-            jax.scipy.linalg.solve(hessian + one * jnp.eye(params.shape[0]), gradient, assume_a="pos")
-            for one in (jnp.maximum(ridge, DAMPING), jnp.maximum(ridge, MORE_DAMPING))
-        )
+
+        def solved(damping: jax.Array) -> jax.Array:
+            return jax.scipy.linalg.solve(hessian + damping * jnp.eye(params.shape[0]), gradient, assume_a="pos")
+
+        # In one call: two would run side by side, and on two cores a batch of each can wait for the other for ever,
+        # since jaxlib's factorisations hold a thread of the pool that they wait for.
+        direction, safer = jax.vmap(solved)(jnp.maximum(ridge, jnp.array([DAMPING, MORE_DAMPING])))
         direction = jnp.where(jnp.isfinite(direction).all(), direction, safer)
         # Full steps overshoot far from the minimum, where the logistic Hessian is flat; take the best of a few step
         # sizes.

@@ -27,6 +27,7 @@ from meta_train.tasks.synthetic import (
     SyntheticNumbers,
 )
 from meta_train.tasks.targets import from_table
+from meta_train.tasks.whole_tables import WholeTables
 
 #: Minimum standard deviation of an image column that a mixture's tasks may draw.
 MIN_DEVIATION = 0.05
@@ -129,18 +130,22 @@ def families(source: str, fresh_rows: bool = False) -> tuple[Family, Family]:
         `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families, with `ROUGH`
         in their names (`synthetic:rough:numbers`) for longer tails, stronger correlations and rarer classes; a user's
         own table that was read (`own_tables`); or several sources of one kind joined by `AND`.
-      fresh_rows: whether runs are scored on rows of their task that they did not read.
+      fresh_rows: whether runs are scored on rows of their task that they did not read. Held-out tasks from users' own
+        tables are then these tables, of which runs read the rows to train on and are scored on the held-out ones.
     """
     train, held_out = _families(source)
     if not fresh_rows:
         return train, held_out
+    if all(map(is_own, parts_of(source))):
+        read, scored = (family.parts if isinstance(family, Mixture) else (family,) for family in (train, held_out))
+        return Halved(train.with_rows_apart()), WholeTables.of(read, scored)  # pyrefly: ignore
     return Halved(train.with_rows_apart()), Halved(held_out.with_rows_apart())
 
 
 def _families(source: str) -> tuple[Family, Family]:
     if len(parts_of(source)) > 1:
         train, held_out = zip(*(_varied(*_families(part)) for part in parts_of(source)), strict=True)
-        stacked = frozenset(place for place, part in enumerate(parts_of(source)) if is_openml(part))
+        stacked = frozenset(place for place, part in enumerate(parts_of(source)) if is_openml(part) or is_own(part))
         return Mixture(train, stacked), Mixture(held_out, stacked)
     is_rough = _smooth(source) != source
     if classes := _drawn_classes(source):
@@ -153,14 +158,26 @@ def _families(source: str) -> tuple[Family, Family]:
     x, y = _load(source)
     kind, count = kind_of(source), None if _REST.fullmatch(source) else _classes_of_table(source)
     make = TaskFamily.from_table if kind == "binary" else functools.partial(from_table, num_classes=count)
-    order = np.random.default_rng(0).permutation(x.shape[0])
-    cut = int(0.8 * order.size)
-    made = (make(x[part], y[part]) for part in (order[:cut], order[cut:]))
-    train, held_out = (dataclasses.replace(part, plain=PLAIN if is_openml(source) else 0.0) for part in made)
+    made = (make(x[part], y[part]) for part in _parted(y, alike=is_own(source)))
+    plain = PLAIN if is_openml(source) or is_own(source) else 0.0
+    train, held_out = (dataclasses.replace(part, plain=plain) for part in made)
     if (is_own(source) or is_openml(source)) and isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily):
         # Of a rare class, chance may hold none out.
         return tuple(dataclasses.replace(part, classes=(0, 1)) for part in (train, held_out))  # pyrefly: ignore
     return train, held_out
+
+
+def _parted(y: np.ndarray, alike: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on and to hold out, four in five and the fifth, in random order; `alike` has every fifth held out
+    of rows that are sorted by their targets, so that a rare class is in both parts."""
+    chance = np.random.default_rng(0)
+    order = chance.permutation(y.size)
+    if not alike:
+        cut = int(0.8 * order.size)
+        return order[:cut], order[cut:]
+    order = order[np.argsort(y[order], kind="stable")]
+    is_held_out = np.arange(order.size) % 5 == 2
+    return chance.permutation(order[~is_held_out]), chance.permutation(order[is_held_out])
 
 
 def _varied(train: Family, held_out: Family) -> tuple[Family, Family]:

@@ -29,6 +29,21 @@ def draw_stacked(
     The tables are alike (see `alike`), and their tasks may have `num_features` features. Where they have equally many
     columns, tasks are the same as `Family.draw_several` draws from each table and its key.
     """
+    every = jnp.concatenate([jax.random.split(key, num_tasks) for key in keys])
+    place = np.repeat(np.arange(len(tables)), num_tasks)
+    return draw_places(tables, every, place, num_rows, num_features)
+
+
+def draw_places(
+    tables: Sequence[Family],
+    keys: jax.Array,
+    places: jax.Array | np.ndarray,
+    num_rows: int,
+    num_features: int,
+    among: tuple[jax.Array, jax.Array] | None = None,
+) -> Rows:
+    """A task for each of the keys, from the table that has its place i32[B] among the tables, which are alike: rows
+    with a leading axis [B]. With `among`, a first row i32[T] and a number of rows i32[T], from these of each table."""
     parts = cast(Sequence[Tabular], tables)
     widest = max(part.x.shape[1] for part in parts)
     # By NumPy, so that what is compiled has one constant, not one for each table and the work of joining them.
@@ -41,15 +56,16 @@ def draw_stacked(
     counts = np.array([len(one) for one in labels])
     spans = Span(*(jnp.asarray(one, jnp.int32) for one in (np.cumsum(rows) - rows, rows, columns, counts)))
 
+    if among is not None:
+        spans = spans._replace(first=spans.first + among[0], rows=among[1])
+
     def draw(key: jax.Array, span: Span, candidates: jax.Array) -> Rows:
         table = dataclasses.replace(parts[0], x=x, y=y, span=span)
         if isinstance(table, TaskFamily):
             table = dataclasses.replace(table, label_columns=candidates)
         return table.draw(key, num_rows, num_features)
 
-    every = jnp.concatenate([jax.random.split(key, num_tasks) for key in keys])
-    place = np.repeat(np.arange(len(parts)), num_tasks)
-    return jax.vmap(draw)(every, jax.tree.map(lambda leaf: leaf[place], spans), candidates[place])
+    return jax.vmap(draw)(keys, jax.tree.map(lambda leaf: leaf[places], spans), candidates[places])
 
 
 def alike(tables: Sequence[Family]) -> list[list[Family]]:

@@ -4,7 +4,7 @@ import json
 import platform
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,14 @@ from l2p.data.own import is_own
 from l2p.errors import InputError
 from l2p.privacy.accountants import find
 from l2p.protector import Protector
-from meta_train import constants
+from meta_train import constants, planning
 from meta_train.config import MetaConfig
 from meta_train.evaluation.held_out import Evaluator
 from meta_train.tasks.fresh_rows import with_fresh_rows
 from meta_train.tasks.other_classes import along_other_classes
 from meta_train.tasks.own_tables import facts
-from meta_train.tasks.sources import families, parts_of
-from meta_train.training import gradients, search
+from meta_train.tasks.sources import families
+from meta_train.training import gradients, perturbed, preparing, search
 from meta_train.training.gradient_against_search import ship_better, trials
 from meta_train.training.progress import draw
 from meta_train.training.starting_points import starting_point
@@ -35,11 +35,15 @@ from meta_train.training.watch import Watch
 #: fraction of them, as far as its start does.
 REACH = 2
 
+#: In a training's folder: its config.
+CONFIG = "config.json"
+#: Seconds to write the result, on two cores with nothing else to do.
+AFTER = 1.0
 #: Seconds between saved states.
 SAVED = 30.0
 #: Outer steps in a row in which no task has a finite gradient, after which a training ends: it would learn nothing.
 MOST_LOST = 10
-METHODS: dict[str, Any] = {"gradient": gradients, "search": search}
+METHODS: dict[str, Any] = {"gradient": gradients, "search": search, "evolution": perturbed}
 
 
 def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Path:
@@ -48,14 +52,15 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
     Every outer step depends on the seed and its own number only, and the state is saved every `eval_every` steps and
     every `SAVED` seconds, so an interrupted training that resumes ends with the same bits as one that was not. What
     ships is what scored best on held-out tasks, the starting point included; with unseen classes, what came out last.
-    With method "both" the two trainings lie in `out/gradient` and `out/search`. Where the watch runs out, what was
-    trained until then ships, and a resumed training continues from there.
+    With method "both" the two trainings lie in `out/gradient` and `out/search`. Where the watch bounds time, shapes
+    that there is no time to compile for are left out, steps are skipped as evenly as it takes to end in time at the
+    last learning rate, and gains are measured on as many tasks as fit.
 
     Raises:
-      InputError: `out` holds a training with another config, or the time is too short for a step.
+      InputError: `out` holds a training with another config.
     """
     out, watch = Path(out), Watch() if watch is None else watch
-    _claim(config, out)
+    config, is_new = _claimed(config, out)
     if config.method == "both":
         trained = {method: meta_train(trial, out / method, watch) for method, trial in trials(config).items()}
         return ship_better(config, trained, out)
@@ -73,28 +78,36 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
     ) as saved:
         first, seconds, state, best = _restore(saved, state, best)
         _drop_lines_after(out / "log.jsonl", first)
-        update = method.compiled(config, train, start)
         evaluator = Evaluator(config, held_out, start)
-        began = kept = time.monotonic() - seconds
+        evolves = config.method == "evolution"
+        update = perturbed.compiled(config, evaluator) if evolves else method.compiled(config, train, start)
+        began = saved_at = time.monotonic() - seconds
         # Protectors that cannot overspend are selected by held-out tasks (early stopping). Those under a constraint are
         # kept as they end, and so are those to be tested on unseen classes, which must not be used for selection.
         chooses = config.constraint == "share" and config.unseen is None
-        if chooses and first == 0:
-            # The starting point is a candidate too, so networks that only did harm are not shipped.
-            best = (jnp.array(evaluator.merit(evaluator.before)), state.protector)
-        if watch.foretells and first < config.steps:
-            _estimate(watch, config, first, update, state, evaluator)
         done, score, logged, lost = first, None, (first, state), 0
+        turns, shapes = range(len(config.shapes)), len(config.shapes)
         try:
-            while done < config.steps:
-                state, metrics = update(state, done)
-                line: dict[str, Any] = {"step": done, **{name: float(value) for name, value in metrics.items()}}
-                done += 1
+            if watch.foretells and first < config.steps:
+                turns = preparing.prepare(config, update, evaluator, state, watch, may_leave_out=is_new)
+            config = config if len(turns) == shapes else config.of_shapes(turns)
+            _claim(config, out)
+            if chooses and first == 0:
+                # The starting point is a candidate too, so networks that only did harm are not shipped.
+                best = (jnp.array(evaluator.merit(evaluator.before)), state.protector)
+            number = planning.next_step(first - 1, first, turns, shapes)
+            pace = Pace(watch)
+            while number < config.steps:
+                state, metrics = update(state, number)
+                line: dict[str, Any] = {"step": number, **{name: float(value) for name, value in metrics.items()}}
+                before, done = done, number + 1
                 lost = lost + 1 if line.get("finite") == 0.0 else 0
                 if lost == MOST_LOST:
                     raise InputError(_nothing_learned(done))
-                is_last = done == config.steps or watch.is_up()
-                if done % config.eval_every == 0 or is_last:
+                number = planning.next_step(number, number + pace(config.steps - done), turns, shapes)
+                is_last = number >= config.steps or watch.is_up()
+                done = config.steps if number >= config.steps else done
+                if done // config.eval_every > before // config.eval_every or is_last:
                     line |= (report := evaluator(state.protector))
                     merit, score = jnp.array(evaluator.merit(report)), report["held_out_score"]
                     if not chooses or merit < best[0]:
@@ -104,50 +117,40 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
                 with (out / "log.jsonl").open("a") as log:
                     log.write(json.dumps(line) + "\n")
                 logged = done, state
-                if "seconds" in line:
+                if "seconds" in line and not watch.is_bound:
                     draw(out)
-                if "seconds" in line or time.monotonic() - kept > SAVED:
+                if "seconds" in line or time.monotonic() - saved_at > SAVED:
                     _save(saved, done, time.monotonic() - began, state, best)
-                    kept = time.monotonic()
-                watch.tell(done, config.steps, score)
+                    saved_at = time.monotonic()
+                watch.tell(done, config.steps, pace.seconds, score)
                 if is_last:
                     break
-            if done < config.steps:
-                watch.say(
-                    f"time to judge: {done} of {config.steps} steps are taken; to take more, l2p meta-train --resume "
-                    f"--out {out}"
-                )
+            watch.release()
             total = time.monotonic() - began
             chosen, told = constants.choose(best[1], config.constants, lambda one: evaluator.merit(evaluator(one)))
-            report = evaluator.final(chosen) | {"steps": done} | ({"constants": told} if told else {})
+            taken = len((out / "log.jsonl").read_text().splitlines())
+            report = evaluator.final(chosen, lambda: watch.left - AFTER * watch.slowness) | {"steps": taken}
+            report |= {"constants": told} if told else {}
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(_kept(saved, *logged, time.monotonic() - began, best, config, out))
             raise
+    if watch.is_bound:
+        draw(out)
     counts = config.num_features or (int(train.max_features),)
     return _ship(config, out, chosen, report, total, counts)
 
 
-def _estimate(watch: Watch, config: MetaConfig, done: int, update: Callable, state: Any, evaluator: Evaluator) -> None:
-    """Measure a step on tasks of each shape, a check and the judging, compiled before; say how long all will take."""
-    watch.say(f"preparing: compiling steps on tasks of {len(set(config.shapes))} sizes")
-    firsts = [config.shapes.index(shape) for shape in dict.fromkeys(config.shapes)]
-    seconds = dict.fromkeys(config.shapes, 0.0)
-    for number in firsts:
-        jax.block_until_ready(update(state, number))
-        seconds[config.shapes[number]] = _seconds(lambda number=number: jax.block_until_ready(update(state, number)))
-    step = sum(seconds[shape] for shape in config.shapes) / len(config.shapes)
-    evaluator(state.protector)
-    check = _seconds(lambda: evaluator(state.protector))
-    if config.gain_rounds:
-        # As long as it will take, and longer, for it is compiled here.
-        watch.set_aside(_seconds(lambda: evaluator.gains(state.protector)))
-    watch.estimate(step, check, done, config.steps, config.eval_every)
+class Pace:
+    """How many steps each has to stand for, from how long they took: their number is fixed, and time may be short."""
 
+    def __init__(self, watch: Watch):
+        self._watch, self._began, self._taken, self.seconds = watch, watch.now(), 0, 0.0
 
-def _seconds(do: Callable[[], Any]) -> float:
-    began = time.monotonic()
-    do()
-    return time.monotonic() - began
+    def __call__(self, to_come: int) -> float:
+        """The stride to the next step, where so many are to come; called after each step."""
+        self._taken += 1
+        self.seconds = (self._watch.now() - self._began) / self._taken
+        return self._watch.stride(self.seconds, to_come)
 
 
 def _nothing_learned(done: int) -> str:
@@ -169,12 +172,25 @@ def _kept(
     return f"{done} of {config.steps} steps are kept in {out}; go on with l2p meta-train --resume --out {out}"
 
 
+def _claimed(config: MetaConfig, out: Path) -> tuple[MetaConfig, bool]:
+    """The config of the training in a folder, if that is this one or one with some of its shapes, and whether there is
+    none yet; `InputError` if it is another."""
+    path = out / CONFIG
+    if not path.exists():
+        return config, True
+    try:
+        known = MetaConfig.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path} is no config that this version writes ({error}); choose another folder.") from error
+    places = [place for place, shape in enumerate(config.shapes) if shape in known.shapes]
+    if known not in (config, config.of_shapes(places)):
+        raise InputError(f"{out} holds a training with another config; choose another folder.")
+    return known, False
+
+
 def _claim(config: MetaConfig, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    path, text = out / "config.json", json.dumps(config.__dict__, indent=2)
-    if path.exists() and path.read_text() != text:
-        raise InputError(f"{out} holds a training with another config; choose another folder.")
-    path.write_text(text)
+    (out / CONFIG).write_text(json.dumps(config.__dict__, indent=2))
 
 
 def _restore(saved: ocp.CheckpointManager, state: Any, best: Any) -> tuple[int, float, Any, Any]:
@@ -216,18 +232,33 @@ def _made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Chec
     What is tuned for wide tables alone serves all others as before, and steps along the line serve what their start
     does.
     """
+    # Tasks of a user's tables are filled up with columns of zeros, or have some of very many.
+    counts = tuple(table["features"] for table in facts(config.all_sources)) or counts
     low, high = min(counts), max(counts)
     start = None if warm is None else warm.card["range"].get("num_features")
     if start is not None and config.adds:
         return [start[0], high if config.tunes == "wide" else start[1]]
-    if start is None or not any(map(is_own, parts_of(config.source))):
-        return [low, high]
+    return [low, high] if start is None or not _is_users(config) else _reach((low, high), start)
+
+
+def _is_users(config: MetaConfig) -> bool:
+    """Whether tasks come from a user's own tables."""
+    return any(map(is_own, config.all_sources))
+
+
+def _reach(own: Sequence[int], start: Sequence[int]) -> list[int]:
+    """Ends of a range around those of a user's tables, as far as the start's range goes."""
+    low, high = min(own), max(own)
     return [min(low, max(start[0], low // REACH)), max(high, min(start[1], high * REACH))]
 
 
 def _classes(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> tuple[int, ...] | None:
     """Numbers of classes that it was trained on, if the config lists several."""
     own = config.num_classes or ()
+    if _is_users(config) and warm is not None:
+        counts = [len(config.find_model(shape).labels) for shape in config.shapes]
+        start = warm.card["range"].get("num_classes")
+        return None if start is None or max(counts) <= 2 else tuple(_reach(counts, start))
     if config.models is not None:
         own = tuple(len(config.find_model(shape).labels) for shape in config.shapes)
     before = () if warm is None or not config.adds else warm.card["range"].get("num_classes", ())

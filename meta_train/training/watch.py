@@ -26,6 +26,7 @@ class Watch:
       foretells: whether to measure how long all will take before it begins; where time is bound, it is measured anyway.
       say: what lines go to.
       judging: seconds set aside for what follows training.
+      slowness: how many times longer than on two idle cores everything is thought to take (`planning.slowness`).
       now: the time in seconds.
     """
 
@@ -33,6 +34,7 @@ class Watch:
     foretells: bool = False
     say: Callable[[str], None] = to_stderr
     judging: float = 0.0
+    slowness: float = 1.0
     now: Callable[[], float] = time.monotonic
 
     def __post_init__(self):
@@ -50,47 +52,54 @@ class Watch:
         return self.minutes is not None
 
     @property
+    def all(self) -> float:
+        """Seconds that all there is to do may take."""
+        return math.inf if self.minutes is None else 60.0 * self.minutes
+
+    @property
     def left(self) -> float:
-        """Seconds left for training."""
-        bound = math.inf if self.minutes is None else 60 * self.minutes
-        return bound - self.judging - (self.now() - self.began)
+        """Seconds left for training, and for judging where nothing is set aside for that any more."""
+        return self.all - self.judging - self.elapsed
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return self.now() - self.began
 
     def set_aside(self, seconds: float) -> None:
         """For judging, beside what was set aside before."""
         self.judging += seconds
 
-    def estimate(self, step: float, check: float, done: int, steps: int, eval_every: int) -> None:
-        """Say how long a training will take, from the seconds of a step and of a check on held-out tasks.
+    def release(self) -> None:
+        """Training has ended: what was set aside is there to judge with."""
+        self.judging = 0.0
 
-        Raises:
-          InputError: there is no time for a single step of each kind.
-        """
-        per_step = step + check / eval_every
-        self._one_more = step + check
-        if self.left < self._one_more:
-            needed = (self.now() - self.began + self.judging + 10 * self._one_more) / 60
-            raise InputError(
-                f"{self.minutes:g} minutes leave no time to train: preparing and judging take "
-                f"{duration((self.now() - self.began) + self.judging)} here; give at least {math.ceil(needed)} minutes."
-            )
-        fit = min(steps - done, int(self.left / per_step)) if self.is_bound else steps - done
-        cut = "" if fit == steps - done else f" (of {steps - done}; more time would take more of them)"
+    def estimate(self, step: float, check: float, steps: int, eval_every: int) -> None:
+        """Say how long a training will take, from the seconds of a step and of a check on held-out tasks."""
+        self._one_more, per_step = step + check, step + check / eval_every
+        fit = max(1, min(steps, int(self.left / max(per_step, 1e-9)))) if self.is_bound else steps
         self.say(
-            f"about {duration(fit * per_step + self.judging)} to go: {fit} steps{cut} of {step:.1f} s, and "
+            f"about {duration(fit * per_step + self.judging)} to go: {fit} steps of {step:.2g} s, and "
             f"{duration(self.judging)} to judge the result."
         )
+
+    def stride(self, seconds: float, steps: int) -> float:
+        """How many of the steps that are still to come one step has to stand for, so that the last is reached in time,
+        from the seconds that one takes."""
+        return 1.0 if not self.is_bound else max(1.0, steps * seconds / max(self.left, 1e-9))
 
     def is_up(self) -> bool:
         """Whether another step, and the check after it, would not fit."""
         return self.left < self._one_more
 
-    def tell(self, done: int, steps: int, score: float | None) -> None:
-        """A line now and then on how far a training is."""
+    def tell(self, done: int, steps: int, seconds: float, score: float | None) -> None:
+        """A line now and then on how far a training is, from the seconds that a step takes."""
         if self.now() - self._said < self._every:
             return
         self._said = self.now()
         held_out = "" if score is None else f", held-out score {score:.3f} (lower is better)"
-        self.say(f"step {done} of {steps}, {duration(self.now() - self.began)} since the start{held_out}")
+        to_go = max(0.0, min((steps - done) * seconds, self.left)) + self.judging
+        self.say(f"step {done} of {steps}, about {duration(to_go)} to go{held_out}")
 
 
 def duration(seconds: float) -> str:

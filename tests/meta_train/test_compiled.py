@@ -1,4 +1,4 @@
-"""What a training compiled is kept in its folder."""
+"""What a training compiled is kept for others, in the user's cache."""
 
 import jax
 import pytest
@@ -14,8 +14,11 @@ def no_cache():
     jax.config.update("jax_compilation_cache_dir", before)
 
 
-def test_what_is_compiled_is_kept_with_the_training_unless_a_cache_is_there(tmp_path, no_cache):
-    keep_compiled(tmp_path / "first")
-    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "first" / COMPILED)
-    keep_compiled(tmp_path / "second")
-    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "first" / COMPILED)
+def test_what_is_compiled_is_kept_in_the_users_cache_unless_another_is_named(tmp_path, no_cache, monkeypatch):
+    monkeypatch.delenv("L2P_DATA_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    keep_compiled()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "l2p" / COMPILED)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    keep_compiled()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "l2p" / COMPILED)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ import meta_train
 from l2p import cli, plan
 from l2p.checkpoints import checkpoint, lookup
 from l2p.checkpoints.control import control_of
+from l2p.checkpoints.ranges import range_warnings
 from l2p.checkpoints.set_up import set_up
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import resolve_methods
@@ -22,7 +24,7 @@ from l2p.models import find_model
 from l2p.privacy.budget import Budget
 from l2p.schema import Category, Number, Schema, Target
 from l2p.task import Rows
-from meta_train import __main__, fine_tuning
+from meta_train import __main__, fine_tuning, planning
 from meta_train.evaluation import held_out
 from meta_train.recipes import own, resolve
 from meta_train.tasks import own_tables
@@ -31,8 +33,8 @@ from meta_train.training import gradients
 
 #: Compiled sooner than `control-universal`.
 START = "control-plain-adult"
-#: A training of two steps of three queries each, on eight tasks of three columns.
-SMALL = {"steps": 2, "tasks": 8, "rows": 64, "num_features": (3,), "num_steps": 3, "eval_every": 1, "eval_tasks": 16}
+#: A training of two steps of three queries each, on eight tasks.
+SMALL = {"steps": 2, "tasks": 8, "rows": 64, "num_steps": 3, "eval_every": 1, "eval_tasks": 16}
 COLUMNS = {"age": Number(0, 100), "dose": Number(0, 1), "ward": Category(("a", "b"))}
 TARGETS = {
     "binary": Target("back", classes=("no", "yes")),
@@ -65,6 +67,7 @@ def small():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(own, "config_for", lambda *asked: dataclasses.replace(real(*asked), gain_rounds=1, **SMALL))
+        patch.setattr(planning, "steps_for", lambda minutes: SMALL["steps"])
         patch.setattr(fine_tuning, "OWN_TASKS", 2)
         patch.setattr(gradients, "compiled", once)
         yield patch
@@ -98,19 +101,34 @@ def test_the_card_names_every_table_by_its_content(trained, tables):
     assert set(checkpoint.load(START).card["sources"]) < set(card["sources"])
     assert card["warm_start_arrays_sha256"] == checkpoint.load(START).arrays_sha256
     assert card["config"]["log_signal"] == card["range"]["log_signal"] == [0.7, 8.7]
-    # Tasks have 3 columns: tables of twice as many will do, but not of half, since the start serves 8 to 104.
-    assert card["range"]["num_features"] == [3, 6]
+    # The tables have 5 columns: those of twice as many will do, but not of half, since the start serves 8 to 104.
+    assert card["range"]["num_features"] == [5, 10]
     assert card["held_out"]["gains"]["by_source"].keys() == set(card["config"]["source"].split("+"))
 
 
 @pytest.mark.slow
 def test_a_training_says_how_long_it_will_take_before_it_begins_and_what_it_gained_after(trained):
     _, lines = trained
-    assert lines[:2] == ["north: 200 rows, 5 features", "south: 300 rows, 5 features"]
+    assert lines[:3] == ["north: 200 rows, 5 features", "south: 300 rows, 5 features", fine_tuning.PUBLIC]
     (estimate,) = [number for number, line in enumerate(lines) if line.startswith("about ")]
     assert "2 steps of" in lines[estimate]
-    told = lines[estimate + 1 :]
-    assert any(f"{START} was kept" in line for line in told) or sum("epsilon" in line for line in told) == 8
+    *told, made_for = lines[estimate + 1 :]
+    if made_for.startswith("it applies"):
+        assert "tables of 5 to 10 features" in made_for
+        assert 6 <= sum(line.startswith("  epsilon") for line in told) <= 8
+    else:
+        assert f"{START} " in made_for
+        assert " kept" in made_for
+
+
+@pytest.mark.parametrize("rows", [190, 240, 20_000])
+def test_the_next_extract_of_its_tables_is_in_its_range(trained, rows):
+    """Whatever was gained, nothing says that it was not trained for such a table."""
+    budget = Budget(1.0, 1e-6)
+    found = lookup.resolve(str(trained[0]), budget, "logistic")
+    _, _, setup, warnings = set_up(found, budget, find_model("logistic", 2), 5, rows)
+    assert not range_warnings(found.range, setup, 5, budget)
+    assert not [warning for warning in warnings if "not trained for this range" in warning]
 
 
 @pytest.mark.slow
@@ -188,17 +206,39 @@ def test_an_interrupted_training_says_what_is_kept_and_goes_on_to_the_same_bits(
     assert checkpoint.load(ended).arrays_sha256 == checkpoint.load(trained[0]).arrays_sha256
 
 
-def fine_tuned(folder, gains):
-    """`universal-logistic` under another name, as if fine-tuning had gained so much over itself in eight bands."""
-    shipped = checkpoint.load("universal-logistic")
+@pytest.mark.slow
+def test_few_minutes_evolve_constants_on_tables_of_two_kinds_by_what_judges_them(small, tables, tmp_path, monkeypatch):
+    """Without a gradient, and in one training, which goes on."""
+    monkeypatch.setattr(planning, "has_networks", lambda *asked: False)
+    monkeypatch.setattr(gradients, "compiled", None)
+    numbers = write(tmp_path, "numbers", kind="regression", seed=3)
+    (data, schemas), lines, out = zip(tables[0], numbers, strict=True), [], tmp_path / "mine"
+    path = meta_train.fine_tune(data, schemas, out, minutes=60, say=lines.append)
+    found = checkpoint.load(path)
+    assert any("do for constants alone" in line for line in lines)
+    assert (found.card["config"]["method"], found.card["config"]["protector"]) == ("evolution", "control_line")
+    assert found.card["models"] == ["logistic", "square"]
+    assert found.card["held_out"]["gains"]["by_model"].keys() == {"logistic", "square"}
+    assert found.card["held_out"]["gains"]["by_source"].keys() == {
+        own_tables.read(*one).source for one in (tables[0], numbers)
+    }
+    assert found.card["held_out"]["steps"] == 2
+    first = json.loads((out / "log.jsonl").read_text().splitlines()[0])
+    assert first["finite"] == 1.0
+    assert 0.0 < first["gradient_norm"] < np.inf
+
+
+def fine_tuned(folder, gains, start="universal-logistic"):
+    """A start under another name, as if fine-tuning had gained so much over itself in eight bands."""
+    shipped = checkpoint.load(start)
     told = shipped.card["held_out"]["gains"]
     told = {"log_signal": told["log_signal"], "mean": gains, "standard_error": [0.1] * 8, "tasks": 64}
     card = {
         "name": "universal-own",
         "models": ["logistic"],
         "sources": [],
-        "range": shipped.card["range"],
-        "config": {"warm_start": "universal-logistic"},
+        "range": shipped.card["range"] | {"num_features": [3, 150]},
+        "config": {"warm_start": start},
         "warm_start_arrays_sha256": shipped.arrays_sha256,
         "held_out": {"gains": told},
     }
@@ -216,6 +256,17 @@ def test_where_nothing_was_gained_the_start_runs_as_it_is_deployed(tmp_path, eps
     found = lookup.resolve(str(path), budget, "logistic")
     ran, *_ = set_up(found, budget, find_model("logistic", 2), 10, 5_000)
     assert ran.name == (str(path) if expected == "own" else expected)
+
+
+def test_a_start_that_gives_way_on_narrow_tables_is_no_fault_of_what_was_made_for_them(tmp_path):
+    """Where nothing was gained, and `universal` itself serves no table of four columns."""
+    path, budget = fine_tuned(tmp_path, [0.0] * 8, start="universal"), Budget(1.0, 1e-6)
+    found = lookup.resolve(str(path), budget, "logistic")
+    ran, _, _, warnings = set_up(found, budget, find_model("logistic", 2), 4, 5_000)
+    assert ran.name == "control-universal"
+    (warning,) = warnings
+    assert warning.startswith("At this budget universal runs: ")
+    assert warning.endswith(" universal gives way to control-universal here, in turn.")
 
 
 def test_gains_are_over_the_start_as_it_is_deployed():
@@ -322,12 +373,47 @@ def test_a_start_that_does_not_fit_is_refused_with_one_that_does(no_training, tm
     assert phrase in refusal([data], [schema], tmp_path / "out", **options)
 
 
-def test_few_rows_and_tables_of_two_kinds_are_refused(no_training, tmp_path):
+def test_few_rows_and_kinds_that_the_start_does_not_learn_are_refused(no_training, tmp_path):
     few = write(tmp_path, "few", rows=199)
     assert "has 199 rows" in refusal([few[0]], [few[1]], tmp_path / "out")
-    both = [write(tmp_path, kind, kind=kind) for kind in ("binary", "regression")]
-    said = refusal(*map(list, zip(*both, strict=True)), tmp_path / "out", start="regression")
-    assert "numbers and 2 classes" in said
+    many = [write(tmp_path, kind, kind=kind) for kind in ("regression", "multiclass")]
+    said = refusal(*map(list, zip(*many, strict=True)), tmp_path / "out", start="regression")
+    assert "multiclass, which is one of several classes" in said
+
+
+def test_minutes_that_leave_no_time_are_refused_before_anything_is_done(no_training, tmp_path):
+    data, schema = write(tmp_path, "ward")
+    assert "leave no time to train" in refusal([data], [schema], tmp_path / "out", minutes=0.1)
+
+
+def test_a_recipe_that_minutes_leave_no_time_for_is_refused_before_anything_is_done(tmp_path):
+    with pytest.raises(InputError, match="leave no time to train"):
+        fine_tuning.train(resolve.resolve("paper-adult"), tmp_path / "out", fine_tuning.Watch(0.1))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_what_is_judged_on_is_whole_tables_and_rows_that_no_run_has_read(tmp_path, kind):
+    """Of two tables of a kind, each by its place: its own rows in every task, padded, with its own targets."""
+    data, schemas = zip(*(write(tmp_path, name, rows, kind) for name, rows in (("a", 200), ("b", 300))), strict=True)
+    tables = [own_tables.read(*pair) for pair in zip(data, schemas, strict=True)]
+    source = "+".join(map(own_tables.keep, tables))
+    _, held_out = families(source, fresh_rows=True)
+    for place, table in enumerate(tables):
+        read, scored = held_out.choose(place, False).draw_both(jax.random.key(0), 2, 50, 6)
+        for part in (read, scored):
+            assert all(lines(x, y, kind) <= lines(table.x, table.y, kind) for x, y in zip(part.x, part.y, strict=True))
+        assert not lines(read.x[0], read.y[0], kind) & lines(scored.x[0], scored.y[0], kind)
+
+
+def lines(x, y, kind):
+    """Rows as sets of their values, since tasks have columns in another order; without classes, which are renamed."""
+    table = np.pad(np.sort(x, axis=1), ((0, 0), (6 - x.shape[1], 0)))
+    table = np.sort(table, axis=1).round(4)
+    return {
+        (*row, 0.0 if kind == "multiclass" else round(float(label), 4))
+        for row, label in zip(table.tolist(), y, strict=True)
+    }
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ LAYERS = (
     "tasks",
     "config",
     "compiling",
+    "planning",
     "evaluation",
     "training",
     "recipes",

@@ -14,8 +14,10 @@ def table_of(features, rows=1000, kind="binary", classes=2, name="a"):
 def test_the_config_is_that_of_the_start_within_what_the_tables_have():
     config = own.config_for("universal", [table_of(84), table_of(145)])
     shipped = resolve.resolve("universal")
-    assert (config.num_features, config.rows, config.warm_start) == ((24, 64, 145), 800, "universal")
-    assert config.source == f"{table_of(84).source}+{table_of(145).source}"
+    # Tables are filled up to 150 columns, which are at most twice their own.
+    assert (config.num_features, config.rows, config.warm_start) == ((150,), 512, "universal")
+    both = f"{table_of(84).source}+{table_of(145).source}"
+    assert (config.source, config.sources, config.models) == (both, (both,), None)
     fields = ("log_signal", "steps", "tasks", "protector", "excess_floor", "fresh_rows", "fresh_shares")
     same = {field: getattr(shipped, field) for field in fields}
     assert {field: getattr(config, field) for field in same} == same
@@ -26,25 +28,28 @@ def test_the_config_is_that_of_the_start_within_what_the_tables_have():
     assert anew.learning_rate == shipped.learning_rate == 2 * config.learning_rate
 
 
-def test_what_trains_every_model_is_fine_tuned_for_what_the_tables_have():
-    two, many, numbers = (
-        own.config_for("universal", [table_of(20, kind=kind, classes=classes)])
-        for kind, classes in (("binary", 2), ("multiclass", 4), ("regression", None))
-    )
-    assert [config.model for config in (two, many, numbers)] == ["logistic", "softmax:4", "square"]
-    for config in (two, many, numbers):
-        assert (config.num_features, config.num_classes, config.sources, config.models) == (
-            (6, 12, 20),
-            None,
-            None,
-            None,
-        )
+def test_what_trains_every_model_is_fine_tuned_for_all_that_tables_have_in_one_training():
+    kinds = (("binary", 2), ("multiclass", 4), ("regression", None), ("multiclass", 19))
+    tables = [table_of(20 + place, kind=kind, classes=classes) for place, (kind, classes) in enumerate(kinds)]
+    for table in tables:
+        own_tables.keep(table)
+    config = own.config_for("universal", tables)
+    assert config.models == ("logistic", "softmax:4", "square", "softmax:19")
+    assert config.num_features == (24, 24, 24, 24)
+    assert config.sources == tuple(table.source for table in tables)
+    assert [config.find_model(shape).name for shape in config.shapes] == ["logistic", "softmax", "square", "softmax"]
+
+
+def test_few_minutes_train_the_constants_of_the_start_alone():
+    config = own.constants_of(own.config_for("universal", [table_of(20)]))
+    assert (config.protector, config.warm_start) == ("control_line", "control-universal")
+    assert own.constants_of(own.config_for("control-plain-adult", [table_of(20)])).protector == "control"
 
 
 def test_what_was_made_for_one_kind_of_target_starts_from_that():
     many = own.config_for("probe", [table_of(20, kind="multiclass", classes=4)])
-    assert (many.model, many.num_features, many.num_classes) == ("softmax:4", (20,), None)
+    assert (many.model, many.num_features, many.num_classes) == ("softmax:4", (24,), None)
     numbers = own.config_for("regression", [table_of(20, kind="regression", classes=None)])
-    assert (numbers.model, numbers.num_features) == ("square", (8, 16, 20))
+    assert (numbers.model, numbers.num_features) == ("square", (24,))
     batches = own.config_for("minibatch", [table_of(20)])
-    assert (batches.num_features, batches.sampling_rates) == ((4, 16, 20), (0.05, 0.05, 0.05))
+    assert (batches.num_features, batches.sampling_rates) == ((24,), (0.05,))

@@ -271,7 +271,7 @@ class HarmEverywhere:
     def merit(self, report):
         return report["held_out_score"]
 
-    def final(self, protector):
+    def final(self, protector, left):
         return {}
 
 
