@@ -166,7 +166,7 @@ def test_what_is_said_once_is_kept_for_predictions_and_frames_of_texts(tmp_path,
 def test_a_training_remembers_how_its_tables_are_written(tmp_path):
     from meta_train.recipes.remembered import remember
 
-    remember(tmp_path, [], [], [], Format(";", False, ("a", "b"), "cp1252", ",", ("b",)))
+    remember(tmp_path, [], [], [], Format(";", False, ("a", "b"), "cp1252", ",", ("b",)), "universal")
 
     layout = json.loads((tmp_path / "tables.json").read_text())["format"]
     assert Format(**(layout | {"columns": tuple(layout["columns"])})) == Format(
