@@ -178,8 +178,9 @@ def test_a_checkpoint_brings_its_accountant_sources_and_range(tmp_path):
     assert result.card.epsilon_certified == BUDGET.epsilon
     assert result.card.protector["sources"] == ["adult"]
     assert result.card.protector["sha256"] == checkpoint.load(path).sha256
-    assert len(result.card.warnings) == 1
-    assert "4 features are outside the protector's range, 24 to 104" in result.card.warnings[0]
+    out_of_range, nothing_learned = result.card.warnings
+    assert "4 features are outside the protector's range, 24 to 104" in out_of_range
+    assert nothing_learned == result.learned  # its networks are untrained
     assert any("adult" in sentence for sentence in result.card.not_private)
 
 

@@ -220,9 +220,9 @@ EDITS = {
         "lists gaussian noise other than that of its events",
     ),
     "learned noise": (
-        "universal",
-        both(part(louder, 1.1), set_("epsilon_certified", to=0.95)),
-        "other noise than universal adds",
+        "minibatch, at a rate",
+        part(louder, 1.1),
+        "other noise than minibatch@0.1 adds",
     ),
     "envelope": (
         "dpsgd, pld",
@@ -234,8 +234,12 @@ EDITS = {
     "certificate": ("noisygd", set_("epsilon_certified", to=0.5), "certifies less than its events cost"),
     "target": ("noisygd", set_("epsilon", to=2.0), "holds other noise than noisygd adds"),
     "target of a filter": ("agd", both(set_("epsilon", to=2.0), set_("epsilon_certified", to=2.0)), "counts at order"),
-    "delta": ("universal", set_("delta", to=1e-5), "holds other noise than universal adds"),
-    "adjacency": ("universal", set_("adjacency", to="replace_one"), "holds other noise than universal adds"),
+    "delta": ("minibatch, at a rate", set_("delta", to=1e-5), "holds other noise than minibatch@0.1 adds"),
+    "adjacency": (
+        "minibatch, at a rate",
+        set_("adjacency", to="add_remove"),
+        "N as it was declared",
+    ),
     "adjacency of a proof": ("sgd_adv", set_("adjacency", to="zero_out"), "no price under adjacency zero_out"),
     "accountant": ("noisygd", both(set_("accountant", to="zcdp"), set_("mu", to=None)), "the theorem of gdp"),
     "accountant and theorem": (
@@ -257,7 +261,7 @@ EDITS = {
         set_("num_rows", to=4000),
         "contribution to descent differently than outpert does for 4000 rows",
     ),
-    "rows": ("universal", set_("num_rows", to=20_000), "holds other noise than universal adds"),
+    "rows": ("minibatch, at a rate", set_("num_rows", to=20_000), "holds other noise than minibatch@0.1 adds"),
     "few features": (
         "minibatch, at a rate",
         set_("num_features", to=3),

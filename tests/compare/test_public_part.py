@@ -210,7 +210,7 @@ def test_a_file_of_public_rows_is_read_by_some_and_private_for_the_others(tmp_pa
         np.savetxt(tmp_path / name, cells[some][:, order], delimiter=",", header=header, comments="", fmt="%.9g")
     (tmp_path / "bounds.json").write_text(json.dumps(dict.fromkeys("uvw", (0, 1))))
     config = CompareConfig(
-        *(str(tmp_path / "a.csv"), tmp_path / "out", "label", tmp_path / "bounds.json"),
+        *(str(tmp_path / "a.csv"), tmp_path / "out", None, "label", tmp_path / "bounds.json"),
         *(None, "logistic", ("noisygd", "noisygd:pretrained"), (1.0,), 1e-5, 1),
         public=(tmp_path / "b.csv",),
     )
