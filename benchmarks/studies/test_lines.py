@@ -1,0 +1,37 @@
+"""A training of lines changes nothing but these."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.protectors.tunable import of_lines
+from meta_train.config import MetaConfig
+from meta_train.tasks.sources import families
+from meta_train.training import gradients
+from meta_train.training.starting_points import starting_point
+
+CONFIG = MetaConfig(
+    "x",
+    "control_line",
+    source="synthetic",
+    num_features=(6,),
+    warm_start="control-universal-wide",
+    tunes="line",
+    tasks=8,
+    eval_tasks=8,
+    rows=32,
+    num_steps=3,
+    steps=1,
+    learning_rate=0.1,
+)
+
+
+def test_a_training_of_lines_changes_every_curve_of_theirs_and_nothing_else():
+    state = gradients.init(starting_point(CONFIG), CONFIG)
+    updated, metrics = gradients.compiled(CONFIG, families("synthetic")[0], state.protector)(state, 0)
+    assert float(metrics["finite"]) == 1.0
+    before, after = state.protector, updated.protector
+    for mask, one, other in zip(*map(jax.tree.leaves, (of_lines(before), before, after)), strict=True):
+        np.testing.assert_array_equal(np.where(mask, 0.0, one), np.where(mask, 0.0, other))
+    for name in ("log_curvature", "log_spread", "logit_renewed"):
+        assert jnp.any(getattr(before.projector.line, name) != getattr(after.projector.line, name)), name
