@@ -22,12 +22,12 @@ os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("L2P_NOTEBOOK_SEEDS", "2")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(), f"l2p-jax-{getpass.getuser()}")))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-# Tests spend most of their time compiling, which is faster without LLVM's passes, without splitting modules, and with
+# Tests spend most of their time compiling, which is faster with fewer LLVM passes, without splitting modules, and with
 # XLA's older code for loops, which jaxlib 0.10 still has; an unknown flag would end the process. L2P_COMPILE=users
 # leaves these out: .ci/run compiles `l2p demo` and the sums so, and .ci/full everything. The caller's own flags are
 # added. Workers inherit what is set here and set it again; no flag may then be there twice, because the cache tells
 # programs apart by this text.
-QUICK_COMPILES = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
+QUICK_COMPILES = ["--xla_backend_optimization_level=1", "--xla_cpu_parallel_codegen_split_count=1"]
 if importlib.metadata.version("jaxlib").startswith("0.10."):
     QUICK_COMPILES.append("--xla_cpu_use_fusion_emitters=false")
 if os.environ.get("L2P_COMPILE") != "users":
