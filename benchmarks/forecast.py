@@ -123,12 +123,12 @@ def run() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             options = {"epsilon": EPSILONS, "delta": DELTA, "seeds": SEEDS, "methods": METHODS, "model": model}
-            found = compare(dataclasses.replace(table_of(name, Path(folder)), **options))
-        for row in found:
+            rows = compare(dataclasses.replace(table_of(name, Path(folder)), **options))
+        for row in rows:
             shown = {"data": name, "model": model} | {key: row[key] for key in ("method", "epsilon", "seed")}
             shown["test_loss"] = f"{row['test_loss']:.6g}"
             _append(RUNS, shown)
-        print(f"{name}, {model}: {next(row['note'] for row in found)[:60]}", flush=True)
+        print(f"{name}, {model}: {rows[0]['note'][:60]}", flush=True)
 
 
 def describe() -> None:
@@ -148,26 +148,26 @@ def describe() -> None:
 
 def losses() -> dict[tuple[str, str], tuple[float, Losses]]:
     """Delta and test losses of all runs, by table and model."""
-    found: dict[tuple[str, str], tuple[float, Losses]] = {}
+    of_table: dict[tuple[str, str], tuple[float, Losses]] = {}
     for row in _read(RUNS):
         key = row["method"], float(row["epsilon"]), int(row["seed"])
-        found.setdefault((row["data"], row["model"]), (DELTA, {}))[1][key] = float(row["test_loss"])
+        of_table.setdefault((row["data"], row["model"]), (DELTA, {}))[1][key] = float(row["test_loss"])
     for path in sorted(RESULTS.glob("*/results.csv")):
         rows = results.read(path)
         name, model = rows[0]["data"], plain_name(rows[0]["model"])
-        if (name, model) in found or name in LEFT_OUT or not set(METHODS) <= {row["method"] for row in rows}:
+        if (name, model) in of_table or name in LEFT_OUT or not set(METHODS) <= {row["method"] for row in rows}:
             continue
         some = {
             results.cell(row): row["test_loss"] for row in rows if row["method"] in METHODS and results.is_scored(row)
         }
-        found[name, model] = rows[0]["delta"], some
-    return found
+        of_table[name, model] = rows[0]["delta"], some
+    return of_table
 
 
 def measured() -> list[Runs]:
     """All runs on tables where there is something to gain."""
     tables = {row["data"]: _table(row) for row in _read(TABLES)}
-    found = []
+    runs = []
     for (name, model), (delta, some) in losses().items():
         for epsilon in sorted({epsilon for _, epsilon, _ in some}):
             seeds = sorted(seed for method, budget, seed in some if (method, budget) == (LEARNED, epsilon))
@@ -176,8 +176,8 @@ def measured() -> list[Runs]:
             if gap > LEAST * constant.mean():
                 signal = log_signal("gdp", Budget(epsilon, delta), tables[name].rows)
                 shares = np.minimum((constant - learned) / gap, 1.0)
-                found.append(Runs(name, model, tables[name], signal, shares))
-    return found
+                runs.append(Runs(name, model, tables[name], signal, shares))
+    return runs
 
 
 def calibrated(runs: Sequence[Runs]) -> Curve:

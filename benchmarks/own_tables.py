@@ -70,8 +70,12 @@ class Case:
 
 def cases(minutes: Sequence[float]) -> list[Case]:
     """All of them, those of few minutes first."""
-    found = [(kind, count) for kind, (names, _) in KINDS.items() for count in (*COUNTS, 3) if count <= len(names)]
-    counts = [(kind, count) for kind, count in found if (count == 3) == (kind == "all kinds")]
+    counts = [
+        (kind, count)
+        for kind, (names, _) in KINDS.items()
+        for count in (*COUNTS, 3)
+        if count <= len(names) and (count == 3) == (kind == "all kinds")
+    ]
     return [Case(kind, count, limit) for limit in sorted(minutes) for kind, count in counts]
 
 
@@ -95,13 +99,13 @@ def train(case: Case, tables: Path, out: Path, start: str) -> dict[str, Any]:
     ran = subprocess.run(
         [sys.executable, "-m", "l2p", "meta-train", *words], capture_output=True, text=True, check=False
     )
-    told = {"tables": names, "wall_minutes": round((time.monotonic() - began) / 60.0, 2), "exit": ran.returncode}
-    told |= {"said": ran.stderr.splitlines(), "load": os.getloadavg()[2]}
+    result = {"tables": names, "wall_minutes": round((time.monotonic() - began) / 60.0, 2), "exit": ran.returncode}
+    result |= {"said": ran.stderr.splitlines(), "load": os.getloadavg()[2]}
     if ran.returncode:
-        return told
+        return result
     card = checkpoint.load(ran.stdout.strip().splitlines()[-1]).card
-    told["protector"] = ran.stdout.strip().splitlines()[-1]
-    return told | {"steps": card["held_out"]["steps"], "gains": card["held_out"]["gains"], "range": card["range"]}
+    result["protector"] = ran.stdout.strip().splitlines()[-1]
+    return result | {"steps": card["held_out"]["steps"], "gains": card["held_out"]["gains"], "range": card["range"]}
 
 
 def losses(name: str, rows: Rows, schema: Schema) -> tuple[np.ndarray, list[str]]:
@@ -118,15 +122,15 @@ def losses(name: str, rows: Rows, schema: Schema) -> tuple[np.ndarray, list[str]
         )
         print(f"{name} at epsilon {epsilon}: {ran.name} runs", *warnings, flush=True)
         ready.setdefault(ran.name, []).append((column, ran.protector, setup))
-    found, runs = np.zeros((len(SEEDS), len(EPSILON))), [""] * len(EPSILON)
+    test_losses, runs = np.zeros((len(SEEDS), len(EPSILON))), [""] * len(EPSILON)
     for ran, entries in ready.items():
         columns, protectors, setups = zip(*entries, strict=True)
         params = simulate(protectors, setups, rows, SEEDS).params
         for place, column in enumerate(columns):
             runs[column] = ran
             for seed in SEEDS:
-                found[seed, column] = mean_loss(params[seed, place], model, split(rows, seed).test)
-    return found, runs
+                test_losses[seed, column] = mean_loss(params[seed, place], model, split(rows, seed).test)
+    return test_losses, runs
 
 
 def score(protector: str, name: str, tables: Path, out: Path) -> dict[str, Any]:
@@ -135,10 +139,10 @@ def score(protector: str, name: str, tables: Path, out: Path) -> dict[str, Any]:
     schema = Schema.read(schema_path)
     rows = jax.tree.map(np.asarray, read_rows(path, Encoding(schema)))
     mine, runs = losses(protector, rows, schema)
-    kept = out / f"{name}-{START}.npy"
-    if not kept.exists():
-        np.save(kept, losses(START, rows, schema)[0])
-    theirs = np.load(kept)
+    path_of_losses = out / f"{name}-{START}.npy"
+    if not path_of_losses.exists():
+        np.save(path_of_losses, losses(START, rows, schema)[0])
+    theirs = np.load(path_of_losses)
     gain = theirs - mine
     return {
         "scored_on": name,
@@ -156,21 +160,23 @@ def score(protector: str, name: str, tables: Path, out: Path) -> dict[str, Any]:
 def summary(out: Path) -> str:
     """The results in a folder as a table in Markdown."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
-    found = [json.loads(path.read_text()) for path in out.glob(f"*/{RESULT}")]
-    for told in sorted(found, key=lambda told: (told["minutes"], list(KINDS).index(told["kind"]), told["count"])):
-        cells = [f"{told['minutes']:g}", told["kind"], str(told["count"]), f"{told['wall_minutes']:.2f}"]
-        if told["exit"]:
-            cells += ["refused: " + told["said"][-1], *[""] * (len(COLUMNS) - 5)]
+    results = [json.loads(path.read_text()) for path in out.glob(f"*/{RESULT}")]
+    for result in sorted(
+        results, key=lambda result: (result["minutes"], list(KINDS).index(result["kind"]), result["count"])
+    ):
+        cells = [f"{result['minutes']:g}", result["kind"], str(result["count"]), f"{result['wall_minutes']:.2f}"]
+        if result["exit"]:
+            cells += ["refused: " + result["said"][-1], *[""] * (len(COLUMNS) - 5)]
         else:
-            means, errors = (np.array(told["gains"][name]) for name in ("mean", "standard_error"))
+            means, errors = (np.array(result["gains"][name]) for name in ("mean", "standard_error"))
             serves = means > 2 * errors
             gain = f"{100 * (np.exp(-means[serves].mean()) - 1):+.0f} %" if serves.any() else "none"
-            cells += [str(told["steps"]), f"{gain} in {serves.sum()} of {len(means)} bands"]
-            unseen = told["unseen"]
+            cells += [str(result["steps"]), f"{gain} in {serves.sum()} of {len(means)} bands"]
+            unseen = result["unseen"]
             same = [name == START for name in unseen["runs"]]
             cells += [
-                "same" if one else f"{gain:+.4f} ({error:.4f})"
-                for one, gain, error in zip(same, unseen["gain"], unseen["standard_error"], strict=True)
+                "same" if is_start else f"{gain:+.4f} ({error:.4f})"
+                for is_start, gain, error in zip(same, unseen["gain"], unseen["standard_error"], strict=True)
             ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -200,11 +206,11 @@ def main(
         if tables is None:
             raise SystemExit("name the folder of the tables with --tables.")
         print(f"{case.folder}, at {time.strftime('%H:%M')}", flush=True)
-        told = dataclasses.asdict(case) | train(case, tables, out, START)
-        if told["exit"] == 0:
-            told["unseen"] = score(told["protector"], KINDS[case.kind][1], tables, out)
+        result = dataclasses.asdict(case) | train(case, tables, out, START)
+        if result["exit"] == 0:
+            result["unseen"] = score(result["protector"], KINDS[case.kind][1], tables, out)
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(told, indent=1))
+        path.write_text(json.dumps(result, indent=1))
     print(summary(out))
 
 

@@ -115,14 +115,14 @@ def trained(method: str, model: Model, table: Encoded, draws: bool) -> np.ndarra
 
 def scores(model: Model, params: np.ndarray, table: Encoded) -> dict[str, np.ndarray]:
     """By name f[S, E]: test loss, AUC, and how far each of `CELLS` moves log-probabilities."""
-    found = {name: np.full(params.shape[:2], np.nan) for name in ("loss", "auc", *CELLS)}
+    by_measure = {name: np.full(params.shape[:2], np.nan) for name in ("loss", "auc", *CELLS)}
     for seed, budget in np.ndindex(params.shape[:2]):
         test, ours = split(table.rows, SEEDS[seed]).test, jnp.asarray(params[seed, budget])
         assert test is not None
         usual = np.asarray(model.class_scores(ours, test.x), np.float64)
-        found["loss"][seed, budget] = mean_loss(ours, model, test)
+        by_measure["loss"][seed, budget] = mean_loss(ours, model, test)
         if usual.shape[1] == 2:
-            found["auc"][seed, budget] = roc_auc_score(test.y, usual[:, 1])
+            by_measure["auc"][seed, budget] = roc_auc_score(test.y, usual[:, 1])
         for word, places in table.odd.items():
             moved = []
             for place, values in places:
@@ -130,8 +130,8 @@ def scores(model: Model, params: np.ndarray, table: Encoded) -> dict[str, np.nda
                 x[:, place] = values
                 odd = np.asarray(model.class_scores(ours, x), np.float64)
                 moved.append(np.abs(np.log(odd + 1e-30) - np.log(usual + 1e-30)).mean())
-            found[word][seed, budget] = np.mean(moved)
-    return found
+            by_measure[word][seed, budget] = np.mean(moved)
+    return by_measure
 
 
 def lines(name: str, path: Path, methods: tuple[str, ...]) -> Iterator[str]:

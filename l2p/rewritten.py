@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from l2p.checkpoints.set_up import Kind
 from l2p.errors import InputError
+from l2p.learned import GRADIENTS
 from l2p.privacy.accountants import find
 from l2p.privacy.card import Card
 from l2p.privacy.card.learned import IDLE, NO_STEP, NOISE, NOTHING, SENTENCES, SIGNAL
 from l2p.privacy.card.of_run import SHARE, card_of_run
 from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import AMOUNTS
-from l2p.queries import BinCounts, ClippedGradient, NormalizedGradient
+from l2p.queries import BinCounts
 from l2p.result import mechanisms
 from l2p.run import TraceRow
 from l2p.schema import Schema
@@ -20,8 +21,6 @@ from l2p.schema.rows import public_facts
 
 #: Relative tolerance between two fields that hold the same number; another machine composes losses on a grid otherwise.
 _SAME, _SAME_ENVELOPE = 1e-6, 1e-3
-#: Queries whose answers show whether something was learned.
-GRADIENTS = ClippedGradient.name, NormalizedGradient.name
 _RESERVATION = re.compile("[0-9a-f]{12}")
 
 

@@ -11,7 +11,6 @@ from l2p.compare.leaderboard import command, page, read_all
 from l2p.compare.summary import report
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-COMMITTED = DOCS / "results" / "ipums_br"
 
 
 def test_the_committed_page_is_what_the_command_makes(monkeypatch, capsys):

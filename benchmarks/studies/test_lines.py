@@ -5,25 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.protectors.tunable import of_lines
-from meta_train.config import MetaConfig
 from meta_train.tasks.sources import families
 from meta_train.training import gradients
 from meta_train.training.starting_points import starting_point
-
-CONFIG = MetaConfig(
-    "x",
-    "control_line",
-    source="synthetic",
-    num_features=(6,),
-    warm_start="control-universal-wide",
-    tunes="line",
-    tasks=8,
-    eval_tasks=8,
-    rows=32,
-    num_steps=3,
-    steps=1,
-    learning_rate=0.1,
-)
+from tests.meta_train.training.test_lines import CONFIG
 
 
 def test_a_training_of_lines_changes_every_curve_of_theirs_and_nothing_else():

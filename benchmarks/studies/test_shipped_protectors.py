@@ -23,8 +23,6 @@ from meta_train.evaluation.budgets import ByMu
 from meta_train.evaluation.scores import evaluate
 from meta_train.tasks.sources import families
 
-SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
-RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 QUADRATIC = (
     "paper-quadratic-random_quadratics",
     "control-plain-quadratic-random_quadratics",

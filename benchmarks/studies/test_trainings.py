@@ -5,26 +5,9 @@ import dataclasses
 import numpy as np
 
 from l2p.checkpoints import checkpoint
-from l2p.protectors import PublicGeometry
-from meta_train.config import MetaConfig
 from meta_train.evaluation import budgets
-from meta_train.tasks.sources import families
 from meta_train.training.loop import meta_train
-
-CONFIG = MetaConfig(
-    "tiny", "noisygd", source="breast_cancer", steps=4, tasks=8, rows=32, num_features=(3,), eval_every=2, eval_tasks=8
-)
-ALONG_DIRECTIONS = {"source": "digits:rest:3,5", "num_features": None, "directions": 5, "fresh_rows": True}
-
-
-def directions_of(*unseen):
-    family, _ = families(ALONG_DIRECTIONS["source"])
-    return PublicGeometry.of(np.asarray(family.x)[~np.isin(np.asarray(family.y), unseen)], 5)
-
-
-def assert_same_directions(geometry, expected):
-    for name in ("center", "directions", "variances"):
-        np.testing.assert_array_equal(getattr(geometry, name), getattr(expected, name))
+from tests.meta_train.training.test_loop import ALONG_DIRECTIONS, CONFIG, assert_same_directions, directions_of
 
 
 def test_a_training_cycles_through_shapes_and_evaluates_all_of_them(tmp_path, monkeypatch):

@@ -15,7 +15,6 @@ from l2p.privacy.sampling import Poisson
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.task import Rows
-from meta_train.config import MetaConfig
 from meta_train.evaluation import budgets, meta_test
 from meta_train.evaluation.scores import evaluate
 from meta_train.tasks.family import TaskFamily
@@ -24,22 +23,7 @@ from meta_train.training import gradients, search
 from meta_train.training.gradient_against_search import trials
 from meta_train.training.loop import meta_train
 from meta_train.training.starting_points import starting_point
-
-TINY = MetaConfig(
-    "noisygd-tuned-logistic-breast_cancer",
-    "noisygd",
-    source="breast_cancer",
-    coefficients=2,
-    num_steps=6,
-    method="both",
-    steps=4,
-    tasks=8,
-    rows=48,
-    num_features=(3,),
-    learning_rate=0.1,
-    eval_every=2,
-    eval_tasks=8,
-)
+from tests.meta_train.training.test_gradient_against_search import TINY
 
 
 def slow(problem):

@@ -9,8 +9,7 @@ from l2p.protectors import conditioning
 from l2p.protectors.tunable import of_wide_tables
 from meta_train.config import MetaConfig
 from meta_train.training.loop import meta_train
-
-WIDE = {"protector": "control_filter", "warm_start": "control-universal-narrow", "tunes": "wide", "constants": ()}
+from tests.meta_train.training.test_wide_tables import WIDE
 
 
 def test_only_runs_on_wide_tables_change(tmp_path, monkeypatch):

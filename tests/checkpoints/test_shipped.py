@@ -23,13 +23,6 @@ from meta_train.recipes import resolve
 
 SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
-QUADRATIC = (
-    "paper-quadratic-random_quadratics",
-    "control-plain-quadratic-random_quadratics",
-    "noisygd:tuned",
-    "agd_gumbel:tuned",
-)
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 BUDGET = Budget(0.5, 1e-6)
 
 

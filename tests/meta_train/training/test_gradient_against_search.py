@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -11,7 +10,6 @@ import safetensors.numpy
 from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from l2p.models import MODELS
-from l2p.protectors import HAND_DESIGNED
 from meta_train.config import MetaConfig
 from meta_train.evaluation import budgets
 from meta_train.evaluation.scores import first_loss
@@ -37,12 +35,6 @@ TINY = MetaConfig(
     eval_every=2,
     eval_tasks=8,
 )
-
-
-def slow(problem):
-    """NoisyGD that hardly moves, which tuning has to improve."""
-    start = HAND_DESIGNED["noisygd"](problem.budget)
-    return start.replace(projector=start.projector.replace(hyperparameters={"learning_rate": jnp.array([-6.0])}))
 
 
 @pytest.mark.slow
