@@ -7,9 +7,9 @@ rows. Budgets are theirs: 0.01 to 0.4 for two classes, 0.1 to 4 for ten; MNIST i
 on 50 random projections. SGD without noise takes the same steps as bolt-on; `universal-logistic-no-adult` and
 `universal-svm-no-adult` never saw the data. There are none for ten classes, where `noisygd` stands in, by softmax
 regression on all features. Tuning chooses among numbers of passes, by disjoint parts of the private rows or on a tenth
-of them that counts as public. All are simulations. FILE, docs/results/bolt_on/accuracy.csv unless named, has a line
-for each training; what it lacks is added, so that a run may be interrupted and asked for more splits later. The tables
-are drawn from it and printed.
+of them that counts as public. All are simulations. FILE, benchmarks/results/bolt_on/accuracy.csv unless named, has a
+line for each training; what it lacks is added, so that a run may be interrupted and asked for more splits later. The
+tables are drawn from it and printed.
 """
 
 import collections
@@ -47,7 +47,7 @@ PASSES, BATCHES = (1, 10, 20), (1, 10, 50, 100, 200)
 RIDGE, PROJECTED, USUAL_PASSES, USUAL_BATCH = 1e-3, 50, 10, 50
 NOISELESS, PRIVATELY, PUBLICLY = "noiseless", "tuned on parts of the private rows", "tuned on public rows"
 ORDER = (NOISELESS, "bolt_on", "scs13", "bst14")
-RESULTS = Path(__file__).parent.parent / "docs/results/bolt_on/accuracy.csv"
+RESULTS = Path(__file__).parent.parent / "benchmarks/results/bolt_on/accuracy.csv"
 
 
 @dataclasses.dataclass(frozen=True)

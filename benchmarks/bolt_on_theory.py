@@ -7,7 +7,7 @@ All on random rows of length at most 1, whose labels follow a logistic model, wi
 pass in batches of one row, averaged, in a ball of radius R. Excess risk is the mean loss of the rows over its least
 value in the ball, on average over seeds. Convex, steps R / sqrt m: the bound is R^2 / (2 eta m) + eta / 2 (the regret
 of Theorem 8) + 2 (12 + sqrt 2) R / sqrt m (Theorem 9), and p sensitivity / epsilon for noise, as Theorem 10 adds them
-up for L = 1 (../docs/bolt_on.md says where the constant is from). Strongly convex, steps 1 / (ridge t): Theorem 12 has
+up for L = 1 (pages/bolt_on.md says where the constant is from). Strongly convex, steps 1 / (ridge t): Theorem 12 has
 a constant that it does not state, so what is shown is the excess over (L + beta R)^2 log m / (ridge m) + L p
 sensitivity / epsilon, which must not grow. Second, bolt-on SGD with two passes in batches of 10 at epsilon 0.1: loss
 with noise over loss without, and test accuracy of both.

@@ -1,9 +1,9 @@
 """Does more budget help? Test loss against epsilon, from budgets that buy little to ones whose noise hardly matters.
 
     python benchmarks/convergence.py run [--seeds 5] [--cells openml:segment,softmax] [--methods noisygd]
-        [--out docs/results/convergence/table.csv]
+        [--out benchmarks/results/convergence/table.csv]
     python benchmarks/convergence.py summary [--ours universal] [--theirs specialist]
-        [--out docs/results/convergence/table.csv]
+        [--out benchmarks/results/convergence/table.csv]
 
 A cell is a public set and a model. `many rows:N` is drawn here: three correlated features, N rows. `specialist` is the
 protector that was made for the model alone, before one was made for all; for the hinge, for which none was, `noisygd`.
@@ -232,7 +232,7 @@ def summary(out: Path, ours: str = OURS, theirs: str = SPECIALIST) -> None:
 
 def main(
     task: tyro.conf.Positional[Literal["run", "summary"]],
-    out: Path = Path("docs/results/convergence/table.csv"),
+    out: Path = Path("benchmarks/results/convergence/table.csv"),
     cells: tuple[str, ...] = (),
     methods: tuple[str, ...] = METHODS,
     seeds: int = 5,

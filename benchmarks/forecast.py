@@ -1,10 +1,10 @@
 """How much of the reachable gain does `universal` keep on tables that it never saw, and does `l2p plan` foretell it?
 
     python benchmarks/forecast.py                  # check the forecast: made from some tables, judged on the others
-    python benchmarks/forecast.py --run-missing    # first run what docs/results/forecast lacks (an hour on two cores)
+    python benchmarks/forecast.py --run-missing    # first run what results/forecast lacks (an hour on two cores)
     python benchmarks/forecast.py --write          # then write l2p/forecast.json from all tables
 
-Every run is of the fold of `universal` that was made without the table. Runs are those of docs/results/forecast (tables
+Every run is of the fold of `universal` that was made without the table. Runs are those of results/forecast (tables
 of OpenML, two uneven classes made of some of them, and packaged sets; five budgets, four splits) and, for sets and
 models that it has not, those of all stored comparisons. Tables on which training without privacy gains less than 2 % of
 the constant's loss have nothing to foretell and are left out. Shares above 1 count as 1: the non-private model overfits
@@ -35,7 +35,7 @@ from l2p.models import plain_name
 from l2p.privacy.budget import Budget
 from l2p.simulate import train_size
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs/results"
+RESULTS = Path(__file__).resolve().parent.parent / "benchmarks/results"
 RUNS, TABLES = RESULTS / "forecast/runs.csv", RESULTS / "forecast/tables.csv"
 METHODS = CONSTANT, LEARNED, EXACT = ("no_features", "universal", "nonprivate")
 EPSILONS, DELTA, SEEDS = (0.05, 0.2, 0.8, 3.0, 10.0), 1e-6, 4
@@ -257,7 +257,7 @@ def main(run_missing: bool = False, write: bool = False) -> None:
     """Check the forecast, and write it if asked.
 
     Args:
-      run_missing: first run what docs/results/forecast lacks.
+      run_missing: first run what benchmarks/results/forecast lacks.
       write: write l2p/forecast.json from all tables.
     """
     if run_missing:

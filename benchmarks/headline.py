@@ -12,7 +12,7 @@ from l2p.compare.figures import against_epsilon
 from l2p.compare.wins import headline
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "docs/results/ipums_br"
+FOLDER = ROOT / "benchmarks/results/ipums_br"
 #: AGD starts at 1.6, far above.
 LIMITS = (0.455, 0.625)
 

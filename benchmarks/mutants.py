@@ -1,7 +1,7 @@
 """Plant bugs in every query, accountant, sampler and protector, and see which tests notice.
 
     pip install cosmic-ray
-    python benchmarks/mutants.py --out docs/mutants.jsonl
+    python benchmarks/mutants.py --out benchmarks/mutants.jsonl
 
 Cosmic Ray makes the mutants (an operator, a number or a condition changed); a fixed seed draws some of each file. Each
 is planted in a copy of the checkout and run against the fast tests of its part of the code; those that pass are then
@@ -112,7 +112,7 @@ def killer(kind: str, path: str, source: str, places: list[str]) -> str | None:
 def main() -> None:
     """Run the mutants that have no line yet, and print the score of both sets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs/mutants.jsonl")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/mutants.jsonl")
     parser.add_argument("--shard", default="1/1", help="this process's part, as in 1/2")
     parser.add_argument("--list", action="store_true", help="print the mutants and run none")
     arguments = parser.parse_args()

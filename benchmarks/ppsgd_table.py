@@ -7,7 +7,7 @@
 
 A run appends one line per cell and seed to FILE.csv and skips those that are there, so it can be stopped and gone on
 with; all cells of a seed come before those of the next. `summary` prints their means, `pairs` differences from AGD.
-docs/ppsgd.md says what differs from the paper and why.
+benchmarks/pages/ppsgd.md says what differs from the paper and why.
 """
 
 import argparse
@@ -101,7 +101,7 @@ RADIUS, STEPS = 10.0, {"adult": 0.3, "ipums_br": 1.0, "gaussians": 0.3}
 CLIP = 1.0
 #: The rows of `adult` that are a9a's training part, which the paper uses.
 NUM_A9A = 32_561
-FOLDER = Path(__file__).parents[1] / "docs" / "results" / "ppsgd"
+FOLDER = Path(__file__).parent / "results" / "ppsgd"
 
 
 class Cell(NamedTuple):
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--data", nargs="+", default=["adult", "ipums_br", "california"])
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    parser.add_argument("--out", type=Path, help="by default in docs/results/ppsgd")
+    parser.add_argument("--out", type=Path, help="by default in benchmarks/results/ppsgd")
     options = parser.parse_args()
     draws = {"summary": summary, "pairs": pairs}.get(options.what)
     out = options.out or FOLDER / f"{'table' if draws else options.what}.csv"

@@ -1,4 +1,4 @@
-"""The tables of docs/public_rows.md, and how far `universal` with a warm start is ahead, from the committed rows.
+"""The tables of pages/public_rows.md, and how far `universal` with a warm start is ahead, from the committed rows.
 
     python benchmarks/public_rows.py [digits_odd|breast_cancer|adult] [METHOD]
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from l2p.compare import results
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs/results/public_rows"
+FOLDER = Path(__file__).resolve().parent.parent / "benchmarks/results/public_rows"
 FILES = {"": "{}.csv", ", shifted": "{}_shifted.csv"}
 Column = tuple[float, str]
 #: Test loss and accuracy by method and column, f64[seeds, 2], in the order of the seeds.

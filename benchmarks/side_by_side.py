@@ -1,7 +1,7 @@
 """l2p beside diffprivlib, Opacus, jax-privacy, interpret and OpenDP on raw Adult: lines of code, time and scores.
 
     python benchmarks/side_by_side.py FOLDER [--out runs/side_by_side] [--jobs 1] [--only PROGRAM]
-    python benchmarks/side_by_side.py --page     # writes the table of docs/side_by_side.md again, and runs nothing
+    python benchmarks/side_by_side.py --page     # writes the table of pages/side_by_side.md again, and runs nothing
 
 FOLDER holds adult.data.gz and adult.test.gz, with a header line. The programs are in benchmarks/peers; each is run in a
 virtual environment of its own, made from the line `# requires:` in its head, once per epsilon and seed, and in one
@@ -39,7 +39,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "benchmarks" / "peers"
-RUNS, PAGE = PEERS / "runs.jsonl", ROOT / "docs" / "side_by_side.md"
+RUNS, PAGE = PEERS / "runs.jsonl", ROOT / "benchmarks" / "pages" / "side_by_side.md"
 FROM_HERE = "<!-- From here on benchmarks/side_by_side.py writes. -->"
 EPSILONS, SEEDS = ("0.1", "1", "3"), range(3)
 PARTS = ("private", "public", "test")

@@ -2,7 +2,7 @@
 
     python benchmarks/since_commit.py COMMIT [--method universal]
 
-Reads results.csv of every comparison in docs/results, now and at that commit, pairs seeds, and prints each cell (set,
+Reads results.csv of every comparison in results/, now and at that commit, pairs seeds, and prints each cell (set,
 model and budget) whose mean test loss has moved by more than two standard errors, and how many have. The commit must be
 in this checkout's history.
 """
@@ -52,7 +52,7 @@ def main(commit: tyro.conf.Positional[str], method: str = "universal") -> None:
     if git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") is None:
         raise InputError(f"this checkout knows no commit {commit}; fetch the whole history, or name another one.")
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
-    for path in sorted(ROOT.glob("docs/results/*/results.csv")):
+    for path in sorted(ROOT.glob("benchmarks/results/*/results.csv")):
         now, then = losses(path, method), losses_at(commit, path, method)
         for epsilon in sorted(now.keys() & then.keys()):
             lead = results.Estimate.of(results.difference(then[epsilon], now[epsilon]).values())

@@ -2,7 +2,7 @@
 
     python benchmarks/win_table.py
 
-For every comparison in docs/results that has it, a Markdown line with the verdicts at each budget: against the best
+For every comparison in results/ that has it, a Markdown line with the verdicts at each budget: against the best
 hand-designed method of the cell (of those that have no public rows beside the private ones, as it has none), the
 learned protector that was made for the model alone, the best search on the private rows, and its own control, the
 latter where that leaves more than 2 % of the gap. The gap is that between the best constant prediction and the
@@ -18,7 +18,7 @@ from pathlib import Path
 from l2p.compare import results, standings, wins
 from l2p.compare.results import LOSS, Row
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs/results"
+FOLDER = Path(__file__).resolve().parent.parent / "benchmarks/results"
 OURS, CONTROL, CONSTANT, NONPRIVATE = "universal", "control-universal", "no_features", "nonprivate"
 OPPONENTS = ("best hand-designed", "learned for the model", "best on the private rows", "its control")
 #: Differences below this share of the gap are not told.

@@ -1,4 +1,5 @@
-"""Every command and Python block of README.md and docs/*.md, run as written, in the order of its page, on small files.
+"""Every command and Python block of README.md, docs/*.md and benchmarks/pages/*.md, run as written, in the order of its
+page, on small files; and where their links lead.
 
 A block that is not run says why in a comment before it, `<!-- not run: REASON -->`; a comment in the first lines of a
 page, `<!-- no block is run: REASON -->`, says so for all of them. Their `l2p` command lines are parsed all the same.
@@ -15,9 +16,11 @@ import pytest
 from l2p import cli
 from tests.conftest import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/pages/*.md")])]
 _FENCE = re.compile(r"(?:<!-- not run: ([^\n]+?) -->\n+)?^```(\w*)\n(.*?)^```", re.M | re.S)
 _WHOLE = re.compile(r"<!-- no block is run: ([^\n]+?) -->")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.S)
 _ASSIGNMENT = re.compile(r"[A-Z_0-9]+=\S*")
 
 
@@ -30,12 +33,16 @@ class Block(NamedTuple):
     reason: str | None
 
 
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
 def blocks_of(page):
     text = page.read_text(encoding="utf-8")
     whole = _WHOLE.search(text)
     return [
         Block(
-            f"{page.name}:{text[: found.start(2)].count(chr(10)) + 1}",
+            f"{name_of(page)}:{text[: found.start(2)].count(chr(10)) + 1}",
             found[2],
             found[3],
             whole[1] if whole else found[1],
@@ -71,7 +78,7 @@ def test_commands_and_python_are_fenced_as_what_they_are():
 def test_blocks_that_are_not_run_say_why_and_their_command_lines_are_valid(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
-    Path("FILE").write_text('{"data": "digits:odd"}')  # stands for any configuration in docs/benchmarks.md
+    Path("FILE").write_text('{"data": "digits:odd"}')  # stands for any configuration in docs/comparing.md
     reasons = {}
     for block in (block for block in ALL if block.reason and block.language == "bash"):
         for words in (words for words in commands_of(block) if words[0] == "l2p"):
@@ -85,6 +92,25 @@ def test_blocks_that_are_not_run_say_why_and_their_command_lines_are_valid(tmp_p
         print()
         for reason, places in reasons.items():
             print(f"not run: {', '.join(places[:4])}{' and more' if len(places) > 4 else ''}: {reason}")
+
+
+def anchors_of(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+OTHERS = [ROOT / "benchmarks/README.md", ROOT / "checkpoints/README.md"]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name_of)
+def test_links_lead_to_files_and_headings_that_exist(page):
+    text = _CODE.sub("", page.read_text(encoding="utf-8"))
+    links = [link.partition("#") for link in _LINK.findall(text) if not re.match(r"https?:", link)]
+    for path, _, anchor in links:
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors_of(target), f"{path}#{anchor}"
 
 
 SCHEMA = "schema.json"
@@ -148,6 +174,6 @@ RUN = {block.place.split(":")[0] for block in ALL if block.reason is None and bl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES[1:] if page.name in RUN], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES[1:] if name_of(page) in RUN], ids=name_of)
 def test_a_page_runs_as_it_is_written(page, tmp_path, monkeypatch, capsys):
     run(page, tmp_path, monkeypatch, capsys)

@@ -114,7 +114,7 @@ def test_groups_of_seeds_do_not_change_the_result(simulated, rows, monkeypatch):
 
 @pytest.mark.parametrize(
     ("num_rows", "digest"),
-    # As computed with NumPy 2.4 and JAX 0.10, by which docs/results were made: its 38,000 rows come last.
+    # As computed with NumPy 2.4 and JAX 0.10, by which benchmarks/results were made: its 38,000 rows come last.
     [
         (10, "22ce0bf5f8d43d657e3bac02ee04efd1b3bb35463c408117b44c5828da80bc72"),
         (569, "cd14279e4a5915df0fc6669bca0501f3001514090bea5225037b6272df32e957"),

@@ -3,7 +3,7 @@
 Its model is additive, with steps in place of slopes, and so a richer one than logistic regression. Types, bounds and
 categories have to be declared, or it reads them off the private rows with a warning. A category that private rows do
 not have gets no noise, so a bin for a category tells that somebody has it; what is rare in public rows is therefore one
-category here, which thousands of private rows have. docs/side_by_side.md says what that leaves open.
+category here, which thousands of private rows have. benchmarks/pages/side_by_side.md says what that leaves open.
 """
 # requires: interpret-core==0.7.8 scikit-learn==1.9.1 pandas==3.1.1
 

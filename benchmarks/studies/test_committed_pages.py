@@ -10,24 +10,25 @@ from l2p.compare.config import CompareConfig
 from l2p.compare.leaderboard import command, page, read_all
 from l2p.compare.summary import report
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def test_the_committed_page_is_what_the_command_makes(monkeypatch, capsys):
-    monkeypatch.chdir(DOCS.parent)
-    text = page(Path("docs/results"), Path("docs/leaderboard.md"))
-    assert (DOCS / "leaderboard.md").read_text(encoding="utf-8") == text
-    for one in read_all(Path("docs/results")):
-        assert f"results/{one.folder.name}/summary.md" in text
+    monkeypatch.chdir(ROOT)
+    text = page(Path("benchmarks/results"), Path("benchmarks/pages/leaderboard.md"))
+    assert (ROOT / "benchmarks" / "pages" / "leaderboard.md").read_text(encoding="utf-8") == text
+    for one in read_all(Path("benchmarks/results")):
+        assert f"../results/{one.folder.name}/summary.md" in text
         assert command(one) in text
-        assert (DOCS / "results" / one.folder.name / "summary.md").is_file()
-    assert main(["leaderboard", "docs/results"]) == 0
-    assert capsys.readouterr().out == text.replace("(results/", "(docs/results/")
+        assert (RESULTS / one.folder.name / "summary.md").is_file()
+    assert main(["leaderboard", "benchmarks/results"]) == 0
+    assert capsys.readouterr().out == text.replace("(../results/", "(benchmarks/results/")
 
 
 def test_committed_summaries_are_what_the_command_makes_of_their_results(tmp_path, monkeypatch):
     monkeypatch.setattr(summary, "against_epsilon", lambda *_, **__: Figure())  # which takes most of the time
-    for one in read_all(DOCS / "results"):
+    for one in read_all(RESULTS):
         methods = tuple(dict.fromkeys(row["method"] for row in one.rows))
         asked = {name: one.inputs[name] for name in ("data", "model", "delta", "adjacency")}
         seeds = 1 + max(row["seed"] for row in one.rows)

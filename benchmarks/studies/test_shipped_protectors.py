@@ -97,6 +97,6 @@ def test_networks_from_adult_beat_tuned_noisygd_and_agd_on_data_it_has_never_see
     accuracy = {
         name: np.array([row["test_accuracy"] for row in rows if row["method"] == name]) for name in config.methods
     }
-    # Over the 20 seeds of docs/results the differences are 0.55 and 1.1 points, with standard errors below 0.15.
+    # Over the 20 seeds of benchmarks/results the differences are 0.55 and 1.1 points, with standard errors below 0.15.
     assert (accuracy["plain-adult"] - accuracy["noisygd:tuned"]).mean() > 0.001
     assert (accuracy["plain-adult"] - accuracy["agd:tuned"]).mean() > 0.004

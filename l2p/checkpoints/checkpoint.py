@@ -25,6 +25,8 @@ from l2p.privacy.card import versions
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 
+#: Files one folder further down.
+_BELOW = f"*/*{SUFFIX}"
 #: Larger files are not read; this is hundreds of times the largest protector that ships.
 MAX_BYTES = 2**27
 #: The number formats of a checkpoint's arrays, as safetensors calls them.
@@ -32,10 +34,9 @@ _FLOATS = ("F32", "F64")
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: The folder inside an installed wheel.
 CARRIED = _PACKAGE / "_checkpoints"
-#: Where names are looked up, in order: the checkout's folder, then the installed one. Checkpoints for users lie
-#: directly in either; those of comparisons and studies lie in folders below its `STUDY`, of which a wheel has some.
-FOLDERS = (_PACKAGE.parent / "checkpoints", CARRIED)
-STUDY = "study"
+#: Where names are looked up, in order: the checkout's two folders, then the installed one. Checkpoints for users lie
+#: directly in a folder; those of comparisons and studies lie one folder further down, and a wheel has some of them.
+FOLDERS = (_PACKAGE.parent / "checkpoints", _PACKAGE.parent / "benchmarks" / "checkpoints", CARRIED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,11 +219,11 @@ def first_floor() -> list[str]:
 def study_hint() -> str:
     """A sentence, with a space before it, on how to get the checkpoints that reproduce single studies; empty where they
     are: everywhere but in an installed package, which carries folds and tuned settings alone."""
-    if any(folder != CARRIED and (folder / STUDY).is_dir() for folder in FOLDERS):
+    if any(folder != CARRIED and any(folder.glob(_BELOW)) for folder in FOLDERS):
         return ""
     return (
-        " What single studies need is in the repository's checkpoints/study, where an installed l2p does not look, "
-        "even if it is started there: in a clone type `python -m l2p` in place of `l2p`, or pass the file's path."
+        " What single studies need is in the repository's benchmarks/checkpoints, where an installed l2p does not "
+        "look, even if it is started there: in a clone type `python -m l2p` in place of `l2p`, or pass the file's path."
     )
 
 
@@ -242,7 +243,7 @@ def _files() -> dict[str, Path]:
     """Every checkpoint in `FOLDERS` by name; the first of two with one name hides the other."""
     found = {}
     for folder in reversed(FOLDERS):
-        for pattern in (f"{STUDY}/*/*{SUFFIX}", f"*{SUFFIX}"):
+        for pattern in (_BELOW, f"*{SUFFIX}"):
             found |= {path.name.removesuffix(SUFFIX): path for path in folder.glob(pattern)}
     return found
 

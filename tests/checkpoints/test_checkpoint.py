@@ -168,9 +168,9 @@ lost = "nowhere"
 
 
 def test_study_checkpoints_are_found_and_old_names_resolve_to_new_ones(tmp_path, monkeypatch):
-    study = tmp_path / "study" / "folds"
-    study.mkdir(parents=True)
-    (tmp_path / "study" / "tuned").mkdir()
+    study = tmp_path / "folds"
+    study.mkdir()
+    (tmp_path / "tuned").mkdir()
     for folder, name in ((tmp_path, "census"), (tmp_path, "added"), (tmp_path, "universal"), (study, "fold")):
         write_checkpoint(folder, name, place=folder.name)
     (tmp_path / "index.toml").write_text(INDEX)

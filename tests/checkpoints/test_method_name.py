@@ -15,7 +15,7 @@ from l2p.errors import InputError
 from l2p.privacy import Budget
 
 ROOT = Path(method_name.__file__).parents[2]
-RESULTS = sorted(ROOT.glob("docs/results/**/results.csv"))
+RESULTS = sorted(ROOT.glob("benchmarks/results/**/results.csv"))
 EXPERIMENTS = sorted(ROOT.glob("benchmarks/experiments/*.json"))
 
 

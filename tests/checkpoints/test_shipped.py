@@ -22,7 +22,7 @@ from l2p.task import Rows
 from meta_train.recipes import resolve
 
 SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
-RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 BUDGET = Budget(0.5, 1e-6)
 
 

@@ -105,7 +105,7 @@ def test_committed_experiments_name_methods_that_there_are(path, tmp_path):
 
 
 def test_the_experiment_of_the_readme_is_the_one_that_was_committed():
-    rows = results.read(EXPERIMENTS.parents[1] / "docs" / "results" / "ipums_br" / "results.csv")
+    rows = results.read(EXPERIMENTS.parent / "results" / "ipums_br" / "results.csv")
     config = read_config(EXPERIMENTS / "ipums_br.json", out=Path("out"))
     asked = [(m, epsilon, seed) for m in config.methods for epsilon in config.epsilon for seed in range(config.seeds)]
     assert [results.cell(row) for row in rows] == asked

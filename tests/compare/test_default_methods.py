@@ -28,13 +28,16 @@ TABLE = "ward;age;back\n" + "north;61;yes\nsouth;24;no\nsouth;35;no\nnorth;70;ye
 def wheel(tmp_path, monkeypatch):
     """The checkpoints that a wheel carries, as the only folder of them."""
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    for path in (ROOT / "checkpoints").rglob("*.*"):
-        inner = path.relative_to(ROOT)
-        if not any(part.match(pattern) for pattern in patterns["exclude"] for part in (inner, *inner.parents)):
-            (tmp_path / inner).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, tmp_path / inner)
-    monkeypatch.setattr(checkpoint, "CARRIED", tmp_path / "checkpoints")
-    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path / "nowhere", tmp_path / "checkpoints"))
+    carried = tmp_path / "l2p/_checkpoints"
+    for source, target in patterns["sources"].items():
+        for path in (ROOT / source).rglob("*.*"):
+            inner = path.relative_to(ROOT)
+            if not any(part.match(pattern) for pattern in patterns["exclude"] for part in (inner, *inner.parents)):
+                place = tmp_path / target / path.relative_to(ROOT / source)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, place)
+    monkeypatch.setattr(checkpoint, "CARRIED", carried)
+    monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path / "nowhere", carried))
 
 
 def raw(folder, schema=None):

@@ -15,8 +15,7 @@ from l2p.compare.leaderboard import command, page, read_all, read_comparison
 from l2p.compare.runner import compare
 from l2p.errors import InputError
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-COMMITTED = DOCS / "results" / "ipums_br"
+COMMITTED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "ipums_br"
 
 
 @pytest.fixture

@@ -37,7 +37,8 @@ steps = 2
 [names.tiny]
 warm_start = "control-tiny"
 """
-SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints/study/universal-logistic/universal-logistic.safetensors"
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ROOT / "benchmarks/checkpoints/universal-logistic/universal-logistic.safetensors"
 ORDER = ["control-tiny", "tiny", "control-tiny-fold-1", "tiny-fold-1", "control-tiny-fold-2", "tiny-fold-2"]
 
 
