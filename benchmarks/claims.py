@@ -221,7 +221,10 @@ def print_learned(noise: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
 
 
 def print_directions(measured: dict[str, np.ndarray]) -> None:
-    print("\nThe projector denoises? paper: means over seeds and steps; ± is one standard error over seeds, all steps")
+    print(
+        "\nThe projector denoises? paper-adult: means over seeds and steps; ± is one standard error over seeds, "
+        "all steps"
+    )
     print(" " * 44 + " ".join(f"{f'{first}-{last}':>7}" for first, last in SPANS))
     for label, values in measured.items():
         spans = [values[:, first - 1 : last] for first, last in SPANS]

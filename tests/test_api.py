@@ -276,7 +276,7 @@ def test_a_signal_outside_the_trained_range_is_a_warning(tmp_path):
         ({"accountant": "paper_13"}, "no theorem for full batch"),
         ({"accountant": "pld"}, "no theorem for full batch"),
         ({"protector": "agd", "accountant": "pld"}, "no theorem for full batch"),
-        ({"protector": "census", "accountant": "pld"}, "no theorem for full batch"),
+        ({"protector": "plain-adult", "accountant": "pld"}, "no theorem for full batch"),
         ({"protector": "dpsgd", "accountant": "gdp"}, "no theorem for Poisson"),
         ({"protector": "agd", "accountant": "gdp"}, "cannot price"),
         ({"budget": Budget(1.0, 1e-3)}, "below 1/N"),

@@ -146,7 +146,7 @@ def part(function, *values, **options):
     return lambda made: function(made, *values, **options)
 
 
-CONTROL = checkpoint.digest("control")
+CONTROL = checkpoint.digest("control-plain-adult")
 #: What is edited, how, and the phrase of the refusal.
 IN_LEDGER = {
     "data_set": "ward", "unit": "gdp: mu^2", "reservation": "0123456789ab", "spent_before": 0.0, "counted": 1.0,
@@ -165,14 +165,14 @@ EDITS = {
     "learned, adaptive as fixed": (
         "paper",
         set_("adaptive_noise", to=False),
-        "noise was fixed in advance, but that of paper",
+        "noise was fixed in advance, but that of paper-adult",
     ),
     "another file": (
         "universal",
         set_("protector", "sha256", to=CONTROL),
         "is that of control-plain-adult, so one of the two is wrong",
     ),
-    "another name": ("universal", set_("protector", "name", to="census"), "is that of universal"),
+    "another name": ("universal", set_("protector", "name", to="plain-adult"), "is that of universal"),
     "a method's name": (
         "universal",
         both(set_("protector", "name", to="noisygd"), set_("protector", "sha256", to=None)),
@@ -204,7 +204,7 @@ EDITS = {
     "steps of a file": (
         "paper",
         both(set_("max_steps", to=60), set_("stop_reason", to="budget")),
-        "allows 60 steps where paper takes 50",
+        "allows 60 steps where paper-adult takes 50",
     ),
     "why it stopped": ("noisygd", set_("stop_reason", to="budget"), "stopped by budget after 50 of 50 steps"),
     "stopped after nothing": ("agd", set_("stop_reason", to="max_steps"), "stopped by max_steps after"),

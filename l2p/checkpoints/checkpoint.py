@@ -161,30 +161,9 @@ def _sha256(content: bytes) -> str:
 
 
 def find(name: str | Path) -> Path | None:
-    """The file of a checkpoint: `name` itself if it is a path, else the first of that name, or of its current name if
-    it is an old one, in `FOLDERS`."""
+    """The file of a checkpoint: `name` itself if it is a path, else the first of that name in `FOLDERS`."""
     name = str(name)
-    if is_file(name):
-        return Path(name)
-    files = _files()
-    return files.get(name) or files.get(canonical(name))
-
-
-def canonical(name: str) -> str:
-    """The current name for an old one; any other name unchanged."""
-    return next((found for folder in FOLDERS if (found := index(folder).aliases.get(name))), name)
-
-
-def aliases(name: str) -> list[str]:
-    """The old names of a checkpoint."""
-    return sorted({old for folder in FOLDERS for old, new in index(folder).aliases.items() if new == name})
-
-
-def renamed(sha256: str) -> tuple[str, str] | None:
-    """What a file of this SHA-256 was called, and what it is called now that its card has that name; None if it is no
-    such file."""
-    found = next((names for folder in FOLDERS if (names := index(folder).renamed.get(sha256))), None)
-    return None if found is None else (found[0], found[1])
+    return Path(name) if is_file(name) else _files().get(name)
 
 
 def about(name: str) -> str:
@@ -200,7 +179,7 @@ def digest(name: str) -> str:
 
 
 def available() -> list[dict[str, Any]]:
-    """The checkpoint card of every checkpoint in `FOLDERS`, under its current name; of two with one name, the first."""
+    """The checkpoint card of every checkpoint in `FOLDERS`, under its file's name; of two with one name, the first."""
     return [{**read_checkpoint_card(path), "name": name} for name, path in sorted(_files().items())]
 
 

@@ -54,7 +54,6 @@ SCHEMA: dict[str, Any] = _object(
         num_steps=_or_null({"type": "integer", "minimum": 1, "maximum": MAX_STEPS}),
         warm_start=_or_null(_TEXT),
     ),
-    warm_start_sha256=_or_null(_TEXT),
     warm_start_arrays_sha256=_or_null(_TEXT),
     held_out=_object(
         {},

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from l2p.checkpoints.checkpoint import canonical, find, load
+from l2p.checkpoints.checkpoint import find, load
 from l2p.models import plain_name
 
 #: Names of checkpoints that hold only constants begin with this.
@@ -49,19 +49,15 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
     A control itself has none, whatever it was warm-started from, because it has no networks. Any other checkpoint that
     a protector was warm-started from serves as its control too, if gains over it are known.
     """
-    name = canonical(card.get("config", {}).get("warm_start") or "")
+    name = card.get("config", {}).get("warm_start") or ""
     if not _NAME.fullmatch(name) or card["name"].startswith(CONTROL) or find(name) is None:
         return None
     control = load(name)
     is_fine_tuned = "gains" in card.get("held_out", {}) and set(card["models"]) <= set(control.card["models"])
     if not name.startswith(CONTROL) and not is_fine_tuned:
         return None
-    # Older checkpoint cards hold the hash of the control's whole file, which a meta-test changes; later ones that of
-    # its parameters.
-    then, now = card.get("warm_start_sha256"), control.sha256
-    if "warm_start_arrays_sha256" in card:
-        then, now = card["warm_start_arrays_sha256"], control.arrays_sha256
-    if then != now:
+    # Of its parameters alone, since a meta-test changes the whole file.
+    if card.get("warm_start_arrays_sha256") != control.arrays_sha256:
         return None
     gains = card.get("held_out", {}).get("gains")
     if gains is None:

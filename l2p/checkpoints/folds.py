@@ -8,7 +8,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from l2p.checkpoints.checkpoint import canonical, find, names, read_checkpoint_card
+from l2p.checkpoints.checkpoint import find, names, read_checkpoint_card
 from l2p.checkpoints.overlaps import overlaps
 
 #: The most folds of a protector, since each is a training of its own.
@@ -76,7 +76,7 @@ def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
     sources = read_checkpoint_card(path)["sources"]
     if not any(overlaps(source, avoid) for source in sources):
         return None
-    for other in _hold_outs(canonical(name)):
+    for other in _hold_outs(name):
         kept = _sources(other)
         if not any(overlaps(source, avoid) for source in kept):
             unseen = [source for source in sources if not overlaps(source, kept)]

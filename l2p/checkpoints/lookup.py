@@ -8,13 +8,11 @@ import numpy as np
 
 from l2p.checkpoints.checkpoint import (
     Checkpoint,
-    canonical,
     digest,
     find,
     load,
     names,
     read_checkpoint_card,
-    renamed,
     study_hint,
     unknown_name,
 )
@@ -161,13 +159,13 @@ def recognise(
         return None if found is None else _varied(found, varied)
     if sha256 is None:
         return resolve(name, budget, model, accountant, num_rows=num_rows) if name in HAND_DESIGNED else None
-    then, file = renamed(sha256) or (None, next((one for one in names() if digest(one) == sha256), None))
+    file = next((one for one in names() if digest(one) == sha256), None)
     if file is None:
         return None
     asked = MethodName.parse(name)
     plain = asked.without_rate()
     tuned = asked.tuned and file.startswith(tuned_name(asked.base, model, ""))
-    if not (canonical(str(plain)) == file or str(plain) == then or tuned or is_file(str(plain))):
+    if not (str(plain) == file or tuned or is_file(str(plain))):
         raise InputError(
             f"the SHA-256 of protector {name!r} is that of {file}, so one of the two is wrong; ask for the file that "
             "ran."

@@ -1,4 +1,4 @@
-"""The `index.toml` of a folder of checkpoints: a line on each checkpoint for users, old names, and old files."""
+"""The `index.toml` of a folder of checkpoints: a line on each checkpoint for users."""
 
 import dataclasses
 import functools
@@ -16,14 +16,9 @@ class Index:
 
     Attributes:
       about: one line on each checkpoint for users, by name, in the order in which they are listed.
-      aliases: current name by old name.
-      renamed: the name then and the current one, by the SHA-256 of a file as it was before its card got its new name;
-        releases were made with it.
     """
 
     about: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    renamed: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
 
 @functools.cache

@@ -115,6 +115,5 @@ def _frozen(card: Mapping[str, Any], study: bool) -> dict[str, Any]:
         "kind": "checkpoint",
         "study": study,
         "about": checkpoint.about(name),
-        "aliases": checkpoint.aliases(name),
         "default_for": models_of(name),
     }

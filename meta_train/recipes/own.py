@@ -58,7 +58,7 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> MetaConfig:
         sources=sources,
         model=models[0],
         models=models if len(set(models)) > 1 else None,
-        warm_start=checkpoint.canonical(start),
+        warm_start=start,
         learning_rate=shipped.learning_rate * (1.0 if start.startswith(CONTROL) else FINE),
         tasks=TASKS_IF_WIDE if max(size.width for size in sizes) > WIDE else shipped.tasks,
         # A power of two, so that programs serve tables of other lengths, too; a task repeats rows of a shorter table.
@@ -84,16 +84,14 @@ def constants_of(config: MetaConfig) -> MetaConfig | None:
     control = checkpoint.load(name).card["config"]
     if control["protector"] == config.protector:
         return None
-    return dataclasses.replace(
-        config, protector=control["protector"], warm_start=checkpoint.canonical(name), method="evolution"
-    )
+    return dataclasses.replace(config, protector=control["protector"], warm_start=name, method="evolution")
 
 
 def _shipped(start: str) -> tuple[str, MetaConfig]:
     """The protector that a start stands for, and its config; `InputError` where there is none to train so."""
-    name = checkpoint.canonical(start).removeprefix(f"{CONTROL}-")
+    name = start.removeprefix(f"{CONTROL}-")
     options = f"choose {UNIVERSAL}, which learns any target, or {CONTROL}-{UNIVERSAL}"
-    if not re.fullmatch(r"[\w,-]+", start) or not {checkpoint.canonical(start), name} <= set(checkpoint.names()):
+    if not re.fullmatch(r"[\w,-]+", start) or not {start, name} <= set(checkpoint.names()):
         raise InputError(f"there is no shipped protector {start!r} to start from; {options}.")
     card = checkpoint.load(name).card
     config = MetaConfig.from_json(card["config"]) if "config" in card else None

@@ -36,7 +36,7 @@ def names() -> list[str]:
 
 
 def resolve(name: str, without: str | None = None, fold: int | None = None) -> MetaConfig:
-    """The config of a checkpoint by its name, old or new.
+    """The config of a checkpoint by its name.
 
     Args:
       name: of the checkpoint.
@@ -50,7 +50,6 @@ def resolve(name: str, without: str | None = None, fold: int | None = None) -> M
     >>> resolve("universal-logistic", without="adult").source
     'ipums_br+mnist:rest:+digits:rest:+breast_cancer+synthetic'
     """
-    name = checkpoint.canonical(name)
     if fold is not None:
         count = num_folds(name)
         if not 1 <= fold <= count:
@@ -81,7 +80,6 @@ def num_folds(name: str) -> int:
     Raises:
       InputError: there is no such recipe.
     """
-    name = checkpoint.canonical(name)
     if name not in [*names(), *_named("examples")]:
         raise _unknown(name)
     row = _rows().get(name)
@@ -95,7 +93,7 @@ def is_in_same_file(name: str, other: str) -> bool:
 
 
 def like(name: str) -> MetaConfig:
-    """The config on a checkpoint's card, named after its file, with an old name of its warm start resolved.
+    """The config on a checkpoint's card, named after its file.
 
     Raises:
       InputError: there is no such checkpoint, or l2p meta-train did not write it.
@@ -105,9 +103,7 @@ def like(name: str) -> MetaConfig:
     card, path = checkpoint.load(name).card, checkpoint.find(name)
     if path is None or "config" not in card:
         raise InputError(f"the card of {name} holds no config; pass a checkpoint that l2p meta-train wrote.")
-    config = MetaConfig.from_json(card["config"])
-    start = config.warm_start and checkpoint.canonical(config.warm_start)
-    return dataclasses.replace(config, name=path.name.removesuffix(checkpoint.SUFFIX), warm_start=start)
+    return dataclasses.replace(MetaConfig.from_json(card["config"]), name=path.name.removesuffix(checkpoint.SUFFIX))
 
 
 def _unknown(name: str) -> InputError:

@@ -59,7 +59,7 @@ RUNS = {
     "private_meta": (WIDE, "private_meta", BUDGET, {}),
     "universal": (WIDE, "universal", BUDGET, {}),
     "large epsilon": (WIDE, "noisygd", Budget(20.0, 1e-6), {}),
-    "paper": (WIDE, "paper", BUDGET, {}),
+    "paper": (WIDE, "paper-adult", BUDGET, {}),
     "agd, tuned": (WIDE, "agd:tuned", BUDGET, {}),
     "minibatch, at a rate": (WIDE, "minibatch@0.1", BUDGET, {}),
     "a control stands in": (table(3), "minibatch@0.1", BUDGET, {}),

@@ -160,14 +160,10 @@ INDEX = """
 [about]
 universal = "start here"
 census = "from Adult"
-[aliases]
-old = "universal"
-older = "fold"
-lost = "nowhere"
 """
 
 
-def test_study_checkpoints_are_found_and_old_names_resolve_to_new_ones(tmp_path, monkeypatch):
+def test_checkpoints_one_folder_further_down_are_found(tmp_path, monkeypatch):
     study = tmp_path / "folds"
     study.mkdir()
     (tmp_path / "tuned").mkdir()
@@ -177,14 +173,9 @@ def test_study_checkpoints_are_found_and_old_names_resolve_to_new_ones(tmp_path,
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
     assert checkpoint.names() == ["added", "census", "fold", "universal"]
     assert checkpoint.first_floor() == ["universal", "census", "added"]
-    assert [checkpoint.load(name).card["name"] for name in ("old", "older", "fold")] == ["universal", "fold", "fold"]
+    assert checkpoint.load("fold").card["place"] == "folds"
     assert checkpoint.find("lost") is None
-    assert (checkpoint.canonical("old"), checkpoint.canonical("added")) == ("universal", "added")
-    assert (checkpoint.aliases("fold"), checkpoint.about("census"), checkpoint.about("added")) == (
-        ["older"],
-        "from Adult",
-        "",
-    )
+    assert (checkpoint.about("census"), checkpoint.about("added")) == ("from Adult", "")
     assert checkpoint.study_hint() == ""
     with pytest.raises(InputError, match="did you mean 'fold'") as refused:
         checkpoint.load("folds")

@@ -320,7 +320,7 @@ CARDS = {
     "config's model": ("config", {"model": 3}), "classes": ("config", {"model": "softmax:ten"}),
     "many classes": ("config", {"model": "softmax:" + "9" * 4000}), "steps": ("config", {"num_steps": -3}),
     "half a step": ("config", {"num_steps": 2.5}), "coefficients": ("config", {"coefficients": "3"}),
-    "no text": ("config", {"warm_start": 3}), "held_out": ("held_out", []), "digest": ("warm_start_sha256", 3),
+    "no text": ("config", {"warm_start": 3}), "held_out": ("held_out", []), "digest": ("warm_start_arrays_sha256", 3),
     "gains": ("held_out", {"gains": {}}), "no bands": ("held_out", {"gains": GAINS | {"log_signal": []}}),
     "uneven gains": ("held_out", {"gains": GAINS | {"mean": [0.1, 0.2]}}),
     "uneven sources": ("held_out", {"gains": GAINS | {"by_source": {"adult": {"mean": [], "standard_error": [0.1]}}}}),
@@ -351,7 +351,7 @@ def test_a_card_with_all_of_its_fields_is_read(tmp_path):
 @pytest.mark.parametrize("name", ["control/../../secret", "control.safetensors", "control" + "x" * 5000, "control\0"])
 def test_a_card_has_no_say_in_which_files_are_read(tmp_path, monkeypatch, name):
     monkeypatch.setattr(lookup, "find", lambda asked: pytest.fail(f"looked for {asked}"))
-    card = {**CARD, "config": {"warm_start": name}, "warm_start_sha256": "ab" * 32}
+    card = {**CARD, "config": {"warm_start": name}, "warm_start_arrays_sha256": "ab" * 32}
     assert lookup.control_of(card) is None
 
 

@@ -29,7 +29,7 @@ BUDGET = Budget(0.5, 1e-6)
 @pytest.mark.parametrize("name", checkpoint.names())
 def test_cards_say_how_a_protector_was_made(name):
     card, config = checkpoint.load(name).card, resolve.like(name)
-    assert checkpoint.canonical(card["name"]) == name
+    assert card["name"] == card["config"]["name"] == name
     assert set(config.all_sources) <= set(card["sources"])
     # What is added to a start, and leaves all else of it, trains whatever that does.
     assert set(config.all_models) <= set(card["models"])
@@ -47,14 +47,6 @@ def test_the_wheel_has_about_a_dozen_checkpoints_each_with_a_line():
     assert {control.name for control in controls if control is not None} <= set(first)
 
 
-def test_old_names_stand_for_a_checkpoint_that_bears_them():
-    aliases = index(SHIPPED).aliases
-    assert not set(aliases) & set(checkpoint.names())
-    for old, new in aliases.items():
-        assert checkpoint.load(old).sha256 == checkpoint.load(new).sha256
-        assert aliases.get(checkpoint.load(new).card["name"]) == new
-
-
 def test_every_source_is_spelled_in_one_way():
     assert not [name for name in checkpoint.names() if re.search(r"-\d\d\b", name)]  # mnist-46 for mnist-4,6
 
@@ -66,7 +58,7 @@ def test_networks_name_the_constants_that_they_extend():
         if start.startswith("control") and not name.startswith("control"):
             control = control_of(card)
             assert control is not None, f"{start} is no longer what {name} was trained from; train {name} again"
-            assert control.name == checkpoint.canonical(start) == f"control-{name}"
+            assert control.name == start == f"control-{name}"
 
 
 @pytest.mark.parametrize("name", [name for name in checkpoint.names() if "-tuned-" in name])

@@ -316,7 +316,7 @@ def frozen(tmp_path, name="still", **fields):
 @pytest.mark.slow
 def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
     still = frozen(tmp_path)
-    centred = frozen(tmp_path, "centred", centering=checkpoint.load("control").protector.centering)
+    centred = frozen(tmp_path, "centred", centering=checkpoint.load("control-plain-adult").protector.centering)
     methods = (still, f"{still}:pretrained", f"{centred}:pretrained")
     config = CompareConfig(
         "digits:3,5", tmp_path / "out", methods=methods, epsilon=(1.0,), delta=1e-5, seeds=1, aux="digits:4,6"

@@ -126,7 +126,7 @@ def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
         ({"--model": "quadratic", "--classes": "3 5"}, "a regression has none"),
         ({"--model": "square"}, "bounds are missing for column 'grade'"),
         ({"--model": "logistic"}, "labels other than"),
-        ({"--model": "softmax", "--protector": "census", "--classes": "3 5 9"}, "was made for logistic"),
+        ({"--model": "softmax", "--protector": "plain-adult", "--classes": "3 5 9"}, "was made for logistic"),
     ],
 )
 def test_what_a_model_cannot_learn_costs_one_sentence_and_nothing_else(ward, tmp_path, capsys, changes, said):

@@ -28,12 +28,6 @@ def test_a_recipe_is_the_config_on_the_card_of_its_checkpoint(name):
     assert recipe == card
 
 
-@pytest.mark.parametrize("old", ["census", "paper-mnist-46", "control-digits-svm", "control-synthetic"])
-def test_an_old_name_is_the_recipe_of_the_new_one(old):
-    assert resolve.resolve(old) == resolve.resolve(checkpoint.canonical(old))
-    assert checkpoint.load(old).card["config"]["name"] == old
-
-
 def test_without_a_set_is_the_row_that_leaves_it_out():
     assert resolve.resolve("universal-logistic", without="adult") == resolve.resolve("universal-logistic-no-adult")
     assert resolve.resolve("probe", without="digits") == resolve.resolve("probe-no-digits")
