@@ -74,7 +74,7 @@ class Result:
     @property
     def learned(self) -> str:
         """A sentence on whether the run learned anything, as far as its answers show it."""
-        return str(self.card.learned)
+        return self.card.learned
 
     def predict(self, data: Any, format: Format | None = None) -> np.ndarray:
         """What is predicted for each row of a table [n], in the target's own words or units; see `Predictor.predict`.

@@ -59,7 +59,7 @@ def unlike(card: Card, adaptive: bool, warnings: Sequence[str], kinds: Sequence[
         releases=card.private_release,
         adaptive_noise=adaptive,
         warnings=[*card.budget.warnings(), *warnings],
-        learned=learned or str(card.learned),
+        learned=learned or card.learned,
         unit=card.unit,
         num_rows=card.num_rows,
         num_features=card.num_features,

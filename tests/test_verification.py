@@ -153,7 +153,7 @@ IN_LEDGER = {
     "limit": 9.0,
 }  # fmt: skip
 EDITS = {
-    # The three of the review of version 0.1.0.
+    # What a card claims of delta, noise and sampling.
     "delta of a half": ("noisygd", set_("delta", to=0.5), "is not below 1/N for N = 2000"),
     "adaptive noise as fixed": (
         "agd",

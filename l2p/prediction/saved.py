@@ -34,7 +34,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def load_model(path: str | Path) -> Predictor:
-    """The model that `l2p apply` or `Result.save` left in a folder, ready to predict; of version 0.1.0 on.
+    """The model that `l2p apply` or `Result.save` left in a folder, ready to predict.
 
     Args:
       path: the folder, or its `model.safetensors`.

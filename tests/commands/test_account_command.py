@@ -8,6 +8,7 @@ from l2p.cli import main
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
 from l2p.privacy.card.events import encode_events
+from l2p.privacy.card.learned import SIGNAL
 from l2p.privacy.envelope import EnvelopeFilter
 from l2p.privacy.events import Adjacency
 from l2p.privacy.filter import Filter
@@ -49,6 +50,7 @@ def card_of(filter, answered, adaptive=False, **changes):
         "float_mode": "float64",
         "not_private": [],
         "protector": {"name": "mine", "sha256": None, "sources": None, "range": None},
+        "learned": SIGNAL,
         "warnings": [],
         "versions": {},
         "created": "2025-01-01T00:00:00+00:00",

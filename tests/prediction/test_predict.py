@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import itertools
-import json
 import os
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,9 +22,16 @@ from l2p.errors import InputError
 from l2p.models import find_model
 from l2p.privacy.card import Card
 from l2p.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, read_rows
-from tests.prediction.runs.make import RUNS, TABLE
 
-OLD = Path(__file__).parent / "runs" / "0.1.0"
+#: By folder: the model, the declared classes, and the target's name, of runs on numbers that no schema declares.
+RUNS = {
+    "logistic": ("logistic", (7.0, 3.0), "readmit"),
+    "unnamed": ("svm", None, ""),
+    "square": ("square", None, "price"),
+    "softmax": ("softmax:3", (3.0, 5.0, 9.0), "grade"),
+}
+BOUNDS = {"age": (0.0, 120.0), "dose": (-1.0, 1.0), "price": (100.0, 300.0)}
+TABLE = {"dose": [-1.0, 0.0, 0.5, 1.0, 0.25], "age": [10.0, 90.0, 200.0, 61.5, float("nan")]}
 WORDS = ("goes home", "stays")
 WARD = Schema(
     {
@@ -253,12 +260,35 @@ def test_a_model_of_encoded_rows_predicts_for_such_rows():
 
 
 # ------------------------------------------------------------------------------------------------- folders of runs
+@pytest.fixture(scope="module")
+def bounded(trained, tmp_path_factory):
+    """A folder with a run of each of `RUNS`."""
+    folder = tmp_path_factory.mktemp("bounded")
+    for name, (model, classes, target) in RUNS.items():
+        params = np.random.default_rng(3).normal(size=find_model(model).num_params(2))
+        result = dataclasses.replace(trained, model=model, schema=None, params=jnp.asarray(params, jnp.float32))
+        result.save(folder / name, ["age", "dose"], BOUNDS, classes, target)
+    return folder
+
+
+def from_arrays(path, name):
+    """What the arrays of a model's file say of `TABLE`, as `Result.save` documents them; NaN without a prediction."""
+    arrays = safetensors.numpy.load_file(path / "model.safetensors")
+    ends = np.array([BOUNDS[column] for column in ("age", "dose")])
+    x = np.stack([TABLE["age"], TABLE["dose"]], 1).clip(*ends.T)
+    scores = (x - ends[:, 0]) / (ends[:, 1] - ends[:, 0]) @ arrays["weights"] + arrays["bias"]
+    if name == "square":
+        low, high = BOUNDS["price"]
+        return low + (high - low) * scores.reshape(-1)
+    classes = np.array(RUNS[name][1] or (0.0, 1.0))
+    places = scores.argmax(1) if name == "softmax" else (scores.reshape(-1) > 0).astype(int)
+    return np.where(np.isnan(x).any(1), np.nan, classes[places])
+
+
 @pytest.mark.parametrize("name", RUNS)
-def test_runs_of_version_0_1_0_predict_what_they_did(name):
-    model = l2p.load_model(OLD / name)
-    found = np.array(model.predict(TABLE), float)
-    expected = np.array(json.loads((OLD / "expected.json").read_text())[name], float)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+def test_a_run_on_bounded_numbers_predicts_by_the_arrays_of_its_file(bounded, name):
+    model = l2p.load_model(bounded / name)
+    np.testing.assert_allclose(np.array(model.predict(TABLE), float), from_arrays(bounded / name, name), rtol=1e-5)
     assert model.classes == tuple(RUNS[name][1] or (() if name == "square" else (0.0, 1.0)))
 
 
@@ -307,19 +337,17 @@ def test_predictions_have_a_line_per_row_in_order(run, trained, tmp_path, capsys
     assert lines_of(tmp_path / "found.csv") == [["prediction"], *([line[0]] for line in lines)]
 
 
-def test_predictions_of_numbers_and_of_numbered_classes_are_written_in_their_units(tmp_path):
+def test_predictions_of_numbers_and_of_numbered_classes_are_written_in_their_units(bounded, tmp_path):
     write_csv(tmp_path / "new.csv", {name: ["" if v != v else v for v in values] for name, values in TABLE.items()})
     for name in RUNS:
-        assert predict(OLD / name, [tmp_path / "new.csv"], tmp_path / "found.csv") == 0
+        assert predict(bounded / name, [tmp_path / "new.csv"], tmp_path / "found.csv") == 0
         header, *lines = lines_of(tmp_path / "found.csv")
         assert header == ["prediction"]
-        expected = json.loads((OLD / "expected.json").read_text())[name]
+        expected = from_arrays(bounded / name, name)
         if name == "square":
-            np.testing.assert_allclose(
-                [float(line[0] or "nan") for line in lines], np.array(expected, float), rtol=1e-6
-            )
+            np.testing.assert_allclose([float(line[0] or "nan") for line in lines], expected, rtol=1e-5)
         else:
-            assert lines == [["" if value is None else f"{value:g}"] for value in expected]
+            assert lines == [["" if np.isnan(value) else f"{value:g}"] for value in expected]
 
 
 BAD = {
@@ -334,7 +362,7 @@ BAD = {
     "a folder to write to": ({"out": "."}, "is a folder"),
     "no folder to write to": ({"out": "nowhere/found.csv"}, "cannot be written"),
     "probabilities of svm": ({"model": "svm", "more": ("--probabilities",)}, "without probabilities"),
-    "probabilities of numbers": ({"old": "square", "more": ("--probabilities",)}, "predicts a number"),
+    "probabilities of numbers": ({"bounded": "square", "more": ("--probabilities",)}, "predicts a number"),
     "two columns of one name": (
         {"classes": ("prediction", "b"), "more": ("--probabilities",)},
         "is called 'prediction'",
@@ -345,7 +373,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_predicted_is_one_sentence_and_leaves_no_file(trained, tmp_path, capsys, name):
+def test_what_cannot_be_predicted_is_one_sentence_and_leaves_no_file(trained, bounded, tmp_path, capsys, name):
     changes, said = BAD[name]
     result = trained
     if "model" in changes or "classes" in changes:
@@ -361,7 +389,7 @@ def test_what_cannot_be_predicted_is_one_sentence_and_leaves_no_file(trained, tm
         write_csv(table_file, {name: ["61.0625"] for name in names})
     else:
         (tmp_path / "table.xlsx").write_bytes(b"PK")
-    run = OLD / changes["old"] if "old" in changes else tmp_path / changes.get("run", "run")
+    run = bounded / changes["bounded"] if "bounded" in changes else tmp_path / changes.get("run", "run")
     before = sorted(tmp_path.iterdir())
     assert predict(run, [table_file], tmp_path / changes.get("out", "found.csv"), *changes.get("more", ())) == 2
     out, err = capsys.readouterr()

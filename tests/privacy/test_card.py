@@ -17,9 +17,9 @@ from jsonschema import Draft202012Validator
 from l2p.errors import InputError
 from l2p.privacy import MECHANISMS, Adjacency, Budget, Filter, convert, sampling
 from l2p.privacy.accountants import run_names
-from l2p.privacy.card import SEED_POLICY, Card, plots, schema
+from l2p.privacy.card import SEED_POLICY, Card, learned, plots, schema
 from l2p.privacy.card.events import decode_events, encode_events
-from l2p.privacy.card.unit import ROW, unit_on_card
+from l2p.privacy.card.unit import unit_on_card
 from l2p.privacy.events import Answered
 
 FIELDS = {
@@ -66,6 +66,7 @@ FIELDS = {
     "float_mode": "float64 noise and sums on a public grid",
     "not_private": ["The bounds."],
     "protector": {"name": "census", "sha256": "ab" * 32, "sources": ["adult"], "range": {"log_signal": [0.7, 8.7]}},
+    "learned": learned.SIGNAL,
     "warnings": [],
     "versions": {"l2p": "0.1.0"},
     "created": "2026-01-01T00:00:00+00:00",
@@ -142,7 +143,7 @@ def test_the_schema_is_one_and_describes_every_field():
     Draft202012Validator.check_schema(published)
     names = {field.name for field in dataclasses.fields(Card)}
     assert (
-        names == set(published["properties"]) == {*published["required"], "mu", "public", "learned", "table"}
+        names == set(published["properties"]) == {*published["required"], "mu", "public", "table"}
     )  # which older ones lack
     assert all(field["description"] for field in published["properties"].values())
     assert "http" not in json.dumps(published).replace(published["$schema"], "")
@@ -223,10 +224,8 @@ def event(queries, steps=(1, 1)):
 
 
 BROKEN = {
-    "unknown version": ({"card_version": 3}, "field 'card_version'", "3 is not one of [1, 2]"),
-    "unit of version 1": ({"card_version": 2, "unit": "row"}, "field 'unit'", "is not of type 'object'"),
-    "unit of version 2": ({"card_version": 1}, "field 'unit'", "'row' was expected"),
-    "another unit in version 1": ({"card_version": 1, "unit": "person"}, "field 'unit'", "'row' was expected"),
+    "unknown version": ({"card_version": 3}, "field 'card_version'", "3 is not one of [2]"),
+    "unit as a text": ({"unit": "row"}, "field 'unit'", "is not of type 'object'"),
     "units by selections": ({"unit": PERSON}, "field 'unit'", "protected by gumbel noise, for which nothing is proved"),
     "units on batches": (
         {"unit": PERSON, "sampler": {"name": "Poisson", "sampling_rate": 0.1}},
@@ -525,12 +524,6 @@ def test_the_table_of_queries_shrinks_to_a_phone():
     assert not re.search(r"\.queries \{[^}]*min-width", style)
     assert "overflow-x" not in style
     assert re.search(r"@media \(min-width: \d+rem\) \{ \.queries :is\(th, td\) \{ overflow-wrap: normal", style)
-
-
-def test_a_card_of_version_1_reads_as_one_of_rows(tmp_path):
-    old = json.loads(card().to_json()) | {"card_version": 1, "unit": "row"}
-    (tmp_path / "card.json").write_text(json.dumps(old))
-    assert Card.from_json(tmp_path / "card.json") == card(card_version=2, unit=ROW)
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)

@@ -19,7 +19,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.card import html, text
 from l2p.privacy.card.events import decode_events
 from l2p.privacy.card.plots import Granted
-from l2p.privacy.card.unit import ROW, is_row
+from l2p.privacy.card.unit import is_row
 from l2p.privacy.events import Adjacency, Answered
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Card:
       not_private: sentences on what the guarantee does not cover.
       protector: {name, sha256, sources, range}; None if unknown or not applicable.
       learned: a sentence on whether the run learned anything, as far as its answers show it, one of
-        `l2p.privacy.card.learned.SENTENCES`; None on cards of version 0.1.0.
+        `l2p.privacy.card.learned.SENTENCES`.
       warnings: sentences.
       versions: of l2p, jax, numpy and python.
       created: UTC, ISO 8601.
@@ -104,7 +104,7 @@ class Card:
     table: dict[str, Any] | None = None
     not_private: list[str]
     protector: dict[str, Any]
-    learned: str | None = None
+    learned: str
     warnings: list[str]
     versions: dict[str, str]
     created: str
@@ -147,7 +147,7 @@ class Card:
             raise InputError(f"the card {path} cannot be read as JSON ({error}); pass a run's card.json.") from error
         if broken := violation(content, schema()):
             raise _broken(path, *broken)
-        card = cls(**_upgraded(content))
+        card = cls(**content)
         for field, problem in _contradictions(card):
             raise _broken(path, field, problem)
         return card
@@ -164,11 +164,6 @@ class Card:
           limit: what the accountant caps the trace's `spent` at; with `trace`, adds a figure of the spending.
         """
         return html.render(self, trace or (), limit)
-
-
-def _upgraded(content: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a card of version 1 as version 2 has them; every guarantee was one for single rows."""
-    return content if content["card_version"] == 2 else content | {"card_version": 2, "unit": ROW}
 
 
 def schema() -> dict[str, Any]:

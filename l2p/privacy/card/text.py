@@ -103,7 +103,7 @@ def facts(card: "Card") -> dict[str, str]:
         "Sampler": str(sampling.from_json(card.sampler)),
         "Model": f"{card.model}, {card.num_features} features",
         "Steps": f"{card.steps} of at most {card.max_steps}; stopped by: {card.stop_reason}",
-        **({} if card.learned is None else {"Learned": card.learned}),
+        "Learned": card.learned,
         "Randomness": card.randomness,
         "Seed": card.seed_policy,
         "Arithmetic": card.float_mode,
