@@ -18,6 +18,9 @@ from l2p.compare import results, wins
 from l2p.errors import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Where results lie, and where they lay at earlier commits.
+FOLDERS = ("benchmarks/results", "docs/results")
+RESULTS = ROOT / FOLDERS[0]
 LOSS = "test_loss"
 #: Budgets below and from here on are counted apart.
 SMALL = 0.1
@@ -39,7 +42,8 @@ def losses(path: Path, method: str) -> Losses:
 
 def losses_at(commit: str, path: Path, method: str) -> Losses:
     """The same at a commit; empty where there was no such comparison."""
-    text = git("show", f"{commit}:{path.relative_to(ROOT)}")
+    places = (f"{commit}:{folder}/{path.relative_to(RESULTS)}" for folder in FOLDERS)
+    text = next((found for place in places if (found := git("show", place)) is not None), None)
     if text is None:
         return {}
     with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +56,7 @@ def main(commit: tyro.conf.Positional[str], method: str = "universal") -> None:
     if git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") is None:
         raise InputError(f"this checkout knows no commit {commit}; fetch the whole history, or name another one.")
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
-    for path in sorted(ROOT.glob("benchmarks/results/*/results.csv")):
+    for path in sorted(RESULTS.glob("*/results.csv")):
         now, then = losses(path, method), losses_at(commit, path, method)
         for epsilon in sorted(now.keys() & then.keys()):
             lead = results.Estimate.of(results.difference(then[epsilon], now[epsilon]).values())
