@@ -24,6 +24,7 @@ from l2p.result import answered
 from l2p.run import Release, Simulation, trace_rows
 from tests.protectors.conformance import (
     ALIKE,
+    ALIKE_DERIVATIVES,
     BUDGETS,
     CASES,
     EXCEPTIONS,
@@ -79,6 +80,9 @@ def test_every_class_that_a_checkpoint_may_name_is_in_a_row():
 def test_exceptions_and_cases_that_are_alike_are_of_rows_that_there_are():
     assert {name for _, name in EXCEPTIONS} | ALIKE.keys() | set(KINDS) <= CASES.keys()
     assert set(ALIKE.values()) <= CASES.keys() - ALIKE.keys()
+    assert not ALIKE.keys() & ALIKE_DERIVATIVES.keys()
+    assert ALIKE_DERIVATIVES.keys() | set(ALIKE_DERIVATIVES.values()) <= CASES.keys() - ALIKE.keys()
+    assert set(ALIKE_DERIVATIVES.values()) <= CASES.keys() - ALIKE_DERIVATIVES.keys()
     assert all(EXCEPTIONS.values())
 
 
