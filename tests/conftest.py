@@ -49,6 +49,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("l2p", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("l2p")
 
+#: In .ci/full: cases that resemble another one run, too.
+EVERY_CASE = os.environ.get("L2P_CASES") == "all"
+
 #: Linux limits a process to 65,530 memory maps; every compiled function takes some, and the compiler crashes at the
 #: limit. Counting them takes milliseconds, so it is done once in so many tests.
 MAX_MAPS = 20_000

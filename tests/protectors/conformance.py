@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import os
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +59,7 @@ from l2p.public_facts import Setup
 from l2p.result import answered
 from l2p.run import Simulation, trace_rows
 from l2p.task import Rows
+from tests.conftest import EVERY_CASE
 
 D, N, STEPS, PART = 3, 96, 12, 4
 MODEL, KEY = Logistic(), jax.random.key(3)
@@ -535,7 +535,7 @@ KINDS = (
     "noisygd",
     "dpsgd",
     "control, permutation epochs",
-    "kalman, eigenbasis",
+    "control, eigenbasis",
     "paper",
     "hyfree",
     "agd",
@@ -555,13 +555,9 @@ def cases_of(trait, names, slow):
     return pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in names])
 
 
-#: In .ci/full.
-EVERY = os.environ.get("L2P_CASES") == "all"
-
-
 def every_case(trait):
     """Test what each protector has to have."""
-    return cases_of(trait, [name for name in CASES if EVERY or name not in ALIKE], ALIKE)
+    return cases_of(trait, [name for name in CASES if EVERY_CASE or name not in ALIKE], ALIKE)
 
 
 def every_kind(trait):
@@ -571,7 +567,7 @@ def every_kind(trait):
 
 def every_derivative(trait):
     """Test what each protector has to have that resembles no other one; each compiles for seconds."""
-    alike = ALIKE.keys() if EVERY else ALIKE.keys() | ALIKE_DERIVATIVES.keys()
+    alike = ALIKE.keys() if EVERY_CASE else ALIKE.keys() | ALIKE_DERIVATIVES.keys()
     return cases_of(trait, [name for name in CASES if name not in alike], CASES.keys() - {"noisygd"})
 
 

@@ -22,6 +22,7 @@ from l2p.protectors import (
 )
 from l2p.result import answered
 from l2p.run import Release, Simulation, trace_rows
+from tests.conftest import EVERY_CASE
 from tests.protectors.conformance import (
     ALIKE,
     ALIKE_DERIVATIVES,
@@ -267,7 +268,7 @@ def test_a_run_in_parts_is_the_run_in_one_piece_bit_for_bit(name):
 
 
 @pytest.mark.slow
-@every_kind("without jit")
+@pytest.mark.parametrize("name", KINDS if EVERY_CASE else ("noisygd", "dpsgd", "hyfree", "bolt_on"))
 def test_a_run_without_jit_is_the_run_with_it(name):
     case = CASES[name]
     here, noise = setup_of(case), Simulation(jax.random.split(KEY, SEEDS)[0])

@@ -130,6 +130,7 @@ def test_tasks_with_little_signal_are_scored_on_fresh_rows_more_often(batches):
     np.testing.assert_allclose(batch.best_loss, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_loss_to_compare_with_can_be_reached_on_fresh_rows(batches):
     least = jax.jit(jax.vmap(lambda rows: best_loss(MODELS["logistic"], rows, 1e-4)))
     on_read, on_fresh = batches[0.0, 0.0], batches[1.0, 1.0]
