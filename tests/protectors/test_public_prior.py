@@ -57,11 +57,14 @@ def setup_of(epsilon, num_rows):
     return Setup.create(LOGISTIC, budget.adjacency, Filter("gdp", budget).price_list(), num_rows)
 
 
+jit_start = jax.jit(start)
+
+
 def begun(private, public=None):
     """The run of the filter after its start, from public rows if there are any."""
     setup, noise = setup_of(1.0, len(private.y)), Simulation(jax.random.key(0))
     protector = FILTER if public is None else WarmStart(FILTER)
-    return start(protector, LOGISTIC.init(D), rows_of(private), setup, noise, public and rows_of(public))[0]
+    return jit_start(protector, LOGISTIC.init(D), rows_of(private), setup, noise, public and rows_of(public))[0]
 
 
 def loss(params):

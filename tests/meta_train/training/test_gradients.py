@@ -134,7 +134,7 @@ def test_rows_that_are_held_constant_give_the_gradients_of_mapped_ones(name, bat
     model = find_model(name)
     rows, best = jax.tree.map(lambda leaf: leaf[4], (batch.rows, batch.best_loss))
     setup = jax.tree.map(lambda leaf: leaf[4], ByMu("gdp").simulate(batch, model, capped=True)[1])
-    floats, others = partition(dataclasses.replace(short("control_filter"), num_steps=6))
+    floats, others = partition(dataclasses.replace(short("control_eigen"), num_steps=6))
 
     def value_and_gradient():
         run = functools.partial(whole_run, rows=rows, best_loss=best, setup=setup, key=jax.random.key(2))
