@@ -33,6 +33,10 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 if os.environ.get("L2P_COMPILE") != "users":
     os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys([*QUICK_COMPILES, *os.environ.get("XLA_FLAGS", "").split()]))
 
+# Tracing makes and drops many objects, and imports leave hundreds of thousands: Python's own thresholds walk them so
+# often that a tenth of the time goes there.
+gc.set_threshold(50_000, 20, 50)
+
 # A shell ignores SIGINT for what it runs in the background, and Python then leaves it so: tests of Ctrl-C need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -72,6 +76,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
             if named is ("but" in marker.kwargs):
                 item.own_markers.remove(marker)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collection made out of all later garbage collections."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:

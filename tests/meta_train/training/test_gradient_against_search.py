@@ -46,7 +46,7 @@ def test_the_trial_with_the_better_score_ships_and_its_card_has_both(tmp_path, g
         card = {"name": method, "sources": ["adult"], "held_out": {"held_out_score": score}, "seconds": 7.0}
         trained[method] = tmp_path / f"{method}.safetensors"
         checkpoint.save(protectors[method], trained[method], card | {"config": {"steps": 4, "method": method}})
-    shipped = checkpoint.load(ship_better(TINY, trained, tmp_path / "out"))
+    shipped = checkpoint.load(ship_better(TINY, trained, tmp_path))
     assert shipped.protector.num_steps == protectors[won].num_steps
     assert shipped.card["won"] == won
     assert {method: trial["held_out_score"] for method, trial in shipped.card["trials"].items()} == {
