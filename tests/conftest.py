@@ -33,6 +33,10 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 if os.environ.get("L2P_COMPILE") != "users":
     os.environ["XLA_FLAGS"] = " ".join(dict.fromkeys([*QUICK_COMPILES, *os.environ.get("XLA_FLAGS", "").split()]))
 
+# Tracing makes and drops many objects, and imports leave hundreds of thousands: Python's own thresholds walk them so
+# often that a tenth of the time goes there.
+gc.set_threshold(50_000, 20, 50)
+
 # A shell ignores SIGINT for what it runs in the background, and Python then leaves it so: tests of Ctrl-C need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -48,6 +52,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # No deadline: the first example of a test may compile. Derandomized: the outcome depends only on the code.
 hypothesis.settings.register_profile("l2p", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("l2p")
+
+#: In .ci/full: cases that resemble another one run, too.
+EVERY_CASE = os.environ.get("L2P_CASES") == "all"
 
 #: Linux limits a process to 65,530 memory maps; every compiled function takes some, and the compiler crashes at the
 #: limit. Counting them takes milliseconds, so it is done once in so many tests.
@@ -69,6 +76,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
             if named is ("but" in marker.kwargs):
                 item.own_markers.remove(marker)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collection made out of all later garbage collections."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:

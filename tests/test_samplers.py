@@ -665,6 +665,7 @@ def lower_bound(ratios):
     return bound(second, max(thresholds, key=lambda threshold: bound(first, threshold, 0.01)), 5e-7)
 
 
+@pytest.mark.slow
 def test_no_attack_on_a_canary_beats_the_accountant_and_one_on_unsampled_batches_does(monkeypatch):
     budget = Budget(1.0, AUDIT["delta"])
     events = [Answered(step + 1, "gaussian", AUDIT["noise"]) for step in range(AUDIT["steps"])]

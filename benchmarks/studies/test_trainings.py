@@ -6,7 +6,9 @@ import numpy as np
 
 from l2p.checkpoints import checkpoint
 from meta_train.evaluation import budgets
+from meta_train.recipes import resolve
 from meta_train.training.loop import meta_train
+from meta_train.training.starting_points import starting_point
 from tests.meta_train.training.test_loop import ALONG_DIRECTIONS, CONFIG, assert_same_directions, directions_of
 
 
@@ -26,3 +28,24 @@ def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
     assert_same_directions(found.protector.geometry, directions_of(7, 9))
     assert found.protector.centering is None
     assert found.card["range"]["num_features"] == [64, 64]
+
+
+def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_path):
+    sources, models = ("breast_cancer", "synthetic:classes:3", "synthetic:numbers"), ("logistic", "softmax:3", "square")
+    several = {"sources": sources, "models": models, "gain_rounds": 2}
+    config = dataclasses.replace(CONFIG, steps=3, eval_every=3, num_features=(3, 4, 5), num_steps=4, **several)
+    assert [str(config.find_model(shape)) for shape in config.shapes] == ["logistic", "softmax:3", "square"]
+    found = budgets.budgets_of_shapes(config, starting_point(config))
+    assert [found[shape].kind for shape in config.shapes] == ["binary", "multiclass", "regression"]
+    path = meta_train(config, tmp_path)
+    card = checkpoint.load(path).card
+    assert np.isfinite(card["held_out"]["held_out_score_per_budget"]).all()
+    assert card["models"] == ["logistic", "softmax", "square"]
+    assert card["sources"] == ["breast_cancer", "synthetic:classes:3", "synthetic:numbers"]
+    assert card["range"]["num_classes"] == [2, 3]
+    gains = card["held_out"]["gains"]
+    assert list(gains["by_source"]) == [" ".join(one) for one in zip(sources, models, strict=True)]
+    assert gains["tasks"] == sum(one["tasks"] for one in gains["by_source"].values())
+    assert list(gains["by_model"]) == ["logistic", "softmax", "square"]
+    assert gains["tasks"] == sum(one["tasks"] for one in gains["by_model"].values())
+    assert resolve.like(str(path)) == config

@@ -121,6 +121,7 @@ def test_a_training_says_how_long_it_will_take_before_it_begins_and_what_it_gain
         assert " kept" in made_for
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [190, 240, 20_000])
 def test_the_next_extract_of_its_tables_is_in_its_range(trained, rows):
     """Whatever was gained, nothing says that it was not trained for such a table."""

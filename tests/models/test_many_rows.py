@@ -26,6 +26,7 @@ def test_xla_adds_up_many_lines():
     assert float(squares[-1]) == 32_768.0**2
 
 
+@pytest.mark.slow(but=["logistic-*", "softmax-in a basis"])
 @pytest.mark.parametrize("turned", [False, True], ids=["as they are", "in a basis"])
 @pytest.mark.parametrize("name", EVERY)
 def test_a_sum_over_many_rows_is_that_of_its_parts(name, turned):

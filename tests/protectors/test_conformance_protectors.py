@@ -22,8 +22,10 @@ from l2p.protectors import (
 )
 from l2p.result import answered
 from l2p.run import Release, Simulation, trace_rows
+from tests.conftest import EVERY_CASE
 from tests.protectors.conformance import (
     ALIKE,
+    ALIKE_DERIVATIVES,
     BUDGETS,
     CASES,
     EXCEPTIONS,
@@ -79,6 +81,9 @@ def test_every_class_that_a_checkpoint_may_name_is_in_a_row():
 def test_exceptions_and_cases_that_are_alike_are_of_rows_that_there_are():
     assert {name for _, name in EXCEPTIONS} | ALIKE.keys() | set(KINDS) <= CASES.keys()
     assert set(ALIKE.values()) <= CASES.keys() - ALIKE.keys()
+    assert not ALIKE.keys() & ALIKE_DERIVATIVES.keys()
+    assert ALIKE_DERIVATIVES.keys() | set(ALIKE_DERIVATIVES.values()) <= CASES.keys() - ALIKE.keys()
+    assert set(ALIKE_DERIVATIVES.values()) <= CASES.keys() - ALIKE_DERIVATIVES.keys()
     assert all(EXCEPTIONS.values())
 
 
@@ -263,7 +268,7 @@ def test_a_run_in_parts_is_the_run_in_one_piece_bit_for_bit(name):
 
 
 @pytest.mark.slow
-@every_kind("without jit")
+@pytest.mark.parametrize("name", KINDS if EVERY_CASE else ("noisygd", "dpsgd", "hyfree", "bolt_on"))
 def test_a_run_without_jit_is_the_run_with_it(name):
     case = CASES[name]
     here, noise = setup_of(case), Simulation(jax.random.split(KEY, SEEDS)[0])

@@ -41,6 +41,13 @@ def filter_of(spread=WIDE, certain=30.0, momentum=-30.0, width=1.0):
 def trajectory(projector, noise_std, num_steps, key=0, steeper=1.0):
     """Params after each step f32[T, 4] on a quadratic with curvature `CURVATURE`, or so many times that, and minimum
     `MINIMUM`."""
+    keys = jax.random.split(jax.random.key(key), num_steps)
+    return np.asarray(steps_of(projector, noise_std, keys, steeper))
+
+
+@jax.jit
+def steps_of(projector, noise_std, keys, steeper):
+    """Params after each step of a trajectory, one for each of `keys`."""
 
     def step(carry, key):
         params, state = carry
@@ -50,8 +57,7 @@ def trajectory(projector, noise_std, num_steps, key=0, steeper=1.0):
         return (params + update, state), params + update
 
     start = jnp.zeros(4)
-    keys = jax.random.split(jax.random.key(key), num_steps)
-    return np.asarray(jax.lax.scan(step, (start, projector.init(start, SETUP)), keys)[1])
+    return jax.lax.scan(step, (start, projector.init(start, SETUP)), keys)[1]
 
 
 @pytest.mark.slow

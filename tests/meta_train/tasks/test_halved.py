@@ -13,6 +13,7 @@ from meta_train.tasks.reference import best_loss
 from meta_train.tasks.spans import FOLDS, Span, choose_rows, draw_rows
 from meta_train.tasks.synthetic import Synthetic, SyntheticClasses, SyntheticNumbers
 from meta_train.tasks.targets import Classes, Numbers
+from tests.conftest import EVERY_CASE
 
 NUM, COLUMNS, FEATURES = 120, 3, 3
 
@@ -45,6 +46,8 @@ FAMILIES = {
     "stacked": Mixture((two(), two(300)), frozenset({0, 1})),
     "stacked, some classes": Mixture((four(), four(300)), frozenset({0, 1})).with_num_classes(3),
 }
+#: Those that "stacked, some classes" is both of: .ci/full alone runs them.
+ALIKE = ("some of four classes", "stacked")
 
 
 def numbers_of(rows) -> list[set[int]]:
@@ -53,7 +56,7 @@ def numbers_of(rows) -> list[set[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [name for name in FAMILIES if EVERY_CASE or name not in ALIKE])
 def test_no_row_is_read_and_scored_and_every_row_has_its_turn(name):
     family = Halved(FAMILIES[name].with_rows_apart())
     draw = jax.jit(lambda key: family.draw_both(key, 4, 200, FEATURES))
@@ -130,6 +133,7 @@ def test_tasks_with_little_signal_are_scored_on_fresh_rows_more_often(batches):
     np.testing.assert_allclose(batch.best_loss, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_loss_to_compare_with_can_be_reached_on_fresh_rows(batches):
     least = jax.jit(jax.vmap(lambda rows: best_loss(MODELS["logistic"], rows, 1e-4)))
     on_read, on_fresh = batches[0.0, 0.0], batches[1.0, 1.0]

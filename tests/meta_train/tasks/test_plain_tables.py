@@ -1,6 +1,7 @@
 """Tasks that are a table as it is: its own label, all its columns, no noise."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,12 @@ TABLES = {
 }
 
 
+@functools.cache
+def all_plain(name):
+    """Tasks with more columns than the table has, all of them plain."""
+    return drawn(dataclasses.replace(TABLES[name], plain=1.0), WIDE)
+
+
 def drawn(family, features, tasks=40):
     draw = jax.jit(jax.vmap(lambda key: family.draw(key, 100, features)))
     return jax.device_get(draw(jax.random.split(jax.random.key(1), tasks)))
@@ -37,14 +44,15 @@ def is_of_the_table(rows):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_plain_tasks_have_all_columns_and_zeros_for_those_that_the_table_lacks(name):
-    rows = drawn(dataclasses.replace(TABLES[name], plain=1.0), WIDE)
+    rows = all_plain(name)
     assert is_of_the_table(rows).all()
     assert (rows.x[..., D:] == 0.0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_targets_of_plain_tasks_are_the_tables_own(name):
-    rows = drawn(dataclasses.replace(TABLES[name], plain=1.0), WIDE)
+    rows = all_plain(name)
     target = {tuple(sorted(line)): y for line, y in zip(X.round(5).tolist(), np.asarray(TABLES[name].y), strict=True)}
     for x, y in zip(rows.x, rows.y, strict=True):
         own = np.array([target[tuple(sorted(line))] for line in np.round(x[:, :D], 5).tolist()])

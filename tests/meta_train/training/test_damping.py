@@ -1,3 +1,5 @@
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -41,11 +43,12 @@ def slopes(rows):
     """Loss and slope in the log of the learning rate, for 16 seeds: f(log_rate, limit)."""
     keys = jax.random.split(jax.random.key(0), 16)
 
-    def at(log_rate, limit):
+    @functools.cache
+    def compiled(limit):
         one = jax.value_and_grad(lambda rate, key: final_loss(rate, rows, key, limit))
-        return jax.device_get(jax.jit(jax.vmap(one, (None, 0)))(jnp.float32(log_rate), keys))
+        return jax.jit(jax.vmap(one, (None, 0)))
 
-    return at
+    return lambda log_rate, limit: jax.device_get(compiled(limit)(jnp.float32(log_rate), keys))
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ def test_rows_that_are_held_constant_give_the_gradients_of_mapped_ones(name, bat
     model = find_model(name)
     rows, best = jax.tree.map(lambda leaf: leaf[4], (batch.rows, batch.best_loss))
     setup = jax.tree.map(lambda leaf: leaf[4], ByMu("gdp").simulate(batch, model, capped=True)[1])
-    floats, others = partition(dataclasses.replace(short("control_filter"), num_steps=6))
+    floats, others = partition(dataclasses.replace(short("control_eigen"), num_steps=6))
 
     def value_and_gradient():
         run = functools.partial(whole_run, rows=rows, best_loss=best, setup=setup, key=jax.random.key(2))
@@ -168,36 +168,6 @@ def overspending():
     protector = short("paper")
     protector.scheduler.network["head"]["bias"] -= 0.3
     return protector
-
-
-@pytest.mark.slow
-def test_whole_runs_and_segments_meet_the_budget_and_agree(family, batch):
-    judge = jax.jit(lambda protector: evaluate(protector, jax.random.key(9), batch, MODEL, ByMu("ctcdp")))
-    scores = {}
-    for objective in ("final", "truncated"):
-        config = dataclasses.replace(
-            CONFIG,
-            steps=400,
-            objective=objective,
-            unroll=STEPS // 2,
-            constraint="augmented_lagrangian",
-            accountant="ctcdp",
-            learning_rate=0.01,
-        )
-        start = overspending()
-        update, state = gradients.compiled(config, family, start), gradients.init(start, config)
-        assert float(jnp.abs(judge(start)["constraint"]).mean()) > 0.5
-        for step in range(config.steps):
-            state, _ = update(state, step)
-        report = judge(state.protector)
-        # `paper-adult`, of 2,400 steps, is held to 1 % in tests/checkpoints/test_shipped.py; 400 come to .8 to 2.2 %.
-        assert float(jnp.abs(report["constraint"]).mean()) < 0.04
-        scores[objective] = float(report["score"].mean())
-        if objective == "truncated":
-            np.testing.assert_allclose(state.constraint.targets.mean(-1), 1.0, rtol=0.01)
-    # The result of 400 steps of an LSTM depends on rounding, too: by up to .2 in either direction.
-    assert scores["truncated"] == pytest.approx(scores["final"], abs=0.25)
-    assert scores["final"] < float(judge(short("paper"))["score"].mean()) - 0.3
 
 
 @pytest.mark.slow
@@ -271,15 +241,6 @@ def test_segments_add_up_to_the_whole_run(batch):
 
 
 @pytest.mark.slow
-def test_truncated_unrolls_train_too(family):
-    config = dataclasses.replace(CONFIG, objective="truncated", unroll=4)
-    start = short("noisygd")
-    state, metrics = gradients.compiled(config, family, start)(gradients.init(start, config), 0)
-    assert np.isfinite(float(metrics["score"]))
-    assert moved(start, state.protector)[".projector.hyperparameters['learning_rate']"]
-
-
-@pytest.mark.slow
 def test_segments_spend_an_even_share_each(batch):
     setup = jax.tree.map(lambda leaf: leaf[2], ByMu("ctcdp").simulate(batch, MODEL, capped=False)[1])
     rows, best = jax.tree.map(lambda leaf: leaf[2], (batch.rows, batch.best_loss))
@@ -290,7 +251,7 @@ def test_segments_spend_an_even_share_each(batch):
 
 
 @pytest.mark.slow
-def test_multipliers_move_once_per_step_however_many_segments(family):
+def test_truncated_unrolls_train_and_multipliers_move_once_per_step_however_many_segments(family):
     config = dataclasses.replace(
         CONFIG,
         objective="truncated",
@@ -300,7 +261,9 @@ def test_multipliers_move_once_per_step_however_many_segments(family):
         learning_rate=1e-6,  # the scheduler stays where it is
     )
     start = overspending()
-    state, _ = gradients.compiled(config, family, start)(gradients.init(start, config), MULTIPLIER_EVERY - 1)
+    state, metrics = gradients.compiled(config, family, start)(gradients.init(start, config), MULTIPLIER_EVERY - 1)
+    assert np.isfinite(float(metrics["score"]))
+    assert moved(start, state.protector)[".scheduler.network['head']['bias']"]
     h = np.exp(0.6) - 1.0
     # Only one step of ten was recorded, so spending looks a tenth of what it is, and even: targets stay equal.
     spent, mu = (1.0 + h) / 10, penalty(jnp.array(9), config)
