@@ -10,6 +10,7 @@ from l2p.data.download import data_folder
 from l2p.data.reading import Format
 from l2p.errors import InputError
 from meta_train.config import MetaConfig
+from meta_train.config.drawn import OneSource
 from meta_train.fine_tuning import fine_tune, train
 from meta_train.fold_training import train_with_folds
 from meta_train.recipes import files, resolve, tuned
@@ -111,7 +112,7 @@ def _tuned(method: str | None, model: str | None, source: str | None, without: s
             "a tuned method is named with --method, and is made from one set, which --source names; name the method, "
             "and leave --without out."
         )
-    return tuned.config_for(method, model or MetaConfig.model, source or MetaConfig.source)
+    return tuned.config_for(method, model or OneSource.model, source or OneSource.source)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 
 from l2p.errors import InputError
 from meta_train import __main__
-from meta_train.config import MetaConfig
+from meta_train.config import Plain
 from meta_train.recipes import resolve, tuned
 
 
@@ -29,7 +29,7 @@ def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
         resolve.resolve("universal-logistic-no-adult"),
         resolve.resolve("universal-logistic-no-adult"),
         tuned.config_for("noisygd", "svm", "adult"),
-        MetaConfig("mine", "control", num_features=None),
+        Plain.of("mine", "control", num_features=None),
     ]
 
 

@@ -1,7 +1,5 @@
 """Any hand-designed method and model: meta-gradients and random search at equal compute, the better one shipped."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -10,23 +8,23 @@ import safetensors.numpy
 from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from l2p.models import MODELS
-from meta_train.config import MetaConfig
+from meta_train.config import Comparison
 from meta_train.evaluation import budgets
+from meta_train.evaluation.resolved import resolve
 from meta_train.evaluation.scores import first_loss
 from meta_train.tasks.reference import reference
 from meta_train.tasks.sources import families
 from meta_train.training import search
-from meta_train.training.gradient_against_search import GRADIENT_RUNS
+from meta_train.training.gradient_against_search import GRADIENT_RUNS, trials
 from meta_train.training.loop import meta_train
 from meta_train.training.starting_points import starting_point
 
-TINY = MetaConfig(
+TINY = Comparison.of(
     "noisygd-tuned-logistic-breast_cancer",
     "noisygd",
     source="breast_cancer",
     coefficients=2,
     num_steps=6,
-    method="both",
     steps=4,
     tasks=8,
     rows=48,
@@ -39,14 +37,14 @@ TINY = MetaConfig(
 
 @pytest.mark.slow
 def test_the_better_trial_ships_with_the_score_of_each_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
-    config = dataclasses.replace(TINY, steps=4)
+    config = TINY.but(steps=4)
     whole = meta_train(config, tmp_path / "whole")
     card = checkpoint.load(whole).card
     scores = {method: trial["held_out_score"] for method, trial in card["trials"].items()}
     assert card["won"] == min(scores, key=lambda method: scores[method])
     assert card["held_out"]["held_out_score"] == scores[card["won"]]
     assert card["trials"]["search"]["steps"] == GRADIENT_RUNS * card["trials"]["gradient"]["steps"]
-    assert card["config"]["method"] == "both"
+    assert card["config"]["kind"] == "comparison"
 
     compiled = search.compiled
 
@@ -72,9 +70,10 @@ def test_the_better_trial_ships_with_the_score_of_each_and_resumes_to_the_same_b
 @pytest.mark.slow
 def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 5)
-    config = dataclasses.replace(TINY, protector="agd", accountant="rdp")
-    start, (family, _) = starting_point(config), families("breast_cancer")
-    update, state = search.compiled(config, family, start), search.init(start, config)
+    config = trials(TINY.but(protector="agd", accountant="rdp"))["search"].but(steps=4)
+    start = starting_point(config)
+    resolved = resolve(config.tasks, config.simulated, start)
+    update, state = search.compiled(config.tasks, resolved, config.outer), search.init(start)
     for step in range(8):
         state, metrics = update(state, step)
         if step == 0:
@@ -130,10 +129,10 @@ def test_drawn_columns_need_a_table_that_has_so_many():
         ({"protector": "nonprivate"}, "nothing to tune"),
         ({"protector": "census"}, "not a hand-designed method"),
         ({"model": "forest"}, "unknown"),
-        ({"method": "both", "constraint": "augmented_lagrangian"}, "cannot be compared"),
+        ({"constraint": "augmented_lagrangian"}, "a Comparison has no constraint"),
         ({"delta": 0.1}, "delta"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused_with_a_reason(fields, words):
     with pytest.raises(InputError, match=words):
-        starting_point(dataclasses.replace(TINY, **fields))
+        starting_point(TINY.but(**fields))
