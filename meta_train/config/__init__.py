@@ -43,4 +43,4 @@ def from_fields(given: Mapping[str, Any], path: Path) -> MetaConfig:
         known = ", ".join(kind.kind for kind in KINDS)
         raise InputError(f"in {path}, {KIND} is {named!r}, which is unknown; choose one of {known}.")
     values = {name: value for name, value in given.items() if name != KIND}
-    return fields.build(kind, checked(values, fields.types_of(kind), path))
+    return kind.from_flat(checked(values, fields.types_of(kind), path))

@@ -70,12 +70,32 @@ class MetaConfig:
 
     @classmethod
     def of(cls, name: str, protector: str, **given: Any) -> Self:
-        """A training of this kind from flat fields; all that are not given have their defaults."""
-        return fields.build(cls, {"name": name, "protector": protector, **given})
+        """A training of this kind; flat fields that are not given have their defaults.
+
+        Raises:
+          InputError: a field is not of this kind, is missing, or has a value that cannot be run.
+        """
+        return cls.from_flat({"name": name, "protector": protector, **given})
+
+    @classmethod
+    def from_flat(cls, given: Mapping[str, Any]) -> Self:
+        """A training of this kind from its flat fields.
+
+        Raises:
+          InputError: as of `of`.
+        """
+        known = fields.types_of(cls)
+        if unknown := [name for name in given if name not in known]:
+            raise InputError(
+                f"a training of kind {cls.kind!r} has no {', '.join(unknown)}; choose among {', '.join(known)}."
+            )
+        if missing := [name for name in fields.required(cls) if name not in given]:
+            raise InputError(f"a training of kind {cls.kind!r} needs {', '.join(missing)}; say what.")
+        return fields.build(cls, given)
 
     def but(self, **changes: Any) -> Self:
         """The same with other values of some flat fields."""
-        return fields.build(type(self), fields.flat(self) | changes)
+        return self.from_flat(fields.flat(self) | changes)
 
     def of_shapes(self, places: Sequence[int]) -> Self:
         """The same with tasks of some of the shapes."""

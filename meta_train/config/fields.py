@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from l2p.errors import InputError
-
 Part = TypeVar("Part")
 
 
@@ -22,24 +20,26 @@ def types_of(kind: type) -> dict[str, Any]:
     return types
 
 
-def build(kind: type[Part], fields: Mapping[str, Any]) -> Part:
-    """An instance of a dataclass, and of its parts, from flat fields.
-
-    Raises:
-      InputError: a field is missing that has no default, or unknown.
-    """
-    types = types_of(kind)
-    if unknown := [name for name in fields if name not in types]:
-        raise InputError(f"a {kind.__name__} has no {', '.join(unknown)}; choose among {', '.join(types)}.")
-    values: dict[str, Any] = {}
+def required(kind: type) -> list[str]:
+    """The flat fields of a dataclass that have no default."""
+    names: list[str] = []
     for field in _given(kind):
-        if dataclasses.is_dataclass(part := field.type):
-            values[field.name] = build(part, {name: fields[name] for name in types_of(part) if name in fields})  # type: ignore[arg-type]
-        elif field.name in fields:
-            values[field.name] = fields[field.name]
+        if dataclasses.is_dataclass(field.type):
+            names += required(field.type)  # type: ignore[arg-type]
         elif field.default is dataclasses.MISSING:
-            raise InputError(f"a {kind.__name__} needs {field.name}; name it.")
-    return kind(**values)
+            names.append(field.name)
+    return names
+
+
+def build(kind: type[Part], values: Mapping[str, Any]) -> Part:
+    """An instance of a dataclass, and of its parts, from flat fields; those that it does not have are left out."""
+    parts: dict[str, Any] = {}
+    for field in _given(kind):
+        if dataclasses.is_dataclass(field.type):
+            parts[field.name] = build(field.type, values)  # type: ignore[arg-type]
+        elif field.name in values:
+            parts[field.name] = values[field.name]
+    return kind(**parts)
 
 
 def flat(part: Any) -> dict[str, Any]:

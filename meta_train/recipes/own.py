@@ -14,7 +14,6 @@ from l2p.models.softmax import Softmax
 from meta_train import planning
 from meta_train.config import EveryModel, OwnConstants, OwnTables, Plain
 from meta_train.config.cards import on_card
-from meta_train.config.fields import build
 from meta_train.tasks.own_tables import OwnTable
 from meta_train.tasks.sources import AND
 from meta_train.training.untrained import BUILDERS
@@ -67,7 +66,7 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> OwnTables:
         "eval_every": EVAL_EVERY,
         "gain_rounds": GAIN_ROUNDS,
     }
-    return build(OwnTables, fields)
+    return OwnTables.from_flat(fields)
 
 
 def constants_of(config: OwnTables) -> OwnConstants | None:
@@ -81,7 +80,7 @@ def constants_of(config: OwnTables) -> OwnConstants | None:
     if protector == config.start.protector:
         return None
     asked = {"protector": protector, "warm_start": checkpoint.canonical(name)}
-    return build(OwnConstants, {**config.common(OwnConstants), **asked})
+    return OwnConstants.from_flat({**config.common(OwnConstants), **asked})
 
 
 def _shipped(start: str) -> tuple[str, Plain | EveryModel]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from l2p.checkpoints import checkpoint
 from meta_train.config import Comparison, MetaConfig, Plain, Search
-from meta_train.config.fields import build
 
 #: Differentiating one run counts as this many simulated runs.
 GRADIENT_RUNS = 4
@@ -26,8 +25,8 @@ def trials(config: Comparison) -> dict[str, MetaConfig]:
     ratio = GRADIENT_RUNS / len(config.shapes)
     steps, eval_every = (max(1, int(count * ratio)) for count in (config.outer.steps, config.outer.eval_every))
     return {
-        "gradient": build(Plain, config.common(Plain)),
-        "search": build(Search, {**config.common(Search), "steps": steps, "eval_every": eval_every}),
+        "gradient": Plain.from_flat(config.common(Plain)),
+        "search": Search.from_flat({**config.common(Search), "steps": steps, "eval_every": eval_every}),
     }
 
 

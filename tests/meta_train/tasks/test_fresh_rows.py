@@ -111,9 +111,9 @@ def test_tasks_of_no_table_of_their_own_are_refused(source):
 @pytest.mark.parametrize("change", [{"unroll": 5}, {"constraint": "soft"}])
 def test_runs_that_are_scored_on_their_way_are_refused(change):
     """Fresh rows score the end of a run, and unseen classes need them."""
-    with pytest.raises(InputError, match="a ClassPairs has no"):
+    with pytest.raises(InputError, match="kind 'class_pairs' has no"):
         ClassPairs.of("x", "noisygd", source="digits:3,5", **change)
-    with pytest.raises(InputError, match="a Plain has no unseen"):
+    with pytest.raises(InputError, match="kind 'plain' has no unseen"):
         Plain.of("x", "noisygd", unseen=(7, 9))
 
 

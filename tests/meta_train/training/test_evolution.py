@@ -73,5 +73,5 @@ def test_runs_that_are_compared_share_their_noise():
 def test_segments_are_refused():
     """They would continue runs without their perturbation; nor is there a derivative that could be damped."""
     for name, value in (("unroll", 5), ("damping", 1.0)):
-        with pytest.raises(InputError, match=f"Perturbed has no {name}; choose among name, protector"):
+        with pytest.raises(InputError, match=f"kind 'perturbed' has no {name}; choose among name, protector"):
             Perturbed.of("x", "control", **{name: value})

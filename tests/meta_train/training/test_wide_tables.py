@@ -46,9 +46,9 @@ def test_all_else_is_what_wide_tables_do_not_add():
 def test_what_would_change_other_runs_is_refused():
     """All else stays as it was trained, so there is a start to take it from, and nothing is chosen at the end."""
     from_nothing = {name: value for name, value in WIDE.items() if name != "warm_start"}
-    with pytest.raises(InputError, match="Addition needs warm_start"):
+    with pytest.raises(InputError, match="kind 'addition' needs warm_start"):
         Addition.of("x", num_features=(600,), **from_nothing)
-    with pytest.raises(InputError, match="Addition has no constants"):
+    with pytest.raises(InputError, match="kind 'addition' has no constants"):
         Addition.of("x", num_features=(600,), **WIDE, constants=("eigenbasis.row_norm=1",))
     with pytest.raises(InputError, match="tunes 'all' is unknown; choose one of wide, line"):
         Addition.of("x", num_features=(600,), **{**WIDE, "tunes": "all"})
