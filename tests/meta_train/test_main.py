@@ -33,6 +33,18 @@ def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
     ]
 
 
+def test_what_a_recipe_trains_is_shown_as_a_file_that_trains_it(trained, tmp_path, capsys):
+    __main__.main(tmp_path, recipe="control-universal", show=True)
+    shown = capsys.readouterr().out
+    assert not trained
+    (tmp_path / "mine.json").write_text(shown)
+    __main__.main(tmp_path, config=tmp_path / "mine.json")
+    assert trained == [resolve.resolve("control-universal")]
+    # Of its kind alone.
+    assert "fresh_shares" in shown
+    assert not {"constraint", "alternate", "constants"} & json.loads(shown).keys()
+
+
 @pytest.mark.parametrize(
     ("asked", "phrase"),
     [
@@ -48,6 +60,7 @@ def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
         ({"like": "universal", "start": "universal"}, "name these with --data"),
         ({"data": ["a.csv"], "without": "adult"}, "out of a recipe"),
         ({"resume": True}, "no training in"),
+        ({"recipe": "universal", "folds": True, "show": True}, "--show prints one training"),
     ],
 )
 def test_what_says_nothing_or_two_things_is_refused(trained, tmp_path, asked, phrase):
