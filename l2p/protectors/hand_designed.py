@@ -13,6 +13,10 @@ from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
 
 
+#: A placeholder for a table's size while only names and options are checked.
+ANY_ROWS = 10_000
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """The public facts for which a method sets itself up.
@@ -28,6 +32,11 @@ class Problem:
     model: str = "logistic"
     num_rows: int | None = None
     accountant: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """N, or a placeholder while it is not known."""
+        return self.num_rows or ANY_ROWS
 
 
 @dataclasses.dataclass(frozen=True)
