@@ -12,7 +12,6 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
 
-
 #: A placeholder for a table's size while only names and options are checked.
 ANY_ROWS = 10_000
 
