@@ -15,7 +15,7 @@ import numpy as np
 from l2p.checkpoints import checkpoint
 from l2p.models import Logistic
 from meta_train.config.bands import BANDS
-from meta_train.config.drawn import OneSource
+from meta_train.config.one_source import OneSource
 from meta_train.evaluation.budgets import ByMu
 from meta_train.evaluation.scores import whole_run
 from meta_train.tasks.sources import families

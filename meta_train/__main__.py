@@ -11,7 +11,7 @@ from l2p.data.download import data_folder
 from l2p.data.reading import Format
 from l2p.errors import InputError
 from meta_train.config import MetaConfig
-from meta_train.config.drawn import OneSource
+from meta_train.config.one_source import OneSource
 from meta_train.fine_tuning import fine_tune, train
 from meta_train.fold_training import train_with_folds
 from meta_train.recipes import files, resolve, tuned

@@ -10,10 +10,10 @@ from meta_train.config import fields
 from meta_train.config.base import KIND, MetaConfig
 from meta_train.config.kinds.class_pairs import ClassPairs
 from meta_train.config.kinds.constrained import Constrained
+from meta_train.config.kinds.every_model import Addition, EveryModel
 from meta_train.config.kinds.hand_designed import Comparison, Search
-from meta_train.config.kinds.many_sources import Addition, EveryModel
-from meta_train.config.kinds.one_source import Perturbed, Plain
 from meta_train.config.kinds.own_tables import OwnConstants, OwnTables
+from meta_train.config.kinds.plain import Perturbed, Plain
 
 #: Every kind of training; a file that names none is of the first.
 KINDS: tuple[type[MetaConfig], ...] = (

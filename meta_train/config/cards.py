@@ -12,9 +12,9 @@ from meta_train.config import MetaConfig, fields, from_fields
 from meta_train.config.base import KIND
 from meta_train.config.kinds.class_pairs import ClassPairs
 from meta_train.config.kinds.constrained import Constrained
+from meta_train.config.kinds.every_model import Addition, EveryModel
 from meta_train.config.kinds.hand_designed import Comparison, Search
-from meta_train.config.kinds.many_sources import Addition, EveryModel
-from meta_train.config.kinds.one_source import Plain
+from meta_train.config.kinds.plain import Plain
 
 
 def on_card(card: Mapping[str, Any]) -> MetaConfig:

@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -12,10 +11,8 @@ from l2p.models import Model, find_model, plain_name
 from meta_train.config.bands import BANDS
 from meta_train.config.checks import check_counts, check_positive, refuse
 from meta_train.tasks.family import Family
-from meta_train.tasks.fresh_rows import with_fresh_rows
-from meta_train.tasks.other_classes import along_other_classes
 from meta_train.tasks.reference import RIDGE
-from meta_train.tasks.sources import class_counts, families, kind_of, parts_of
+from meta_train.tasks.sources import class_counts, kind_of, parts_of
 
 #: What a config adds to excess losses unless it says otherwise: on a logarithmic scale above it, every budget has equal
 #: weight. Scores also add it to the excess loss at the start, which they divide by.
@@ -148,163 +145,8 @@ class Tasks(abc.ABC):
 AnyTasks = TypeVar("AnyTasks", bound=Tasks)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OneSource(Tasks):
-    """Tasks from one source, or a mixture.
-
-    Attributes:
-      source: public data set that tasks are drawn from, or `mnist:rest:3,5`: every pair of the other digits; or
-        `random_quadratics`, `synthetic` (two classes), `synthetic:numbers` or `synthetic:classes:10`, which need no
-        table; or a mixture such as `adult+synthetic`, if tasks have drawn columns.
-      model: name of the model that is trained.
-      num_features: feature counts that tasks cycle through; None for tasks with the table's own columns.
-      num_classes: number of classes of the tasks with each of these counts; None for the number in the model's name.
-      sampling_rates: Poisson sampling rate of runs on tasks with each of these counts; None for batches as the
-        protector draws them. What ships uses the first of these rates.
-    """
-
-    source: str = "adult"
-    model: str = "logistic"
-    num_features: tuple[int, ...] | None = (8, 24, 52, 104)
-    num_classes: tuple[int, ...] | None = None
-    sampling_rates: tuple[float, ...] | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        counts = self.num_features or ()
-        if self.num_features is not None and (not counts or min(counts) < 1):
-            refuse(
-                self,
-                "num_features",
-                "tasks need feature counts from 1 up; list some, or write null for the table's own columns",
-            )
-        if self.num_classes is not None and (len(self.num_classes) != len(counts) or min(self.num_classes) < 2):
-            refuse(self, "num_classes", "it needs one number, from 2 up, for each of num_features; list equally many")
-        _check_rates(self)
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        counts = (None,) if self.num_features is None else self.num_features
-        unsaid = (None,) * len(counts)
-        listed = zip(counts, self.num_classes or unsaid, self.sampling_rates or unsaid, strict=True)
-        return tuple(Shape(count, self.source, self.model, classes, rate) for count, classes, rate in listed)
-
-    def of_shapes(self, places: Sequence[int]) -> Self:
-        """Those of some of the shapes.
-
-        >>> OneSource(num_features=(8, 24, 52)).of_shapes([0, 2]).num_features
-        (8, 52)
-        """
-        return _of_shapes(self, ("num_features", "num_classes", "sampling_rates"), places)
-
-    def open(self) -> Callable[[Shape], tuple[Family, Family]]:
-        opened = families(self.source)
-        return lambda shape: opened
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pairs(Tasks):
-    """Tasks of one table with its own columns, mostly pairs of its classes, scored on rows that runs did not read.
-
-    Attributes:
-      source: table that tasks are drawn from, as for `OneSource`.
-      model: name of the model that is trained.
-      unseen: classes of the source that are in no training task and in all held-out tasks: what networks learn on the
-        other classes may not hold for these. None for held-out rows of tasks like those in training.
-      directions: number of principal directions of the source's rows onto which a run projects its rows, instead of
-        using privately centred features; None for the latter. The protector then works for no other columns. Tasks of
-        two classes use the directions of the source's other classes (`meta_train.tasks.other_classes`).
-    """
-
-    source: str
-    model: str = "logistic"
-    unseen: tuple[int, ...] | None = None
-    directions: int | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_counts(self, "directions")
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        return (Shape(None, self.source, self.model),)
-
-    def of_shapes(self, places: Sequence[int]) -> Self:
-        return self
-
-    def open(self) -> Callable[[Shape], tuple[Family, Family]]:
-        along = along_other_classes(*families(self.source), self.directions, self.unseen)
-        opened = with_fresh_rows(*along, self.unseen)
-        return lambda shape: opened
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ManySources(Tasks):
-    """Tasks with different kinds of targets, so that one protector learns to train every model.
-
-    Attributes:
-      num_features: feature counts that tasks cycle through.
-      sources: source of the tasks with each of these counts, as for `OneSource`.
-      models: name of the model that is trained on the tasks with each of these counts.
-      fresh_shares: the shares of tasks, at the ends of `log_signal`, whose runs are scored on rows that they did not
-        read (`meta_train.tasks.fresh_rows`); between the ends it is interpolated. A task with little signal stands for
-        few rows, or for a small budget; one with much stands for so many rows that they tell what other rows are like.
-        None for runs that are scored on the rows that they read.
-      sampling_rates: as for `OneSource`.
-    """
-
-    num_features: tuple[int, ...]
-    sources: tuple[str, ...]
-    models: tuple[str, ...]
-    fresh_shares: tuple[float, float] | None = None
-    sampling_rates: tuple[float, ...] | None = None
-    lends: ClassVar[bool] = True
-    #: Fields with an entry for each shape.
-    BY_SHAPE: ClassVar[tuple[str, ...]] = ("num_features", "sources", "models", "sampling_rates")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.num_features or min(self.num_features) < 1:
-            refuse(self, "num_features", "tasks need feature counts from 1 up; list some")
-        for field in ("sources", "models"):
-            if len(getattr(self, field)) != len(self.num_features):
-                refuse(self, field, "it needs one name for each of num_features; list equally many")
-        shares = self.fresh_shares
-        if shares is not None and (len(shares) != 2 or not all(0 <= share <= 1 for share in shares)):
-            refuse(
-                self,
-                "fresh_shares",
-                "it is a share of tasks at either end of log_signal; write two numbers from 0 to 1",
-            )
-        _check_rates(self)
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        rates = self.sampling_rates or (None,) * len(self.num_features)
-        listed = zip(self.num_features, self.sources, self.models, rates, strict=True)
-        return tuple(Shape(count, source, model, None, rate) for count, source, model, rate in listed)
-
-    def of_shapes(self, places: Sequence[int]) -> Self:
-        return _of_shapes(self, self.BY_SHAPE, places)
-
-    def open(self) -> Callable[[Shape], tuple[Family, Family]]:
-        opened = functools.cache(functools.partial(families, fresh_rows=self.fresh_shares is not None))
-        return lambda shape: opened(shape.source)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnSources(ManySources):
-    """The same, of tables of a user's own, whose runs are scored on rows that they did not read."""
-
-    fresh_shares: tuple[float, float] = (1.0, 1.0)
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not all(map(is_own, self.all_sources)):
-            refuse(self, "sources", "these are for tables of a user's own, which --data names; choose another kind")
-
-
-def _check_rates(tasks: OneSource | ManySources) -> None:
+def check_rates(tasks: Any) -> None:
+    """Refuse sampling rates that are not one for each of the tasks' feature counts; `InputError`."""
     rates = tasks.sampling_rates
     if rates is not None and (len(rates) != len(tasks.num_features or ()) or not 0 < min(rates) <= max(rates) < 1):
         refuse(
@@ -314,7 +156,7 @@ def _check_rates(tasks: OneSource | ManySources) -> None:
         )
 
 
-def _of_shapes(tasks: AnyTasks, by_shape: tuple[str, ...], places: Sequence[int]) -> AnyTasks:
+def of_shapes(tasks: AnyTasks, by_shape: tuple[str, ...], places: Sequence[int]) -> AnyTasks:
     """Tasks of some shapes, for each of which these fields, where they are not None, have an entry."""
     listed = {field: values for field in by_shape if (values := getattr(tasks, field)) is not None}
     return dataclasses.replace(tasks, **{field: tuple(values[at] for at in places) for field, values in listed.items()})

@@ -5,7 +5,8 @@ from typing import Any
 
 from l2p.checkpoints.overlaps import overlaps
 from l2p.errors import InputError
-from meta_train.config.drawn import ManySources, OneSource
+from meta_train.config.many_sources import ManySources
+from meta_train.config.one_source import OneSource
 from meta_train.tasks.sources import AND, parts_of
 
 

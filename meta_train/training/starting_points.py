@@ -17,7 +17,7 @@ from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED, PublicGeometry, Stepwise
 from l2p.protectors.tunable import lift, tunable
 from meta_train.config import MetaConfig
-from meta_train.config.drawn import Pairs
+from meta_train.config.one_source import Pairs
 from meta_train.config.parts import AnyStart, Simulated
 from meta_train.evaluation.budgets import epsilon_for, sized
 from meta_train.tasks.family import TaskFamily

@@ -4,8 +4,8 @@ import dataclasses
 from typing import ClassVar
 
 from meta_train.config.base import MetaConfig
-from meta_train.config.drawn import OneSource
 from meta_train.config.learners import ConstrainedDescent
+from meta_train.config.one_source import OneSource
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ import dataclasses
 from typing import ClassVar
 
 from meta_train.config.base import MetaConfig
-from meta_train.config.drawn import OwnSources
 from meta_train.config.learners import Descent, Evolution
+from meta_train.config.many_sources import OwnSources
 from meta_train.config.parts import WarmStart
 
 

@@ -16,7 +16,7 @@ from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 from l2p.protectors import HAND_DESIGNED
 from l2p.task import Rows
-from meta_train.config.drawn import OneSource
+from meta_train.config.one_source import OneSource
 from meta_train.config.parts import Simulated
 from meta_train.evaluation import budgets
 from meta_train.evaluation.budgets import ByMu, Planned, budgets_for, budgets_of_shapes, epsilon_for, sized

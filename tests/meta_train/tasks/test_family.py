@@ -6,7 +6,7 @@ import pytest
 from l2p.errors import InputError
 from l2p.models import Logistic, Quadratic, Softmax, Square
 from meta_train.config import Plain
-from meta_train.config.drawn import OneSource
+from meta_train.config.one_source import OneSource
 from meta_train.evaluation import meta_test
 from meta_train.recipes.tuned import config_for
 from meta_train.tasks.family import TaskFamily

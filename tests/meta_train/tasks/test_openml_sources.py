@@ -6,7 +6,7 @@ import pytest
 
 from l2p.data.openml import FOLDER, TABLES, Facts
 from l2p.errors import InputError
-from meta_train.config.drawn import OneSource
+from meta_train.config.one_source import OneSource
 from meta_train.tasks import sources
 from meta_train.tasks.family import TaskFamily
 from meta_train.tasks.sources import class_counts, families, kind_of

@@ -13,7 +13,9 @@ from l2p.errors import InputError
 from l2p.privacy.sampling import Poisson
 from l2p.protectors import PublicGeometry
 from meta_train.config import ClassPairs, EveryModel, Plain
-from meta_train.config.drawn import ManySources, OneSource, Shape
+from meta_train.config.drawn import Shape
+from meta_train.config.many_sources import ManySources
+from meta_train.config.one_source import OneSource
 from meta_train.evaluation import budgets, resolved
 from meta_train.evaluation.held_out import Evaluator
 from meta_train.recipes import resolve

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from meta_train.config.drawn import ManySources
+from meta_train.config.many_sources import ManySources
 from meta_train.config.parts import Outer
 from meta_train.training import preparing
 from meta_train.training.watch import Watch

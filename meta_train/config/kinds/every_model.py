@@ -4,8 +4,8 @@ import dataclasses
 from typing import ClassVar
 
 from meta_train.config.base import MetaConfig
-from meta_train.config.drawn import ManySources
 from meta_train.config.learners import AddedDescent, PartialDescent
+from meta_train.config.many_sources import ManySources
 from meta_train.config.parts import Choosing, WarmStart
 
 

@@ -4,8 +4,8 @@ import dataclasses
 from typing import ClassVar
 
 from meta_train.config.base import MetaConfig
-from meta_train.config.drawn import OneSource
 from meta_train.config.learners import Perturbation, ShareDescent
+from meta_train.config.one_source import OneSource
 from meta_train.config.parts import AnyStart, Choosing
 
 
