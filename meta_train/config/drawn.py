@@ -17,6 +17,8 @@ from meta_train.tasks.sources import class_counts, kind_of, parts_of
 #: What a config adds to excess losses unless it says otherwise: on a logarithmic scale above it, every budget has equal
 #: weight. Scores also add it to the excess loss at the start, which they divide by.
 EXCESS_FLOOR = 0.02
+#: At either end of the range of budgets, the share of tasks that is scored on fresh rows: all.
+ALL_FRESH = (1.0, 1.0)
 
 
 class Shape(NamedTuple):
@@ -138,7 +140,7 @@ class Tasks(abc.ABC):
             "num_features": num_features,
             "log_signal": self.log_signal,
             "ridge": self.ridge,
-            "fresh_shares": self.fresh_shares or (1.0, 1.0),
+            "fresh_shares": self.fresh_shares or ALL_FRESH,
         }
 
 

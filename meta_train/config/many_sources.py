@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from l2p.data.own import is_own
 from meta_train.config.checks import refuse
-from meta_train.config.drawn import Shape, Tasks, check_rates, of_shapes
+from meta_train.config.drawn import ALL_FRESH, Shape, Tasks, check_rates, of_shapes
 from meta_train.tasks.family import Family
 from meta_train.tasks.sources import families
 
@@ -70,7 +70,7 @@ class ManySources(Tasks):
 class OwnSources(ManySources):
     """The same, of tables of a user's own, whose runs are scored on rows that they did not read."""
 
-    fresh_shares: tuple[float, float] = (1.0, 1.0)
+    fresh_shares: tuple[float, float] = ALL_FRESH
 
     def __post_init__(self):
         super().__post_init__()

@@ -17,7 +17,7 @@ from l2p.models import Model
 from l2p.protector import Protector
 from meta_train.compiling import quick_options
 from meta_train.config.bands import BANDS
-from meta_train.config.drawn import Shape, Tasks
+from meta_train.config.drawn import ALL_FRESH, Shape, Tasks
 from meta_train.config.parts import Judging
 from meta_train.evaluation.budgets import Budgets, sized
 from meta_train.evaluation.resolved import Resolved
@@ -32,7 +32,7 @@ from meta_train.tasks.whole_tables import WholeTables
 EVAL_KEY, GAIN_KEY = 20_000, 30_000
 #: Gains are measured on rows that no run has read, at every budget: on those that it reads, fitting their noise would
 #: count as a gain where budgets are large.
-GAIN_SHARES = (1.0, 1.0)
+GAIN_SHARES = ALL_FRESH
 
 
 def _no_end() -> float:
@@ -87,7 +87,7 @@ class Evaluator:
 
     @property
     def _fresh_shares(self) -> tuple[float, float]:
-        return self._training_tasks.fresh_shares or GAIN_SHARES
+        return self._training_tasks.fresh_shares or ALL_FRESH
 
     def keep(self, shapes: Collection[Shape]) -> None:
         """Leave all other shapes out."""

@@ -14,6 +14,7 @@ from l2p.models.softmax import Softmax
 from meta_train import planning
 from meta_train.config import EveryModel, OwnConstants, OwnTables, Plain
 from meta_train.config.cards import on_card
+from meta_train.config.drawn import ALL_FRESH
 from meta_train.tasks.own_tables import OwnTable
 from meta_train.tasks.sources import AND
 from meta_train.training.untrained import BUILDERS
@@ -62,7 +63,7 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> OwnTables:
         "num_features": tuple(size.width for size in sizes),
         "sampling_rates": rates[:1] * len(sizes) or None,
         # Runs are scored on rows that they did not read: those of the tables that are held out, where they are judged.
-        "fresh_shares": shipped.tasks.arguments(None)["fresh_shares"],
+        "fresh_shares": shipped.tasks.fresh_shares or ALL_FRESH,
         "eval_every": EVAL_EVERY,
         "gain_rounds": GAIN_ROUNDS,
     }
