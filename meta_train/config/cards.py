@@ -34,4 +34,4 @@ def _kind_of(given: Mapping[str, Any]) -> type[MetaConfig]:
         return Constrained
     if given.get("fresh_rows"):
         return ClassPairs
-    return {"both": Comparison, "search": Search}.get(given.get("method", ""), Plain)
+    return {"both": Comparison, "search": Search}.get(str(given.get("method")), Plain)
