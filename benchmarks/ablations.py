@@ -33,18 +33,24 @@ from l2p.protectors.networks import apply_lstm, init_lstm, init_mlp, lstm_carry
 from l2p.protectors.projectors import MEMORY, Averages, Projector
 from l2p.protectors.schedulers import Scheduler
 from l2p.public_facts import Setup
-from meta_train.config import MetaConfig
-from meta_train.evaluation.budgets import budgets_for
+from meta_train.config import Constrained, MetaConfig, Perturbed, Plain
+from meta_train.evaluation.resolved import resolve
 from meta_train.evaluation.scores import evaluate
-from meta_train.tasks.sources import families
 from meta_train.training import gradients, untrained
 from meta_train.training.starting_points import warm_start
 from meta_train.training.untrained import PLAIN_INPUTS
 
-CONFIG = MetaConfig("ablation", "census", num_features=(24,), rows=512, learning_rate=0.01, eval_tasks=256)
-LAGRANGIAN = {"constraint": "augmented_lagrangian", "alternate": (1, 5), "accountant": "ctcdp", "learning_rate": 5e-3}
-SOFT = LAGRANGIAN | {"constraint": "soft"}
+FIELDS = {"num_features": (24,), "rows": 512, "learning_rate": 0.01, "eval_tasks": 256}
+CONFIG = Plain.of("ablation", "census", **FIELDS)
+PERTURBED = Perturbed.of("ablation", "census", **FIELDS)
+#: Of schedulers that may overspend, by an augmented Lagrangian and by the soft constraint.
+LAGRANGIAN = Constrained.of(
+    "ablation", "paper", **FIELDS | {"learning_rate": 5e-3}, alternate=(1, 5), accountant="ctcdp"
+)
+SOFT = LAGRANGIAN.but(constraint="soft")
 BANDS = 4
+#: Steps of a segment.
+SEGMENT = 10
 
 
 @struct.dataclass
@@ -162,8 +168,8 @@ def recurrent(key: jax.Array) -> Recurrent:
 RATIOS, PARAMS, LEVELS = tuple(range(len(MEMORY))), len(MEMORY), tuple(range(len(MEMORY) + 3, len(MEMORY) + 6))
 
 
-def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, Any]]]:
-    """A starting point for each variant, and its changes to the config."""
+def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], MetaConfig]]:
+    """A starting point for each variant, and its config."""
     some = jax.random.key(0)
     grid = {
         f"scheduler {scheduler}, projector {projector}": (
@@ -171,34 +177,34 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, An
                 scheduler=lambda key, name=scheduler: schedulers(key)[name],
                 projector=lambda key, name=projector: projectors(key)[name],
             ),
-            {},
+            CONFIG,
         )
         for scheduler in schedulers(some)
         for projector in projectors(some)
     }
     return grid | {
-        "scheduler learned, projector meta-tuned Adam": (census_with(projector=adam), {}),
-        "control: constants only": (untrained.control, {}),
-        "census, no network for learning rates": (census_with(projector=without_tensors), {}),
-        "census, signal-to-noise unseen": (blinded(*RATIOS), {}),
-        "census, params unseen": (blinded(PARAMS), {}),
-        "census, noise level and energy unseen": (blinded(*LEVELS), {}),
-        "census, no private mean": (census_with(centering=None), {}),
-        "census, no averaging": (census_with(averaging=None), {}),
-        "control, private row length and eigenbasis": (untrained.control_eigen, {}),
-        "census, private row length and eigenbasis": (untrained.census_eigen, {}),
-        "universal: networks that know the spectrum and how much is signal": (untrained.universal, {}),
-        "census, LSTM in place of the coordinate network": (census_with(projector=recurrent), {}),
-        "census, evolution strategies": (untrained.census, {"estimator": "evolution"}),
-        "census, curriculum from large budgets to all": (untrained.census, {"curriculum": 0.5}),
-        "census, segments of 10 steps": (untrained.census, {"objective": "truncated"}),
-        "census, gradients constant": (untrained.census, {"inner_gradient": False}),
+        "scheduler learned, projector meta-tuned Adam": (census_with(projector=adam), CONFIG),
+        "control: constants only": (untrained.control, CONFIG),
+        "census, no network for learning rates": (census_with(projector=without_tensors), CONFIG),
+        "census, signal-to-noise unseen": (blinded(*RATIOS), CONFIG),
+        "census, params unseen": (blinded(PARAMS), CONFIG),
+        "census, noise level and energy unseen": (blinded(*LEVELS), CONFIG),
+        "census, no private mean": (census_with(centering=None), CONFIG),
+        "census, no averaging": (census_with(averaging=None), CONFIG),
+        "control, private row length and eigenbasis": (untrained.control_eigen, CONFIG),
+        "census, private row length and eigenbasis": (untrained.census_eigen, CONFIG),
+        "universal: networks that know the spectrum and how much is signal": (untrained.universal, CONFIG),
+        "census, LSTM in place of the coordinate network": (census_with(projector=recurrent), CONFIG),
+        "census, evolution strategies": (untrained.census, PERTURBED),
+        "census, curriculum from large budgets to all": (untrained.census, CONFIG.but(curriculum=0.5)),
+        "census, segments of 10 steps": (untrained.census, CONFIG.but(unroll=SEGMENT)),
+        "census, gradients constant": (untrained.census, CONFIG.but(inner_gradient=False)),
         "census, segments, gradients constant": (
             untrained.census,
-            {"objective": "truncated", "inner_gradient": False},
+            CONFIG.but(unroll=SEGMENT, inner_gradient=False),
         ),
         "paper: Lagrangian, whole run": (untrained.paper, LAGRANGIAN),
-        "paper, segments of 10 steps": (untrained.paper, LAGRANGIAN | {"objective": "truncated"}),
+        "paper, segments of 10 steps": (untrained.paper, LAGRANGIAN.but(unroll=SEGMENT)),
         "paper, soft constraint": (untrained.paper, SOFT),
         "paper, private norm query": (untrained.paper_norm, LAGRANGIAN),
     }
@@ -219,52 +225,51 @@ def without_networks(protector: Any) -> Any:
     return dataclasses.replace(protector, scheduler=scheduler, projector=projector)
 
 
-sources = functools.cache(families)
-
-
 class Trainer:
     """Outer steps and held-out scores of protectors of one structure, compiled once for all meta-seeds."""
 
     def __init__(self, config: MetaConfig, like: Protector):
-        train, self.family = sources(config.source)
-        self.config, budgets = config, budgets_for(config, like)
-        shape, model = config.shapes[0], config.find_model()
+        (resolved,) = resolve(config.tasks, config.simulated, like).values()
+        self.config, self.resolved, tasks = config, resolved, config.tasks
+        fixed = {"floor": tasks.excess_floor, "budgets": resolved.budgets, "model": resolved.model}
 
         def update(state: gradients.GradientState, step: jax.Array, seed: jax.Array) -> gradients.GradientState:
-            seeded = dataclasses.replace(config, seed=cast(int, seed))
-            batch = gradients.draw_tasks(step, seeded, train, shape)
-            return gradients.update(state, step, batch, seeded, budgets, model)[0]
+            learned = {
+                "learner": config.learner,
+                "outer": dataclasses.replace(config.outer, seed=cast(int, seed)),
+            }
+            batch = gradients.draw_tasks(step, tasks, resolved, **learned)
+            return gradients.update(state, step, batch, **learned, **fixed)[0]
 
         self.update = jax.jit(update)
-        self.evaluate = jax.jit(functools.partial(evaluate, model=model, budgets=budgets))
+        self.evaluate = jax.jit(functools.partial(evaluate, model=resolved.model, budgets=resolved.budgets))
 
     def train(self, start: Protector, seed: int) -> Protector:
         """The protector after all outer steps."""
-        state = gradients.init(start, self.config)
-        for step in range(self.config.steps):
+        state = gradients.init(start, self.config.learner.unroll)
+        for step in range(self.config.outer.steps):
             state = self.update(state, jnp.array(step), jnp.array(seed))
         return state.protector
 
     def score(self, protector: Protector) -> np.ndarray:
         """f64[BANDS], held out, by bands of log(mu N), lowest first."""
-        arguments = self.config.task_arguments(self.config.shapes[0].num_features) | {
-            "num_tasks": self.config.eval_tasks
-        }
+        arguments = self.config.tasks.arguments(self.resolved.shape.num_features)
+        arguments |= {"num_tasks": self.config.judging.eval_tasks}
         key = jax.random.key(1)
-        batch = self.family.sample(key, self.config.find_model(), **arguments)
+        batch = self.resolved.held_out.sample(key, self.resolved.model, **arguments)
         found = self.evaluate(protector, key, batch)
         return np.asarray(found["score"], np.float64).reshape(BANDS, -1).mean(1)
 
 
 def measure(name: str, seeds: range, steps: int) -> Iterator[np.ndarray]:
     """Meta-train one variant with each seed and score it."""
-    build, changes = variants()[name]
-    config = dataclasses.replace(CONFIG, **changes, steps=steps)
+    build, asked = variants()[name]
+    config = asked.but(steps=steps)
     first = None
     if has_networks(name):
-        config = dataclasses.replace(config, steps=steps // 2)
+        config = config.but(steps=steps // 2)
         first = Trainer(config, without_networks(build(jax.random.key(0))))
-        config = dataclasses.replace(config, learning_rate=3e-3)
+        config = config.but(learning_rate=3e-3)
     last = Trainer(config, build(jax.random.key(0)))
     for seed in seeds:
         start = build(jax.random.key(seed))
@@ -282,7 +287,7 @@ def table(rows: list[dict[str, str]]) -> str:
         means = [Estimate.of(float(row[column]) for row in mine) for column in columns]
         lines.append([name, str(len(mine)), f"{means[0].mean:.3f} ± {means[0].error:.3f}"])
         lines[-1] += [f"{mean.mean:.2f}" for mean in means[1:]]
-    low, high = CONFIG.log_signal
+    low, high = CONFIG.tasks.log_signal
     edges = np.exp(np.linspace(low, high, BANDS + 1))
     bands = [f"mu N {left:.0f}-{right:.0f}" for left, right in itertools.pairwise(edges)]
     return markdown(["variant", "meta-seeds", "score", *bands], lines)

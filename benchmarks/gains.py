@@ -7,16 +7,14 @@ others. Prints the mean gain in log excess loss, with a standard error, in each 
 if there are several models, by model. About 20 minutes on one core with 4,096 rows.
 """
 
-import dataclasses
 from typing import Any
 
 import tyro
 
 from l2p.checkpoints import checkpoint
-from meta_train.config import MetaConfig
-from meta_train.evaluation.held_out import Evaluator
-from meta_train.tasks.sources import families
-from meta_train.training.loop import starting_point
+from meta_train.config.cards import on_card
+from meta_train.training.methods import method_for
+from meta_train.training.starting_points import starting_point
 
 
 def main(name: str = "universal-fold-1", rows: int = 4096, rounds: int = 8) -> None:
@@ -28,8 +26,8 @@ def main(name: str = "universal-fold-1", rows: int = 4096, rounds: int = 8) -> N
       rounds: batches of tasks for each shape; training takes 16.
     """
     found = checkpoint.load(name)
-    config = dataclasses.replace(MetaConfig.from_json(found.card["config"]), rows=rows, gain_rounds=rounds)
-    gains = Evaluator(config, families(config.source)[1], starting_point(config)).gains(found.protector)
+    config = on_card(found.card).but(rows=rows, gain_rounds=rounds)
+    gains = method_for(config, starting_point(config)).evaluator.gains(found.protector)
     edges = gains["log_signal"]
     print(f"{name}, {rows:,} rows, from log(mu N) {edges[0]:.1f} to {edges[-1]:.1f} in {len(edges) - 1} bands")
     for label, one in {"all": gains, **gains.get("by_model", {})}.items():

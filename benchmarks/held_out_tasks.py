@@ -14,8 +14,8 @@ import numpy as np
 
 from l2p.checkpoints import checkpoint
 from l2p.models import Logistic
-from meta_train.config import MetaConfig
 from meta_train.config.bands import BANDS
+from meta_train.config.one_source import OneSource
 from meta_train.evaluation.budgets import ByMu
 from meta_train.evaluation.scores import whole_run
 from meta_train.tasks.sources import families
@@ -30,24 +30,24 @@ NAMES = (
     ),
     *("noisygd-tuned-logistic-adult", "agd_gumbel-tuned-logistic-adult", "agd-tuned-logistic-adult"),
 )
-CONFIG = MetaConfig("held_out", "control", tasks=64)
+TASKS = OneSource(tasks=64)
 SEED = 77
 
 
 def main() -> None:
-    _, held_out = families(CONFIG.source)
+    _, held_out = families(TASKS.source)
     model, key = Logistic(), jax.random.key(SEED)
     run = jax.jit(jax.vmap(whole_run, (None, 0, 0, 0, 0)))
     loaded = {name: checkpoint.load(name) for name in NAMES}
     scores: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
-    for num_features in CONFIG.num_features:
-        sample = functools.partial(held_out.sample, model=model, **CONFIG.task_arguments(num_features))
-        batch = jax.jit(sample)(jax.random.fold_in(key, num_features))
+    for num_features in TASKS.counts:
+        sample = functools.partial(held_out.sample, model=model, **TASKS.arguments(num_features))
+        batch = jax.jit(sample)(jax.random.fold_in(key, num_features or 0))
         for name, found in loaded.items():
             # Without selections all accountants are equal up to their unit; AGD needs one that prices selections.
             accountant = found.card["accountant"] or ("zcdp" if name.startswith("agd") else "gdp")
             rows, setups = ByMu(accountant).simulate(batch, model, capped=True)
-            keys = jax.random.split(key, CONFIG.tasks)
+            keys = jax.random.split(key, TASKS.tasks)
             scores[name].append(np.asarray(run(found.protector, rows, batch.best_loss, setups, keys)[0]))
     # Tasks are in order of log(mu N), so a band is a contiguous slice.
     table = {name: np.stack(parts).reshape(len(parts), BANDS, -1) for name, parts in scores.items()}

@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 
 from meta_train.compiling import quick_options
-from meta_train.config import MetaConfig, Shape
-from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
-from meta_train.recipes.resolve import resolve
-from meta_train.tasks.sources import families
+from meta_train.config import MetaConfig
+from meta_train.evaluation.resolved import Resolved
+from meta_train.evaluation.resolved import resolve as resolve_shapes
+from meta_train.recipes import resolve
 from meta_train.training import gradients
 from meta_train.training.starting_points import starting_point
 
@@ -47,30 +47,31 @@ def seconds(function: Callable, *arguments: Any) -> float:
     return statistics.median(found)
 
 
-def measure(config: MetaConfig, shape: Shape, budgets: Budgets, state: gradients.GradientState) -> tuple[float, ...]:
+def measure(config: MetaConfig, resolved: Resolved, state: gradients.GradientState) -> tuple[float, ...]:
     """Seconds to draw, to update and to compile both, and MiB of temporaries."""
-    family, step = families(config.source_of(shape), config.fresh_rows)[0], jnp.array(0)
-    draw, first = compiled(functools.partial(gradients.draw_tasks, config=config, family=family, shape=shape), step)
+    step, fixed = jnp.array(0), {"learner": config.learner, "outer": config.outer}
+    drawn = functools.partial(gradients.draw_tasks, tasks=config.tasks, resolved=resolved, **fixed)
+    draw, first = compiled(drawn, step)
     batch = draw(step)
-    fixed = {"config": config, "budgets": budgets, "model": config.find_model(shape)}
+    fixed |= {"floor": config.tasks.excess_floor, "budgets": resolved.budgets, "model": resolved.model}
     update, second = compiled(functools.partial(gradients.update, **fixed), state, step, batch)
     memory = update.memory_analysis().temp_size_in_bytes / 2**20
     return seconds(draw, step), seconds(update, state, step, batch), first + second, memory
 
 
 def main(recipe: str = "control-universal-narrow") -> None:
-    config = resolve(recipe)
+    config = resolve.resolve(recipe)
     start = starting_point(config)
-    state = gradients.init(start, config)
+    state = gradients.init(start)
     print(f"{recipe} on {platform.machine()}, {os.cpu_count()} cores\n")
     print("| model | features | draw s | update s | compile s | MiB |\n|---|---|---|---|---|---|")
     lines = []
-    for shape, budgets in budgets_of_shapes(config, start).items():
-        lines.append(measure(config, shape, budgets, state))
+    for shape, resolved in resolve_shapes(config.tasks, config.simulated, start).items():
+        lines.append(measure(config, resolved, state))
         draw, update, first, memory = lines[-1]
-        model = config.find_model(shape)
         print(
-            f"| {model} | {shape.num_features} | {draw:.2f} | {update:.2f} | {first:.0f} | {memory:.0f} |", flush=True
+            f"| {resolved.model} | {shape.num_features} | {draw:.2f} | {update:.2f} | {first:.0f} | {memory:.0f} |",
+            flush=True,
         )
     draw, update, first, _ = (sum(values) for values in zip(*lines, strict=True))
     print(f"| mean | | {draw / len(lines):.2f} | {update / len(lines):.2f} | {first / len(lines):.0f} | |")

@@ -25,18 +25,17 @@ import jax.numpy as jnp
 import tyro
 from matplotlib.figure import Figure
 
-from meta_train.config import MetaConfig
-from meta_train.evaluation.budgets import budgets_for
-from meta_train.tasks.sources import families
+from meta_train.config import Constrained, Plain
+from meta_train.evaluation.resolved import resolve
 from meta_train.training import gradients
 from meta_train.training.starting_points import starting_point
 
-PROTECTORS: dict[str, dict[str, Any]] = {
-    "paper": {"constraint": "augmented_lagrangian", "alternate": (1, 5), "accountant": "ctcdp"},
-    "control": {},
+PROTECTORS: dict[str, Plain | Constrained] = {
+    "paper": Constrained.of("unroll", "paper", alternate=(1, 5), accountant="ctcdp"),
+    "control": Plain.of("unroll", "control"),
 }
 LENGTHS, SEGMENT, REPETITIONS, NUM_FEATURES = (10, 25, 50, 100, 200), 10, 3, 24
-UNROLLS = [(length, "final") for length in LENGTHS] + [(LENGTHS[-1], "truncated")]
+UNROLLS: list[tuple[int, int | None]] = [*((length, None) for length in LENGTHS), (LENGTHS[-1], SEGMENT)]
 QUANTITIES = {
     "seconds": "seconds per outer step",
     "compile_seconds": "compile time (s)",
@@ -44,13 +43,13 @@ QUANTITIES = {
 }
 
 
-def measure(config: MetaConfig) -> dict[str, float]:
+def measure(config: Plain | Constrained) -> dict[str, float]:
     """Measurements of one outer step."""
-    family, _ = families(config.source)
-    start = starting_point(config)
-    shape = config.shapes[0]
-    fixed = {"config": config, "budgets": budgets_for(config, start), "model": config.find_model(shape)}
-    state, batch = gradients.init(start, config), gradients.draw_tasks(jnp.array(0), config, family, shape)
+    start, learned = starting_point(config), {"learner": config.learner, "outer": config.outer}
+    (resolved,) = resolve(config.tasks, config.simulated, start).values()
+    state = gradients.init(start, config.learner.unroll)
+    batch = gradients.draw_tasks(jnp.array(0), config.tasks, resolved, **learned)
+    fixed = learned | {"floor": config.tasks.excess_floor, "budgets": resolved.budgets, "model": resolved.model}
     began = time.perf_counter()
     compiled = jax.jit(functools.partial(gradients.update, **fixed)).lower(state, jnp.array(0), batch).compile()
     compile_seconds = time.perf_counter() - began
@@ -97,17 +96,10 @@ def main(out: Path | None = None) -> None:
         f"{jax.default_backend()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     )
     rows = []
-    for protector, fields in PROTECTORS.items():
-        for steps, objective in UNROLLS:
-            config = MetaConfig(
-                *("unroll", protector),
-                num_steps=steps,
-                num_features=(NUM_FEATURES,),
-                objective=objective,
-                unroll=SEGMENT,
-                **fields,
-            )
-            unroll = "whole" if objective == "final" else f"segments of {SEGMENT}"
+    for protector, asked in PROTECTORS.items():
+        for steps, segment in UNROLLS:
+            config = asked.but(num_steps=steps, num_features=(NUM_FEATURES,), unroll=segment)
+            unroll = "whole" if segment is None else f"segments of {segment}"
             row = {"protector": protector, "steps": steps, "unroll": unroll, **measure(config)}
             rows.append(row)
             print(

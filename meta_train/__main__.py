@@ -1,5 +1,6 @@
 """`l2p meta-train`: one meta-training, by tables, a recipe, a checkpoint's card or a config file, and its meta-test."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from l2p.data.download import data_folder
 from l2p.data.reading import Format
 from l2p.errors import InputError
 from meta_train.config import MetaConfig
+from meta_train.config.one_source import OneSource
 from meta_train.fine_tuning import fine_tune, train
 from meta_train.fold_training import train_with_folds
 from meta_train.recipes import files, resolve, tuned
@@ -35,10 +37,12 @@ def main(
     schema: Sequence[Path] = (),
     start: str | None = None,
     minutes: float | None = None,
+    show: bool = False,
     resume: bool = False,
     format: Format | None = None,
 ) -> None:
-    """Meta-train into `out`, or resume the training there; prints the path of the checkpoint.
+    """Meta-train into `out`, or resume the training there; prints the path of the checkpoint, or with `show` the fields
+    of what would be trained.
 
     With `folds` there are several trainings, in folders below `out`.
 
@@ -55,6 +59,8 @@ def main(
         raise InputError(f"say what to train with one of {', '.join(asked)}; or go on with --resume.")
     if not data and (schema or start is not None):
         raise InputError("--schema and --start go with tables to train on; name these with --data.")
+    if show and (data or folds):
+        raise InputError("--show prints one training, whose fields are known before it; leave --data and --folds out.")
     _check_left_out(recipe, without, fold, folds, minutes)
     if recipe != tuned.RECIPE and (method or model or source):
         raise InputError(
@@ -78,7 +84,7 @@ def main(
         chosen = _tuned(method, model, source, without)
     else:
         chosen = resolve.resolve(recipe or "", without, fold)
-    print(train(chosen, out, Watch(minutes)))
+    print(json.dumps(chosen.flat(), indent=1) if show else train(chosen, out, Watch(minutes)))
 
 
 def _check_left_out(
@@ -111,7 +117,7 @@ def _tuned(method: str | None, model: str | None, source: str | None, without: s
             "a tuned method is named with --method, and is made from one set, which --source names; name the method, "
             "and leave --without out."
         )
-    return tuned.config_for(method, model or MetaConfig.model, source or MetaConfig.source)
+    return tuned.config_for(method, model or OneSource.model, source or OneSource.source)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Meta-training on a user's own public tables, and every training's way from a config to a judged checkpoint."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,18 +7,18 @@ from typing import Any
 
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.checkpoints.folds import is_fold
-from l2p.data.own import is_own
 from l2p.data.reading import Format
 from l2p.errors import InputError
 from l2p.schema import Schema
 from meta_train import planning
-from meta_train.config import MetaConfig
+from meta_train.config import Comparison, MetaConfig, OwnTables, Search
 from meta_train.evaluation import meta_test
 from meta_train.evaluation.gained import gained
 from meta_train.recipes import files, own
 from meta_train.recipes.remembered import check_same, remember
 from meta_train.tasks import own_tables
-from meta_train.training.loop import CONFIG, meta_train
+from meta_train.training.loop import meta_train
+from meta_train.training.saved import CONFIG
 from meta_train.training.starting_points import starting_point
 from meta_train.training.watch import Watch, to_stderr
 
@@ -79,7 +78,7 @@ def fine_tune(
         own_tables.read(table, declared, f"table-{place}", format)
         for place, (table, declared) in enumerate(zip(data, schema, strict=True), 1)
     ]
-    config = own.config_for(start, tables)
+    fresh = own.config_for(start, tables)
     for table in tables:
         own_tables.keep(table)
         left_out = f", {table.left_out:,} of them left out" if table.left_out else ""
@@ -89,43 +88,47 @@ def fine_tune(
     if (out / CONFIG).exists():
         config = files.read(out / CONFIG)
     elif watch.is_bound:
-        config = _within(config, watch)
+        config = _within(fresh, watch)
+    else:
+        config = fresh
     remember(out, tables, data, schema, format, start)
     return train(config, out, watch)
 
 
-def _within(config: MetaConfig, watch: Watch) -> MetaConfig:
+def _within(config: OwnTables, watch: Watch) -> MetaConfig:
     """What is trained in the time that the watch bounds: networks, or constants alone; `InputError` if nothing can."""
     minutes, constants = watch.all / 60.0, own.constants_of(config)
     first = {shape.model: shape.num_features or 0 for shape in reversed(config.shapes)}
     watch.slowness = planning.slowness()
     networks = planning.has_networks(list(first.values()), minutes, watch.slowness, constants is not None)
     if not networks and constants is not None:
-        watch.say(f"{minutes:g} minutes do for constants alone, without networks: {constants.warm_start} is the start")
-        config = constants
-    return dataclasses.replace(config, steps=planning.steps_for(minutes))
+        watch.say(
+            f"{minutes:g} minutes do for constants alone, without networks: {constants.start.warm_start} is the start"
+        )
+        return constants.but(steps=planning.steps_for(minutes))
+    return config.but(steps=planning.steps_for(minutes))
 
 
 def train(config: MetaConfig, out: Path, watch: Watch) -> Path:
     """Train as configured, write the meta-test onto the card of the result, say its gains, and return its path."""
-    if watch.is_bound and config.method in ("search", "both"):
+    if watch.is_bound and isinstance(config, (Search, Comparison)):
         raise InputError(
             f"minutes bound trainings by meta-gradients, and {config.name} is also found by search; leave them out."
         )
-    is_users = any(map(is_own, config.all_sources))
+    is_users = config.tasks.are_own
     if watch.is_bound:
         watch.slowness = planning.slowness()
         widths = [shape.num_features or planning.WIDTHS[-1] for shape in config.shapes]
         if not (out / CONFIG).exists() and not is_users:
             planning.has_networks(widths[:1], watch.all / 60.0, watch.slowness, constants=False)
-    tested = not is_fold(config.name) and not (is_users and config.models is not None)
+    tested = not is_fold(config.name) and not (is_users and config.tasks.num_models > 1)
     testing = planning.META_TEST * len(set(config.shapes))
     if tested and watch.slowness * testing <= planning.MOST_TESTING * watch.all < math.inf:
         watch.set_aside(watch.slowness * testing)
     start = starting_point(config)
     path = meta_train(config, out, watch)
     if tested and watch.slowness * testing <= watch.left:  # folds are for comparisons, and no plan reads their cards
-        tasks, rows = (OWN_TASKS, min(config.rows, meta_test.ROWS)) if is_users else (meta_test.TASKS, None)
+        tasks, rows = (OWN_TASKS, min(config.tasks.rows, meta_test.ROWS)) if is_users else (meta_test.TASKS, None)
         try:
             meta_test.update(path, tasks, rows)
         except InputError as error:

@@ -59,7 +59,7 @@ def _configs(recipe: str) -> list[MetaConfig]:
 
 def _from_start(config: MetaConfig) -> list[MetaConfig]:
     """The recipes of the same file that one starts from, and itself."""
-    start = config.warm_start
+    start = config.start.warm_start
     if start is None or not resolve.is_in_same_file(config.name, start):
         return [config]
     return [*_from_start(resolve.resolve(start)), config]
@@ -75,8 +75,8 @@ def _keep(config: MetaConfig, path: Path) -> None:
 
 def _described(config: MetaConfig, configs: list[MetaConfig]) -> str:
     """What a training starts from, and what a fold leaves out."""
-    said = f"from {config.warm_start or config.protector}"
+    said = f"from {config.start.warm_start or config.start.protector}"
     numbers = range(1, MOST_FOLDS + 1)
     whole = next((one for one in configs if config.name in [fold_name(one.name, k) for k in numbers]), config)
-    out = [source for source in whole.all_sources if source not in config.all_sources]
+    out = [source for source in whole.tasks.all_sources if source not in config.tasks.all_sources]
     return f"{said}, without {', '.join(out)}" if out else said

@@ -1,7 +1,5 @@
 """A training by meta-gradients and one by random search, of which the better one ships."""
 
-import dataclasses
-
 import pytest
 import safetensors.numpy
 
@@ -13,14 +11,14 @@ from tests.meta_train.training.test_gradient_against_search import TINY
 
 
 def test_the_better_trial_ships_with_the_score_of_each_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
-    config = dataclasses.replace(TINY, steps=4)
+    config = TINY.but(steps=4)
     whole = meta_train(config, tmp_path / "whole")
     card = checkpoint.load(whole).card
     scores = {method: trial["held_out_score"] for method, trial in card["trials"].items()}
     assert card["won"] == min(scores, key=lambda method: scores[method])
     assert card["held_out"]["held_out_score"] == scores[card["won"]]
     assert card["trials"]["search"]["steps"] == GRADIENT_RUNS * card["trials"]["gradient"]["steps"]
-    assert card["config"]["method"] == "both"
+    assert card["config"]["kind"] == "comparison"
 
     compiled = search.compiled
 

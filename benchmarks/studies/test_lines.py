@@ -5,15 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.protectors.tunable import of_lines
-from meta_train.tasks.sources import families
+from meta_train.evaluation.resolved import resolve
 from meta_train.training import gradients
 from meta_train.training.starting_points import starting_point
 from tests.meta_train.training.test_lines import CONFIG
 
 
 def test_a_training_of_lines_changes_every_curve_of_theirs_and_nothing_else():
-    state = gradients.init(starting_point(CONFIG), CONFIG)
-    updated, metrics = gradients.compiled(CONFIG, families("synthetic")[0], state.protector)(state, 0)
+    start = starting_point(CONFIG)
+    resolved, state = resolve(CONFIG.tasks, CONFIG.simulated, start), gradients.init(start)
+    updated, metrics = gradients.compiled(CONFIG.tasks, resolved, CONFIG.learner, CONFIG.outer)(state, 0)
     assert float(metrics["finite"]) == 1.0
     before, after = state.protector, updated.protector
     for mask, one, other in zip(*map(jax.tree.leaves, (of_lines(before), before, after)), strict=True):

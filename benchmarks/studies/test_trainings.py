@@ -1,29 +1,28 @@
 """Whole trainings on several shapes and along public directions."""
 
-import dataclasses
-
 import numpy as np
 
 from l2p.checkpoints import checkpoint
+from meta_train.config import EveryModel
 from meta_train.evaluation import budgets
 from meta_train.recipes import resolve
 from meta_train.training.loop import meta_train
 from meta_train.training.starting_points import starting_point
-from tests.meta_train.training.test_loop import ALONG_DIRECTIONS, CONFIG, assert_same_directions, directions_of
+from tests.meta_train.training.test_loop import ALONG_DIRECTIONS, CONFIG, SIZES, assert_same_directions, directions_of
 
 
 def test_a_training_cycles_through_shapes_and_evaluates_all_of_them(tmp_path, monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     shapes = {"num_features": (3, 5), "num_classes": (4, 3), "sampling_rates": (0.5, 0.25)}
     drawn = {"source": "synthetic:classes:3", "model": "softmax:3", "log_signal": (3.0, 6.0), "num_steps": 5}
-    config = dataclasses.replace(CONFIG, steps=2, accountant="rdp", gain_rounds=1, **shapes, **drawn)
+    config = CONFIG.but(steps=2, accountant="rdp", gain_rounds=1, **shapes, **drawn)
     held_out = checkpoint.load(meta_train(config, tmp_path)).card["held_out"]
     assert np.isfinite(held_out["held_out_score_per_budget"]).all()
     assert held_out["gains"]["tasks"] == 2
 
 
 def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
-    config = dataclasses.replace(CONFIG, num_steps=4, unseen=(7, 9), **ALONG_DIRECTIONS)
+    config = ALONG_DIRECTIONS.but(num_steps=4, unseen=(7, 9))
     found = checkpoint.load(meta_train(config, tmp_path))
     assert_same_directions(found.protector.geometry, directions_of(7, 9))
     assert found.protector.centering is None
@@ -32,10 +31,10 @@ def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
 
 def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_path):
     sources, models = ("breast_cancer", "synthetic:classes:3", "synthetic:numbers"), ("logistic", "softmax:3", "square")
-    several = {"sources": sources, "models": models, "gain_rounds": 2}
-    config = dataclasses.replace(CONFIG, steps=3, eval_every=3, num_features=(3, 4, 5), num_steps=4, **several)
-    assert [str(config.find_model(shape)) for shape in config.shapes] == ["logistic", "softmax:3", "square"]
-    found = budgets.budgets_of_shapes(config, starting_point(config))
+    several = {"sources": sources, "models": models, "gain_rounds": 2, "num_features": (3, 4, 5), "num_steps": 4}
+    config = EveryModel.of("tiny", "noisygd", **{**SIZES, "steps": 3, "eval_every": 3}, **several)
+    assert [str(config.tasks.find_model(shape)) for shape in config.shapes] == ["logistic", "softmax:3", "square"]
+    found = budgets.budgets_of_shapes(config.simulated, config.tasks, starting_point(config))
     assert [found[shape].kind for shape in config.shapes] == ["binary", "multiclass", "regression"]
     path = meta_train(config, tmp_path)
     card = checkpoint.load(path).card

@@ -1,6 +1,5 @@
 """Whole tunings of hand-designed methods."""
 
-import dataclasses
 import json
 
 import jax
@@ -16,6 +15,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.task import Rows
 from meta_train.evaluation import budgets, meta_test
+from meta_train.evaluation.resolved import Resolved
 from meta_train.evaluation.scores import evaluate
 from meta_train.tasks.family import TaskFamily
 from meta_train.tasks.reference import best_loss
@@ -37,29 +37,33 @@ def test_both_ways_improve_a_badly_set_start(monkeypatch):
     generator = np.random.default_rng(0)
     x = (generator.random((300, 8)) < 0.4).astype(np.float32)
     family = TaskFamily.from_table(x, (x[:, 0] + x[:, 1] > 0).astype(np.float32))
-    config = dataclasses.replace(
-        TINY, protector="slow", steps=30, log_signal=(4.0, 8.0), num_features=(4,), num_steps=15, learning_rate=0.3
+    config = TINY.but(
+        protector="slow", steps=30, log_signal=(4.0, 8.0), num_features=(4,), num_steps=15, learning_rate=0.3
     )
-    start = starting_point(config)
-    batch = family.sample(jax.random.key(7), config.find_model(), **config.task_arguments(4))
-    planned = budgets.budgets_for(config, start)
-    judge = jax.jit(lambda one: evaluate(one, jax.random.key(8), batch, config.find_model(), planned))
+    start, tasks = starting_point(config), config.tasks
+    (shape,), model = tasks.shapes, tasks.one_model()
+    batch = family.sample(jax.random.key(7), model, **tasks.arguments(4))
+    planned = budgets.budgets_for(config.simulated, start, tasks.log_signal, "binary")
+    resolved = {shape: Resolved(shape, model, planned, family, family)}
+    judge = jax.jit(lambda one: evaluate(one, jax.random.key(8), batch, model, planned))
     before = float(judge(start)["score"].mean())
     # With only eight tasks and without gradients, the search ends at unclipped gradients and small steps.
-    least_gain = {gradients: 0.3, search: 0.02}
-    for (method, gain), trial in zip(least_gain.items(), trials(config).values(), strict=True):
-        update, state = method.compiled(trial, family, start), method.init(start, trial)
-        for step in range(trial.steps):
+    descent, searched = trials(config).values()
+    ways = (
+        (0.3, descent, gradients.init(start), gradients.compiled(tasks, resolved, descent.learner, descent.outer)),
+        (0.02, searched, search.init(start), search.compiled(tasks, resolved, searched.outer)),
+    )
+    for gain, trial, state, update in ways:
+        for step in range(trial.outer.steps):
             state, _ = update(state, step)
-        assert float(judge(state.protector)["score"].mean()) < before - gain, method.__name__
+        assert float(judge(state.protector)["score"].mean()) < before - gain, trial.kind
 
 
 def test_a_sampled_method_is_tuned_and_resolves_to_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 5)
     monkeypatch.setattr(checkpoint, "FOLDERS", (tmp_path,))
-    config = dataclasses.replace(
-        TINY, name="dpsgd-tuned-logistic-breast_cancer", protector="dpsgd", accountant="rdp", method="gradient"
-    )
+    config = TINY.but(name="dpsgd-tuned-logistic-breast_cancer", protector="dpsgd", accountant="rdp")
+    config = trials(config)["gradient"]
     assert meta_train(config, tmp_path) == tmp_path / "dpsgd-tuned-logistic-breast_cancer.safetensors"
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
     assert all(np.isfinite(json.loads(line)["score"]) for line in lines)
@@ -73,7 +77,7 @@ def test_a_sampled_method_is_tuned_and_resolves_to_itself(tmp_path, monkeypatch)
 
 
 def test_another_model_is_tuned_and_tested_by_its_own_loss(tmp_path):
-    config = dataclasses.replace(TINY, model="svm", method="gradient", name="noisygd-tuned-svm-breast_cancer")
+    config = trials(TINY.but(model="svm", name="noisygd-tuned-svm-breast_cancer"))["gradient"]
     path = meta_train(config, tmp_path)
     card = checkpoint.load(path).card
     assert card["models"] == ["svm"]
@@ -89,8 +93,8 @@ def test_where_classes_are_separable_a_smaller_ridge_leaves_less_loss(model):
     loss = jax.jit(lambda rows, ridge: best_loss(find_model(model), rows, ridge))
     losses = [float(loss(rows, ridge)) for ridge in (1e-1, 1e-2, 1e-3)]
     assert losses[0] > 1.2 * losses[1] > 1.2**2 * losses[2] > 0
-    config = dataclasses.replace(TINY, model=model, ridge=1e-4)
-    batch = jax.jit(lambda key: family.sample(key, find_model(model), **config.task_arguments(3)))(jax.random.key(0))
+    tasks = TINY.but(model=model, ridge=1e-4).tasks
+    batch = jax.jit(lambda key: family.sample(key, find_model(model), **tasks.arguments(3)))(jax.random.key(0))
     first = jax.tree.map(lambda leaf: leaf[0], batch.rows)
     np.testing.assert_allclose(batch.best_loss[0], loss(first, 1e-4), rtol=1e-2)
     assert float(batch.best_loss[0]) < 0.99 * float(loss(first, 1e-2))

@@ -7,7 +7,7 @@ import numpy as np
 from l2p.checkpoints import checkpoint
 from l2p.protectors import conditioning
 from l2p.protectors.tunable import of_wide_tables
-from meta_train.config import MetaConfig
+from meta_train.config import Addition
 from meta_train.training.loop import meta_train
 from tests.meta_train.training.test_wide_tables import WIDE
 
@@ -15,7 +15,7 @@ from tests.meta_train.training.test_wide_tables import WIDE
 def test_only_runs_on_wide_tables_change(tmp_path, monkeypatch):
     monkeypatch.setattr(conditioning, "NARROW", 4)
     small = {"tasks": 8, "eval_tasks": 8, "rows": 32, "num_steps": 3, "steps": 1, "learning_rate": 0.1}
-    config = MetaConfig("x", source="synthetic", num_features=(6,), **WIDE, **small)
+    config = Addition.of("x", num_features=(6,), **WIDE, **small)
     start = checkpoint.load("control-universal-narrow")
     trained = checkpoint.load(str(meta_train(config, tmp_path / "out")))
     before, after = (dict(jax.tree_util.tree_leaves_with_path(one.protector)) for one in (start, trained))

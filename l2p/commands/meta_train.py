@@ -46,6 +46,8 @@ class MetaTrain(TableOptions):
     """A checkpoint, by name or file, whose training to repeat as its card describes it."""
     config: Path | None = None
     """A JSON or TOML file of what to train."""
+    show: bool = False
+    """Print every field of what a recipe, card or file says to train, as a file for `--config`, and train nothing."""
     resume: bool = False
     """Go on with the training in the folder, even if nothing else says what it is; one that is found there is resumed
     without this option, too."""

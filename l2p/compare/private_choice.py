@@ -26,7 +26,7 @@ from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import Cost, Ledger
 from l2p.privacy.reservation import cost_of_best
-from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
+from l2p.privacy.selection import base_rho, total_epsilon
 from l2p.private_run import check
 from l2p.protector import Protector
 from l2p.protectors.tunable import around
@@ -35,7 +35,9 @@ from l2p.result import Result
 from l2p.simulate import Divide, simulate, split
 from l2p.task import Rows, RowSource, Task
 from l2p.tuning.private_tuning import (
+    LAW,
     SCORE_ACCOUNTANT,
+    SCORE_SHARE,
     Score,
     base_accountant,
     base_budget,
@@ -43,10 +45,6 @@ from l2p.tuning.private_tuning import (
     simulated_randomness,
 )
 
-#: Distribution of the number of runs, K.
-LAW: Repetitions = NegativeBinomial.with_mean(10.0)
-#: Share of a run's budget that pays for its score.
-SCORE_SHARE = 0.1
 #: Runs simulated at once. The last block of a seed is filled up to this size, so that only one size is compiled.
 BLOCK = 8
 

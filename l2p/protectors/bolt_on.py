@@ -22,8 +22,6 @@ from l2p.protectors.smooth import check_smooth
 from l2p.public_facts import Setup
 from l2p.queries.pass_descent import PassDescent, check_adjacency
 
-#: A placeholder for a table's size while only names and options are checked.
-ANY_ROWS = 10_000
 #: Rows of a table or a batch, whose lines are counted in 32 bits.
 RowCount = Annotated[int, Between(2**31 - 1)]
 
@@ -75,7 +73,7 @@ class PassProtector(Protector):
           InputError: the adjacency has no proof.
         """
         check_adjacency(problem.budget.adjacency)
-        rows = problem.num_rows or ANY_ROWS
+        rows = problem.rows
         return cls(rows, batch_size=min(50, rows), **settings)
 
     def misfit(self) -> str | None:

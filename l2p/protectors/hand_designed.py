@@ -12,6 +12,9 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
 
+#: A placeholder for a table's size while only names and options are checked.
+ANY_ROWS = 10_000
+
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
@@ -28,6 +31,11 @@ class Problem:
     model: str = "logistic"
     num_rows: int | None = None
     accountant: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """N, or a placeholder while it is not known."""
+        return self.num_rows or ANY_ROWS
 
 
 @dataclasses.dataclass(frozen=True)

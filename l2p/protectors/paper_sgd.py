@@ -18,8 +18,6 @@ from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying
 from l2p.protectors.stepwise import Stepwise
 
-#: A placeholder for a table's size while only names and options are checked.
-_ANY_ROWS = 10_000
 #: The most steps of SGD-Adv, beyond any budget of the papers.
 _ADV_STEPS = 10_000
 #: SGD-MA's noise multiplier, and its maximum number of steps here: the original code asks for 1, 100, 1000 and more.
@@ -56,7 +54,7 @@ def sgd_ma(problem: Problem) -> Stepwise:
 
 def _sizes(problem: Problem) -> tuple[int, int]:
     """Rows of the table and of a batch; a small table's batch is half of it."""
-    rows = problem.num_rows or _ANY_ROWS
+    rows = problem.rows
     return rows, max(min(int(math.sqrt(rows)) + 10, rows // 2), 1)
 
 

@@ -31,8 +31,6 @@ REUSE = 0.1
 LEARNING_RATE, RIDGE = 0.5, 1e-3
 #: Steps without growth.
 NUM_STEPS = 100
-#: A table's size while only names and options are checked.
-_ANY_ROWS = 10_000
 
 
 @hand_designed("paper_13", Adjacency.REPLACE_ONE, "paper")
@@ -43,7 +41,7 @@ def ppsgd(problem: Problem) -> FineTuned:
     noise on a mean is the same for all sizes, and preconditions hold the longest. Where one fails the run ends, having
     spent what was answered.
     """
-    return _ppsgd(problem, FixedSize(_batch(problem), problem.num_rows or _ANY_ROWS), published=True)
+    return _ppsgd(problem, FixedSize(_batch(problem), problem.rows), published=True)
 
 
 @hand_designed()
@@ -53,7 +51,7 @@ def ppsgd_tight(problem: Problem) -> FineTuned:
     `ppsgd` with a tight accountant, on fixed-size batches where rows are replaced, on Poisson batches of that rate
     elsewhere.
     """
-    rows, batch = problem.num_rows or _ANY_ROWS, _batch(problem)
+    rows, batch = problem.rows, _batch(problem)
     fixed = problem.budget.adjacency is Adjacency.REPLACE_ONE
     return _ppsgd(problem, FixedSize(batch, rows) if fixed else Poisson(batch / rows))
 
@@ -65,7 +63,7 @@ def ppgd(problem: Problem) -> FineTuned:
 
 
 def _batch(problem: Problem) -> int:
-    batch = int((problem.num_rows or _ANY_ROWS) * MAX_RATE)
+    batch = int(problem.rows * MAX_RATE)
     if batch < 1:
         raise InputError(
             f"PPSGD reads batches of a tenth of the rows, and {problem.num_rows} rows have none; choose ppgd, which "

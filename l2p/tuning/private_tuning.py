@@ -40,6 +40,10 @@ Candidate = Protector | NamedProtector | str | Path
 BaseRun = tuple[Candidate, str, Budget]
 #: What prices a score, which is one noised count of all rows.
 SCORE_ACCOUNTANT = default_accountant(("gaussian",))
+#: Distribution of the number of runs: logarithmic.
+LAW: Repetitions = NegativeBinomial.with_mean(10.0)
+#: Share of a run's budget that pays for its score.
+SCORE_SHARE = 0.1
 
 
 @struct.dataclass
@@ -94,8 +98,8 @@ def private_tuning(
     candidates: Sequence[Candidate],
     budget: Budget,
     *,
-    repetitions: Repetitions | None = None,
-    score_share: float = 0.1,
+    repetitions: Repetitions = LAW,
+    score_share: float = SCORE_SHARE,
     model: str = "logistic",
     key: jax.Array | None = None,
     num_rows: int | None = None,
@@ -128,13 +132,12 @@ def private_tuning(
     lines, num_features = intake.shape_of(data.private)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
     budget.check_rows(num_rows)
-    law = NegativeBinomial.with_mean(10.0) if repetitions is None else repetitions
     if not candidates or not 0 < score_share < 1:
         raise InputError(
             f"{len(candidates)} candidates and a score share of {score_share!r} leave nothing to choose, or to choose "
             "by; pass at least one candidate and a share strictly between 0 and 1."
         )
-    rho = base_rho(law, budget.epsilon, budget.delta)
+    rho = base_rho(repetitions, budget.epsilon, budget.delta)
     asked = {"model": model, "num_rows": num_rows, "has_public": data.public is not None}
     runs = [_base_run(candidate, budget, rho * (1 - score_share), **asked) for candidate in candidates]
     scoring = Score(), SCORE_ACCOUNTANT, base_budget(rho * score_share, SCORE_ACCOUNTANT, budget)
@@ -143,23 +146,23 @@ def private_tuning(
     for protector, accountant, target in [*runs, scoring]:  # before anything is reserved, whatever does not fit
         plan_run(data, protector, target, key=key, accountant=accountant, **common)
     statement = (
-        f"{budget}, by {law.theorem}: {law}, each run {rho:.4g}-zCDP with its score; the number of runs, and all runs "
-        "but the best, are withheld."
+        f"{budget}, by {repetitions.theorem}: {repetitions}, each run {rho:.4g}-zCDP with its score; the number of "
+        "runs, and all runs but the best, are withheld."
     )
     composition, unsettled = None, []
     if ledger is None:
-        score, candidate, result = _best(data, runs, scoring, law, key, common)
+        score, candidate, result = _best(data, runs, scoring, repetitions, key, common)
     else:
         ledger = open_ledger(ledger, num_rows, key)
         with held(ledger) as id:
-            before, cost = ledger.spent(), cost_of_best(ledger, budget, law, rho)
-            ledger.reserve(cost, f"the best of {law.mean:g} runs on average, {budget}", id)
-            score, candidate, result = _best(data, runs, scoring, law, key, common)
+            before, cost = ledger.spent(), cost_of_best(ledger, budget, repetitions, rho)
+            ledger.reserve(cost, f"the best of {repetitions.mean:g} runs on average, {budget}", id)
+            score, candidate, result = _best(data, runs, scoring, repetitions, key, common)
             composition, unsettled = count(ledger, id, cost, cost, before)
     if result is None:
         params = find_model(model).init(num_features)
         return Tuned(params, None, None, budget, rho, key is None, statement, None)
-    card = _card(result.card, budget, total_epsilon(law, rho, budget.delta), statement)
+    card = _card(result.card, budget, total_epsilon(repetitions, rho, budget.delta), statement)
     card = dataclasses.replace(card, composition=composition, warnings=[*card.warnings, *unsettled])
     result = dataclasses.replace(result, card=card)
     return Tuned(result.params, candidate, score, budget, rho, key is None, statement, result)

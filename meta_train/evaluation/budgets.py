@@ -16,6 +16,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from l2p import struct
+from l2p.data import Kind
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.privacy.accountants import find
@@ -27,7 +28,8 @@ from l2p.privacy.sampling import FullBatch, Poisson, Sampler
 from l2p.protector import Protector
 from l2p.public_facts import Setup
 from l2p.task import Rows
-from meta_train.config import MetaConfig, Shape
+from meta_train.config.drawn import Shape, Tasks
+from meta_train.config.parts import Simulated
 from meta_train.tasks.family import TaskBatch
 from meta_train.tasks.sources import kind_of
 
@@ -135,58 +137,57 @@ class Planned:
 Budgets = ByMu | Planned
 
 
-def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[float, float] | None = None) -> Budgets:
-    """The budgets at which a protector is simulated, over the config's range of log(mu N) unless another is given.
+def budgets_for(simulated: Simulated, protector: Protector, log_signal: tuple[float, float], kind: Kind) -> Budgets:
+    """The budgets at which a protector is simulated over a range of log(mu N), for tasks with targets of this kind.
 
     Raises:
       InputError: the accountant has no theorem for the protector's sampler, or prices none of its queries.
     """
-    if find(config.accountant).by_mu and isinstance(protector.sampler, FullBatch):
-        return ByMu(config.accountant, kind_of(config.source))
-    low, high = log_signal or config.log_signal
+    if find(simulated.accountant).by_mu and isinstance(protector.sampler, FullBatch):
+        return ByMu(simulated.accountant, kind)
     adjacency = adjacency_for(protector.sampler)
-    least, most = (epsilon_for(config, protector, signal) for signal in (low, high))
+    least, most = (epsilon_for(simulated, protector, signal) for signal in log_signal)
     planned = []
     for epsilon in np.geomspace(least, most, PLANNED):
-        budget = Budget(float(epsilon), config.delta, adjacency)
-        filter = Filter(config.accountant, budget, protector.sampler, protector.num_steps)
+        budget = Budget(float(epsilon), simulated.delta, adjacency)
+        filter = Filter(simulated.accountant, budget, protector.sampler, protector.num_steps)
         for mechanism in protector.mechanisms:
             filter.prices(mechanism, np.ones(1), sampled=True)
         planned.append(filter.price_list())
     price_lists = cast(PriceList, jax.tree.map(lambda *leaves: jnp.stack(leaves), *planned))
     if price_lists.neighbours is not None:
         price_lists = jax.jit(jax.vmap(Tabled.of))(price_lists)
-    size = config.simulated_rows / adjacency.sensitivity_factor
+    size = simulated.simulated_rows / adjacency.sensitivity_factor
     signals = jnp.stack([jnp.log(price_list.mu * size) for price_list in planned])
-    return Planned(price_lists, signals, config.simulated_rows, adjacency, kind_of(config.source))
+    return Planned(price_lists, signals, simulated.simulated_rows, adjacency, kind)
 
 
-def budgets_of_shapes(config: MetaConfig, protector: Protector) -> dict[Shape, Budgets]:
-    """Budgets for each of the config's different shapes; those with the same sampling rate and kind of target share
+def budgets_of_shapes(simulated: Simulated, tasks: Tasks, protector: Protector) -> dict[Shape, Budgets]:
+    """Budgets for each of the different shapes of tasks; those with the same sampling rate and kind of target share
     them."""
-    found: dict[tuple[float | None, str], Budgets] = {}
-    keys = {shape: (shape.sampling_rate, kind_of(config.source_of(shape))) for shape in config.shapes}
+    found: dict[tuple[float | None, Kind], Budgets] = {}
+    keys = {shape: (shape.sampling_rate, kind_of(shape.source)) for shape in tasks.shapes}
     for rate, kind in keys.values():
         if (rate, kind) not in found:
             drawn = protector if rate is None else dataclasses.replace(cast(Any, protector), sampler=Poisson(rate))
-            found[rate, kind] = dataclasses.replace(budgets_for(config, drawn), kind=kind)
+            found[rate, kind] = budgets_for(simulated, drawn, tasks.log_signal, kind)
     return {shape: found[key] for shape, key in keys.items()}
 
 
-def epsilon_for(config: MetaConfig, protector: Protector, log_signal: float) -> float:
-    """Epsilon at the config's delta and simulated size at which log(mu N) is `log_signal`, to within 1e-3."""
+def epsilon_for(simulated: Simulated, protector: Protector, log_signal: float) -> float:
+    """Epsilon at the simulated delta and size at which log(mu N) is `log_signal`, to within 1e-3."""
     adjacency = adjacency_for(protector.sampler)
 
     def excess(log_epsilon: float) -> float:
-        budget = Budget(math.exp(log_epsilon), config.delta, adjacency)
-        mu = Filter(config.accountant, budget, protector.sampler, protector.num_steps).price_list().mu
-        return math.log(float(mu) * config.simulated_rows / adjacency.sensitivity_factor) - log_signal
+        budget = Budget(math.exp(log_epsilon), simulated.delta, adjacency)
+        mu = Filter(simulated.accountant, budget, protector.sampler, protector.num_steps).price_list().mu
+        return math.log(float(mu) * simulated.simulated_rows / adjacency.sensitivity_factor) - log_signal
 
     ends = math.log(MIN_EPSILON) / 2, math.log(MAX_EPSILON) / 2
     if not excess(ends[0]) < 0 < excess(ends[1]):
         raise InputError(
             f"no epsilon from {math.exp(ends[0]):.1g} to {math.exp(ends[1]):.1g} has log(mu N) {log_signal:g} for "
-            f"{config.simulated_rows} rows; simulate another number of rows, or train on a narrower range."
+            f"{simulated.simulated_rows} rows; simulate another number of rows, or train on a narrower range."
         )
     return math.exp(cast(float, brentq(excess, *ends, xtol=1e-3)))
 

@@ -29,24 +29,25 @@ def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
     """What a trained protector gained over its start by its card, in lines for people; none if that was not asked."""
     found = checkpoint.load(path)
     gains = found.card["held_out"].get("gains")
-    if gains is None or config.warm_start is None:
+    before = config.start.warm_start
+    if gains is None or before is None:
         return []
     try:
         chex.assert_trees_all_equal(found.protector, start)
     except AssertionError:
         pass
     else:
-        return [f"{config.warm_start} was kept: no state of the training scored better on held-out tasks in any band."]
+        return [f"{before} was kept: no state of the training scored better on held-out tasks in any band."]
     control = control_of(found.card)
-    tables = [own_tables.find(source) for source in config.all_sources if is_own(source)]
+    tables = [own_tables.find(source) for source in config.tasks.all_sources if is_own(source)]
     rows = int(np.median([table.rows for table in tables])) if tables else SAID_ROWS
-    lines = [f"excess loss on held-out tasks against {config.warm_start} (with one standard error):"]
+    lines = [f"excess loss on held-out tasks against {before} (with one standard error):"]
     bands = list(itertools.pairwise(gains["log_signal"]))
     idle = np.array([control is not None and any(a <= low < b for a, b in control.idle) for low, _ in bands])
     for (low, high), mean, error, kept in zip(bands, gains["mean"], gains["standard_error"], idle, strict=True):
         if epsilon_for(low, "gdp", Budget(1.0, SAID_DELTA), rows) is None:
             continue  # no epsilon is so large for so few rows
-        runs = f"; {config.warm_start} runs here" if kept else ""
+        runs = f"; {before} runs here" if kept else ""
         lines.append(f"  epsilon {_epsilon(low, rows)} to {_epsilon(high, rows)}: {_change(mean, error)}{runs}")
     lines[1] += f" (for {rows:,} rows at delta {SAID_DELTA:g})"
     for source, one in gains.get("by_source", {}).items():
@@ -62,10 +63,10 @@ def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
             if not kept and low in dict(intervals)
         ]
         if ends:
-            lines.append(f"  for {model} {config.warm_start} runs also in what begins at epsilon {', '.join(ends)}")
+            lines.append(f"  for {model} {before} runs also in what begins at epsilon {', '.join(ends)}")
     lines.append(_made_for(found.card))
     if control is not None and len(control.idle) == len(gains["mean"]):
-        lines.append(f"{config.warm_start} is kept everywhere: gains are within two standard errors of none.")
+        lines.append(f"{before} is kept everywhere: gains are within two standard errors of none.")
     return lines
 
 

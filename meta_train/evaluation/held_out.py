@@ -3,7 +3,7 @@
 import functools
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -16,21 +16,23 @@ from l2p.data.own import is_own
 from l2p.models import Model
 from l2p.protector import Protector
 from meta_train.compiling import quick_options
-from meta_train.config import MetaConfig, Shape
 from meta_train.config.bands import BANDS
-from meta_train.evaluation.budgets import Budgets, budgets_of_shapes, sized
+from meta_train.config.drawn import ALL_FRESH, Shape, Tasks
+from meta_train.config.parts import Judging
+from meta_train.evaluation.budgets import Budgets, sized
+from meta_train.evaluation.resolved import Resolved
 from meta_train.evaluation.scores import evaluate
 from meta_train.tasks import own_tables
 from meta_train.tasks.family import Family, TaskBatch
 from meta_train.tasks.mixtures import Mixture
-from meta_train.tasks.sources import families, parts_of
+from meta_train.tasks.sources import parts_of
 from meta_train.tasks.whole_tables import WholeTables
 
 #: Seeds of the tasks for model selection, and of those on which the networks' gains are measured.
 EVAL_KEY, GAIN_KEY = 20_000, 30_000
 #: Gains are measured on rows that no run has read, at every budget: on those that it reads, fitting their noise would
 #: count as a gain where budgets are large.
-GAIN_SHARES = (1.0, 1.0)
+GAIN_SHARES = ALL_FRESH
 
 
 def _no_end() -> float:
@@ -45,14 +47,33 @@ class Evaluator:
     scored as it is deployed, with its control where its networks are known to gain nothing.
     """
 
-    def __init__(self, config: MetaConfig, family: Family, start: Protector):
-        self._config, self._family, self._start = config, family, start
-        self._stand_in = _stand_in(config)
+    def __init__(
+        self,
+        tasks: Tasks,
+        resolved: Mapping[Shape, Resolved],
+        judging: Judging,
+        start: Protector,
+        stand_in: tuple[Control, Protector] | None = None,
+        tells_spending: bool = False,
+        stacked: bool = False,
+    ):
+        """Of a training's tasks, with what their shapes stand for.
+
+        Args:
+          tasks: of the training.
+          resolved: what each of their shapes stands for.
+          judging: how many tasks there are.
+          start: what is trained, before it is.
+          stand_in: what runs in its place where that gained nothing, if it is a checkpoint with networks.
+          tells_spending: whether reports tell what runs without a cap spend.
+          stacked: whether each task may have a protector of its own (`scores`).
+        """
+        self._training_tasks, self._resolved, self._judging, self._start = tasks, resolved, judging, start
+        self._stand_in, self._stacked = stand_in, stacked
         # Compiled for what a report tells: runs without a cap are left out where nobody asks what they would spend.
-        self._reported = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
+        self._reported = ("score", "constraint") if tells_spending else ("score",)
         self._evaluate = jax.jit(self._measure, static_argnames="model", compiler_options=quick_options())
-        self._budgets = budgets_of_shapes(config, start)
-        self._shapes = list(self._budgets)
+        self._shapes = list(resolved)
         # Each is compiled when it is first asked for, so that a training without time for all shapes leaves some out.
         self._draws_of_tables: dict[Shape, Callable] = {}
         self._tasks: dict[Shape, TaskBatch] = {}
@@ -61,8 +82,12 @@ class Evaluator:
     def prepare(self, shape: Shape) -> None:
         """Draw the held-out tasks of a shape, and score the start on them."""
         if shape not in self._tasks:
-            self._tasks[shape] = self._draw(self._family, shape, self._config.fresh_shares)(EVAL_KEY)
+            self._tasks[shape] = self._draw(self._resolved[shape].held_out, shape, self._fresh_shares)(EVAL_KEY)
             self._before[shape] = self._start_results(shape, self._tasks[shape], EVAL_KEY)
+
+    @property
+    def _fresh_shares(self) -> tuple[float, float]:
+        return self._training_tasks.fresh_shares or ALL_FRESH
 
     def keep(self, shapes: Collection[Shape]) -> None:
         """Leave all other shapes out."""
@@ -99,7 +124,7 @@ class Evaluator:
     def merit(self, report: dict[str, Any]) -> float:
         """The score for model selection, lower is better: the mean score. If gains are going to be measured, bands
         where the start is better count with the start's score, since it will run there."""
-        if not self._config.gain_rounds:
+        if not self._judging.gain_rounds:
             return report["held_out_score"]
         name = "held_out_score_per_budget"
         return float(np.minimum(report[name], self.before[name]).mean())
@@ -107,7 +132,7 @@ class Evaluator:
     def final(self, protector: Protector, left: Callable[[], float] = _no_end) -> dict[str, Any]:
         """Entries for the card of a trained protector: its scores and, if configured, its gains over the start."""
         report = self(protector)
-        return report | {"gains": self.gains(protector, left)} if self._config.gain_rounds else report
+        return report | {"gains": self.gains(protector, left)} if self._judging.gain_rounds else report
 
     def gains(self, protector: Protector, left: Callable[[], float] = _no_end) -> dict[str, Any]:
         """How much lower `protector` scores than the start in each band of log(mu N), on tasks not used for selection;
@@ -118,50 +143,57 @@ class Evaluator:
         """
         found = self._differences(protector, left)
         gains = {
-            "log_signal": _rounded(np.linspace(*self._config.log_signal, BANDS + 1)),
+            "log_signal": _rounded(np.linspace(*self._training_tasks.log_signal, BANDS + 1)),
             **_gain(np.concatenate(list(found.values()))),
         }
         if len(found) == 1:
             return gains
         gains |= {"by_source": {name: _gain(differences) for name, differences in found.items()}}
-        if self._config.sources is None or len(self._config.all_models) == 1:
+        if not self._training_tasks.lends or len(self._training_tasks.all_models) == 1:
             return gains
         by_model: dict[str, list[np.ndarray]] = {}
         for name, draws in self._draws.items():
             if name not in found:
                 continue
-            by_model.setdefault(self._config.find_model(draws[0][0]).name, []).append(found[name])
+            by_model.setdefault(self._resolved[draws[0][0]].model.name, []).append(found[name])
         return gains | {"by_model": {name: _gain(np.concatenate(parts)) for name, parts in by_model.items()}}
 
     @functools.cached_property
     def _draws(self) -> dict[str, list[tuple[Shape, Callable[[int], TaskBatch]]]]:
         """By source, and model where there are several: its shapes, each with what draws its tasks. A user's own tables
         are apart, each in the narrowest shape that has all of its columns, or in the widest that there is."""
+        return self._draws_of_shapes() if self._training_tasks.lends else self._draws_of_sources()
+
+    def _draws_of_shapes(self) -> dict[str, list]:
         found: dict[str, list] = {}
-        if self._config.sources is not None:
-            for shape in sorted(self._shapes, key=lambda shape: shape.num_features or 0):
-                source = self._config.source_of(shape)
-                if all(map(is_own, parts_of(source))):
-                    for place, table in enumerate(parts_of(source)):
-                        known = found.get(table)
-                        if known is None or (known[0][0].num_features or 0) < own_tables.find(table).x.shape[1]:
-                            found[table] = [(shape, self._draw_table(shape, place))]
-                    continue
-                name = f"{self._config.source_of(shape)} {shape.model or self._config.model}"
-                found.setdefault(name, []).append((shape, self._draw(self._family, shape, GAIN_SHARES)))
-            return found
-        parts = self._family.parts if isinstance(self._family, Mixture) else (self._family,)
-        for name, part in zip(parts_of(self._config.source), parts, strict=True):
-            # A source of a mixture is left out where it has too few columns.
-            few = [shape for shape in self._shapes if (shape.num_features or 0) <= part.max_features]
-            found[name] = [(shape, self._draw(part, shape, GAIN_SHARES)) for shape in few]
+        for shape in sorted(self._shapes, key=lambda shape: shape.num_features or 0):
+            if all(map(is_own, parts_of(shape.source))):
+                for place, table in enumerate(parts_of(shape.source)):
+                    known = found.get(table)
+                    if known is None or (known[0][0].num_features or 0) < own_tables.find(table).x.shape[1]:
+                        found[table] = [(shape, self._draw_table(shape, place))]
+                continue
+            draw = self._draw(self._resolved[shape].held_out, shape, GAIN_SHARES)
+            found.setdefault(f"{shape.source} {shape.model}", []).append((shape, draw))
+        return found
+
+    def _draws_of_sources(self) -> dict[str, list]:
+        found: dict[str, list] = {}
+        for shape in self._shapes:
+            family = self._resolved[shape].held_out
+            parts = family.parts if isinstance(family, Mixture) else (family,)
+            for name, part in zip(parts_of(shape.source), parts, strict=True):
+                draws = found.setdefault(name, [])
+                # A source of a mixture is left out where it has too few columns.
+                if (shape.num_features or 0) <= part.max_features:
+                    draws.append((shape, self._draw(part, shape, GAIN_SHARES)))
         return found
 
     def _differences(self, protector: Protector, left: Callable[[], float]) -> dict[str, np.ndarray]:
         """By what `_draws` names f[., BANDS]: the start's scores minus the protector's."""
         found: dict[str, list[np.ndarray]] = {}
         longest = 0.0
-        for seed in range(GAIN_KEY, GAIN_KEY + self._config.gain_rounds):
+        for seed in range(GAIN_KEY, GAIN_KEY + self._judging.gain_rounds):
             for name, draws in self._draws.items():
                 began = time.monotonic()
                 for shape, draw in draws if not found or left() >= longest else ():
@@ -182,7 +214,7 @@ class Evaluator:
     def _tables(self, shape: Shape, family: WholeTables, arguments: dict[str, Any]) -> Callable[..., TaskBatch]:
         """One program that draws tasks of a shape's own tables, of all and of each, to train and to judge."""
         if shape not in self._draws_of_tables:
-            model = self._config.find_model(shape)
+            model = self._resolved[shape].model
 
             def sample(key: jax.Array, fresh_shares: jax.Array, place: jax.Array, trains: jax.Array) -> TaskBatch:
                 chosen = family.choose(place, trains)
@@ -194,7 +226,7 @@ class Evaluator:
     def train_tasks(self, shape: Shape, seed: int) -> TaskBatch:
         """`eval_tasks` tasks of a shape's own tables to train on, by the program that draws the held-out ones."""
         self.prepare(shape)
-        shares = jnp.array(self._config.fresh_shares)
+        shares = jnp.array(self._fresh_shares)
         return self._draws_of_tables[shape](jax.random.key(seed), shares, -1, True)
 
     def scores(self, protectors: Protector, shape: Shape, batch: TaskBatch, seed: int) -> np.ndarray:
@@ -203,11 +235,8 @@ class Evaluator:
 
     def _draw(self, family: Family, shape: Shape, fresh_shares: tuple[float, float]) -> Callable[[int], TaskBatch]:
         """A compiled draw of `eval_tasks` tasks from a seed, where these shares of them are scored on fresh rows."""
-        if shape.source is not None:
-            family = families(shape.source, self._config.fresh_rows)[1]
-        family = family.with_num_classes(self._config.drawn_classes(shape))
-        model = self._config.find_model(shape)
-        arguments = self._config.task_arguments(shape.num_features) | {"num_tasks": self._config.eval_tasks}
+        model = self._resolved[shape].model
+        arguments = self._training_tasks.arguments(shape.num_features) | {"num_tasks": self._judging.eval_tasks}
         if isinstance(family, WholeTables):
             of_tables, shares = self._tables(shape, family, arguments), jnp.array(fresh_shares)
             return lambda seed: of_tables(jax.random.key(seed), shares, -1, False)
@@ -218,8 +247,7 @@ class Evaluator:
     def _measure(
         self, protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
     ) -> dict[str, jax.Array]:
-        stacked = self._config.method == "evolution"
-        found = evaluate(protector, key, batch, model, budgets, self._config.excess_floor, stacked)
+        found = evaluate(protector, key, batch, model, budgets, self._training_tasks.excess_floor, self._stacked)
         return {name: found[name] for name in self._reported}
 
     def _start_results(self, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
@@ -228,31 +256,36 @@ class Evaluator:
         if self._stand_in is None:
             return found
         control, protector = self._stand_in
-        model = self._config.find_model(shape).name
+        model = self._resolved[shape].model.name
         level = np.array([control.is_level(float(signal), model) for signal in batch.log_signal])
         instead = self._results(protector, shape, batch, seed)
         return {name: np.where(level, instead[name], values) for name, values in found.items()}
 
     def _results(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
-        if self._config.method == "evolution":
+        if self._stacked:
             protector = jax.tree.map(
-                lambda leaf: np.broadcast_to(leaf, (self._config.eval_tasks, *leaf.shape)), protector
+                lambda leaf: np.broadcast_to(leaf, (self._judging.eval_tasks, *leaf.shape)), protector
             )
         return self._run(protector, shape, batch, seed)
 
     def _run(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
-        model, budgets = self._config.find_model(shape), self._budgets[shape]
-        return jax.device_get(self._evaluate(protector, jax.random.key(seed), batch, model=model, budgets=budgets))
+        of_shape, key = self._resolved[shape], jax.random.key(seed)
+        return jax.device_get(self._evaluate(protector, key, batch, model=of_shape.model, budgets=of_shape.budgets))
 
 
-def _stand_in(config: MetaConfig) -> tuple[Control, Protector] | None:
-    """What runs in place of the checkpoint that training starts from, in some bands, when that is deployed."""
-    if config.warm_start is None:
+def stand_in(warm_start: str | None, rows: int) -> tuple[Control, Protector] | None:
+    """What runs in place of the checkpoint that training starts from, in some bands, when that is deployed.
+
+    Args:
+      warm_start: the checkpoint, or None.
+      rows: of a task, for the size of batches.
+    """
+    if warm_start is None:
         return None
-    control = control_of(checkpoint.load(config.warm_start).card)
+    control = control_of(checkpoint.load(warm_start).card)
     if control is None or not (control.idle or any(control.idle_for.values())):
         return None
-    return control, sized(checkpoint.load(control.name).protector, config.rows)
+    return control, sized(checkpoint.load(control.name).protector, rows)
 
 
 def _gain(differences: np.ndarray) -> dict[str, Any]:

@@ -8,7 +8,6 @@ majority model, which predicts the majority class. All protectors from one sourc
 and so do all bands: bands differ only in the budget.
 """
 
-import dataclasses
 import functools
 import itertools
 import json
@@ -30,8 +29,10 @@ from l2p.protector import Protector
 from l2p.public_facts import Setup
 from l2p.run import run
 from l2p.task import Rows
-from meta_train.config import MetaConfig, Shape
+from meta_train.config import MetaConfig
 from meta_train.config.bands import BANDS
+from meta_train.config.cards import on_card
+from meta_train.config.drawn import Shape
 from meta_train.evaluation.budgets import Budgets, budgets_for, sized
 from meta_train.tasks.family import Family, TaskBatch
 from meta_train.tasks.other_classes import along_other_classes
@@ -142,7 +143,7 @@ def meta_test(
             f"the card of {card['name']} holds no `config` and `range`, so there is no telling which tasks were held "
             "out from it; pass a checkpoint that l2p meta-train wrote."
         )
-    config = MetaConfig.from_json(card["config"])
+    config = on_card(card)
     return _figures(found, config, config.shapes, num_tasks, num_rows, seed)
 
 
@@ -155,13 +156,12 @@ def meta_tests(
     Raises:
       InputError: as for `meta_test`.
     """
-    config = MetaConfig.from_json(found.card["config"])
+    config = on_card(found.card)
     by_model: dict[str, list[Shape]] = {}
     for shape in config.shapes:
-        drawn = AND.join(part for part in parts_of(config.source_of(shape)) if part.startswith(SYNTHETIC))
+        drawn = AND.join(part for part in parts_of(shape.source) if part.startswith(SYNTHETIC))
         if drawn and kind_of(drawn) != "regression":
-            name = plain_name(shape.model or config.model)
-            by_model.setdefault(name, []).append(shape._replace(source=drawn))
+            by_model.setdefault(plain_name(shape.model), []).append(shape._replace(source=drawn))
     return {
         name: _figures(found, config, shapes[:SHAPES], num_tasks, num_rows, seed) for name, shapes in by_model.items()
     }
@@ -177,29 +177,30 @@ def _figures(
 ) -> dict[str, Any]:
     """Results on tasks of these shapes."""
     low, high = found.card["range"]["log_signal"]
-    num_rows = num_rows or (ROWS if config.num_features else config.rows)
-    sources = list(dict.fromkeys(config.source_of(shape) for shape in shapes))
+    tasks = config.tasks
+    num_rows = num_rows or (tasks.rows if None in tasks.counts else ROWS)
+    sources = list(dict.fromkeys(shape.source for shape in shapes))
     drawn = []
     # Sampling rates do not change the tasks; runs draw batches as the shipped protector does.
     for shape in dict.fromkeys(shape._replace(sampling_rate=None) for shape in shapes):
-        model, count = config.find_model(shape), _count(num_tasks, shape.num_features)
-        sizes = {"num_features": shape.num_features, "num_classes": config.drawn_classes(shape)}
-        sizes |= {"directions": config.directions, "num_tasks": count, "num_rows": num_rows, "seed": seed}
-        drawn.append((model, draw(config.source_of(shape), model, **sizes)))
-    trivial, optimum = (np.concatenate([getattr(tasks, name) for _, tasks in drawn]) for name in ("trivial", "optimum"))
+        model, count = tasks.find_model(shape), _count(num_tasks, shape.num_features)
+        sizes = {"num_features": shape.num_features, "num_classes": tasks.drawn_classes(shape)}
+        sizes |= {"directions": tasks.directions, "num_tasks": count, "num_rows": num_rows, "seed": seed}
+        drawn.append((model, draw(shape.source, model, **sizes)))
+    trivial, optimum = (np.concatenate([getattr(one, name) for _, one in drawn]) for name in ("trivial", "optimum"))
     if not trivial.size:
         raise InputError(
             f"no task drawn from {', '.join(sources)} has anything to learn; draw more tasks, or more rows."
         )
     width = (high - low) / BANDS
     protector = sized(found.protector, num_rows)
-    budgets = budgets_for(dataclasses.replace(config, source=sources[0]), protector, (low - width, high))
+    budgets = budgets_for(config.simulated, protector, (low - width, high), kind_of(sources[0]))
 
     def band(lowest: float, highest: float) -> dict[str, Any]:
         parts = []
-        for model, tasks in drawn:
-            signal = _spread(lowest, highest, tasks.trivial.size)
-            parts.append(accuracies(protector, model, budgets, tasks, signal, seed))
+        for model, one in drawn:
+            signal = _spread(lowest, highest, one.trivial.size)
+            parts.append(accuracies(protector, model, budgets, one, signal, seed))
         accuracy = np.concatenate(parts)
         gain = accuracy - trivial
         return {
@@ -214,7 +215,7 @@ def _figures(
     return {
         "data": ", ".join(sources),
         "seed": seed,
-        "num_features": [tasks.train.x.shape[-1] for _, tasks in drawn],
+        "num_features": [one.train.x.shape[-1] for _, one in drawn],
         "train_rows": num_rows,
         "least_gain": MIN_GAIN,
         "tasks": trivial.size,
@@ -228,7 +229,7 @@ def _figures(
 def update(path: Path, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED) -> dict[str, Any]:
     """Meta-test the checkpoint at `path`, write the results onto its card, and return them; nothing else changes."""
     found = checkpoint.load(path)
-    is_one = found.card.get("config", {}).get("models") is None
+    is_one = "config" not in found.card or on_card(found.card).tasks.num_models == 1
     name, test = ("meta_test", meta_test) if is_one else ("meta_tests", meta_tests)
     figures = test(found, num_tasks, num_rows, seed)
     checkpoint.save(found.protector, path, found.card | {name: figures})

@@ -12,7 +12,7 @@ from l2p.public_facts import Setup
 from l2p.run import Simulation, advance, start
 from l2p.simulate import mean_loss
 from l2p.task import Rows
-from meta_train.config import EXCESS_FLOOR
+from meta_train.config.drawn import EXCESS_FLOOR
 from meta_train.evaluation.budgets import Budgets
 from meta_train.tasks.family import TaskBatch
 

@@ -1,6 +1,5 @@
 """Configs from JSON and TOML files, checked field by field."""
 
-import dataclasses
 import json
 import tomllib
 from collections.abc import Mapping
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from l2p.errors import InputError
-from l2p.json_fields import checked
+from meta_train import config
 from meta_train.config import MetaConfig
 
 #: How a TOML file, which has no null, spells it.
@@ -38,12 +37,12 @@ def read(path: Path) -> MetaConfig:
 def from_fields(fields: Mapping[str, Any], path: Path) -> MetaConfig:
     """The config of these fields, which were read from a file.
 
-    >>> from_fields({"name": "x", "protector": "control", "num_features": "null"}, Path("x.toml")).shapes
-    (Shape(num_features=None, num_classes=None, sampling_rate=None, source=None, model=None),)
+    >>> from_fields({"name": "x", "protector": "control", "num_features": "null"}, Path("x.toml")).tasks.counts
+    (None,)
     """
-    given = {name: None if value == NULL and _is_toml(path) else value for name, value in fields.items()}
-    kinds = {field.name: field.type for field in dataclasses.fields(MetaConfig)}
-    return MetaConfig(**checked(given, kinds, path))
+    return config.from_fields(
+        {name: None if value == NULL and _is_toml(path) else value for name, value in fields.items()}, path
+    )
 
 
 def _is_toml(path: Path) -> bool:

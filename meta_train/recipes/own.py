@@ -1,7 +1,6 @@
 """The config of a training on a user's own tables: that of a shipped protector, whose parameters or control it starts
 from, with its ranges as its card says."""
 
-import dataclasses
 import re
 from collections.abc import Sequence
 
@@ -13,7 +12,9 @@ from l2p.errors import InputError
 from l2p.models import find_model, plain_name
 from l2p.models.softmax import Softmax
 from meta_train import planning
-from meta_train.config import MetaConfig
+from meta_train.config import EveryModel, OwnConstants, OwnTables, Plain
+from meta_train.config.cards import on_card
+from meta_train.config.drawn import ALL_FRESH
 from meta_train.tasks.own_tables import OwnTable
 from meta_train.tasks.sources import AND
 from meta_train.training.untrained import BUILDERS
@@ -30,7 +31,7 @@ FINE = 0.5
 WIDE, TASKS_IF_WIDE, LEAST_ROWS = 150, 8, 128
 
 
-def config_for(start: str, tables: Sequence[OwnTable]) -> MetaConfig:
+def config_for(start: str, tables: Sequence[OwnTable]) -> OwnTables:
     """How a shipped protector is fine-tuned on some tables or, where its control is named, trained from that.
 
     Tables with targets of one kind, and equally many classes, make the tasks of a shape together (`planning.sizes`).
@@ -47,70 +48,63 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> MetaConfig:
     name, shipped = _shipped(start)
     _check(start, shipped, tables)
     sizes = planning.sizes([planning.Width(table.x.shape[1], _model(shipped, table)) for table in tables])
-    models = tuple(size.model for size in sizes)
-    sources = tuple(AND.join(tables[place].source for place in size.tables) for size in sizes)
-    rates = shipped.sampling_rates
+    rates, before = shipped.tasks.rates, shipped.learner.learning_rate
     most = int(0.8 * max(len(table.y) for table in tables))
-    return dataclasses.replace(
-        shipped,
-        name=name + OWN_NAME,
-        source=sources[0],
-        sources=sources,
-        model=models[0],
-        models=models if len(set(models)) > 1 else None,
-        warm_start=start,
-        learning_rate=shipped.learning_rate * (1.0 if start.startswith(CONTROL) else FINE),
-        tasks=TASKS_IF_WIDE if max(size.width for size in sizes) > WIDE else shipped.tasks,
+    fields = {
+        **shipped.common(OwnTables),
+        "name": name + OWN_NAME,
+        "sources": tuple(AND.join(tables[place].source for place in size.tables) for size in sizes),
+        "models": tuple(size.model for size in sizes),
+        "warm_start": start,
+        "learning_rate": before * (1.0 if start.startswith(CONTROL) else FINE),
+        "tasks": TASKS_IF_WIDE if max(size.width for size in sizes) > WIDE else shipped.tasks.tasks,
         # A power of two, so that programs serve tables of other lengths, too; a task repeats rows of a shorter table.
-        rows=min(shipped.rows, max(LEAST_ROWS, 2 ** (most.bit_length() - 1))),
-        num_features=tuple(size.width for size in sizes),
-        num_classes=None,
-        sampling_rates=None if rates is None else rates[:1] * len(sizes),
+        "rows": min(shipped.tasks.rows, max(LEAST_ROWS, 2 ** (most.bit_length() - 1))),
+        "num_features": tuple(size.width for size in sizes),
+        "sampling_rates": rates[:1] * len(sizes) or None,
         # Runs are scored on rows that they did not read: those of the tables that are held out, where they are judged.
-        fresh_rows=True,
-        eval_every=EVAL_EVERY,
-        gain_rounds=GAIN_ROUNDS,
-    )
+        "fresh_shares": shipped.tasks.fresh_shares or ALL_FRESH,
+        "eval_every": EVAL_EVERY,
+        "gain_rounds": GAIN_ROUNDS,
+    }
+    return OwnTables.from_flat(fields)
 
 
-def constants_of(config: MetaConfig) -> MetaConfig | None:
+def constants_of(config: OwnTables) -> OwnConstants | None:
     """The config without networks, which trains the constants of the start's control; None where there are none."""
-    start = checkpoint.load(config.warm_start or "").card
-    name = config.warm_start or ""
+    name = config.start.warm_start
     if not name.startswith(CONTROL):
-        name = start.get("config", {}).get("warm_start") or ""
+        name = checkpoint.load(name).card.get("config", {}).get("warm_start") or ""
     if not name.startswith(CONTROL) or checkpoint.find(name) is None:
         return None
-    control = checkpoint.load(name).card["config"]
-    if control["protector"] == config.protector:
+    protector = on_card(checkpoint.load(name).card).start.protector
+    if protector == config.start.protector:
         return None
-    return dataclasses.replace(config, protector=control["protector"], warm_start=name, method="evolution")
+    asked = {"protector": protector, "warm_start": name}
+    return OwnConstants.from_flat({**config.common(OwnConstants), **asked})
 
 
-def _shipped(start: str) -> tuple[str, MetaConfig]:
+def _shipped(start: str) -> tuple[str, Plain | EveryModel]:
     """The protector that a start stands for, and its config; `InputError` where there is none to train so."""
     name = start.removeprefix(f"{CONTROL}-")
     options = f"choose {UNIVERSAL}, which learns any target, or {CONTROL}-{UNIVERSAL}"
     if not re.fullmatch(r"[\w,-]+", start) or not {start, name} <= set(checkpoint.names()):
         raise InputError(f"there is no shipped protector {start!r} to start from; {options}.")
     card = checkpoint.load(name).card
-    config = MetaConfig.from_json(card["config"]) if "config" in card else None
-    fits = (
-        config is not None
-        and config.coefficients is None
-        and config.protector in BUILDERS
-        and config.num_features is not None
-        and config.directions is None
-        and (config.method, config.objective, config.constraint) == ("gradient", "final", "share")
-    )
-    if config is None or not fits:
+    config = on_card(card) if "config" in card else None
+    if (
+        not isinstance(config, (Plain, EveryModel))
+        or config.start.protector not in BUILDERS
+        or None in config.tasks.counts
+        or (isinstance(config, Plain) and (config.start.coefficients, config.learner.unroll) != (None, None))
+    ):
         raise InputError(
             f"{start!r} is not trained on columns that any table could lend, so it cannot start from yours; {options}."
         )
     return name, config
 
 
-def _check(start: str, shipped: MetaConfig, tables: Sequence[OwnTable]) -> None:
+def _check(start: str, shipped: Plain | EveryModel, tables: Sequence[OwnTable]) -> None:
     if not tables:
         raise InputError("no table is given, so there is nothing to train on; name at least one with --data.")
     sources = [table.source for table in tables]
@@ -128,15 +122,16 @@ def _check(start: str, shipped: MetaConfig, tables: Sequence[OwnTable]) -> None:
             )
 
 
-def _model(shipped: MetaConfig, table: OwnTable) -> str:
+def _model(shipped: Plain | EveryModel, table: OwnTable) -> str:
     """The name of the model to fine-tune for on a table, with its number of classes if there are several."""
-    plain = plain_name(shipped.model) if shipped.models is None else MODEL_OF[table.kind]
+    plain = plain_name(shipped.tasks.model) if isinstance(shipped, Plain) else MODEL_OF[table.kind]
     return f"{plain}:{table.num_classes}" if plain == Softmax.name else plain
 
 
-def _kinds(shipped: MetaConfig) -> tuple[str, ...]:
+def _kinds(shipped: Plain | EveryModel) -> tuple[str, ...]:
     """Kinds of targets that the start's tasks have."""
-    if shipped.models is not None:
+    if isinstance(shipped, EveryModel):
         return tuple(MODEL_OF)
     # What learns several classes learns two, but starts from nothing that was trained on two.
-    return ("multiclass",) if ":" in shipped.model else find_model(shipped.model, 2).kinds
+    model = shipped.tasks.model
+    return ("multiclass",) if ":" in model else find_model(model, 2).kinds

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from l2p.data.own import is_own
 from l2p.data.reading import Format
 from l2p.errors import InputError
 from l2p.schema import Schema
 from meta_train.config import MetaConfig
 from meta_train.recipes import files
 from meta_train.tasks import own_tables
-from meta_train.training.loop import CONFIG
+from meta_train.training.saved import CONFIG
 
 #: In a training's folder: where its tables and their schemas are.
 TABLES = "tables.json"
@@ -71,7 +70,7 @@ def resumed(out: Path) -> MetaConfig:
     if not (out / CONFIG).is_file():
         raise InputError(f"there is no training in {out} to resume; say what to train, or name another folder.")
     config = files.read(out / CONFIG)
-    if not any(map(is_own, config.all_sources)):
+    if not config.tasks.are_own:
         return config
     try:
         known = json.loads((out / TABLES).read_text(encoding="utf-8"))

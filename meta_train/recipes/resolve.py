@@ -1,9 +1,10 @@
 """A recipe by name: the complete config that a checkpoint was or will be trained with.
 
 Each TOML file in this folder holds one kind of protector: `[defaults]`, a row `[names.NAME]` for every checkpoint NAME,
-rows `[examples.NAME]` of which no checkpoint ships, and rows `[templates.NAME]` that other rows start from. A row sets
-fields of `MetaConfig`. With `like = "NAME"` it starts from that row instead of the defaults; `without = "SET"` then
-leaves a public set out. `tuned.toml` has another layout, which `tuned.py` reads.
+rows `[examples.NAME]` of which no checkpoint ships, and rows `[templates.NAME]` that other rows start from. A row
+names its kind of training, and sets fields of that (`meta_train.config`). With `like = "NAME"` it starts from that row
+instead of the defaults; `without = "SET"` then leaves a public set out. `tuned.toml` has another layout, which
+`tuned.py` reads.
 
 Under `[groups]` names stand for lists of sources: `@NAME` in `source`, `sources` or `[folds]` stands for all of them.
 Under `[folds]`, `without` lists up to four lists of public sets, and each NAME of the file that is no template then has
@@ -11,7 +12,6 @@ recipes NAME-fold-1 and so on, which leave out the sets of the first list, of th
 same fold of their warm start if that is in the same file.
 """
 
-import dataclasses
 import difflib
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from l2p.checkpoints.overlaps import overlaps
 from l2p.errors import InputError
 from l2p.protectors import HAND_DESIGNED
 from meta_train.config import MetaConfig
+from meta_train.config.cards import on_card
 from meta_train.recipes import files, tuned
 from meta_train.recipes.leave_out import left_out, sources_of
 from meta_train.recipes.rows import FOLD, LIKE, WITHOUT, Row, every
@@ -47,7 +48,7 @@ def resolve(name: str, without: str | None = None, fold: int | None = None) -> M
     Raises:
       InputError: there is no such recipe or fold, or it is not made from that set, or it is made from nothing else.
 
-    >>> resolve("universal-logistic", without="adult").source
+    >>> resolve("universal-logistic", without="adult").tasks.source
     'ipums_br+mnist:rest:+digits:rest:+breast_cancer+synthetic'
     """
     if fold is not None:
@@ -103,7 +104,7 @@ def like(name: str) -> MetaConfig:
     card, path = checkpoint.load(name).card, checkpoint.find(name)
     if path is None or "config" not in card:
         raise InputError(f"the card of {name} holds no config; pass a checkpoint that l2p meta-train wrote.")
-    return dataclasses.replace(MetaConfig.from_json(card["config"]), name=path.name.removesuffix(checkpoint.SUFFIX))
+    return on_card(card).but(name=path.name.removesuffix(checkpoint.SUFFIX))
 
 
 def _unknown(name: str) -> InputError:

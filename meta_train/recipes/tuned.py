@@ -12,7 +12,8 @@ from l2p.models import find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import default_accountant
 from l2p.protectors import HAND_DESIGNED
-from meta_train.config import MetaConfig
+from meta_train.config import Comparison, MetaConfig
+from meta_train.config.base import KIND
 from meta_train.recipes import files
 from meta_train.tasks.quadratics import QUADRATICS
 from meta_train.tasks.synthetic import SYNTHETIC
@@ -31,7 +32,7 @@ QUADRATIC_COUNTS = (5, 20)
 MAX_STEPS = 256
 #: Number of held-out evaluations in a training.
 EVALUATIONS = 8
-#: `MetaConfig.damping` where the loss is not convex.
+#: `Descent.damping` where the loss is not convex.
 DAMPING = 1.0
 
 
@@ -42,13 +43,17 @@ def config_for(method: str, model: str, source: str) -> MetaConfig:
     Raises:
       InputError: there is no such method, model or source.
 
-    >>> config_for("dpsgd", "logistic", "breast_cancer").accountant
+    >>> config_for("dpsgd", "logistic", "breast_cancer").simulated.accountant
     'rdp'
     """
     if method not in HAND_DESIGNED:
         raise InputError(f"method {method!r} is not hand-designed; choose one of {', '.join(HAND_DESIGNED)}.")
-    said = {**_file()["defaults"], **_file()["names"].get(model, {}).get(source, {}).get(method, {})}
+    row = _file()["names"].get(model, {}).get(source, {}).get(method, {})
+    said = {**_file()["defaults"], **row}
     fields = {**_derived(method, model, source), "eval_every": max(1, said["steps"] // EVALUATIONS), **said}
+    if said[KIND] == Comparison.kind:
+        is_convex = find_model(model, None if ":" in model else 2).convex
+        fields |= {"damping": None if is_convex else DAMPING, **_file()[Comparison.kind], **row}
     return files.from_fields({name: value for name, value in fields.items() if value is not None}, FILE)
 
 
@@ -90,7 +95,6 @@ def _derived(method: str, model: str, source: str) -> dict[str, Any]:
         "tasks": 8 if images else 16,
         "num_features": "null" if images else feature_counts(source),
         "accountant": made.accountant or default_accountant(at_one.mechanisms, at_one.sampler),
-        "damping": None if find_model(model, None if ":" in model else 2).convex else DAMPING,
     }
 
 

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from l2p import struct
-from meta_train.config import MetaConfig
 from meta_train.config.bands import BANDS
 
 #: Penalty weight mu of the augmented Lagrangian: first and last value; it shrinks geometrically over training. The
@@ -53,31 +52,33 @@ class Constraint:
         h = spent - self.targets[band, segment]
         return -self.multipliers[band, segment] * h + jnp.square(h) / (2.0 * penalty)
 
-    def seen(self, spent: jax.Array, score: jax.Array, segment: jax.Array, config: MetaConfig) -> "Constraint":
-        """Updated with the spending and the scores, f32[tasks], of one outer step's tasks in one segment."""
-        bands = bands_of(config.tasks)
+    def seen(self, spent: jax.Array, score: jax.Array, segment: jax.Array, every: int) -> "Constraint":
+        """Updated with the spending and the scores, f32[tasks], of one outer step's tasks in one segment; multipliers
+        are updated in `every` so many outer steps."""
+        num_tasks = len(spent)
+        bands = bands_of(num_tasks)
 
         def add(total: jax.Array, values: jax.Array) -> jax.Array:
-            in_band = jax.ops.segment_sum(jnp.nan_to_num(values), bands, BANDS) * BANDS / config.tasks
-            return total.at[:, segment].add(in_band / update_every(config))
+            in_band = jax.ops.segment_sum(jnp.nan_to_num(values), bands, BANDS) * BANDS / num_tasks
+            return total.at[:, segment].add(in_band / every)
 
         return self.replace(spent=add(self.spent, spent), score=add(self.score, score))  # type: ignore[attr-defined]
 
-    def update(self, step: jax.Array, config: MetaConfig) -> "Constraint":
-        """z <- z - h / mu if an update is due (Nocedal and Wright 1999, chapter 17), after new targets for the
-        segments."""
-        mu, zeros = penalty(step, config), jnp.zeros_like(self.spent)
+    def update(self, step: jax.Array, mu: jax.Array, is_soft: bool, every: int) -> "Constraint":
+        """z <- z - h / mu if an update is due, once in `every` outer steps (Nocedal and Wright 1999, chapter 17), after
+        new targets for the segments."""
+        zeros = jnp.zeros_like(self.spent)
         targets, global_multiplier = self.targets, self.global_multiplier
         if targets.shape[1] > 1:
             wanted = self.spent - self.multipliers * mu
-            if config.constraint == "soft":
+            if is_soft:
                 targets = soft_targets(wanted, targets, self.score, mu)
             else:
                 targets, h = constrained_targets(wanted, global_multiplier, mu)
                 global_multiplier = global_multiplier - h * targets.shape[1] ** 2 / mu
         multipliers = self.multipliers - (self.spent - targets) / mu
         updated = Constraint(targets, multipliers, global_multiplier, zeros, zeros)
-        due = step % update_every(config) == update_every(config) - 1
+        due = step % every == every - 1
         return jax.tree.map(lambda new, old: jnp.where(due, new, old), updated, self)
 
 
@@ -138,11 +139,11 @@ def bands_of(num_tasks: int) -> jax.Array:
     return jnp.arange(num_tasks) * BANDS // num_tasks
 
 
-def update_every(config: MetaConfig) -> int:
-    """Outer steps between multiplier updates."""
-    return MULTIPLIER_EVERY * (1 if config.alternate is None else sum(config.alternate) // config.alternate[0])
+def update_every(alternate: tuple[int, int] | None) -> int:
+    """Outer steps between multiplier updates, where scheduler and projector have so many updates in turn."""
+    return MULTIPLIER_EVERY * (1 if alternate is None else sum(alternate) // alternate[0])
 
 
-def penalty(step: jax.Array, config: MetaConfig) -> jax.Array:
-    """mu f32[] at an outer step."""
-    return PENALTY[0] * (PENALTY[1] / PENALTY[0]) ** (step / config.steps)
+def penalty(step: jax.Array, steps: int) -> jax.Array:
+    """mu f32[] at one of so many outer steps."""
+    return PENALTY[0] * (PENALTY[1] / PENALTY[0]) ** (step / steps)

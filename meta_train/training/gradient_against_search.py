@@ -5,29 +5,28 @@ cost: it counts as `GRADIENT_RUNS`. A candidate of the search is run on tasks of
 of one.
 """
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 from l2p.checkpoints import checkpoint
-from meta_train.config import MetaConfig
+from meta_train.config import Comparison, MetaConfig, Plain, Search
 
 #: Differentiating one run counts as this many simulated runs.
 GRADIENT_RUNS = 4
 
 
-def trials(config: MetaConfig) -> dict[str, MetaConfig]:
-    """The two trainings by method, with equally many simulated runs and held-out evaluations, up to rounding.
+def trials(config: Comparison) -> dict[str, MetaConfig]:
+    """The two trainings by name, with equally many simulated runs and held-out evaluations, up to rounding.
 
-    >>> found = trials(MetaConfig("x", "noisygd", coefficients=3, method="both", steps=300, num_features=(8, 24, 52)))
-    >>> [(name, trial.steps, trial.eval_every) for name, trial in found.items()]
+    >>> config = Comparison.of("x", "noisygd", coefficients=3, steps=300, num_features=(8, 24, 52))
+    >>> [(name, trial.outer.steps, trial.outer.eval_every) for name, trial in trials(config).items()]
     [('gradient', 300, 50), ('search', 400, 66)]
     """
     ratio = GRADIENT_RUNS / len(config.shapes)
-    steps, eval_every = (max(1, int(count * ratio)) for count in (config.steps, config.eval_every))
+    steps, eval_every = (max(1, int(count * ratio)) for count in (config.outer.steps, config.outer.eval_every))
     return {
-        "gradient": dataclasses.replace(config, method="gradient"),
-        "search": dataclasses.replace(config, method="search", steps=steps, eval_every=eval_every),
+        "gradient": Plain.from_flat(config.common(Plain)),
+        "search": Search.from_flat({**config.common(Search), "steps": steps, "eval_every": eval_every}),
     }
 
 
@@ -45,6 +44,6 @@ def ship_better(config: MetaConfig, trained: dict[str, Path], out: Path) -> Path
         for method, card in cards.items()
     }
     path = out / f"{config.name}{checkpoint.SUFFIX}"
-    card = {**cards[won], "config": config.__dict__, "trials": trials_on_card, "won": won}
+    card = {**cards[won], "config": config.flat(), "trials": trials_on_card, "won": won}
     checkpoint.save(checkpoint.load(trained[won]).protector, path, card)
     return path

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import jax
@@ -15,13 +15,16 @@ from l2p.models import Model
 from l2p.protector import Protector
 from l2p.protectors.tunable import combine, of_lines, of_wide_tables, partition, tunable
 from meta_train.compiling import quick_options
-from meta_train.config import MetaConfig, Shape
-from meta_train.evaluation.budgets import Budgets, budgets_of_shapes
+from meta_train.config.drawn import Shape, Tasks
+from meta_train.config.learners import MetaGradients
+from meta_train.config.parts import Outer
+from meta_train.evaluation.budgets import Budgets
+from meta_train.evaluation.resolved import Resolved
 from meta_train.evaluation.scores import whole_run
-from meta_train.tasks.family import Family, TaskBatch
-from meta_train.tasks.sources import families, kind_of
+from meta_train.tasks.family import TaskBatch
+from meta_train.tasks.sources import kind_of
 from meta_train.training import evolution
-from meta_train.training.constraints import Constraint, bands_of, penalty
+from meta_train.training.constraints import Constraint, bands_of, penalty, update_every
 from meta_train.training.damping import damped
 from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
 
@@ -57,27 +60,27 @@ def groups(protector: Protector) -> Protector:
     return jax.tree_util.tree_map_with_path(group, tunable(protector))
 
 
-def init(protector: Protector, config: MetaConfig) -> GradientState:
+def init(protector: Protector, unroll: int | None = None) -> GradientState:
     """The state before the first outer step."""
     floats, _ = partition(protector)
     moments = {name: optax.scale_by_adam().init(cast(Any, floats)) for name in ("scheduler", "projector")}
-    return GradientState(protector, moments, Constraint.create(num_segments(protector, config)))
+    return GradientState(protector, moments, Constraint.create(num_segments(protector, unroll)))
 
 
-def num_segments(protector: Protector, config: MetaConfig) -> int:
+def num_segments(protector: Protector, unroll: int | None) -> int:
     """The number of segments in which a run is differentiated; `InputError` if their lengths would differ."""
-    if config.objective == "final":
+    if unroll is None:
         return 1
-    segments, left_over = divmod(protector.num_steps, config.unroll)
+    segments, left_over = divmod(protector.num_steps, unroll)
     if left_over:
         raise InputError(
-            f"unroll {config.unroll} does not divide the run's {protector.num_steps} steps; choose one that does."
+            f"unroll {unroll} does not divide the run's {protector.num_steps} steps; choose one that does."
         )
     return segments
 
 
 def compiled(
-    config: MetaConfig, family: Family, start: Protector
+    tasks: Tasks, resolved: Mapping[Shape, Resolved], learner: MetaGradients, outer: Outer
 ) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
     """One outer step on fresh tasks; steps cycle through the shapes.
 
@@ -86,123 +89,157 @@ def compiled(
     """
     updates: dict[tuple[Shape, str], Callable] = {}
     turns: dict[Shape, tuple[Callable, Callable]] = {}
-    for shape, budgets in budgets_of_shapes(config, start).items():
-        source = config.source_of(shape)
-        drawn_from = family if shape.source is None else families(source, config.fresh_rows)[0]
-        draw = jax.jit(
-            functools.partial(draw_tasks, config=config, family=drawn_from, shape=shape),
-            compiler_options=quick_options(),
-        )
-        alike = shape._replace(source=None), kind_of(source)
+    for shape, of_shape in resolved.items():
+        drawn = {"tasks": tasks, "resolved": of_shape, "learner": learner, "outer": outer}
+        draw = jax.jit(functools.partial(draw_tasks, **drawn), compiler_options=quick_options())
+        alike = shape._replace(source=""), kind_of(shape.source)
         if alike not in updates:
-            fixed = {"config": config, "budgets": budgets, "model": config.find_model(shape)}
+            fixed = {"learner": learner, "outer": outer, "floor": tasks.excess_floor}
+            fixed |= {"budgets": of_shape.budgets, "model": of_shape.model}
             updates[alike] = jax.jit(functools.partial(update, **fixed), compiler_options=quick_options())
         turns[shape] = draw, updates[alike]
+    shapes = tasks.shapes
 
     def outer_step(state: GradientState, step: int) -> tuple[GradientState, dict]:
-        draw, go_on = turns[config.shapes[step % len(config.shapes)]]
+        draw, go_on = turns[shapes[step % len(shapes)]]
         return go_on(state, jnp.array(step), draw(jnp.array(step)))
 
     return outer_step
 
 
-def _keys(step: jax.Array, config: MetaConfig) -> tuple[jax.Array, jax.Array]:
+def _keys(step: jax.Array, seed: int) -> tuple[jax.Array, jax.Array]:
     """Of an outer step: for drawing tasks and for their runs."""
-    sample_key, run_key = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), step))
+    sample_key, run_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), step))
     return sample_key, run_key
 
 
-def draw_tasks(step: jax.Array, config: MetaConfig, family: Family, shape: Shape) -> TaskBatch:
-    """The tasks of an outer step, of one of the config's shapes."""
-    family = family.with_num_classes(config.drawn_classes(shape))
-    arguments = config.task_arguments(shape.num_features)
-    arguments |= {"log_signal": config.log_signal_at(step), "signal_power": config.signal_power}
-    return family.sample(_keys(step, config)[0], config.find_model(shape), **arguments)
+def draw_tasks(
+    step: jax.Array,
+    tasks: Tasks,
+    resolved: Resolved,
+    learner: MetaGradients,
+    outer: Outer,
+) -> TaskBatch:
+    """The tasks of an outer step, of one shape."""
+    arguments = tasks.arguments(resolved.shape.num_features)
+    arguments |= {
+        "log_signal": learner.log_signal_at(step, outer.steps, tasks.log_signal),
+        "signal_power": learner.signal_power,
+    }
+    return resolved.train.sample(_keys(step, outer.seed)[0], resolved.model, **arguments)
 
 
 def update(
-    state: GradientState, step: jax.Array, batch: TaskBatch, config: MetaConfig, budgets: Budgets, model: Model
+    state: GradientState,
+    step: jax.Array,
+    batch: TaskBatch,
+    learner: MetaGradients,
+    outer: Outer,
+    floor: float,
+    budgets: Budgets,
+    model: Model,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
     """One outer step on these tasks: a whole unroll, or its segments in sequence."""
-    model = model if config.inner_gradient else with_constant_gradients(model)
-    rows, setups = budgets.simulate(batch, model, capped=config.constraint == "share")
-    tasks = (rows, batch.best_loss, setups, jax.random.split(_keys(step, config)[1], config.tasks))
+    model = model if learner.inner_gradient else with_constant_gradients(model)
+    rows, setups = budgets.simulate(batch, model, capped=learner.constraint == "share")
+    keys = jax.random.split(_keys(step, outer.seed)[1], len(batch.log_signal))
+    tasks = (rows, batch.best_loss, setups, keys)
     if batch.scored is not None:
         tasks = (*tasks, batch.scored)
-    if config.objective == "final":
-        state, _, metrics = _descend(state, step, config, _whole(step, config), tasks, jnp.array(0))
+    if learner.unroll is None:
+        state, _, metrics = _descend(state, step, learner, outer, _whole(step, learner, floor), tasks, jnp.array(0))
     else:
-        state, metrics = _segments(state, step, config, tasks)
-    return dataclasses.replace(state, constraint=state.constraint.update(step, config)), metrics
+        state, metrics = _segments(state, step, learner, outer, floor, learner.unroll, tasks)
+    mu, every = penalty(step, outer.steps), update_every(learner.alternate)
+    constraint = state.constraint.update(step, mu, learner.constraint == "soft", every)
+    return dataclasses.replace(state, constraint=constraint), metrics
 
 
-def _whole(step: jax.Array, config: MetaConfig) -> Callable:
+def _whole(step: jax.Array, learner: MetaGradients, floor: float) -> Callable:
     """The objective of a whole run: (value, (state to continue from, spending))."""
 
     def final(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
-        value, spent = whole_run(protector, *task, floor=config.excess_floor)
+        value, spent = whole_run(protector, *task, floor=floor)
         return value, (None, spent)
 
     def soft(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
-        around_end, last, spent = soft_run(protector, *task, floor=config.excess_floor)
+        around_end, last, spent = soft_run(protector, *task, floor=floor)
         # The projector's updates are scored at the last step, past the end of the budget.
-        own = config.alternate is not None
-        value = jnp.where(is_turn("projector", step, config), last, around_end) if own else around_end
+        own = learner.alternate is not None
+        value = jnp.where(is_turn("projector", step, learner.alternate), last, around_end) if own else around_end
         return value, (None, spent)
 
-    return soft if config.constraint == "soft" else final
+    return soft if learner.constraint == "soft" else final
 
 
 def _segments(
-    state: GradientState, step: jax.Array, config: MetaConfig, tasks: tuple
+    state: GradientState,
+    step: jax.Array,
+    learner: MetaGradients,
+    outer: Outer,
+    floor: float,
+    unroll: int,
+    tasks: tuple,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
     """One update after each segment; a run continues where it stopped, without gradients to earlier segments (Eq.
     4)."""
-    pieces = {"num_steps": config.unroll, "floor": config.excess_floor}
+    pieces = {"num_steps": unroll, "floor": floor}
     begin = functools.partial(first_segment, **pieces)
     go_on = functools.partial(next_segment, **pieces)
-    state, runs, metrics = _descend(state, step, config, begin, tasks, jnp.array(0))
+    state, runs, metrics = _descend(state, step, learner, outer, begin, tasks, jnp.array(0))
 
     def one_segment(carry: tuple, segment: jax.Array) -> tuple[tuple, dict[str, jax.Array]]:
         state, runs = carry
-        state, runs, metrics = _descend(state, step, config, go_on, (jax.lax.stop_gradient(runs), *tasks), segment)
+        arguments = (jax.lax.stop_gradient(runs), *tasks)
+        state, runs, metrics = _descend(state, step, learner, outer, go_on, arguments, segment)
         return (state, runs), metrics
 
     # A scan, so that only one segment is compiled.
-    (state, _), rest = jax.lax.scan(one_segment, (state, runs), jnp.arange(1, num_segments(state.protector, config)))
+    (state, _), rest = jax.lax.scan(one_segment, (state, runs), jnp.arange(1, num_segments(state.protector, unroll)))
     every = jax.tree.map(lambda first, rest: jnp.append(first, rest), metrics, rest)
     summary = jax.tree.map(lambda values: values[-1], every)
     return state, summary | {"constraint": every["constraint"].mean(), "constraint_abs": every["constraint_abs"].max()}
 
 
-def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objective, arguments, segment: jax.Array):
+def _descend(
+    state: GradientState,
+    step: jax.Array,
+    learner: MetaGradients,
+    outer: Outer,
+    objective: Callable,
+    arguments: tuple,
+    segment: jax.Array,
+) -> tuple[GradientState, Any, dict[str, jax.Array]]:
     """One Adam step on the mean of clipped per-task gradients of one segment; returns the tasks' runs too."""
-    bands, mu = bands_of(config.tasks), penalty(step, config)
+    num_tasks = len(jax.tree.leaves(arguments)[0])
+    bands, mu = bands_of(num_tasks), penalty(step, outer.steps)
     # The soft constraint of a whole run is part of its score.
-    has_price = config.constraint == "augmented_lagrangian" or (
-        config.constraint == "soft" and config.objective == "truncated"
+    has_price = learner.constraint == "augmented_lagrangian" or (
+        learner.constraint == "soft" and learner.unroll is not None
     )
     floats, others = partition(state.protector)
 
     def task_loss(floats, band, *arguments):
-        value, (run, spent) = objective(damped(combine(floats, others), config.damping), *arguments)
+        value, (run, spent) = objective(damped(combine(floats, others), learner.damping), *arguments)
         price = state.constraint.lagrangian(spent, band, segment, mu) if has_price else 0.0
         return value + price, (value, spent, run)
 
     gradient = jax.grad(task_loss, has_aux=True)
     every = (bands, *arguments)
-    if config.estimator == "evolution":
+    if learner.perturbs:
         gradient = functools.partial(evolution.gradient, task_loss)
-        every = (jax.random.split(jax.random.fold_in(jax.random.key(config.seed), step), config.tasks), *every)
+        every = (jax.random.split(jax.random.fold_in(jax.random.key(outer.seed), step), num_tasks), *every)
     grads, (values, spent, runs) = jax.vmap(gradient, (None,) + (0,) * len(every))(floats, *every)
-    norms = jnp.sqrt(sum(jnp.square(leaf).reshape(config.tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
+    norms = jnp.sqrt(sum(jnp.square(leaf).reshape(num_tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
     factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
-    mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / config.tasks, grads)
-    mean = jax.tree.map(lambda leaf, kept: jnp.where(kept == 1.0, leaf, 0.0), mean, _tuned(floats, config.tunes))
+    mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / num_tasks, grads)
+    mean = jax.tree.map(lambda leaf, kept: jnp.where(kept == 1.0, leaf, 0.0), mean, _tuned(floats, learner.tunes))
 
-    protector, adam = adam_step(state, mean, step, config)
+    protector, adam = adam_step(state, mean, step, learner, outer.steps)
     h = spent - state.constraint.targets[bands, segment]
-    state = GradientState(protector, adam, state.constraint.seen(spent, values, segment, config))
+    state = GradientState(
+        protector, adam, state.constraint.seen(spent, values, segment, update_every(learner.alternate))
+    )
     metrics = {
         "score": jnp.mean(values),
         "gradient_norm": jnp.median(norms),
@@ -214,11 +251,11 @@ def _descend(state: GradientState, step: jax.Array, config: MetaConfig, objectiv
     return state, runs, metrics
 
 
-def check_tunes(start: Protector, config: MetaConfig) -> None:
-    """`InputError` where `tunes` leaves every number as it is."""
-    if not any(bool(jnp.any(mask)) for mask in jax.tree.leaves(_tuned(partition(start)[0], config.tunes))):
+def check_tunes(start: Protector, tunes: str, name: str) -> None:
+    """`InputError` where `tunes` leaves every number of a protector of this name as it is."""
+    if not any(bool(jnp.any(mask)) for mask in jax.tree.leaves(_tuned(partition(start)[0], tunes))):
         raise InputError(
-            f"tunes {config.tunes!r} stands for no number of protector {config.protector!r}, so nothing would be "
+            f"tunes {tunes!r} stands for no number of protector {name!r}, so nothing would be "
             "learned; choose a protector that has such numbers, or another tunes."
         )
 
@@ -233,21 +270,24 @@ def _tuned(floats: Any, tunes: str) -> Any:
     return wide if tunes == "wide" else jax.tree.map(lambda leaf: 1.0 - leaf, wide)
 
 
-def is_turn(group: str, step: jax.Array, config: MetaConfig) -> jax.Array:
-    """bool[], whether group "scheduler" or "projector" is updated at an outer step; always true without alternation."""
-    if config.alternate is None:
+def is_turn(group: str, step: jax.Array, alternate: tuple[int, int] | None) -> jax.Array:
+    """bool[], whether group "scheduler" or "projector" is updated at an outer step, where they have so many updates in
+    turn; always true where they do not take turns."""
+    if alternate is None:
         return jnp.array(True)
-    scheduler = step % sum(config.alternate) < config.alternate[0]
+    scheduler = step % sum(alternate) < alternate[0]
     return scheduler if group == "scheduler" else ~scheduler
 
 
-def adam_step(state: GradientState, grads: Any, step: jax.Array, config: MetaConfig) -> tuple[Protector, dict]:
+def adam_step(
+    state: GradientState, grads: Any, step: jax.Array, learner: MetaGradients, steps: int
+) -> tuple[Protector, dict]:
     """Adam on the groups whose turn it is."""
-    rate = config.learning_rate * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(step / config.steps, 1.0)))
+    rate = learner.learning_rate * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(step / steps, 1.0)))
     protector, others = partition(state.protector)
     names, adam = groups(protector), dict(state.adam)
     for group in ("scheduler", "projector"):
-        turn = is_turn(group, step, config)
+        turn = is_turn(group, step, learner.alternate)
         mine = jax.tree.map(lambda name, leaf, group=group: leaf * (name == group), names, grads)
         updates, moments = optax.scale_by_adam().update(mine, state.adam[group])
         adam[group] = jax.tree.map(lambda new, old, turn=turn: jnp.where(turn, new, old), moments, state.adam[group])

@@ -13,7 +13,7 @@ from l2p.public_facts import Setup
 from l2p.run import Run, Simulation, advance, start
 from l2p.simulate import mean_loss
 from l2p.task import Rows
-from meta_train.config import EXCESS_FLOOR
+from meta_train.config.drawn import EXCESS_FLOOR
 from meta_train.evaluation.scores import first_loss, score
 from meta_train.training.constraints import STEP_WINDOW, soft_score
 

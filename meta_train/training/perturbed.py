@@ -6,7 +6,7 @@ with the same noise; the difference of the two scores says how the score changes
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,8 @@ import numpy as np
 from l2p import struct
 from l2p.protector import Protector
 from l2p.protectors.tunable import tunable
-from meta_train.config import MetaConfig
+from meta_train.config.drawn import Shape
+from meta_train.config.parts import Outer
 from meta_train.evaluation.held_out import Evaluator
 from meta_train.training.evolution import SPREAD
 
@@ -36,22 +37,21 @@ class PerturbedState:
     count: jax.Array
 
 
-def init(protector: Protector, config: MetaConfig) -> PerturbedState:
+def init(protector: Protector) -> PerturbedState:
     """The state before the first step."""
-    del config
     zeros = jnp.zeros(len(_numbers(protector)), jnp.float32)
     return PerturbedState(protector, zeros, zeros, jnp.zeros((), jnp.int32))
 
 
 def compiled(
-    config: MetaConfig, evaluator: Evaluator
+    shapes: Sequence[Shape], num_tasks: int, learning_rate: float, outer: Outer, evaluator: Evaluator
 ) -> Callable[[PerturbedState, int], tuple[PerturbedState, dict[str, float]]]:
-    """One outer step on fresh tasks; steps cycle through the shapes."""
+    """One outer step on so many fresh tasks as the evaluator has; steps cycle through the shapes."""
 
     def outer_step(state: PerturbedState, step: int) -> tuple[PerturbedState, dict[str, float]]:
-        shape, now = config.shapes[step % len(config.shapes)], _numbers(state.protector)
+        shape, now = shapes[step % len(shapes)], _numbers(state.protector)
         batch = evaluator.train_tasks(shape, TASKS_SEED + step)
-        directions = np.random.default_rng([config.seed, step]).normal(size=(config.eval_tasks, len(now)))
+        directions = np.random.default_rng([outer.seed, step]).normal(size=(num_tasks, len(now)))
         above, below = (
             evaluator.scores(_moved(state.protector, now + side * SPREAD * directions), shape, batch, TASKS_SEED + step)
             for side in (1.0, -1.0)
@@ -64,7 +64,7 @@ def compiled(
         count = int(state.count) + 1
         mean = DECAY * np.asarray(state.mean) + (1.0 - DECAY) * gradient
         square = DECAY_OF_SQUARES * np.asarray(state.square) + (1.0 - DECAY_OF_SQUARES) * gradient**2
-        rate = config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * min(step / config.steps, 1.0)))
+        rate = learning_rate * 0.5 * (1.0 + math.cos(math.pi * min(step / outer.steps, 1.0)))
         scaled = np.sqrt(square / (1.0 - DECAY_OF_SQUARES**count)) + LEAST
         new = now - rate * (mean / (1.0 - DECAY**count)) / scaled
         moved = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), _moved(state.protector, new[None, :]))

@@ -1,12 +1,13 @@
 """What is compiled before a training begins: a step and a check for each of its shapes, as long as there is time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
 from meta_train import planning
-from meta_train.config import MetaConfig, Shape
+from meta_train.config.drawn import Shape
+from meta_train.config.parts import Outer
 from meta_train.evaluation.held_out import Evaluator
 from meta_train.training.watch import Watch, duration
 
@@ -15,7 +16,15 @@ JUDGING = 0.08
 
 
 def prepare(
-    config: MetaConfig, update: Callable, evaluator: Evaluator, state: Any, watch: Watch, may_leave_out: bool
+    shapes: Sequence[Shape],
+    has_networks: bool,
+    outer: Outer,
+    gain_rounds: int,
+    update: Callable,
+    evaluator: Evaluator,
+    state: Any,
+    watch: Watch,
+    may_leave_out: bool,
 ) -> list[int]:
     """Compile for the shapes in their order, say how long the training will take, and return the places of the shapes
     that are ready.
@@ -23,12 +32,12 @@ def prepare(
     With `may_leave_out`, and where time is bound, those are left out that would take too long, judged by how long the
     ones before them took; never the first.
     """
-    places = {shape: place for place, shape in reversed(list(enumerate(config.shapes)))}
+    places = {shape: place for place, shape in reversed(list(enumerate(shapes)))}
     ready: dict[Shape, float] = {}
     taken = expected = 0.0
-    models: set[str | None] = set()
-    for number, shape in enumerate(dict.fromkeys(config.shapes), 1):
-        ahead = planning.compiling(shape.num_features or planning.WIDTHS[-1], config.method != "evolution")
+    models: set[str] = set()
+    for number, shape in enumerate(dict.fromkeys(shapes), 1):
+        ahead = planning.compiling(shape.num_features or planning.WIDTHS[-1], has_networks)
         ahead *= taken / expected if expected else watch.slowness
         share = planning.MORE_SIZES if shape.model in models else planning.MOST_COMPILING
         if may_leave_out and ready and watch.is_bound and watch.elapsed + ahead > share * watch.all:
@@ -39,33 +48,33 @@ def prepare(
         began = watch.now()
         jax.block_until_ready(update(state, places[shape]))
         evaluator.prepare(shape)
-        expected += planning.compiling(shape.num_features or planning.WIDTHS[-1], config.method != "evolution")
+        expected += planning.compiling(shape.num_features or planning.WIDTHS[-1], has_networks)
         taken += watch.now() - began
         models.add(shape.model)
         ready[shape] = _seconds(watch, lambda shape=shape: jax.block_until_ready(update(state, places[shape])))
     watch.slowness = max(watch.slowness, taken / expected) if watch.is_bound else watch.slowness
     if len(ready) < len(places):
-        watch.say(_left_out(config, [shape for shape in places if shape not in ready]))
+        watch.say(_left_out(shapes, [shape for shape in places if shape not in ready]))
     evaluator.keep(ready)
     evaluator(state.protector)
     check = _seconds(watch, lambda: evaluator(state.protector))
-    if config.gain_rounds and watch.is_bound:
+    if gain_rounds and watch.is_bound:
         watch.set_aside(max(JUDGING * watch.all, 4 * check))
-    turns = [place for place, shape in enumerate(config.shapes) if shape in ready]
-    step = sum(ready[config.shapes[place]] for place in turns) / len(turns)
-    watch.estimate(step, check, config.steps, config.eval_every)
+    turns = [place for place, shape in enumerate(shapes) if shape in ready]
+    step = sum(ready[shapes[place]] for place in turns) / len(turns)
+    watch.estimate(step, check, outer.steps, outer.eval_every)
     return turns
 
 
 def _said(shape: Shape) -> str:
     """A shape for people."""
     columns = "tasks of the table's columns" if shape.num_features is None else f"tasks of {shape.num_features} columns"
-    return columns + ("" if shape.model is None else f" for {shape.model}")
+    return f"{columns} for {shape.model}"
 
 
-def _left_out(config: MetaConfig, left: list[Shape]) -> str:
+def _left_out(shapes: Sequence[Shape], left: list[Shape]) -> str:
     """A sentence on shapes that there was no time for."""
-    said = ", ".join(map(_said, sorted(left, key=config.shapes.index)))
+    said = ", ".join(map(_said, sorted(left, key=shapes.index)))
     return (
         f"left out for lack of time: {said}; more minutes take them in, and so does the same command in another "
         "folder, which finds the others compiled."

@@ -17,6 +17,8 @@ from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED, PublicGeometry, Stepwise
 from l2p.protectors.tunable import lift, tunable
 from meta_train.config import MetaConfig
+from meta_train.config.one_source import Pairs
+from meta_train.config.parts import AnyStart, Simulated
 from meta_train.evaluation.budgets import epsilon_for, sized
 from meta_train.tasks.family import TaskFamily
 from meta_train.tasks.sources import families
@@ -29,41 +31,44 @@ def starting_point(config: MetaConfig) -> Protector:
     Raises:
       InputError: there is no such starting point, none of its fields can be tuned, or it cannot train the model.
     """
-    if config.coefficients is not None:
-        start = sized(_lifted(config), config.rows)
-    elif config.protector in BUILDERS:
-        start = BUILDERS[config.protector](jax.random.key(config.seed))
+    asked, tasks = config.start, config.tasks
+    model, name = tasks.one_model(), asked.protector
+    if isinstance(asked, AnyStart) and asked.coefficients is not None:
+        lifted = _lifted(name, asked.coefficients, str(model), config.simulated, tasks.log_signal)
+        start = sized(lifted, tasks.rows)
+    elif name in BUILDERS:
+        start = BUILDERS[name](jax.random.key(config.outer.seed))
     else:
         raise InputError(
-            f"there is no starting point {config.protector!r}; choose one of {', '.join(BUILDERS)}, or set "
+            f"there is no starting point {name!r}; choose one of {', '.join(BUILDERS)}, or set "
             f"coefficients to start from a hand-designed method: {', '.join(HAND_DESIGNED)}."
         )
-    if isinstance(start, Stepwise) and not config.find_model().has_intercept:
+    if isinstance(start, Stepwise) and not model.has_intercept:
         # Rows are not centred then, so the parameters of the mean's query would ship untrained.
         start = _without_moments(start)
-    if config.directions is not None:
-        start = _in_directions(start, config)
-    if config.sampling_rates is not None:
-        start = dataclasses.replace(cast(Any, start), sampler=Poisson(config.sampling_rates[0]))
-    if config.num_steps is not None:
-        start = dataclasses.replace(cast(Any, start), num_steps=config.num_steps)
-    describe(start, config.protector, str(config.find_model()))
+    if isinstance(tasks, Pairs) and tasks.directions is not None:
+        start = _in_directions(start, tasks, tasks.directions, name)
+    if tasks.rates:
+        start = dataclasses.replace(cast(Any, start), sampler=Poisson(tasks.rates[0]))
+    if asked.num_steps is not None:
+        start = dataclasses.replace(cast(Any, start), num_steps=asked.num_steps)
+    describe(start, name, str(model))
     if not any(jax.tree.leaves(tunable(start))):
-        raise InputError(f"protector {config.protector!r} has no field that can be tuned; choose another one.")
-    return start if config.warm_start is None else warm_start(start, checkpoint.load(config.warm_start).protector)
+        raise InputError(f"protector {name!r} has no field that can be tuned; choose another one.")
+    return start if asked.warm_start is None else warm_start(start, checkpoint.load(asked.warm_start).protector)
 
 
-def _in_directions(start: Protector, config: MetaConfig) -> Stepwise:
+def _in_directions(start: Protector, tasks: Pairs, directions: int, name: str) -> Stepwise:
     """`start` in the principal directions of the source's rows, without private means and moments."""
-    family, _ = families(config.source)
-    if not isinstance(family, TaskFamily) or not isinstance(start, Stepwise) or not config.find_model().has_intercept:
+    family, _ = families(tasks.source)
+    if not isinstance(family, TaskFamily) or not isinstance(start, Stepwise) or not tasks.one_model().has_intercept:
         raise InputError(
             "directions need a table's rows, a model with an intercept and a protector that maps rows, and "
-            f"{config.protector} on tasks from {config.source} lacks one of them; leave directions out."
+            f"{name} on tasks from {tasks.source} lacks one of them; leave directions out."
         )
-    if config.unseen is not None:
-        family = family.of_classes(set(family.classes) - set(config.unseen))
-    geometry = PublicGeometry.of(np.asarray(family.x), cast(int, config.directions))
+    if tasks.unseen is not None:
+        family = family.of_classes(set(family.classes) - set(tasks.unseen))
+    geometry = PublicGeometry.of(np.asarray(family.x), directions)
     return dataclasses.replace(cast(Any, _without_moments(start)), geometry=geometry)
 
 
@@ -72,31 +77,31 @@ def _without_moments(start: Stepwise) -> Stepwise:
     return dataclasses.replace(cast(Any, start), centering=None, row_length=None, eigenbasis=None)
 
 
-def _lifted(config: MetaConfig) -> Protector:
-    """A hand-designed method with the settings it has at budgets over the config's range, interpolated by
-    polynomials."""
-    assert config.coefficients is not None
-    if config.protector not in HAND_DESIGNED:
+def _lifted(
+    name: str, coefficients: int, model: str, simulated: Simulated, log_signal: tuple[float, float]
+) -> Protector:
+    """A hand-designed method with the settings it has at budgets over the range, interpolated by polynomials."""
+    if name not in HAND_DESIGNED:
         raise InputError(
-            f"protector {config.protector!r} is not a hand-designed method, and only these take coefficients; "
+            f"protector {name!r} is not a hand-designed method, and only these take coefficients; "
             f"choose one of {', '.join(HAND_DESIGNED)}, or leave out coefficients."
         )
-    method = HAND_DESIGNED[config.protector]
+    method = HAND_DESIGNED[name]
 
     def at(epsilon: float) -> Protector:
         adjacency = Adjacency.ZERO_OUT if method.adjacency is None else method.adjacency
-        budget = Budget(epsilon, config.delta, adjacency)
-        method.check(config.protector, budget, config.accountant)
-        return method(budget, str(config.find_model()), config.simulated_rows, config.accountant)
+        budget = Budget(epsilon, simulated.delta, adjacency)
+        method.check(name, budget, simulated.accountant)
+        return method(budget, model, simulated.simulated_rows, simulated.accountant)
 
     any_budget = at(1.0)
     if "none" in any_budget.mechanisms:
-        raise InputError(f"protector {config.protector!r} is not private and has nothing to tune; choose another one.")
+        raise InputError(f"protector {name!r} is not private and has nothing to tune; choose another one.")
     # The ends of the range are included: settings that depend on the budget differ most there.
-    low, high = config.log_signal
-    count = config.coefficients
-    signals = [low + (high - low) * (index / (count - 1) if count > 1 else 0.5) for index in range(count)]
-    return lift([at(epsilon_for(config, any_budget, signal)) for signal in signals], signals)
+    low, high = log_signal
+    last = coefficients - 1
+    signals = [low + (high - low) * (index / last if last else 0.5) for index in range(coefficients)]
+    return lift([at(epsilon_for(simulated, any_budget, signal)) for signal in signals], signals)
 
 
 def warm_start(start: Protector, source: Protector) -> Protector:

@@ -19,6 +19,7 @@ from l2p.errors import InputError
 from l2p.models import Softmax
 from l2p.privacy.budget import Budget
 from l2p.task import Rows
+from meta_train.config import Addition
 from meta_train.recipes import resolve
 
 SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
@@ -30,10 +31,10 @@ BUDGET = Budget(0.5, 1e-6)
 def test_cards_say_how_a_protector_was_made(name):
     card, config = checkpoint.load(name).card, resolve.like(name)
     assert card["name"] == card["config"]["name"] == name
-    assert set(config.all_sources) <= set(card["sources"])
+    assert set(config.tasks.all_sources) <= set(card["sources"])
     # What is added to a start, and leaves all else of it, trains whatever that does.
-    assert set(config.all_models) <= set(card["models"])
-    assert config.adds or card["models"] == list(config.all_models)
+    assert set(config.tasks.all_models) <= set(card["models"])
+    assert isinstance(config, Addition) or card["models"] == list(config.tasks.all_models)
     assert {"seed", "seconds", "peak_memory_mib", "range", "budgets", "held_out", "versions"} <= card.keys()
 
 

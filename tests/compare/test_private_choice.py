@@ -16,7 +16,7 @@ from l2p.compare import results, standings
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import load_rows
 from l2p.compare.methods import find_method
-from l2p.compare.private_choice import LAW, SCORE_SHARE, SelectionPlan, choose, draws
+from l2p.compare.private_choice import SelectionPlan, choose, draws
 from l2p.compare.runner import compare
 from l2p.errors import InputError
 from l2p.models import MODELS
@@ -29,7 +29,7 @@ from l2p.protectors.hand_designed import log_constant
 from l2p.protectors.projectors import Optax
 from l2p.run import run
 from l2p.simulate import simulate, split
-from l2p.tuning.private_tuning import Score
+from l2p.tuning.private_tuning import LAW, SCORE_SHARE, Score
 
 MODEL, NUM_ROWS = MODELS["logistic"], 456
 BUDGET = Budget(2.0, 1e-5)

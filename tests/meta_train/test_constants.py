@@ -8,7 +8,7 @@ import pytest
 
 from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
-from meta_train.config import MetaConfig
+from meta_train.config import Plain
 from meta_train.constants import check, choose, parse
 from meta_train.training.loop import meta_train
 from meta_train.training.untrained import control_filter
@@ -53,7 +53,7 @@ def test_without_constants_nothing_is_judged(start):
 @pytest.mark.slow(but=["nothing=0"])
 @pytest.mark.parametrize("name", ["eigenbasis.logit_share=0", "eigenbasis.nothing=0", "nothing=0", "eigenbasis=0"])
 def test_what_is_no_single_number_is_refused_before_training(name, tmp_path):
-    config = MetaConfig("x", "control_filter", source="synthetic", constants=(name,), steps=1)
+    config = Plain.of("x", "control_filter", source="synthetic", constants=(name,), steps=1)
     with pytest.raises(InputError, match="no single number of this protector"):
         meta_train(config, tmp_path / "out")
     assert not (tmp_path / "out" / "log.jsonl").exists()
@@ -64,7 +64,7 @@ def test_what_is_no_single_number_is_refused_before_training(name, tmp_path):
 )
 def test_what_cannot_be_read_is_refused(listed):
     with pytest.raises(InputError, match="write it like"):
-        MetaConfig("x", "control_filter", constants=(listed,))
+        Plain.of("x", "control_filter", constants=(listed,))
 
 
 def test_single_numbers_are_accepted(start):
@@ -86,7 +86,7 @@ def test_what_ships_has_the_values_that_scored_best(fold):
 
 @pytest.mark.slow
 def test_a_training_ends_with_the_choice(tmp_path):
-    config = MetaConfig(
+    config = Plain.of(
         "x",
         "control_eigen",
         source="synthetic",

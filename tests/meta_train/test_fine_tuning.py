@@ -25,11 +25,12 @@ from l2p.privacy.budget import Budget
 from l2p.schema import Category, Number, Schema, Target
 from l2p.task import Rows
 from meta_train import __main__, fine_tuning, planning
-from meta_train.evaluation import held_out
+from meta_train.evaluation import held_out, resolved
 from meta_train.recipes import own, resolve
 from meta_train.tasks import own_tables
 from meta_train.tasks.sources import families
 from meta_train.training import gradients
+from meta_train.training.starting_points import starting_point
 
 #: Compiled sooner than `control-universal`.
 START = "control-plain-adult"
@@ -62,11 +63,11 @@ def small():
     """Trainings are small, and their step is compiled once."""
     real, compiled, known = own.config_for, gradients.compiled, {}
 
-    def once(config, family, start):
-        return known.setdefault(config, compiled(config, family, start))
+    def once(tasks, resolved, learner, outer):
+        return known.setdefault((tasks, learner, outer), compiled(tasks, resolved, learner, outer))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(own, "config_for", lambda *asked: dataclasses.replace(real(*asked), gain_rounds=1, **SMALL))
+        patch.setattr(own, "config_for", lambda *asked: real(*asked).but(gain_rounds=1, **SMALL))
         patch.setattr(planning, "steps_for", lambda minutes: SMALL["steps"])
         patch.setattr(fine_tuning, "OWN_TASKS", 2)
         patch.setattr(gradients, "compiled", once)
@@ -103,7 +104,7 @@ def test_the_card_names_every_table_by_its_content(trained, tables):
     assert card["config"]["log_signal"] == card["range"]["log_signal"] == [0.7, 8.7]
     # The tables have 4 columns: those of twice as many will do, but not of half, since the start serves 8 to 104.
     assert card["range"]["num_features"] == [4, 8]
-    assert card["held_out"]["gains"]["by_source"].keys() == set(card["config"]["source"].split("+"))
+    assert card["held_out"]["gains"]["by_source"].keys() == set("+".join(card["config"]["sources"]).split("+"))
 
 
 @pytest.mark.slow
@@ -176,8 +177,8 @@ def test_an_interrupted_training_says_what_is_kept_and_goes_on_to_the_same_bits(
     (data, schema), out = zip(*tables, strict=True), tmp_path / "mine"
     compiled = gradients.compiled
 
-    def interrupted(config, family, start):
-        update, calls = compiled(config, family, start), []
+    def interrupted(*asked):
+        update, calls = compiled(*asked), []
 
         def step(state, number):
             calls.append(number)
@@ -209,7 +210,7 @@ def test_few_minutes_evolve_constants_on_tables_of_two_kinds_by_what_judges_them
     path = meta_train.fine_tune(data, schemas, out, minutes=60, say=lines.append)
     found = checkpoint.load(path)
     assert any("do for constants alone" in line for line in lines)
-    assert (found.card["config"]["method"], found.card["config"]["protector"]) == ("evolution", "control_line")
+    assert (found.card["config"]["kind"], found.card["config"]["protector"]) == ("own_constants", "control_line")
     assert found.card["models"] == ["logistic", "square"]
     assert found.card["held_out"]["gains"]["by_model"].keys() == {"logistic", "square"}
     assert found.card["held_out"]["gains"]["by_source"].keys() == {
@@ -263,13 +264,14 @@ def test_a_start_that_gives_way_on_narrow_tables_is_no_fault_of_what_was_made_fo
 
 
 def test_gains_are_over_the_start_as_it_is_deployed():
-    config = dataclasses.replace(resolve.resolve("quick"), warm_start="universal-logistic")
-    control, protector = held_out._stand_in(config)
+    config = resolve.resolve("quick").but(warm_start="universal-logistic")
+    control, protector = held_out.stand_in("universal-logistic", config.tasks.rows)
     assert control == control_of(checkpoint.load("universal-logistic").card)
-    assert held_out._stand_in(resolve.resolve("universal-logistic")) is None
+    assert held_out.stand_in("control-universal-logistic", config.tasks.rows) is None
 
     evaluator = held_out.Evaluator.__new__(held_out.Evaluator)
-    evaluator._config, evaluator._start, evaluator._stand_in = config, "start", (control, protector)
+    evaluator._resolved = resolved.resolve(config.tasks, config.simulated, starting_point(config))
+    evaluator._start, evaluator._stand_in = "start", (control, protector)
     ran = {"start": 1.0}
     evaluator._results = lambda one, *_: {"score": np.full(4, ran.get(one, 2.0) if isinstance(one, str) else 2.0)}
     batch = dataclasses.make_dataclass("Batch", ["log_signal"])(np.array([1.0, 2.0, 3.0, 5.0]))
@@ -415,7 +417,7 @@ def test_what_cannot_be_resumed_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(
         fine_tuning,
         "train",
-        lambda config, out, watch: (out / "config.json").write_text(json.dumps(config.__dict__)) and out,
+        lambda config, out, watch: (out / "config.json").write_text(json.dumps(config.flat())) and out,
     )
     meta_train.fine_tune([data], [schema], out)
     other = write(tmp_path, "other", seed=5)

@@ -12,7 +12,7 @@ from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from meta_train import __main__, fold_training
 from meta_train.recipes import resolve
-from meta_train.training.loop import _ship
+from meta_train.training.shipping import ship
 from meta_train.training.starting_points import starting_point
 from tests.checkpoint_files import write_checkpoint
 
@@ -62,8 +62,8 @@ def trained(recipes, monkeypatch):
     def train(config, out, watch):
         found.append(config.name)
         out.mkdir(parents=True)
-        assert config.warm_start is None or checkpoint.find(config.warm_start).parent.parent == out.parent
-        return write_checkpoint(out, config.name, config=config.__dict__)
+        assert config.start.warm_start is None or checkpoint.find(config.start.warm_start).parent.parent == out.parent
+        return write_checkpoint(out, config.name, config=config.flat())
 
     monkeypatch.setattr(fold_training, "train", train)
     monkeypatch.setattr(fold_training.meta_test, "update_where_possible", lambda path: None)
@@ -85,7 +85,7 @@ def test_every_start_is_trained_before_what_starts_from_it_and_nothing_twice(tra
 
 
 def test_what_was_trained_with_another_config_is_not_taken_for_the_recipe(trained, tmp_path):
-    other = resolve.resolve("tiny").__dict__ | {"steps": 7}
+    other = resolve.resolve("tiny").flat() | {"steps": 7}
     (tmp_path / "tiny").mkdir()
     write_checkpoint(tmp_path / "tiny", "tiny", config=other)
     with pytest.raises(InputError, match="trained with another config"):
@@ -117,7 +117,7 @@ def test_a_checkpoint_that_was_not_judged_is(trained, tmp_path, monkeypatch):
     paths = []
     for name, more in (("tiny", {}), ("tiny-fold-1", {"meta_test": told})):
         (tmp_path / name).mkdir()
-        paths.append(write_checkpoint(tmp_path / name, name, config=resolve.resolve(name).__dict__, **more))
+        paths.append(write_checkpoint(tmp_path / name, name, config=resolve.resolve(name).flat(), **more))
     fold_training.train_with_folds("tiny", tmp_path)
     assert judged == paths[:1]
     assert trained == [name for name in ORDER if name not in ("tiny", "tiny-fold-1")]
@@ -130,10 +130,10 @@ def test_folds_start_from_what_was_trained_beside_them_and_name_it(recipes, tmp_
         """Ship the starting point; a control with constants that no other one has."""
         out.mkdir(parents=True)
         start = starting_point(config)
-        if config.warm_start is None:
+        if config.start.warm_start is None:
             start = dataclasses.replace(start, averaging=jnp.full(3, float(len(ended))))
         ended.append(config.name)
-        return _ship(config, out, start, {}, 0.0, (3,))
+        return ship(config, out, start, {}, 0.0, (3,))
 
     monkeypatch.setattr(fold_training, "train", train)
     made = {path.parent.name: checkpoint.load(path) for path in fold_training.train_with_folds("tiny", tmp_path)}
@@ -170,4 +170,4 @@ def test_one_fold_is_trained_by_its_number(recipes, tmp_path, monkeypatch):
     monkeypatch.setattr(__main__, "train", lambda config, out, watch: found.append(config) or out / "x")
     __main__.main(tmp_path, recipe="tiny", fold=2)
     assert [config.name for config in found] == ["tiny-fold-2"]
-    assert json.dumps(found[0].__dict__) == json.dumps(resolve.resolve("tiny-fold-2").__dict__)
+    assert json.dumps(found[0].flat()) == json.dumps(resolve.resolve("tiny-fold-2").flat())

@@ -6,7 +6,7 @@ import pytest
 
 from l2p.errors import InputError
 from meta_train import __main__
-from meta_train.config import MetaConfig
+from meta_train.config import Plain
 from meta_train.recipes import resolve, tuned
 
 
@@ -29,8 +29,20 @@ def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
         resolve.resolve("universal-logistic-no-adult"),
         resolve.resolve("universal-logistic-no-adult"),
         tuned.config_for("noisygd", "svm", "adult"),
-        MetaConfig("mine", "control", num_features=None),
+        Plain.of("mine", "control", num_features=None),
     ]
+
+
+def test_what_a_recipe_trains_is_shown_as_a_file_that_trains_it(trained, tmp_path, capsys):
+    __main__.main(tmp_path, recipe="control-universal", show=True)
+    shown = capsys.readouterr().out
+    assert not trained
+    (tmp_path / "mine.json").write_text(shown)
+    __main__.main(tmp_path, config=tmp_path / "mine.json")
+    assert trained == [resolve.resolve("control-universal")]
+    # Of its kind alone.
+    assert "fresh_shares" in shown
+    assert not {"constraint", "alternate", "constants"} & json.loads(shown).keys()
 
 
 @pytest.mark.parametrize(
@@ -48,6 +60,7 @@ def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
         ({"like": "universal", "start": "universal"}, "name these with --data"),
         ({"data": ["a.csv"], "without": "adult"}, "out of a recipe"),
         ({"resume": True}, "no training in"),
+        ({"recipe": "universal", "folds": True, "show": True}, "--show prints one training"),
     ],
 )
 def test_what_says_nothing_or_two_things_is_refused(trained, tmp_path, asked, phrase):

@@ -16,12 +16,13 @@ from l2p.privacy.prices import PriceList
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 from l2p.protectors import HAND_DESIGNED
 from l2p.task import Rows
-from meta_train.config import MetaConfig
+from meta_train.config.one_source import OneSource
+from meta_train.config.parts import Simulated
 from meta_train.evaluation import budgets
 from meta_train.evaluation.budgets import ByMu, Planned, budgets_for, budgets_of_shapes, epsilon_for, sized
 from meta_train.tasks.family import TaskBatch
 
-CONFIG = MetaConfig("t", "dpsgd", coefficients=1, accountant="rdp", simulated_rows=10_000, log_signal=(2.0, 7.0))
+SIMULATED, LOG_SIGNAL = Simulated(accountant="rdp", simulated_rows=10_000), (2.0, 7.0)
 DPSGD = HAND_DESIGNED["dpsgd"](Budget(1.0, 1e-8)).replace(num_steps=20)
 SIGNALS = jnp.array([2.0, 3.3, 5.1, 7.0])
 BATCH = TaskBatch(Rows(jnp.zeros((4, 50, 3)), jnp.zeros((4, 50)), jnp.ones((4, 50))), SIGNALS, jnp.zeros(4))
@@ -31,33 +32,33 @@ BATCH = TaskBatch(Rows(jnp.zeros((4, 50, 3)), jnp.zeros((4, 50)), jnp.ones((4, 5
 def planned():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budgets, "PLANNED", 17)
-        return budgets_for(CONFIG, DPSGD)
+        return budgets_for(SIMULATED, DPSGD, LOG_SIGNAL, "binary")
 
 
 @pytest.mark.slow
 def test_tasks_of_every_sampling_rate_have_budgets_of_their_own(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
-    config = dataclasses.replace(CONFIG, num_features=(3, 4, 5, 3), sampling_rates=(0.1, 0.3, 0.1, 0.1))
-    found = budgets_of_shapes(config, DPSGD)
-    assert list(found) == list(config.shapes[:3])  # the last is the first again
+    tasks = OneSource(log_signal=LOG_SIGNAL, num_features=(3, 4, 5, 3), sampling_rates=(0.1, 0.3, 0.1, 0.1))
+    found = budgets_of_shapes(SIMULATED, tasks, DPSGD)
+    assert list(found) == list(tasks.shapes[:3])  # the last is the first again
     first, second, third = found.values()
     assert [simulated.price_lists.sampler.rate() for simulated in (first, second)] == [0.1, 0.3]
     assert first is third
-    plain = list(budgets_of_shapes(dataclasses.replace(CONFIG, num_features=(3, 4)), DPSGD).values())
+    two = OneSource(log_signal=LOG_SIGNAL, num_features=(3, 4))
+    plain = list(budgets_of_shapes(SIMULATED, two, DPSGD).values())
     assert plain[0] is plain[1]
     assert plain[0].price_lists.sampler == DPSGD.sampler
 
 
 def test_only_mu_n_matters_where_it_does():
     agd = HAND_DESIGNED["agd"](Budget(1.0, 1e-8))
-    assert budgets_for(dataclasses.replace(CONFIG, accountant="zcdp"), agd) == ByMu("zcdp", "binary")
+    assert budgets_for(Simulated(accountant="zcdp"), agd, LOG_SIGNAL, "binary") == ByMu("zcdp", "binary")
 
 
 def test_simulated_runs_know_what_kind_of_target_a_source_has(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
-    square = dataclasses.replace(CONFIG, model="square")
     for protector in (HAND_DESIGNED["noisygd"](Budget(1.0, 1e-6)), DPSGD):
-        _, setups = budgets_for(square, protector).simulate(BATCH, Square(), capped=True)
+        _, setups = budgets_for(SIMULATED, protector, LOG_SIGNAL, "binary").simulate(BATCH, Square(), capped=True)
         assert setups.kind == "binary" != Square().kind()
 
 
@@ -74,7 +75,7 @@ def test_tasks_get_the_signal_they_drew_to_half_a_spacing_and_rows_that_make_up_
 
 @pytest.mark.slow
 def test_every_simulated_budget_is_one_that_a_filter_would_plan(planned):
-    epsilon = epsilon_for(CONFIG, DPSGD, 2.0)
+    epsilon = epsilon_for(SIMULATED, DPSGD, 2.0)
     real = Filter("rdp", Budget(epsilon, 1e-8), DPSGD.sampler, 20).price_list()
     first = jax.tree.map(lambda leaf: leaf[0], planned.price_lists)
     for name in ("budget", "order", "coefficients"):
@@ -102,7 +103,7 @@ def test_fixed_size_batches_keep_their_rate_and_their_neighbours(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     sampled = sized(DPSGD.replace(sampler=FixedSize(1000, 10_000)), 50)
     assert sampled.sampler == FixedSize(5, 50)
-    found = budgets_for(CONFIG, sampled)
+    found = budgets_for(SIMULATED, sampled, LOG_SIGNAL, "binary")
     assert isinstance(found, Planned)
     _, setups = found.simulate(BATCH, Logistic(), capped=True)
     assert setups.adjacency is Adjacency.REPLACE_ONE
@@ -119,18 +120,18 @@ def test_samplers_without_a_size_need_none(sampler):
 def test_permutation_epochs_are_planned_too(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 2)
     start = sized(DPSGD.replace(sampler=PermutationEpochs(2500, 10_000)), 48)
-    found = budgets_for(dataclasses.replace(CONFIG, accountant="gdp"), start)
+    found = budgets_for(dataclasses.replace(SIMULATED, accountant="gdp"), start, LOG_SIGNAL, "binary")
     assert isinstance(found, Planned)
     assert found.price_lists.sampler.steps_per_charge == 4
 
 
 def test_an_accountant_without_a_theorem_for_the_sampler_is_refused():
     with pytest.raises(InputError, match="no theorem"):
-        budgets_for(dataclasses.replace(CONFIG, accountant="gdp"), DPSGD)
+        budgets_for(dataclasses.replace(SIMULATED, accountant="gdp"), DPSGD, LOG_SIGNAL, "binary")
 
 
 def test_a_mechanism_that_the_accountant_does_not_price_is_refused():
     start = HAND_DESIGNED["agd"](Budget(1.0, 1e-8)).replace(num_steps=5)
     object.__setattr__(start, "selection", "unheard")
     with pytest.raises(InputError, match="cannot price"):
-        budgets_for(CONFIG, start)
+        budgets_for(SIMULATED, start, LOG_SIGNAL, "binary")

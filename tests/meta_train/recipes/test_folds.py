@@ -1,7 +1,5 @@
 """Recipes of folds: derived from one row, without the sets of the fold in any source or in what they start from."""
 
-import dataclasses
-
 import pytest
 
 from l2p.checkpoints.overlaps import overlaps
@@ -18,14 +16,13 @@ without = [["adult", "digits:odd"], ["@tables", "ipums_br"], ["diabetes"]]
 
 [defaults]
 protector = "noisygd"
-source = "@tables+synthetic"
 steps = 4
 
 [names.control-tiny]
+kind = "every_model"
 num_features = [4, 8, 16]
 sources = ["@tables+synthetic", "@images", "adult"]
 models = ["logistic", "softmax", "svm"]
-num_classes = [2, 10, 2]
 sampling_rates = [0.1, 0.2, 0.3]
 
 [names.tiny]
@@ -33,9 +30,11 @@ like = "small"
 warm_start = "control-tiny"
 
 [templates.small]
+source = "@tables+synthetic"
 steps = 2
 
 [examples.toy]
+source = "@tables+synthetic"
 steps = 1
 """
 
@@ -49,8 +48,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_group_stands_for_its_sources(folder):
-    assert resolve.resolve("tiny").source == "adult+breast_cancer+synthetic"
-    assert resolve.resolve("control-tiny").sources == ("adult+breast_cancer+synthetic", "digits+mnist", "adult")
+    assert resolve.resolve("tiny").tasks.source == "adult+breast_cancer+synthetic"
+    assert resolve.resolve("control-tiny").tasks.sources == ("adult+breast_cancer+synthetic", "digits+mnist", "adult")
 
 
 def test_every_name_of_a_file_with_folds_has_as_many(folder):
@@ -63,34 +62,35 @@ def test_every_name_of_a_file_with_folds_has_as_many(folder):
 def test_a_fold_is_its_recipe_without_the_sets_and_from_the_same_fold(folder):
     whole, fold = resolve.resolve("tiny"), resolve.resolve("tiny", fold=1)
     assert fold == resolve.resolve("tiny-fold-1")
-    assert (fold.name, fold.warm_start, fold.source) == (
+    assert (fold.name, fold.start.warm_start, fold.tasks.source) == (
         "tiny-fold-1",
         "control-tiny-fold-1",
         "breast_cancer+synthetic",
     )
-    assert dataclasses.replace(fold, name=whole.name, warm_start=whole.warm_start, source=whole.source) == whole
+    same = {name: whole.flat()[name] for name in ("name", "warm_start", "source")}
+    assert fold.but(**same) == whole
 
 
 def test_a_shape_without_a_source_is_dropped_from_every_list(folder):
-    one = resolve.resolve("control-tiny-fold-1")
+    one = resolve.resolve("control-tiny-fold-1").tasks
     assert one.sources == ("breast_cancer+synthetic", "mnist")
     assert (one.num_features, one.models) == ((4, 8), ("logistic", "softmax"))
-    assert (one.num_classes, one.sampling_rates) == ((2, 10), (0.1, 0.2))
-    assert resolve.resolve("control-tiny-fold-2").sources == ("synthetic", "digits+mnist")
+    assert one.sampling_rates == (0.1, 0.2)
+    assert resolve.resolve("control-tiny-fold-2").tasks.sources == ("synthetic", "digits+mnist")
     assert resolve.resolve("control-tiny-fold-3").shapes == resolve.resolve("control-tiny").shapes
 
 
 def test_folds_leave_their_sets_out_of_everything_that_they_are_made_from(folder):
     for number, sets in enumerate((("adult", "digits"), ("adult", "breast_cancer", "ipums_br")), 1):
         config = resolve.resolve("tiny", fold=number)
-        start = resolve.resolve(config.warm_start)
-        assert start.warm_start is None
-        assert not any(overlaps(source, sets) for source in (*config.all_sources, *start.all_sources))
+        start = resolve.resolve(config.start.warm_start)
+        assert start.start.warm_start is None
+        assert not any(overlaps(source, sets) for source in (*config.tasks.all_sources, *start.tasks.all_sources))
 
 
 def test_a_set_is_left_out_of_the_sources_of_shapes_by_name_too(folder):
     left = resolve.resolve("control-tiny", without="adult")
-    assert left.sources == ("breast_cancer+synthetic", "digits+mnist")
+    assert left.tasks.sources == ("breast_cancer+synthetic", "digits+mnist")
     with pytest.raises(InputError, match=r"not made from california.* adult, breast_cancer, synthetic, digits, mnist"):
         resolve.resolve("control-tiny", without="california")
 
@@ -107,7 +107,7 @@ def test_a_warm_start_of_another_file_may_not_be_made_from_what_a_fold_leaves_ou
             f'[names.from-{start}]\nwarm_start = "{start}"\n'
         )
     resolve.every.cache_clear()
-    assert resolve.resolve("from-apart", fold=1).warm_start == "apart"
+    assert resolve.resolve("from-apart", fold=1).start.warm_start == "apart"
     with pytest.raises(InputError, match=r"warm start other is made from it and has no such fold in from_other.toml"):
         resolve.resolve("from-other", fold=1)
 

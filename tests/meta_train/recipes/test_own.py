@@ -7,6 +7,7 @@ from meta_train.tasks import own_tables
 
 
 def table_of(features, rows=1000, kind="binary", classes=2, name="a"):
+    """A table that is known, since its shape is looked up."""
     x, y = np.zeros((rows, features), np.float32), np.zeros(rows, np.float32)
     return own_tables.OwnTable(name, f"{features:016d}" * 4, x, y, kind, classes, rows, 0)
 
@@ -15,17 +16,16 @@ def test_the_config_is_that_of_the_start_within_what_the_tables_have():
     config = own.config_for("universal", [table_of(84), table_of(145)])
     shipped = resolve.resolve("universal")
     # Tables are filled up to 150 columns, which are at most twice their own.
-    assert (config.num_features, config.rows, config.warm_start) == ((150,), 512, "universal")
+    assert (config.tasks.num_features, config.tasks.rows, config.start.warm_start) == ((150,), 512, "universal")
     both = f"{table_of(84).source}+{table_of(145).source}"
-    assert (config.source, config.sources, config.models) == (both, (both,), None)
-    fields = ("log_signal", "steps", "tasks", "protector", "excess_floor", "fresh_rows", "fresh_shares")
-    same = {field: getattr(shipped, field) for field in fields}
-    assert {field: getattr(config, field) for field in same} == same
-    assert own.config_for("universal", [table_of(1)]).num_features == (1,)
+    assert (config.tasks.sources, config.tasks.models) == ((both,), ("logistic",))
+    fields = ("log_signal", "steps", "tasks", "protector", "excess_floor", "fresh_shares", "signal_power", "ridge")
+    assert {field: config.flat()[field] for field in fields} == {field: shipped.flat()[field] for field in fields}
+    assert own.config_for("universal", [table_of(1)]).tasks.num_features == (1,)
     # Networks anew, on the constants.
     anew = own.config_for("control-universal", [table_of(84)])
-    assert (anew.protector, anew.warm_start, anew.name) == ("filter", "control-universal", "universal-own")
-    assert anew.learning_rate == shipped.learning_rate == 2 * config.learning_rate
+    assert (anew.start.protector, anew.start.warm_start, anew.name) == ("filter", "control-universal", "universal-own")
+    assert anew.learner.learning_rate == shipped.learner.learning_rate == 2 * config.learner.learning_rate
 
 
 def test_what_trains_every_model_is_fine_tuned_for_all_that_tables_have_in_one_training():
@@ -34,22 +34,27 @@ def test_what_trains_every_model_is_fine_tuned_for_all_that_tables_have_in_one_t
     for table in tables:
         own_tables.keep(table)
     config = own.config_for("universal", tables)
-    assert config.models == ("logistic", "softmax:4", "square", "softmax:19")
-    assert config.num_features == (24, 24, 24, 24)
-    assert config.sources == tuple(table.source for table in tables)
-    assert [config.find_model(shape).name for shape in config.shapes] == ["logistic", "softmax", "square", "softmax"]
+    assert config.tasks.models == ("logistic", "softmax:4", "square", "softmax:19")
+    assert config.tasks.num_features == (24, 24, 24, 24)
+    assert config.tasks.sources == tuple(table.source for table in tables)
+    assert [config.tasks.find_model(shape).name for shape in config.shapes] == [
+        "logistic",
+        "softmax",
+        "square",
+        "softmax",
+    ]
 
 
 def test_few_minutes_train_the_constants_of_the_start_alone():
     config = own.constants_of(own.config_for("universal", [table_of(20)]))
-    assert (config.protector, config.warm_start) == ("control_line", "control-universal")
-    assert own.constants_of(own.config_for("control-plain-adult", [table_of(20)])).protector == "control"
+    assert (config.start.protector, config.start.warm_start) == ("control_line", "control-universal")
+    assert own.constants_of(own.config_for("control-plain-adult", [table_of(20)])).start.protector == "control"
 
 
 def test_what_was_made_for_one_kind_of_target_starts_from_that():
     many = own.config_for("probe", [table_of(20, kind="multiclass", classes=4)])
-    assert (many.model, many.num_features, many.num_classes) == ("softmax:4", (24,), None)
+    assert (many.tasks.models, many.tasks.num_features) == (("softmax:4",), (24,))
     numbers = own.config_for("regression", [table_of(20, kind="regression", classes=None)])
-    assert (numbers.model, numbers.num_features) == ("square", (24,))
+    assert (numbers.tasks.models, numbers.tasks.num_features) == (("square",), (24,))
     batches = own.config_for("minibatch", [table_of(20)])
-    assert (batches.num_features, batches.sampling_rates) == ((24,), (0.05,))
+    assert (batches.tasks.num_features, batches.tasks.sampling_rates) == ((24,), (0.05,))

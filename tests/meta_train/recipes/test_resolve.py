@@ -1,6 +1,5 @@
 """Recipes: they resolve to the configs on the cards of the checkpoints, so that no other copy is needed."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def test_every_checkpoint_has_a_recipe_and_every_recipe_a_checkpoint():
 @pytest.mark.parametrize("name", checkpoint.names())
 def test_a_recipe_is_the_config_on_the_card_of_its_checkpoint(name):
     # As strings, which distinguish 1 from 1.0, and lists from null.
-    recipe, card = (json.dumps(config.__dict__) for config in (resolve.resolve(name), resolve.like(name)))
+    recipe, card = (json.dumps(config.flat()) for config in (resolve.resolve(name), resolve.like(name)))
     assert recipe == card
 
 
@@ -36,15 +35,13 @@ def test_without_a_set_is_the_row_that_leaves_it_out():
 def test_without_a_row_the_set_is_left_out_of_the_source_and_of_what_is_started_from():
     whole, left = resolve.resolve("universal-logistic"), resolve.resolve("universal-logistic", without="synthetic")
     assert left.name == "universal-logistic-no-synthetic"
-    assert left.source == whole.source.removesuffix("+synthetic")
+    assert left.tasks.source == whole.tasks.source.removesuffix("+synthetic")
     # control-universal-logistic has synthetic tasks, and starts from a control that has only these.
-    assert left.warm_start == "control-universal-logistic-no-synthetic"
-    same = {"name": whole.name, "source": whole.source, "warm_start": whole.warm_start}
-    assert dataclasses.replace(left, **same) == whole
+    assert left.start.warm_start == "control-universal-logistic-no-synthetic"
+    same = {name: whole.flat()[name] for name in ("name", "source", "warm_start")}
+    assert left.but(**same) == whole
     # Every part that shares rows with it is left out.
-    assert "digits" not in resolve.resolve("control-universal-logistic", without="digits:3,5").source.replace(
-        "mnist", ""
-    )
+    assert "digits" not in resolve.resolve("control-universal-logistic", without="digits:3,5").tasks.source
 
 
 @pytest.mark.parametrize(
@@ -69,13 +66,14 @@ def test_a_checkpoint_that_was_not_trained_cannot_be_trained_again():
 
 
 def test_a_method_that_no_checkpoint_is_of_is_tuned_by_what_follows_from_it():
-    assert tuned.config_for("noisygd", "logistic", "breast_cancer").accountant == "gdp"
-    assert tuned.config_for("noisygd", "logistic", "breast_cancer").num_features == (8,)
+    assert tuned.config_for("noisygd", "logistic", "breast_cancer").simulated.accountant == "gdp"
+    assert tuned.config_for("noisygd", "logistic", "breast_cancer").tasks.num_features == (8,)
     agd = tuned.config_for("agd", "logistic", "digits:4,6")
-    assert (agd.accountant, agd.num_features, agd.num_steps) == ("rdp", None, 256)
+    assert (agd.simulated.accountant, agd.tasks.num_features, agd.start.num_steps) == ("rdp", None, 256)
     assert agd.name == "agd-tuned-logistic-digits-4,6"
     mlp = tuned.config_for("dpsgd", "mlp", "synthetic")
-    assert (mlp.accountant, mlp.coefficients, mlp.damping, mlp.steps, mlp.eval_every) == ("rdp", 3, 1.0, 240, 30)
+    asked = {"accountant": "rdp", "coefficients": 3, "damping": 1.0, "steps": 240, "eval_every": 30}
+    assert {name: mlp.flat()[name] for name in asked} == asked
 
 
 def test_recipes_are_known_without_the_tables(monkeypatch, tmp_path):

@@ -5,7 +5,8 @@ import pytest
 
 from l2p.errors import InputError
 from l2p.models import Logistic, Quadratic, Softmax, Square
-from meta_train.config import MetaConfig
+from meta_train.config import Plain
+from meta_train.config.one_source import OneSource
 from meta_train.evaluation import meta_test
 from meta_train.recipes.tuned import config_for
 from meta_train.tasks.family import TaskFamily
@@ -90,12 +91,12 @@ def test_held_out_rows_are_not_training_rows():
 
 
 def test_a_model_learns_the_kind_of_targets_that_a_source_has():
-    assert MetaConfig("x", "control", source="digits", model="softmax:10").find_model() == Softmax(10)
-    assert MetaConfig("x", "control", source="california", model="square").find_model() == Square()
+    assert OneSource(source="digits", model="softmax:10").one_model() == Softmax(10)
+    assert OneSource(source="california", model="square").one_model() == Square()
     with pytest.raises(InputError, match="multiclass"):
-        MetaConfig("x", "control", source="digits").find_model()
+        OneSource(source="digits").one_model()
     with pytest.raises(InputError, match="softmax:10"):
-        MetaConfig("x", "control", source="digits", model="softmax:3").find_model()
+        OneSource(source="digits", model="softmax:3").one_model()
 
 
 @pytest.mark.slow
@@ -394,14 +395,14 @@ def test_held_out_quadratics_are_other_problems_at_the_same_budgets(quadratics):
 
 def test_quadratics_are_tuned_for_models_of_numbers_and_not_centred():
     config = config_for("noisygd", "quadratic", QUADRATICS)
-    assert (config.name, config.num_features) == ("noisygd-tuned-quadratic-random_quadratics", (5, 20))
-    assert config.find_model() == Quadratic()
+    assert (config.name, config.tasks.num_features) == ("noisygd-tuned-quadratic-random_quadratics", (5, 20))
+    assert config.tasks.one_model() == Quadratic()
     with pytest.raises(InputError, match="regression"):
-        MetaConfig("x", "control", source=QUADRATICS).find_model()
+        OneSource(source=QUADRATICS).one_model()
     with pytest.raises(InputError, match="binary"):
-        MetaConfig("x", "control", model="quadratic").find_model()
-    assert starting_point(MetaConfig("x", "control", source=QUADRATICS, model="quadratic")).centering is None
-    assert starting_point(MetaConfig("x", "control")).centering is not None
+        OneSource(model="quadratic").one_model()
+    assert starting_point(Plain.of("x", "control", source=QUADRATICS, model="quadratic")).centering is None
+    assert starting_point(Plain.of("x", "control")).centering is not None
     with pytest.raises(InputError, match="no table"):
         families(QUADRATICS)[0].draw(jax.random.key(0), 8, None)
     with pytest.raises(InputError, match="no accuracy"):

@@ -8,7 +8,7 @@ import pytest
 from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.simulate import mean_loss
-from meta_train.config import MetaConfig
+from meta_train.config import ClassPairs, EveryModel, Plain
 from meta_train.evaluation.budgets import ByMu
 from meta_train.evaluation.scores import evaluate, score, whole_run
 from meta_train.tasks.family import TaskFamily
@@ -58,10 +58,10 @@ def test_the_rows_are_of_the_same_task():
 
 @pytest.mark.slow
 def test_a_run_is_scored_where_it_is_told_to_be():
-    config = MetaConfig("x", "noisygd", source="digits:3,5", num_features=None, fresh_rows=True, rows=64, tasks=8)
-    train, _ = with_fresh_rows(*families(config.source))
+    config = ClassPairs.of("x", "noisygd", source="digits:3,5", rows=64, tasks=8)
+    train, _ = with_fresh_rows(*families("digits:3,5"))
     model = MODELS["logistic"]
-    batch = jax.jit(lambda key: train.sample(key, model, **config.task_arguments(None)))(jax.random.key(0))
+    batch = jax.jit(lambda key: train.sample(key, model, **config.tasks.arguments(None)))(jax.random.key(0))
     protector = dataclasses.replace(starting_point(config), num_steps=5)
     rows, setups = ByMu("gdp").simulate(batch, model, capped=True)
     keys = jax.random.split(jax.random.key(1), 8)
@@ -108,15 +108,16 @@ def test_tasks_of_no_table_of_their_own_are_refused(source):
         with_fresh_rows(*families(source))
 
 
-@pytest.mark.parametrize("change", [{"objective": "truncated"}, {"constraint": "soft"}])
+@pytest.mark.parametrize("change", [{"unroll": 5}, {"constraint": "soft"}])
 def test_runs_that_are_scored_on_their_way_are_refused(change):
-    with pytest.raises(InputError, match="scored at their end"):
-        MetaConfig("x", "noisygd", fresh_rows=True, **change)
-    with pytest.raises(InputError, match="scored on fresh_rows"):
-        MetaConfig("x", "noisygd", unseen=(7, 9))
+    """Fresh rows score the end of a run, and unseen classes need them."""
+    with pytest.raises(InputError, match="kind 'class_pairs' has no"):
+        ClassPairs.of("x", "noisygd", source="digits:3,5", **change)
+    with pytest.raises(InputError, match="kind 'plain' has no unseen"):
+        Plain.of("x", "noisygd", unseen=(7, 9))
 
 
 @pytest.mark.parametrize("shares", [(-0.1, 1.0), (0.0, 1.5), (float("nan"), 1.0), (1.0,)])
 def test_shares_are_shares(shares):
     with pytest.raises(InputError, match="fresh_shares is"):
-        MetaConfig("x", "noisygd", fresh_rows=True, fresh_shares=shares)
+        EveryModel.of("x", "noisygd", num_features=(8,), sources=("adult",), models=("svm",), fresh_shares=shares)

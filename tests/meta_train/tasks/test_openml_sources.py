@@ -6,7 +6,7 @@ import pytest
 
 from l2p.data.openml import FOLDER, TABLES, Facts
 from l2p.errors import InputError
-from meta_train.config import MetaConfig
+from meta_train.config.one_source import OneSource
 from meta_train.tasks import sources
 from meta_train.tasks.family import TaskFamily
 from meta_train.tasks.sources import class_counts, families, kind_of
@@ -69,7 +69,7 @@ def test_mixtures_stack_these_tables_and_take_others_beside_them():
     train, held_out = families(source)
     assert (kind_of(source), class_counts(source)) == ("binary", set())
     assert train.stacked == held_out.stacked == {0}
-    config = MetaConfig(name="mine", protector="control", source=source, num_features=(3,))
+    config = OneSource(source=source, num_features=(3,))
     assert config.all_sources == ("openml:two", "breast_cancer", "synthetic")
     assert families("breast_cancer+synthetic")[0].stacked == frozenset()
     with pytest.raises(InputError, match="two kinds"):

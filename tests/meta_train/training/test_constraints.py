@@ -1,4 +1,3 @@
-import dataclasses
 from collections.abc import Callable
 
 import jax
@@ -7,16 +6,22 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from meta_train.config import MetaConfig
 from meta_train.config.bands import BANDS
-from meta_train.training.constraints import Constraint, constrained_targets, penalty, soft_score, soft_weights
+from meta_train.training.constraints import (
+    MULTIPLIER_EVERY,
+    Constraint,
+    constrained_targets,
+    penalty,
+    soft_score,
+    soft_weights,
+)
 
-CONFIG = MetaConfig("t", "paper", steps=3000, tasks=8, constraint="augmented_lagrangian", objective="truncated")
+STEPS = 3000
 #: A segment's loss: weight over spending, like the error of an average under noise of variance 1 / spending.
 WEIGHTS = jnp.array([[4.0, 1.0, 0.25]])
 
 
-def trained(config: MetaConfig, loss: Callable, num_segments: int) -> tuple[Constraint, jax.Array]:
+def trained(loss: Callable, num_segments: int, is_soft: bool = False) -> tuple[Constraint, jax.Array]:
     """The outer loop's outcome for a scheduler that is a table of spending, f32[BANDS, B]."""
     bands = jnp.arange(BANDS)
 
@@ -27,20 +32,22 @@ def trained(config: MetaConfig, loss: Callable, num_segments: int) -> tuple[Cons
 
     def outer(carry: tuple, step: jax.Array) -> tuple[tuple, None]:
         constraint, log_spent = carry
-        log_spent = log_spent - 0.02 * jax.grad(priced)(log_spent, constraint, penalty(step, config))
+        log_spent = log_spent - 0.02 * jax.grad(priced)(log_spent, constraint, penalty(step, STEPS))
         spent = jnp.exp(log_spent)
         for segment in range(num_segments):
-            constraint = constraint.seen(spent[:, segment], loss(spent)[:, segment], jnp.array(segment), config)
-        return (constraint.update(step, config), log_spent), None
+            constraint = constraint.seen(
+                spent[:, segment], loss(spent)[:, segment], jnp.array(segment), MULTIPLIER_EVERY
+            )
+        constraint = constraint.update(step, penalty(step, STEPS), is_soft, MULTIPLIER_EVERY)
+        return (constraint, log_spent), None
 
     start = (Constraint.create(num_segments), jnp.full((BANDS, num_segments), jnp.log(1.5)))
-    (constraint, log_spent), _ = jax.lax.scan(outer, start, jnp.arange(config.steps))
+    (constraint, log_spent), _ = jax.lax.scan(outer, start, jnp.arange(STEPS))
     return constraint, jnp.exp(log_spent)
 
 
 def test_whole_runs_meet_the_budget_and_multipliers_become_its_price():
-    config = dataclasses.replace(CONFIG, objective="final")
-    constraint, spent = jax.jit(lambda: trained(config, lambda spent: 1.0 / spent, 1))()
+    constraint, spent = jax.jit(lambda: trained(lambda spent: 1.0 / spent, 1))()
     np.testing.assert_allclose(spent, 1.0, rtol=0.01)
     # The price of a share of the budget is the gain from one more share: -d(1 / s) / ds = 1 at s = 1; z is minus that.
     np.testing.assert_allclose(constraint.multipliers, -1.0, rtol=0.05)
@@ -48,7 +55,7 @@ def test_whole_runs_meet_the_budget_and_multipliers_become_its_price():
 
 @pytest.mark.slow
 def test_segments_share_the_budget_as_is_best():
-    constraint, spent = jax.jit(lambda: trained(CONFIG, lambda spent: WEIGHTS / spent, 3))()
+    constraint, spent = jax.jit(lambda: trained(lambda spent: WEIGHTS / spent, 3))()
     # min sum_b w_b / s_b with a given mean of s: s_b in proportion to sqrt(w_b).
     best = jnp.sqrt(WEIGHTS) / jnp.sqrt(WEIGHTS).mean()
     np.testing.assert_allclose(spent.mean(-1), 1.0, rtol=0.01)
@@ -62,8 +69,8 @@ def test_segments_share_the_budget_as_is_best():
 def test_soft_segments_spend_most_where_the_loss_is_best():
     # Scores that fall over the run: the weighted mean around the budget's end wants that end late, so that early
     # segments give up what they spend.
-    config = dataclasses.replace(CONFIG, constraint="soft")
-    constraint, spent = jax.jit(lambda: trained(config, lambda spent: 0.3 / spent + jnp.array([[2.0, 1.0, 0.0]]), 3))()
+    late = jnp.array([[2.0, 1.0, 0.0]])
+    constraint, spent = jax.jit(lambda: trained(lambda spent: 0.3 / spent + late, 3, is_soft=True))()
     assert bool(jnp.isfinite(spent).all())
     assert float(jnp.cumsum(spent, -1)[:, 1].max()) < 3.0  # the budget lasts into the last segment
     np.testing.assert_allclose(constraint.targets, spent, rtol=0.1)

@@ -1,5 +1,3 @@
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +6,7 @@ from scipy import stats
 
 from l2p import struct
 from l2p.errors import InputError
-from meta_train.config import MetaConfig
+from meta_train.config import Perturbed
 from meta_train.training import evolution
 
 KEYS = jax.random.split(jax.random.key(3), 4000)
@@ -73,6 +71,7 @@ def test_runs_that_are_compared_share_their_noise():
 
 
 def test_segments_are_refused():
-    config = MetaConfig("x", "control", estimator="evolution")
-    with pytest.raises(InputError, match="whole runs"):
-        dataclasses.replace(config, objective="truncated")
+    """They would continue runs without their perturbation; nor is there a derivative that could be damped."""
+    for name, value in (("unroll", 5), ("damping", 1.0)):
+        with pytest.raises(InputError, match=f"kind 'perturbed' has no {name}; choose among name, protector"):
+            Perturbed.of("x", "control", **{name: value})

@@ -1,7 +1,5 @@
 """Any hand-designed method and model: meta-gradients and random search at equal compute, the better one shipped."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -11,22 +9,22 @@ from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.privacy import Budget
 from l2p.protectors import HAND_DESIGNED
-from meta_train.config import MetaConfig
+from meta_train.config import Comparison
 from meta_train.evaluation import budgets
+from meta_train.evaluation.resolved import resolve
 from meta_train.evaluation.scores import first_loss
 from meta_train.tasks.reference import reference
 from meta_train.tasks.sources import families
 from meta_train.training import search
-from meta_train.training.gradient_against_search import ship_better
+from meta_train.training.gradient_against_search import ship_better, trials
 from meta_train.training.starting_points import starting_point
 
-TINY = MetaConfig(
+TINY = Comparison.of(
     "noisygd-tuned-logistic-breast_cancer",
     "noisygd",
     source="breast_cancer",
     coefficients=2,
     num_steps=6,
-    method="both",
     steps=4,
     tasks=8,
     rows=48,
@@ -45,7 +43,7 @@ def test_the_trial_with_the_better_score_ships_and_its_card_has_both(tmp_path, g
         protectors[method] = HAND_DESIGNED["noisygd"](Budget(score, 1e-6)).replace(num_steps=int(10 * score))
         card = {"name": method, "sources": ["adult"], "held_out": {"held_out_score": score}, "seconds": 7.0}
         trained[method] = tmp_path / f"{method}.safetensors"
-        checkpoint.save(protectors[method], trained[method], card | {"config": {"steps": 4, "method": method}})
+        checkpoint.save(protectors[method], trained[method], card | {"config": {"steps": 4}})
     shipped = checkpoint.load(ship_better(TINY, trained, tmp_path))
     assert shipped.protector.num_steps == protectors[won].num_steps
     assert shipped.card["won"] == won
@@ -54,15 +52,16 @@ def test_the_trial_with_the_better_score_ships_and_its_card_has_both(tmp_path, g
         "search": searched,
     }
     assert shipped.card["held_out"] == {"held_out_score": min(gradient, searched)}
-    assert shipped.card["config"]["method"] == "both"
+    assert shipped.card["config"]["kind"] == "comparison"
 
 
 @pytest.mark.slow
 def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 5)
-    config = dataclasses.replace(TINY, protector="agd", accountant="rdp")
-    start, (family, _) = starting_point(config), families("breast_cancer")
-    update, state = search.compiled(config, family, start), search.init(start, config)
+    config = trials(TINY.but(protector="agd", accountant="rdp"))["search"].but(steps=4)
+    start = starting_point(config)
+    resolved = resolve(config.tasks, config.simulated, start)
+    update, state = search.compiled(config.tasks, resolved, config.outer), search.init(start)
     for step in range(8):
         state, metrics = update(state, step)
         if step == 0:
@@ -118,10 +117,10 @@ def test_drawn_columns_need_a_table_that_has_so_many():
         ({"protector": "nonprivate"}, "nothing to tune"),
         ({"protector": "census"}, "not a hand-designed method"),
         ({"model": "forest"}, "unknown"),
-        ({"method": "both", "constraint": "augmented_lagrangian"}, "cannot be compared"),
+        ({"constraint": "augmented_lagrangian"}, "kind 'comparison' has no constraint"),
         ({"delta": 0.1}, "delta"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused_with_a_reason(fields, words):
     with pytest.raises(InputError, match=words):
-        starting_point(dataclasses.replace(TINY, **fields))
+        starting_point(TINY.but(**fields))

@@ -14,9 +14,10 @@ from l2p.protectors import Stepwise
 from l2p.protectors.tunable import combine, partition
 from l2p.run import Simulation, start
 from l2p.simulate import mean_loss
-from meta_train.config import MetaConfig
+from meta_train.config import Constrained, EveryModel, Perturbed, Plain, Search
 from meta_train.config.bands import BANDS
-from meta_train.evaluation.budgets import ByMu
+from meta_train.evaluation.budgets import ByMu, budgets_of_shapes
+from meta_train.evaluation.resolved import Resolved
 from meta_train.evaluation.scores import evaluate, first_loss, score, whole_run
 from meta_train.tasks.family import TaskFamily
 from meta_train.training import gradients, search
@@ -27,9 +28,10 @@ from meta_train.training.untrained import BUILDERS
 
 MODEL = Logistic()
 STEPS = 8
-CONFIG = MetaConfig(
-    "t", "control", steps=40, tasks=8, rows=96, num_features=(5,), log_signal=(2.0, 7.0), learning_rate=0.05, seed=3
-)
+SMALL = {"steps": 40, "tasks": 8, "rows": 96, "num_features": (5,), "log_signal": (2.0, 7.0), "seed": 3}
+CONFIG = Plain.of("t", "control", learning_rate=0.05, **SMALL)
+#: Of a scheduler that may overspend.
+CONSTRAINED = Constrained.of("t", "paper", accountant="ctcdp", learning_rate=0.01, **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +43,23 @@ def family() -> TaskFamily:
 
 @pytest.fixture(scope="module")
 def batch(family):
-    return jax.jit(lambda key: family.sample(key, MODEL, **CONFIG.task_arguments(5)))(jax.random.key(0))
+    return jax.jit(lambda key: family.sample(key, MODEL, **CONFIG.tasks.arguments(5)))(jax.random.key(0))
 
 
 @pytest.fixture(scope="module")
 def update(family):
-    return gradients.compiled(CONFIG, family, short("control"))
+    return step_of(CONFIG, family, short("control"))
+
+
+def resolved(config, family, start) -> dict:
+    """Every shape of a config's tasks, drawn from this family in place of its source."""
+    every = budgets_of_shapes(config.simulated, config.tasks, start).items()
+    return {shape: Resolved(shape, config.tasks.find_model(shape), found, family, family) for shape, found in every}
+
+
+def step_of(config, family, start):
+    """The outer step of a training on these tasks."""
+    return gradients.compiled(config.tasks, resolved(config, family, start), config.learner, config.outer)
 
 
 def short(name: str):
@@ -63,11 +76,11 @@ def moved(before, after) -> dict[str, bool]:
 @pytest.mark.parametrize("estimator", ["backpropagation", "evolution"])
 def test_meta_training_lowers_the_score_on_its_family(estimator, update, family, batch):
     if estimator == "evolution":
-        update = gradients.compiled(dataclasses.replace(CONFIG, estimator=estimator), family, short("control"))
-    state = gradients.init(short("control"), CONFIG)
+        update = step_of(Perturbed.of("t", "control", learning_rate=0.05, **SMALL), family, short("control"))
+    state = gradients.init(short("control"))
     judge = jax.jit(lambda protector: evaluate(protector, jax.random.key(9), batch, MODEL, ByMu("gdp"))["score"].mean())
     before = float(judge(state.protector))
-    for step in range(CONFIG.steps):
+    for step in range(CONFIG.outer.steps):
         state, metrics = update(state, step)
     assert np.isfinite(float(metrics["score"]))
     assert float(judge(state.protector)) < before - 0.1
@@ -76,7 +89,7 @@ def test_meta_training_lowers_the_score_on_its_family(estimator, update, family,
 @pytest.mark.slow
 def test_fixed_parameters_never_move(update):
     start = short("control")
-    state, _ = update(gradients.init(start, CONFIG), 0)
+    state, _ = update(gradients.init(start), 0)
     changed = moved(start, state.protector)
     assert not changed[".centering.row_norm"]
     assert not changed[".centering.target_norm"]
@@ -93,7 +106,7 @@ def compiled(monkeypatch):
         del compiler_options
         names.append(function.func.__name__)
         if names[-1] == "draw_tasks":
-            return lambda step: function.keywords["shape"]
+            return lambda step: function.keywords["resolved"].shape
         return lambda state, step, batch: batch
 
     monkeypatch.setattr(gradients, "quick_options", dict)
@@ -103,7 +116,7 @@ def compiled(monkeypatch):
 
 @pytest.mark.slow
 def test_a_shape_that_has_several_turns_is_compiled_once(family, compiled):
-    update = gradients.compiled(dataclasses.replace(CONFIG, num_features=(3, 5, 3, 4)), family, short("control"))
+    update = step_of(CONFIG.but(num_features=(3, 5, 3, 4)), family, short("control"))
     assert [update(None, step).num_features for step in range(6)] == [3, 5, 3, 4, 3, 5]
     assert sorted(compiled) == ["draw_tasks"] * 3 + ["update"] * 3
 
@@ -111,17 +124,19 @@ def test_a_shape_that_has_several_turns_is_compiled_once(family, compiled):
 def test_a_step_is_compiled_once_for_all_sources(family, compiled):
     """Their kinds of targets are the same; a model may be trained on two."""
     sources = ("synthetic", "synthetic:rough", "synthetic:numbers")
-    config = dataclasses.replace(CONFIG, num_features=(3, 3, 3), sources=sources, models=("square",) * 3)
-    update = gradients.compiled(config, family, short("control"))
+    config = EveryModel.of(
+        "t", "control", **{**SMALL, "num_features": (3, 3, 3)}, sources=sources, models=("square",) * 3
+    )
+    update = step_of(config, family, short("control"))
     assert tuple(update(None, step).source for step in range(3)) == sources
     assert sorted(compiled) == ["draw_tasks"] * 3 + ["update"] * 2
 
 
 def test_alternation_moves_one_group_at_a_time():
-    config, start = dataclasses.replace(CONFIG, alternate=(1, 2)), short("control")
-    ones, adam_step = jax.tree.map(jnp.ones_like, start), jax.jit(gradients.adam_step, static_argnums=3)
+    learner, start = CONSTRAINED.but(alternate=(1, 2)).learner, short("control")
+    ones, adam_step = jax.tree.map(jnp.ones_like, start), jax.jit(gradients.adam_step, static_argnums=(3, 4))
     for step, group in ((0, "scheduler"), (1, "projector"), (2, "projector"), (3, "scheduler")):
-        after, _ = adam_step(gradients.init(start, CONFIG), ones, jnp.array(step), config)
+        after, _ = adam_step(gradients.init(start), ones, jnp.array(step), learner, 40)
         for path, changed in moved(start, after).items():
             fixed = path in (".centering.row_norm", ".centering.target_norm")
             mine = path.startswith((".scheduler", ".centering")) == (group == "scheduler")
@@ -156,7 +171,7 @@ def test_one_diverging_task_moves_the_mean_gradient_by_at_most_its_share(update)
     diverging = diverging.replace(
         projector=diverging.projector.replace(log_learning_rate=diverging.projector.log_learning_rate.at[0].set(12.0))
     )
-    state, metrics = update(gradients.init(diverging, CONFIG), 0)
+    state, metrics = update(gradients.init(diverging), 0)
     moments = [state.adam[name].mu for name in ("scheduler", "projector")]
     size = np.sqrt(sum(float(jnp.square(leaf).sum()) for leaf in jax.tree.leaves(moments)))
     assert float(metrics["largest_gradient_norm"]) > 1.0
@@ -172,13 +187,11 @@ def overspending():
 
 @pytest.mark.slow
 def test_the_soft_constraint_trains_scheduler_and_projector(family, batch):
-    config = dataclasses.replace(
-        CONFIG, steps=120, constraint="soft", accountant="ctcdp", learning_rate=0.01, alternate=(1, 5)
-    )
+    config = CONSTRAINED.but(steps=120, constraint="soft", alternate=(1, 5))
     judge = jax.jit(lambda protector: evaluate(protector, jax.random.key(9), batch, MODEL, ByMu("ctcdp")))
     start = short("paper")
-    update, state = gradients.compiled(config, family, start), gradients.init(start, config)
-    for step in range(config.steps):
+    update, state = step_of(config, family, start), gradients.init(start, config.learner.unroll)
+    for step in range(config.outer.steps):
         state, _ = update(state, step)
     before, after = (float(judge(one)["score"].mean()) for one in (start, state.protector))
     assert after < before - 0.2
@@ -220,8 +233,8 @@ def test_observed_gradients_are_constants_to_a_meta_gradient(batch):
 @pytest.mark.slow
 def test_stopping_the_inner_gradient_changes_what_is_learned(family, update):
     start = short("control")
-    stopped = gradients.compiled(dataclasses.replace(CONFIG, inner_gradient=False), family, start)
-    states = [step(gradients.init(start, CONFIG), 0)[0] for step in (update, stopped)]
+    stopped = step_of(CONFIG.but(inner_gradient=False), family, start)
+    states = [step(gradients.init(start), 0)[0] for step in (update, stopped)]
     learned = [state.adam["projector"].mu.projector.log_learning_rate for state in states]
     assert np.isfinite(learned).all()
     assert not np.allclose(*learned, rtol=1e-3)
@@ -252,21 +265,14 @@ def test_segments_spend_an_even_share_each(batch):
 
 @pytest.mark.slow
 def test_truncated_unrolls_train_and_multipliers_move_once_per_step_however_many_segments(family):
-    config = dataclasses.replace(
-        CONFIG,
-        objective="truncated",
-        unroll=4,
-        constraint="augmented_lagrangian",
-        accountant="ctcdp",
-        learning_rate=1e-6,  # the scheduler stays where it is
-    )
+    config = CONSTRAINED.but(unroll=4, learning_rate=1e-6)  # the scheduler stays where it is
     start = overspending()
-    state, metrics = gradients.compiled(config, family, start)(gradients.init(start, config), MULTIPLIER_EVERY - 1)
+    state, metrics = step_of(config, family, start)(gradients.init(start, config.learner.unroll), MULTIPLIER_EVERY - 1)
     assert np.isfinite(float(metrics["score"]))
     assert moved(start, state.protector)[".scheduler.network['head']['bias']"]
     h = np.exp(0.6) - 1.0
     # Only one step of ten was recorded, so spending looks a tenth of what it is, and even: targets stay equal.
-    spent, mu = (1.0 + h) / 10, penalty(jnp.array(9), config)
+    spent, mu = (1.0 + h) / 10, penalty(jnp.array(9), config.outer.steps)
     targets, global_h = constrained_targets(jnp.full(2, spent), jnp.array(0.0), mu)
     np.testing.assert_allclose(state.constraint.targets, jnp.broadcast_to(targets, (BANDS, 2)), rtol=0.1)
     np.testing.assert_allclose(state.constraint.multipliers, -(spent - targets[0]) / mu, rtol=0.2)
@@ -283,13 +289,13 @@ def test_a_lower_floor_tells_small_excesses_apart():
 
     assert gap(0.02) < 0.25 < 1.5 < gap(5e-4)
     with pytest.raises(InputError, match="positive"):
-        dataclasses.replace(CONFIG, excess_floor=0.0)
+        CONFIG.but(excess_floor=0.0)
 
 
 def test_segments_that_do_not_fit_the_run_are_refused(family):
-    config = dataclasses.replace(CONFIG, objective="truncated", unroll=3)
+    config = CONFIG.but(unroll=3)
     with pytest.raises(InputError, match="does not divide"):
-        gradients.compiled(config, family, short("noisygd"))(gradients.init(short("noisygd"), config), 0)
+        step_of(config, family, short("noisygd"))(gradients.init(short("noisygd"), config.learner.unroll), 0)
 
 
 @pytest.mark.slow
@@ -303,10 +309,11 @@ def test_a_cap_that_does_not_bind_only_measures(batch):
 
 @pytest.mark.slow
 def test_random_search_keeps_the_best_and_starts_from_the_start(family):
-    config = dataclasses.replace(CONFIG, method="search", accountant="zcdp", steps=12)
-    update, state = search.compiled(config, family, short("noisygd")), search.init(short("noisygd"), config)
+    config = Search.of("t", "control", accountant="zcdp", **{**SMALL, "steps": 12})
+    shapes = resolved(config, family, short("noisygd"))
+    update, state = search.compiled(config.tasks, shapes, config.outer), search.init(short("noisygd"))
     best = []
-    for step in range(config.steps):
+    for step in range(config.outer.steps):
         state, metrics = update(state, step)
         best.append(float(metrics["best_score"]))
         if step == 0:
@@ -340,11 +347,11 @@ def test_a_curriculum_begins_with_the_upper_half_of_the_budgets(monkeypatch):
         raise Drawn(*map(float, arguments["log_signal"]))
 
     monkeypatch.setattr(TaskFamily, "sample", sample)
-    config = dataclasses.replace(CONFIG, steps=40, curriculum=0.5, log_signal=(1.0, 5.0))
+    config = CONFIG.but(steps=40, curriculum=0.5, log_signal=(1.0, 5.0))
     family = TaskFamily(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(0))
-    asked = {}
+    on, asked = Resolved(CONFIG.shapes[0], MODEL, ByMu("gdp"), family, family), {}
     for step in (0, 10, 20, 39):
         with pytest.raises(Drawn) as drawn:
-            gradients.draw_tasks(jnp.array(step), config, family, config.shapes[0])
+            gradients.draw_tasks(jnp.array(step), config.tasks, on, config.learner, config.outer)
         asked[step] = drawn.value.args
     assert asked == {0: (3.0, 5.0), 10: (2.0, 5.0), 20: (1.0, 5.0), 39: (1.0, 5.0)}

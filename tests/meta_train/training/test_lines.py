@@ -1,7 +1,5 @@
 """What a training of steps along the line changes, and what it leaves as it was."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
@@ -9,15 +7,17 @@ import pytest
 from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from l2p.protectors.tunable import of_lines
-from meta_train.config import MetaConfig
+from meta_train.config import Addition
 from meta_train.training import gradients
-from meta_train.training.loop import _made_for, _models, meta_train
+from meta_train.training.loop import meta_train
+from meta_train.training.shipping import made_for, models_of
 from meta_train.training.untrained import control_filter, control_line
 
-CONFIG = MetaConfig(
+CONFIG = Addition.of(
     "x",
     "control_line",
-    source="synthetic",
+    sources=("synthetic",),
+    models=("logistic",),
     num_features=(6,),
     warm_start="control-universal-wide",
     tunes="line",
@@ -40,16 +40,16 @@ def test_only_a_step_along_the_line_has_such_numbers():
 
 
 def test_a_training_of_lines_is_refused_for_a_protector_without_one(tmp_path):
-    config = dataclasses.replace(CONFIG, protector="control_filter")
+    config = CONFIG.but(protector="control_filter")
     with pytest.raises(InputError, match="stands for no number of protector 'control_filter'"):
         meta_train(config, tmp_path)
-    gradients.check_tunes(control_line(jax.random.key(0)), CONFIG)
+    gradients.check_tunes(control_line(jax.random.key(0)), "line", "control_line")
 
 
 def test_what_ships_serves_what_its_start_does():
     warm = checkpoint.load("control-universal-wide")
-    assert _made_for(CONFIG, (6,), warm) == warm.card["range"]["num_features"]
-    assert set(warm.card["models"]) <= set(_models(CONFIG, warm))
+    assert made_for(CONFIG, (6,), warm) == warm.card["range"]["num_features"]
+    assert set(warm.card["models"]) <= set(models_of(CONFIG, warm))
 
 
 @pytest.mark.parametrize("fold", ["", "-fold-1", "-fold-2", "-fold-3"])

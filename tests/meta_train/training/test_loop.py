@@ -12,18 +12,33 @@ from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
 from l2p.privacy.sampling import Poisson
 from l2p.protectors import PublicGeometry
-from meta_train.config import MetaConfig, Shape
+from meta_train.config import ClassPairs, EveryModel, Plain
+from meta_train.config.drawn import Shape
+from meta_train.config.many_sources import ManySources
+from meta_train.config.one_source import OneSource
+from meta_train.evaluation import resolved
 from meta_train.evaluation.held_out import Evaluator
 from meta_train.recipes import resolve
-from meta_train.tasks.fresh_rows import with_fresh_rows
 from meta_train.tasks.sources import families
 from meta_train.training import gradients
-from meta_train.training.loop import MOST_LOST, _ship, meta_train
+from meta_train.training.loop import MOST_LOST, meta_train
+from meta_train.training.shipping import ship
 from meta_train.training.starting_points import starting_point, warm_start
 
-CONFIG = MetaConfig(
-    "tiny", "noisygd", source="breast_cancer", steps=4, tasks=8, rows=32, num_features=(3,), eval_every=2, eval_tasks=8
+SIZES = {"steps": 4, "tasks": 8, "rows": 32, "eval_every": 2, "eval_tasks": 8}
+CONFIG = Plain.of("tiny", "noisygd", source="breast_cancer", num_features=(3,), **SIZES)
+
+
+#: Tasks of two shapes with a source each.
+EVERY_MODEL = EveryModel.of(
+    "tiny", "noisygd", num_features=(3, 4), sources=("adult", "synthetic"), models=("logistic", "svm"), **SIZES
 )
+
+
+def evaluator_of(config, start):
+    """An evaluator of a training from this start."""
+    shapes = resolved.resolve(config.tasks, config.simulated, start)
+    return Evaluator(config.tasks, shapes, config.judging, start)
 
 
 def read(path):
@@ -40,8 +55,8 @@ def whole(tmp_path_factory):
 def test_an_interrupted_training_resumes_to_the_same_bits(whole, tmp_path, monkeypatch):
     compiled = gradients.compiled
 
-    def interrupted(config, family, start):
-        update = compiled(config, family, start)
+    def interrupted(*asked):
+        update = compiled(*asked)
 
         def step(state, number):
             if number == 3:
@@ -81,12 +96,12 @@ def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(whole):
 def test_a_training_whose_gradients_are_never_finite_ends_with_a_sentence(tmp_path, monkeypatch, lost, ends):
     """Not one that has a finite gradient now and then."""
 
-    def compiled(config, family, start):
+    def compiled(*_):
         return lambda state, number: (state, {"score": 0.0, "finite": float((number + 1) % (lost + 1) == 0)})
 
     monkeypatch.setattr(gradients, "compiled", compiled)
-    monkeypatch.setattr("meta_train.training.loop.Evaluator", HarmEverywhere)
-    config = dataclasses.replace(CONFIG, steps=2 * MOST_LOST, eval_every=2 * MOST_LOST)
+    monkeypatch.setattr("meta_train.training.methods.Evaluator", HarmEverywhere)
+    config = CONFIG.but(steps=2 * MOST_LOST, eval_every=2 * MOST_LOST)
     if ends:
         with pytest.raises(InputError, match=f"no task had a finite gradient .* step {MOST_LOST}, .* damping"):
             meta_train(config, tmp_path)
@@ -96,22 +111,24 @@ def test_a_training_whose_gradients_are_never_finite_ends_with_a_sentence(tmp_pa
 
 @pytest.mark.slow
 def test_gradients_say_in_how_many_tasks_they_are_finite():
-    train, _ = families(CONFIG.source)
     start = starting_point(CONFIG)
+    shapes = resolved.resolve(CONFIG.tasks, CONFIG.simulated, start)
+    update = gradients.compiled(CONFIG.tasks, shapes, CONFIG.learner, CONFIG.outer)
     for factor, share in ((1.0, 1.0), (np.nan, 0.0)):
         broken = jax.tree.map(lambda leaf: leaf * factor, start)  # noqa: B023
-        metrics = gradients.compiled(CONFIG, train, start)(gradients.init(broken, CONFIG), 0)[1]
+        metrics = update(gradients.init(broken), 0)[1]
         assert float(metrics["finite"]) == share
 
 
 def test_shapes_are_the_range_on_the_card_and_what_ships_draws_batches_of_the_first_rate(tmp_path):
     shapes = {"num_features": (3, 5), "num_classes": (4, 3), "sampling_rates": (0.5, 0.25)}
     drawn = {"source": "synthetic:classes:3", "model": "softmax:3", "accountant": "rdp"}
-    config = dataclasses.replace(CONFIG, **shapes, **drawn)
-    assert config.shapes == (Shape(3, 4, 0.5), Shape(5, 3, 0.25))
+    config = CONFIG.but(**shapes, **drawn)
+    asked = drawn["source"], drawn["model"]
+    assert config.shapes == (Shape(3, *asked, 4, 0.5), Shape(5, *asked, 3, 0.25))
     start = starting_point(config)
     assert start.sampler == Poisson(0.5)
-    trained = checkpoint.load(_ship(config, tmp_path, start, {}, 0.0, config.num_features)).card["range"]
+    trained = checkpoint.load(ship(config, tmp_path, start, {}, 0.0, (3, 5))).card["range"]
     assert trained["num_features"] == [3, 5]
     assert trained["num_classes"] == [3, 4]
     assert trained["sampling_rate"] == [0.25, 0.5]
@@ -121,56 +138,53 @@ def test_shapes_are_the_range_on_the_card_and_what_ships_draws_batches_of_the_fi
     "change",
     [
         {"sources": ("adult",)},
-        {"models": ("logistic", "svm")},
-        {"sources": ("adult", "synthetic"), "method": "search"},
-        {"sources": ("adult", "synthetic"), "unseen": (0, 1), "fresh_rows": True},
+        {"models": ("logistic", "svm", "mlp")},
+        {"sources": ()},
     ],
 )
 def test_sources_and_models_that_do_not_fit_are_refused(change):
-    with pytest.raises(InputError, match=r"one name for each of num_features|tasks from one source") as refusal:
-        dataclasses.replace(CONFIG, **({"num_features": (3, 4)} if "models" not in change else {}), **change)
+    with pytest.raises(InputError, match=r"one name for each of num_features") as refusal:
+        EVERY_MODEL.but(**change)
     assert "\n" not in str(refusal.value)
 
 
 def test_gains_from_one_task_of_a_source_are_refused():
     with pytest.raises(InputError, match="single task in a band have no standard error"):
-        dataclasses.replace(CONFIG, num_features=(3, 4), sources=("adult", "synthetic"), gain_rounds=1)
+        EVERY_MODEL.but(gain_rounds=1)
 
 
 def test_a_model_that_does_not_fit_its_own_source_is_refused():
-    config = dataclasses.replace(CONFIG, sources=("synthetic:numbers",), models=("logistic",))
+    tasks = EVERY_MODEL.but(sources=("synthetic:numbers", "synthetic")).tasks
     with pytest.raises(InputError, match="tasks from synthetic:numbers"):
-        config.find_model(config.shapes[0])
+        tasks.find_model(tasks.shapes[0])
 
 
 @pytest.mark.slow
 def test_tables_lend_as_many_classes_as_a_listed_model_has():
-    config = dataclasses.replace(CONFIG, num_features=(5,), sources=("digits",), models=("softmax:4",))
-    (shape,) = config.shapes
-    assert config.drawn_classes(shape) == 4
-    assert config.drawn_classes(shape._replace(model="softmax:10")) is None
+    lends = ManySources(num_features=(5,), sources=("digits",), models=("softmax:4",))
+    (shape,) = lends.shapes
+    assert lends.drawn_classes(shape) == 4
+    assert lends.drawn_classes(shape._replace(model="softmax:10")) is None
     task = families("digits")[0].with_num_classes(4).draw(jax.random.key(0), 200, 5)
     assert set(np.unique(task.y)) == {0.0, 1.0, 2.0, 3.0}
     with pytest.raises(InputError, match="has 12 classes and tasks from digits have 10"):
-        config.find_model(shape._replace(model="softmax:12"))
-    mixed = dataclasses.replace(CONFIG, source="digits+synthetic:classes:4", model="softmax:10")
+        lends.find_model(shape._replace(model="softmax:12"))
+    mixed = OneSource(source="digits+synthetic:classes:4", model="softmax:10")
     with pytest.raises(InputError, match="have different numbers of classes"):
-        mixed.find_model()
+        mixed.one_model()
 
 
 @pytest.mark.slow
 def test_gains_are_paired_by_task_and_split_by_band():
     # A shape that is listed twice has the same held-out tasks, which count once.
-    config = dataclasses.replace(CONFIG, num_features=(3, 3), eval_tasks=16, gain_rounds=2)
+    config = CONFIG.but(num_features=(3, 3), eval_tasks=16, gain_rounds=2)
     start = starting_point(config)
-    held_out = families(config.source)[1]
     still = dataclasses.replace(start, num_steps=1)
-    evaluator = Evaluator(config, held_out, still)
-    unchanged = Evaluator(config, held_out, start)
+    evaluator, unchanged = evaluator_of(config, still), evaluator_of(config, start)
     gains, losses = evaluator.gains(start), unchanged.gains(still)
     assert unchanged.gains(start)["mean"] == unchanged.gains(start)["standard_error"] == [0.0] * 8
     assert gains["tasks"] == 2 * 2
-    np.testing.assert_allclose(gains["log_signal"], np.linspace(*config.log_signal, 9), atol=1e-4)
+    np.testing.assert_allclose(gains["log_signal"], np.linspace(*config.tasks.log_signal, 9), atol=1e-4)
     np.testing.assert_allclose(gains["mean"], -np.array(losses["mean"]))
     # One step gets nowhere where the budget allows fifty of them.
     assert gains["mean"][-1] > 4 * gains["standard_error"][-1] > 0
@@ -182,11 +196,9 @@ def test_gains_are_paired_by_task_and_split_by_band():
 
 @pytest.mark.slow
 def test_gains_on_a_mixture_are_split_by_source_and_sum_up():
-    config = dataclasses.replace(
-        CONFIG, source="breast_cancer+synthetic", num_features=(3, 40), eval_tasks=8, gain_rounds=2
-    )
+    config = CONFIG.but(source="breast_cancer+synthetic", num_features=(3, 40), eval_tasks=8, gain_rounds=2)
     start = starting_point(config)
-    evaluator = Evaluator(config, families(config.source)[1], dataclasses.replace(start, num_steps=1))
+    evaluator = evaluator_of(config, dataclasses.replace(start, num_steps=1))
     gains = evaluator.gains(start)
     few, many = (gains["by_source"][name] for name in ("breast_cancer", "synthetic"))
     # The table has 30 columns, so it has no tasks with 40.
@@ -196,12 +208,10 @@ def test_gains_on_a_mixture_are_split_by_source_and_sum_up():
 
 @pytest.mark.slow
 def test_gains_are_measured_on_fresh_rows_whatever_training_scores():
-    config = dataclasses.replace(CONFIG, eval_tasks=16, gain_rounds=1, fresh_rows=True, fresh_shares=(1.0, 1.0))
+    config = EVERY_MODEL.but(num_features=(3, 3), sources=("breast_cancer",) * 2, eval_tasks=16, gain_rounds=1)
+    config = config.but(models=("logistic",) * 2)
     start = starting_point(config)
-    _, held_out = with_fresh_rows(*families(config.source))
-    fresh, read = (
-        Evaluator(dataclasses.replace(config, fresh_shares=(share, share)), held_out, start) for share in (1.0, 0.0)
-    )
+    fresh, read = (evaluator_of(config.but(fresh_shares=(share, share)), start) for share in (1.0, 0.0))
     still = dataclasses.replace(start, num_steps=1)
     assert fresh(still)["held_out_score"] != read(still)["held_out_score"]
     assert fresh.gains(still) == read.gains(still)
@@ -214,19 +224,19 @@ def test_a_finished_training_is_not_repeated_and_another_is_refused(whole):
     assert (whole.parent / "log.jsonl").read_text() == log
     assert all(np.array_equal(first[name], again[name]) for name in first)
     with pytest.raises(InputError, match="another config"):
-        meta_train(dataclasses.replace(CONFIG, seed=1), whole.parent)
+        meta_train(CONFIG.but(seed=1), whole.parent)
 
 
 def test_an_unknown_starting_point_is_refused(tmp_path):
     with pytest.raises(InputError, match="no starting point"):
-        meta_train(dataclasses.replace(CONFIG, protector="nothing"), tmp_path)
+        meta_train(CONFIG.but(protector="nothing"), tmp_path)
 
 
-ALONG_DIRECTIONS = {"source": "digits:rest:3,5", "num_features": None, "directions": 5, "fresh_rows": True}
+ALONG_DIRECTIONS = ClassPairs.of("tiny", "noisygd", source="digits:rest:3,5", directions=5, **SIZES)
 
 
 def directions_of(*unseen):
-    family, _ = families(ALONG_DIRECTIONS["source"])
+    family, _ = families(ALONG_DIRECTIONS.tasks.source)
     return PublicGeometry.of(np.asarray(family.x)[~np.isin(np.asarray(family.y), unseen)], 5)
 
 
@@ -240,7 +250,7 @@ class HarmEverywhere:
 
     before: ClassVar = {"held_out_score": 0.0}
 
-    def __init__(self, config, family, start):
+    def __init__(self, *_, **__):
         pass
 
     def __call__(self, protector):
@@ -261,16 +271,15 @@ def one_up(state, step):
 @pytest.mark.parametrize("unseen", [None, (7, 9)])
 def test_unseen_classes_are_not_used_for_selection(tmp_path, monkeypatch, unseen):
     monkeypatch.setattr("meta_train.training.gradients.compiled", lambda *_: one_up)
-    monkeypatch.setattr("meta_train.training.loop.Evaluator", HarmEverywhere)
-    config = dataclasses.replace(CONFIG, steps=2, unseen=unseen, **ALONG_DIRECTIONS)
+    monkeypatch.setattr("meta_train.training.methods.Evaluator", HarmEverywhere)
+    config = ALONG_DIRECTIONS.but(steps=2, unseen=unseen)
     moved = 0 if unseen is None else 2
     shipped = jax.tree.map(lambda leaf: leaf + moved, starting_point(config))
     chex.assert_trees_all_close(checkpoint.load(meta_train(config, tmp_path)).protector, shipped)
 
 
 def test_a_warm_start_takes_what_was_tuned_and_no_facts_about_other_rows():
-    config = dataclasses.replace(CONFIG, **ALONG_DIRECTIONS)
-    whole, fold = starting_point(config), starting_point(dataclasses.replace(config, unseen=(7, 9)))
+    whole, fold = starting_point(ALONG_DIRECTIONS), starting_point(ALONG_DIRECTIONS.but(unseen=(7, 9)))
     tuned = dataclasses.replace(whole.geometry, log_power=whole.geometry.log_power + 1.0)
     started = warm_start(fold, dataclasses.replace(whole, geometry=tuned))
     np.testing.assert_array_equal(started.geometry.log_power, tuned.log_power)
@@ -282,6 +291,5 @@ def test_a_warm_start_takes_what_was_tuned_and_no_facts_about_other_rows():
     [{"source": "synthetic"}, {"protector": "agd"}, {"source": "random_quadratics", "model": "quadratic"}],
 )
 def test_directions_that_no_table_has_or_no_step_follows_are_refused(change):
-    config = dataclasses.replace(CONFIG, **{"num_features": None, "directions": 5, **change})
     with pytest.raises(InputError, match="directions need a table's rows"):
-        starting_point(config)
+        starting_point(ALONG_DIRECTIONS.but(**change))

@@ -1,25 +1,13 @@
 """Constants that are evolved by scores alone."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
+from meta_train.config.parts import Outer
 from meta_train.training import perturbed
-
-
-@dataclasses.dataclass
-class Config:
-    """What of a config these steps use."""
-
-    shapes: tuple = ("a", "b")
-    eval_tasks: int = 16
-    seed: int = 0
-    learning_rate: float = 0.02
-    steps: int = 300
 
 
 class Evaluator:
@@ -43,8 +31,8 @@ class Evaluator:
 
 def test_steps_go_downhill_whatever_one_task_says_and_leave_alone_what_is_not_tuned():
     start = HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5))
-    config, evaluator = Config(), Evaluator(start)
-    state, update = perturbed.init(start, config), perturbed.compiled(config, evaluator)
+    evaluator = Evaluator(start)
+    state, update = perturbed.init(start), perturbed.compiled(("a", "b"), 16, 0.02, Outer(steps=300), evaluator)
     before = np.abs(perturbed._numbers(start) - evaluator.aim).max()
     for step in range(40):
         state, told = update(state, step)

@@ -4,19 +4,18 @@ import dataclasses
 
 import pytest
 
-from meta_train.config import MetaConfig
+from meta_train.config.many_sources import ManySources
+from meta_train.config.parts import Outer
 from meta_train.training import preparing
 from meta_train.training.watch import Watch
 
-CONFIG = MetaConfig(
-    "tiny",
-    "control",
-    source="synthetic",
+TASKS = ManySources(
     num_features=(4, 4, 12, 4),
     sources=("synthetic", "synthetic:numbers", "synthetic", "synthetic:classes:3"),
     models=("logistic", "square", "logistic", "softmax:3"),
-    gain_rounds=1,
 )
+#: Of a training with networks, whose gains are measured.
+ASKED = TASKS.shapes, True, Outer(), 1
 
 
 class Clock:
@@ -61,11 +60,11 @@ def test_shapes_that_would_take_too_long_are_left_out_and_a_model_comes_before_m
         return state
 
     watch = Watch(minutes, foretells=True, say=lines.append, now=clock)
-    assert preparing.prepare(CONFIG, update, evaluator, State(), watch, may_leave_out=True) == turns
+    assert preparing.prepare(*ASKED, update, evaluator, State(), watch, may_leave_out=True) == turns
     assert compiled == set(turns)
-    assert set(evaluator.kept) == {CONFIG.shapes[turn] for turn in turns}
+    assert set(evaluator.kept) == {TASKS.shapes[turn] for turn in turns}
     assert any(line.startswith("left out for lack of time: ") for line in lines) == (len(turns) < 4)
     assert lines[-1].startswith("about ")
     # A training that goes on compiles for all that it began with.
     again = Watch(minutes, foretells=True, say=lines.append, now=clock)
-    assert preparing.prepare(CONFIG, update, evaluator, State(), again, may_leave_out=False) == [0, 1, 2, 3]
+    assert preparing.prepare(*ASKED, update, evaluator, State(), again, may_leave_out=False) == [0, 1, 2, 3]

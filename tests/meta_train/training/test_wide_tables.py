@@ -9,12 +9,19 @@ from l2p.errors import InputError
 from l2p.protectors import conditioning
 from l2p.protectors.eigenbasis import MAX_FEATURES
 from l2p.protectors.tunable import of_wide_tables
-from meta_train.config import MetaConfig
+from meta_train.config import Addition
 from meta_train.recipes import resolve
 from meta_train.training import gradients
 from meta_train.training.untrained import filter_with_network
 
-WIDE = {"protector": "control_filter", "warm_start": "control-universal-narrow", "tunes": "wide", "constants": ()}
+#: A training on wide tables, but for their features.
+WIDE = {
+    "protector": "control_filter",
+    "warm_start": "control-universal-narrow",
+    "tunes": "wide",
+    "sources": ("synthetic",),
+    "models": ("logistic",),
+}
 
 
 def test_what_only_wide_tables_read_is_the_last_number_of_every_knot():
@@ -36,12 +43,15 @@ def test_all_else_is_what_wide_tables_do_not_add():
     assert 0 < wide.sum() < every.sum() == every.size
 
 
-@pytest.mark.parametrize(
-    "other", [{"warm_start": None}, {"method": "search"}, {"constants": ("eigenbasis.row_norm=1",)}]
-)
-def test_what_would_change_other_runs_is_refused(other):
-    with pytest.raises(InputError, match="all else stays as it was trained"):
-        MetaConfig("x", num_features=(600,), **{**WIDE, **other})
+def test_what_would_change_other_runs_is_refused():
+    """All else stays as it was trained, so there is a start to take it from, and nothing is chosen at the end."""
+    from_nothing = {name: value for name, value in WIDE.items() if name != "warm_start"}
+    with pytest.raises(InputError, match="kind 'addition' needs warm_start"):
+        Addition.of("x", num_features=(600,), **from_nothing)
+    with pytest.raises(InputError, match="kind 'addition' has no constants"):
+        Addition.of("x", num_features=(600,), **WIDE, constants=("eigenbasis.row_norm=1",))
+    with pytest.raises(InputError, match="tunes 'all' is unknown; choose one of wide, line"):
+        Addition.of("x", num_features=(600,), **{**WIDE, "tunes": "all"})
 
 
 @pytest.mark.parametrize("fold", ["", "-fold-1", "-fold-2", "-fold-3"])
@@ -58,6 +68,6 @@ def test_what_ships_differs_from_its_start_on_wide_tables_alone(fold):
 
 def test_shapes_of_the_recipe_are_wide():
     config = resolve.resolve("control-universal-wide")
-    assert config.tunes == "wide"
-    assert min(config.num_features) > conditioning.NARROW
-    assert max(config.num_features) > MAX_FEATURES
+    assert config.learner.tunes == "wide"
+    assert min(config.tasks.num_features) > conditioning.NARROW
+    assert max(config.tasks.num_features) > MAX_FEATURES

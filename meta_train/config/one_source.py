@@ -1,0 +1,102 @@
+"""Tasks from one public set, or a mixture, whose model is one."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from meta_train.config.checks import check_counts, refuse
+from meta_train.config.drawn import Shape, Tasks, check_rates, of_shapes
+from meta_train.tasks.family import Family
+from meta_train.tasks.fresh_rows import with_fresh_rows
+from meta_train.tasks.other_classes import along_other_classes
+from meta_train.tasks.sources import families
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneSource(Tasks):
+    """Tasks from one source, or a mixture.
+
+    Attributes:
+      source: public data set that tasks are drawn from, or `mnist:rest:3,5`: every pair of the other digits; or
+        `random_quadratics`, `synthetic` (two classes), `synthetic:numbers` or `synthetic:classes:10`, which need no
+        table; or a mixture such as `adult+synthetic`, if tasks have drawn columns.
+      model: name of the model that is trained.
+      num_features: feature counts that tasks cycle through; None for tasks with the table's own columns.
+      num_classes: number of classes of the tasks with each of these counts; None for the number in the model's name.
+      sampling_rates: Poisson sampling rate of runs on tasks with each of these counts; None for batches as the
+        protector draws them. What ships uses the first of these rates.
+    """
+
+    source: str = "adult"
+    model: str = "logistic"
+    num_features: tuple[int, ...] | None = (8, 24, 52, 104)
+    num_classes: tuple[int, ...] | None = None
+    sampling_rates: tuple[float, ...] | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        counts = self.num_features or ()
+        if self.num_features is not None and (not counts or min(counts) < 1):
+            refuse(
+                self,
+                "num_features",
+                "tasks need feature counts from 1 up; list some, or write null for the table's own columns",
+            )
+        if self.num_classes is not None and (len(self.num_classes) != len(counts) or min(self.num_classes) < 2):
+            refuse(self, "num_classes", "it needs one number, from 2 up, for each of num_features; list equally many")
+        check_rates(self)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        counts = (None,) if self.num_features is None else self.num_features
+        unsaid = (None,) * len(counts)
+        listed = zip(counts, self.num_classes or unsaid, self.sampling_rates or unsaid, strict=True)
+        return tuple(Shape(count, self.source, self.model, classes, rate) for count, classes, rate in listed)
+
+    def of_shapes(self, places: Sequence[int]) -> Self:
+        """Those of some of the shapes.
+
+        >>> OneSource(num_features=(8, 24, 52)).of_shapes([0, 2]).num_features
+        (8, 52)
+        """
+        return of_shapes(self, ("num_features", "num_classes", "sampling_rates"), places)
+
+    def open(self) -> Callable[[Shape], tuple[Family, Family]]:
+        opened = families(self.source)
+        return lambda shape: opened
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pairs(Tasks):
+    """Tasks of one table with its own columns, mostly pairs of its classes, scored on rows that runs did not read.
+
+    Attributes:
+      source: table that tasks are drawn from, as for `OneSource`.
+      model: name of the model that is trained.
+      unseen: classes of the source that are in no training task and in all held-out tasks: what networks learn on the
+        other classes may not hold for these. None for held-out rows of tasks like those in training.
+      directions: number of principal directions of the source's rows onto which a run projects its rows, instead of
+        using privately centred features; None for the latter. The protector then works for no other columns. Tasks of
+        two classes use the directions of the source's other classes (`meta_train.tasks.other_classes`).
+    """
+
+    source: str
+    model: str = "logistic"
+    unseen: tuple[int, ...] | None = None
+    directions: int | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_counts(self, "directions")
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        return (Shape(None, self.source, self.model),)
+
+    def of_shapes(self, places: Sequence[int]) -> Self:
+        return self
+
+    def open(self) -> Callable[[Shape], tuple[Family, Family]]:
+        along = along_other_classes(*families(self.source), self.directions, self.unseen)
+        opened = with_fresh_rows(*along, self.unseen)
+        return lambda shape: opened

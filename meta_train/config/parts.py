@@ -1,0 +1,130 @@
+"""What every training has: a start, outer steps, simulated budgets, and held-out tasks to judge by."""
+
+import dataclasses
+
+from l2p.privacy.accountants import for_runs
+from meta_train.config.bands import BANDS
+from meta_train.config.checks import check_choice, check_counts, refuse
+from meta_train.constants import parse
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """What is trained.
+
+    Attributes:
+      protector: a starting point in `meta_train.training.untrained`.
+      warm_start: checkpoint from which it takes its parameters, or None.
+      num_steps: maximum number of steps of a run, shipped with the protector; None for the method's own.
+    """
+
+    protector: str
+    warm_start: str | None = None
+    num_steps: int | None = None
+
+    def __post_init__(self):
+        check_counts(self, "num_steps")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnyStart(Start):
+    """A starting point, or with `coefficients` a hand-designed method.
+
+    Attributes:
+      coefficients: number of coefficients of the polynomials in log(mu N) that a hand-designed method's constants
+        become; None for starting points.
+    """
+
+    coefficients: int | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_counts(self, "coefficients")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarmStart(Start):
+    """A starting point that takes its parameters from a checkpoint."""
+
+    warm_start: str = dataclasses.field()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outer:
+    """Outer steps.
+
+    Attributes:
+      steps: how many: meta-gradients, or candidates of a search; with both, meta-gradients.
+      eval_every: outer steps between scores on held-out tasks and between resumable checkpoints.
+      seed: for all random numbers.
+    """
+
+    steps: int = 600
+    eval_every: int = 50
+    seed: int = 0
+
+    def __post_init__(self):
+        check_counts(self, "steps", "eval_every")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """Budgets of simulated runs, where mu N alone does not determine a run (`meta_train.evaluation.budgets`).
+
+    Attributes:
+      accountant: prices the queries. If it depends on mu N only, it just decides the unit of a constraint.
+      simulated_rows: N of the simulated table.
+      delta: of the budgets.
+    """
+
+    accountant: str = "gdp"
+    simulated_rows: int = 30_000
+    delta: float = 1e-8
+
+    def __post_init__(self):
+        check_choice(self, "accountant", tuple(one.name for one in for_runs() if one.trains))
+        check_counts(self, "simulated_rows")
+        if not 0 < self.delta < 1 / self.simulated_rows:
+            refuse(
+                self,
+                "delta",
+                f"a guarantee for {self.simulated_rows} simulated rows needs one above 0 and below "
+                f"{1 / self.simulated_rows:.1e}",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judging:
+    """How protectors are judged on held-out tasks.
+
+    Attributes:
+      eval_tasks: held-out tasks for each different shape.
+      gain_rounds: at the end the networks are compared with the control that they extend on this many batches of
+        `eval_tasks` fresh tasks; the control runs wherever they gained nothing. 0 makes no comparison.
+    """
+
+    constants: tuple[str, ...] = dataclasses.field(default=(), init=False)
+    eval_tasks: int = 32
+    gain_rounds: int = 0
+
+    def __post_init__(self):
+        check_counts(self, "eval_tasks", unit=BANDS)
+        if not isinstance(self.gain_rounds, int) or self.gain_rounds < 0:
+            refuse(self, "gain_rounds", "it is a count; choose 0 or more")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choosing(Judging):
+    """The same, and how constants are chosen at the end.
+
+    Attributes:
+      constants: single numbers of the protector that gradients do not tune, and values, as
+        `eigenbasis.norm_growth=0,0.35`; at the end each is set to what scores best on held-out tasks.
+    """
+
+    constants: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        super().__post_init__()
+        for listed in self.constants:
+            parse(listed)

@@ -1,0 +1,63 @@
+"""How a training as configured learns: what its config names is looked up here, once, and handed on."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from l2p.protector import Protector
+from meta_train.config import MetaConfig
+from meta_train.config.drawn import Shape
+from meta_train.config.learners import Evolution, MetaGradients, RandomSearch
+from meta_train.evaluation.held_out import Evaluator, stand_in
+from meta_train.evaluation.resolved import resolve
+from meta_train.training import gradients, perturbed, search
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A training that may begin.
+
+    Attributes:
+      state: before the first outer step.
+      update: one outer step: (state, its number) -> (state, what is logged).
+      evaluator: judges protectors on held-out tasks.
+      counts: number of features of the tasks of each shape.
+      compiles_networks: whether a step is a program of its own, beside those that judge.
+    """
+
+    state: Any
+    update: Callable
+    evaluator: Evaluator
+    counts: dict[Shape, int]
+    compiles_networks: bool
+
+
+def method_for(config: MetaConfig, start: Protector) -> Method:
+    """How a training learns, from this start.
+
+    Raises:
+      InputError: the start has nothing that is tuned, or a model, a source and the accountant do not fit one another.
+    """
+    tasks, learner, outer = config.tasks, config.learner, config.outer
+    if isinstance(learner, MetaGradients):
+        gradients.check_tunes(start, learner.tunes, config.start.protector)
+    resolved = resolve(tasks, config.simulated, start)
+    counts = {shape: shape.num_features or int(one.train.max_features) for shape, one in resolved.items()}
+    evaluator = Evaluator(
+        tasks,
+        resolved,
+        config.judging,
+        start,
+        stand_in(config.start.warm_start, tasks.rows),
+        tells_spending=isinstance(learner, MetaGradients) and learner.constraint == "augmented_lagrangian",
+        stacked=isinstance(learner, Evolution),
+    )
+    if isinstance(learner, MetaGradients):
+        state = gradients.init(start, learner.unroll)
+        update: Callable = gradients.compiled(tasks, resolved, learner, outer)
+    elif isinstance(learner, RandomSearch):
+        state, update = search.init(start), search.compiled(tasks, resolved, outer)
+    else:
+        state, num_tasks = perturbed.init(start), config.judging.eval_tasks
+        update = perturbed.compiled(tasks.shapes, num_tasks, learner.learning_rate, outer, evaluator)
+    return Method(state, update, evaluator, counts, not isinstance(learner, Evolution))
