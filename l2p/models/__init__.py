@@ -61,7 +61,7 @@ def find_model(name: str, num_classes: int | None = None) -> Model:
     if count is None or not 2 <= count <= MAX_CLASSES:
         raise InputError(
             f"model 'softmax' must be told how many classes there are, from 2 to {MAX_CLASSES}: reading them "
-            "off the labels would leak; declare them (--classes 0 1 2), or name the model softmax:3."
+            "off the labels would leak; declare them in the table's schema, or name the model softmax:3."
         )
     return Softmax(count)
 

@@ -21,6 +21,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.public_facts import Setup
 from l2p.queries.moments import folded, unfolded
 from l2p.run import run
+from l2p.schema import Number, Schema, Target
 from l2p.task import ArraySource, Rows
 from l2p.tuning.private_tuning import private_tuning
 
@@ -92,13 +93,13 @@ def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
     """`l2p apply`, `l2p compare` and private tuning; undeclared, `adassp` gets a fifth of these rows wrong."""
     rows = classes()
     names = [f"x{column}" for column in range(D)]
-    data, test, bounds = tmp_path / "ward.csv", tmp_path / "test.csv", tmp_path / "bounds.json"
+    data, test, schema = tmp_path / "ward.csv", tmp_path / "test.csv", tmp_path / "schema.json"
     for path, drawn in ((data, rows), (test, classes(seed=1))):
         cells = [[*map(str, line), str(3 + 4 * int(label))] for line, label in zip(drawn.x, drawn.y, strict=True)]
         path.write_text("\n".join(map(",".join, [[*names, "grade"], *cells])) + "\n")
-    bounds.write_text(json.dumps(dict.fromkeys(names, (0, 1))))
+    Schema(dict.fromkeys(names, Number(0, 1)), Target("grade", classes=(3, 7))).write(schema)
     options = (
-        f"--protector adassp --data {data} --test {test} --target grade --bounds {bounds} --classes 3 7 --model square "
+        f"--protector adassp --data {data} --test {test} --schema {schema} --model square "
         f"--epsilon 20 --delta 1e-5 --seed 0 --out {tmp_path}/out"
     )
     assert main(["apply", *options.split()]) == 0
@@ -106,9 +107,7 @@ def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
     config = CompareConfig(
         str(data),
         tmp_path / "cmp",
-        target="grade",
-        bounds=bounds,
-        classes=(3.0, 7.0),
+        schema=schema,
         model="square",
         methods=("adassp",),
         epsilon=(20.0,),

@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 import l2p
-from l2p.data import Table
 
 BOUNDS = {"age": (0.0, 120.0), "dose": (-1.0, 1.0), "price": (100.0, 300.0)}
 #: By folder: the model, the declared classes, and the target's name.
@@ -36,10 +35,9 @@ def rows(model):
 
 if __name__ == "__main__":
     out, expected = Path(sys.argv[1]), {}
-    table = Table(tuple(TABLE), np.array(list(TABLE.values())).T)
     for name, (model, classes, target) in RUNS.items():
         result = l2p.private_train(rows(model), "noisygd", l2p.Budget(8.0, 1e-5), model=model, key=jax.random.key(0))
         result.save(out / name, ["age", "dose"], BOUNDS, classes, target)
-        predicted = l2p.load_model(out / name).predict(table)
+        predicted = l2p.load_model(out / name).predict({name: np.array(cells) for name, cells in TABLE.items()})
         expected[name] = [None if np.isnan(value) else value for value in predicted.tolist()]
     (out / "expected.json").write_text(json.dumps(expected) + "\n", encoding="utf-8")
