@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -201,12 +202,11 @@ def test_many_classes_are_compared_by_accuracy(tmp_path):
 
 @pytest.mark.slow
 def test_numbers_are_compared_by_squared_error(ward, tmp_path, capsys):
-    options = ward("price", BOUNDS | {"price": PRICES})
+    options = ward(Target("price", bounds=PRICES))
     config = CompareConfig(
         options["--data"],
         tmp_path / "cmp",
-        target="price",
-        bounds=tmp_path / "bounds.json",
+        schema=Path(options["--schema"]),
         model="square",
         methods=("noisygd", "nonprivate"),
         epsilon=(8.0,),
@@ -222,7 +222,7 @@ def test_numbers_are_compared_by_squared_error(ward, tmp_path, capsys):
     report(rows, config)
     assert "Test mean squared error" in capsys.readouterr().out
     with pytest.raises(InputError, match="needs a binary target, but that of 'digits' is multiclass"):
-        compare(dataclasses.replace(config, data="digits", model="mlp", target=None, bounds=None, out=tmp_path / "no"))
+        compare(dataclasses.replace(config, data="digits", model="mlp", schema=None, out=tmp_path / "no"))
 
 
 def test_a_comparison_made_before_there_were_regressions_is_still_read(tmp_path):
