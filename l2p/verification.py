@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from l2p.checkpoints.lookup import NamedProtector, drawing, recognise
+from l2p.checkpoints.lookup import recognise
 from l2p.checkpoints.method_name import MethodName
+from l2p.checkpoints.named import NamedProtector, drawing
 from l2p.checkpoints.set_up import Kind, asked, kinds_asked, set_up
 from l2p.errors import InputError
 from l2p.models import find_model

@@ -93,7 +93,8 @@ class Apply(TableOptions):
     def _run(self, held: contextlib.ExitStack) -> int:
         import jax  # imported late, so that the check of the folder answers at once
 
-        from l2p import api, private_run
+        from l2p import api
+        from l2p.admission import admit
         from l2p.checkpoints.defaults import default_protector
         from l2p.checkpoints.set_up import check_shared
         from l2p.commands.declared import DeclaredTable
@@ -101,24 +102,23 @@ class Apply(TableOptions):
         from l2p.compare import private_choice
         from l2p.compare.scores import metrics
         from l2p.data.same_table import TEST, refuse_own, refuse_same
-        from l2p.models import find_model
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         declared = DeclaredTable.of(self.data, self.schema, self.model, self.format, self.on_invalid)
-        schema, target = declared.schema, declared.schema.target
-        check, train = private_run.check, api.private_train
-        protector = MethodName.parse(self.protector or default_protector(declared.model))
-        if protector.private:
-            check, train = private_choice.released, private_choice.release
-            private_choice.check_kind(declared.kind)
-        facts: dict[str, Any] = {"has_public": self.public is not None}
-        facts |= {} if protector.private else {"unit": schema.unit, "weights": schema.target.weights}
-        rows = self.rows if self.dry_run else None
+        schema, target, model = declared.schema, declared.schema.target, declared.model
+        protector = MethodName.parse(self.protector or default_protector(model.name))
         refuse_same(list(self.data), self.public and list(self.public))
         refuse_same(list(self.data), self.test and [self.test], TEST)
-        named = check(str(protector), budget, declared.model, self.accountant, rows, **facts)
+        train, has_public = api.private_train, self.public is not None
+        if protector.private:
+            train = private_choice.release
+            private_choice.check_kind(declared.kind)
+            named = private_choice.admit_choice(protector, budget, model, self.accountant, has_public)
+        else:
+            facts: dict[str, Any] = {"unit": schema.unit, "weights": target.weights, "has_public": has_public}
+            named = admit(str(protector), budget, model, self.accountant, **facts)
         refuse_own(list(self.data), named.sources)
         share = declared.share(self.bounds_share)
         if protector.private:
@@ -146,11 +146,10 @@ class Apply(TableOptions):
             warn([_UNSEEN])
         result = train(
             data,
-            str(protector),
+            named,
             budget,
-            model=declared.model,
+            model=model,
             key=key,
-            accountant=self.accountant,
             num_rows=self.rows,
             ledger=self.ledger,
             kind=declared.kind,
@@ -164,7 +163,7 @@ class Apply(TableOptions):
             if schema.private_bounds:  # which have been bought
                 test = declared.test_rows(self.test, result)
             bounds = target.bounds or (0.0, 1.0)
-            found = metrics(result.params, find_model(result.model), test, declared.kind, bounds)
+            found = metrics(result.params, model, test, declared.kind, bounds)
             scores = found | {"outside_guarantee": True}
             _save_scores(scores, out)
         warn(result.card.warnings)

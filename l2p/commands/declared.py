@@ -8,6 +8,7 @@ from typing import Literal
 from l2p.api import known_rows, model_for, share_of
 from l2p.data.reading import Format
 from l2p.errors import InputError
+from l2p.models import Model
 from l2p.result import Result
 from l2p.schema import Encoding, Schema, read_rows
 from l2p.schema.rows import blocks_of
@@ -22,14 +23,14 @@ class DeclaredTable:
 
     Attributes:
       files: its address, or that of each of its files.
-      model: the full name of the model.
+      model: what is to be trained.
       kind: of the target.
       on_invalid: what a row that cannot be encoded does.
     """
 
     files: Sequence[str]
     schema: Schema
-    model: str
+    model: Model
     kind: str
     format: Format
     on_invalid: OnInvalid

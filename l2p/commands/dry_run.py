@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from l2p.errors import InputError
 
 if TYPE_CHECKING:
-    from l2p.checkpoints.lookup import NamedProtector
+    from l2p.checkpoints.named import NamedProtector
     from l2p.commands.declared import DeclaredTable
     from l2p.privacy.budget import Budget
     from l2p.task import Rows
@@ -38,12 +38,12 @@ def print_plan(
     Raises:
       InputError: what the run itself would raise before it reads a row.
     """
-    from l2p.models import find_model
-    from l2p.private_run import known_public
+    from l2p.planned_run import known_public
     from l2p.schema.rows import weights_in_words
 
     unit, target = declared.schema.unit, declared.schema.target
-    warnings, asked, model = budget.warnings(), named, find_model(declared.model)
+    warnings, model = budget.warnings(), declared.model
+    named = asked = named if num_rows is None else named.for_rows(num_rows)
     if public is not None:
         public = known_public(public, named, declared.num_features, model, model.known_kind(declared.kind))
     if num_rows is not None:

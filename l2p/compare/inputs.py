@@ -103,7 +103,7 @@ def public_part(config: CompareConfig) -> PublicPart | None:
     """The public rows of a comparison in which a method needs some or an option asks for them; None in others."""
     model = model_of(config)
     budget = Budget(config.epsilon[0], config.delta, cast(Adjacency, config.adjacency))
-    needed = any(reads_public(MethodName.parse(name), budget, str(model)) for name in config.methods)
+    needed = any(reads_public(MethodName.parse(name), budget, model) for name in config.methods)
     if not (needed or config.asks_for_public):
         return None
     return PublicPart.of(config, model, kind_of(config), _public_file(config))
@@ -124,7 +124,7 @@ def model_of(config: CompareConfig) -> Model:
     if not is_file(config):
         # A regression has no classes; `load_rows` refuses a model that needs some.
         return find_model(config.model, data.num_classes(config.data) or 2)
-    return find_model(model_for(_schema_of(config), config.model)[0])
+    return model_for(_schema_of(config), config.model)[0]
 
 
 def kind_of(config: CompareConfig) -> str:
@@ -144,7 +144,7 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
     names = [MethodName.parse(name) for name in config.methods]
     if any(name.private for name in names):
         private_choice.check_kind(kind_of(config))
-    model, part = str(model_of(config)), public_part(config)
+    model, part = model_of(config), public_part(config)
     asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (identity(config),)}
     variants = frozenset().union(*(name.variants for name in names)) & {PRETRAINED, PROJECTED}
     auxiliary = _auxiliary(config, variants) if part is None else None

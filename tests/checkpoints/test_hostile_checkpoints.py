@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l2p import private_train
-from l2p.checkpoints import checkpoint, lookup
+from l2p.checkpoints import checkpoint, control, lookup
 from l2p.checkpoints.structure import encode
 from l2p.cli import main
 from l2p.errors import InputError
@@ -351,9 +351,9 @@ def test_a_card_with_all_of_its_fields_is_read(tmp_path):
 
 @pytest.mark.parametrize("name", ["control/../../secret", "control.safetensors", "control" + "x" * 5000, "control\0"])
 def test_a_card_has_no_say_in_which_files_are_read(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(lookup, "find", lambda asked: pytest.fail(f"looked for {asked}"))
+    monkeypatch.setattr(control, "find", lambda asked: pytest.fail(f"looked for {asked}"))
     card = {**CARD, "config": {"warm_start": name}, "warm_start_sha256": "ab" * 32}
-    assert lookup.control_of(card) is None
+    assert control.control_of(card) is None
 
 
 def test_names_that_no_file_can_have_are_unknown():

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2p import Budget, Rows, private_run, private_train
+from l2p import Budget, Rows, api, private_run, private_train
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import recognise, resolve
@@ -152,7 +152,7 @@ def test_a_misfit_is_told_what_to_use(model, others):
 def test_private_train_takes_the_default_and_needs_a_budget(monkeypatch):
     rows = Rows(np.ones((2000, 4), np.float32), np.ones(2000, np.float32), np.ones(2000, np.float32))
     asked = []
-    monkeypatch.setattr(private_run, "check", lambda name, *_: asked.append(name) or (_ for _ in ()).throw(InputError))
+    monkeypatch.setattr(api, "admit", lambda name, *_, **__: asked.append(name) or (_ for _ in ()).throw(InputError))
     for model, kind in (("logistic", None), ("square", None), ("square", "binary"), ("hinge", None)):
         with pytest.raises(InputError):
             private_train(rows, budget=Budget(1.0, DELTA), model=model, kind=kind)
@@ -304,7 +304,7 @@ def test_an_interrupted_comparison_says_what_it_keeps(here, number, capsys, monk
         (["demo"], "l2p.commands.demo.main"),
         (PLAN, "l2p.plan.plan"),
         (["protectors"], "l2p.commands.protectors._print_recommended"),
-        (words(ledger=None), "l2p.private_run.check"),
+        (words(ledger=None), "l2p.admission.admit"),
     ],
 )
 def test_every_interrupt_is_one_line_and_130(here, args, inside, capsys, monkeypatch):

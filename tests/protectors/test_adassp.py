@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import private_run
+from l2p.admission import admit
 from l2p.cli import main
 from l2p.compare.config import CompareConfig
 from l2p.compare.private_choice import SelectionPlan
@@ -181,7 +181,7 @@ def test_sums_stream_and_other_losses_and_bounds_are_refused():
     np.testing.assert_allclose(streamed.params, whole.params, rtol=1e-3, atol=1e-4)
     l2p.private_train(ArraySource(rows, 256), "adassp", budget, model="square")
     with pytest.raises(InputError, match="do not determine the loss of logistic"):
-        private_run.check("adassp", budget, "logistic")
+        admit("adassp", budget, "logistic")
     made = HAND_DESIGNED["adassp"](budget).replace(log_norm_bound=jnp.array([jnp.inf]))
     with pytest.raises(InputError, match="positive and finite"):
-        private_run.check(made, budget, "square")
+        admit(made, budget, "square")
