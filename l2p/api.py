@@ -10,15 +10,14 @@ from l2p.admission import admit
 from l2p.checkpoints import lookup
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.named import NamedProtector
-from l2p.checkpoints.set_up import check_shared
 from l2p.data.reading import Format
-from l2p.data.same_table import refuse_equal, refuse_own, refuse_same
+from l2p.data.same_table import refuse_equal, refuse_same
 from l2p.errors import InputError
 from l2p.models import MODELS, Model, find_model
 from l2p.planned_run import PlannedRun, known_public, plan_run
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
-from l2p.privacy.reservation import Reservation, held
+from l2p.privacy.reservation import Reservation, held, open_ledger
 from l2p.private_bounds import SHARE, Purchase, check_share
 from l2p.private_run import execute
 from l2p.protector import Protector
@@ -126,22 +125,19 @@ def private_train(
             bounds_share=bounds_share,
         )
     model = find_model(model)
-    unit, weights, share = None, None, 0.0
-    if found is not None:
-        unit, weights, share = found.unit, found.target.weights, share_of(found, bounds_share)
     has_public = public is not None or (isinstance(data, Task) and data.public is not None)
     protector = default_protector(model.name) if protector is None else protector
-    named = admit(protector, budget, model, accountant, unit=unit, weights=weights, has_public=has_public)
-    table = None
+    raw = None if found is None else data
+    named = admit(protector, budget, model, accountant, data=raw, schema=found, has_public=has_public)
+    share, table = 0.0, None
     if found is not None:
-        refuse_own(data, named.sources)
+        share = share_of(found, bounds_share)
         if share:
-            check_shared(named)
             table = _unbounded(data, found, public, on_invalid, format)
             data = table.rows
         else:
             data = _encoded(data, public, named, found, model, on_invalid, format)
-    facts: dict[str, Any] = {"kind": kind, "share": share, "unit": unit, "weights": weights}
+    facts: dict[str, Any] = {"kind": kind, "schema": found, "share": share}
     planned = plan_run(data, named, budget, model, key=key, params=params, num_rows=num_rows, **facts)
     purchase = None
     if table is not None:
@@ -158,7 +154,7 @@ def private_train(
 
     if ledger is None:
         return run(None)
-    ledger = open_ledger(ledger, planned.num_rows, key)
+    ledger = open_ledger(ledger, planned.num_rows, releases=key is None)
     with held(ledger) as id:
         return run(_reserve(ledger, planned, id, share > 0))
 
@@ -267,19 +263,6 @@ def load(name: str | Path, budget: Budget | None = None, model: str = "logistic"
             raise InputError(f"protector {str(name)!r} sets itself up for a budget; pass load({str(name)!r}, budget).")
         budget = Budget(1.0, 1e-6)  # a checkpoint is the same at every budget
     return lookup.resolve(str(name), budget, model).protector
-
-
-def open_ledger(ledger: Ledger | str | Path, num_rows: int, key: jax.Array | None) -> Ledger:
-    """The ledger for runs on `num_rows` rows; `InputError` if the file is broken, its delta is too large for them, or
-    they are simulations."""
-    if key is not None:
-        raise InputError(
-            "a simulation's noise is known to whoever has its key, so a ledger cannot count it as private; leave out "
-            "the ledger, or the key."
-        )
-    ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-    ledger.budget.check_rows(num_rows)
-    return ledger
 
 
 def _reserve(ledger: Ledger, planned: PlannedRun, id: str, buys_bounds: bool) -> Reservation:

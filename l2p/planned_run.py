@@ -19,6 +19,7 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.filter import Filter
 from l2p.public_facts import Setup
 from l2p.run_noise import RunNoise, noise_for
+from l2p.schema import Schema
 from l2p.schema.target import Unit
 from l2p.task import PassRows, RemoteRows, Rows, RowSource, Task
 
@@ -50,15 +51,15 @@ def plan_run(
     params: jax.Array | None = None,
     num_rows: int | None = None,
     kind: str | None = None,
-    unit: Unit | None = None,
+    schema: Schema | None = None,
     share: float = 0.0,
-    weights: Sequence[float] | None = None,
 ) -> PlannedRun:
     """The run of a protector that was admitted with these facts; `InputError` if one does not fit the rows.
 
-    Where a `unit` is protected, only its first rows may be other than null (`read_rows(unit=)`). A `share` of the
-    budget is left to what is bought before the run. `weights` are those of the classes, in order, public.
+    Where the `schema` protects a unit, only its first rows may be other than null (`read_rows(unit=)`). A `share` of
+    the budget is left to what is bought before the run.
     """
+    unit, weights = (None, None) if schema is None else (schema.unit, schema.target.weights)
     task = data if isinstance(data, Task) else Task(private=data)
     _check_declared(task.private, unit, weights)
     same_table.refuse_same(task.private, task.public)

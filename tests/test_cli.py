@@ -1,5 +1,6 @@
 """The command line: what it writes, and that bad input gives one sentence and spends nothing."""
 
+import collections
 import csv
 import dataclasses
 import json
@@ -232,6 +233,24 @@ def test_a_checkpoints_file_and_a_parquet_table_serve(options, tmp_path, suffix)
     checkpoint.save(BUILDERS["control"](jax.random.key(0)), path, {"sources": ["adult"]})
     assert apply(options | {"--protector": str(path)}) == 0
     assert Card.from_json(Path(options["--out"], "card.json")).protector["sources"] == ["adult"]
+
+
+def test_a_protectors_file_and_its_controls_are_read_once(options, monkeypatch):
+    reads = collections.Counter()
+
+    def counted(read):
+        def count(path, *args, **kwargs):
+            reads[Path(path).name] += 1
+            return read(path, *args, **kwargs)
+
+        return count
+
+    monkeypatch.setattr(Path, "read_bytes", counted(Path.read_bytes))
+    monkeypatch.setattr(safetensors, "safe_open", counted(safetensors.safe_open))
+    monkeypatch.setattr(private_run, "_train", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert apply(options | {"--protector": "universal"}) == 130
+    checkpoints = {name: count for name, count in reads.items() if name.endswith(".safetensors")}
+    assert checkpoints == {"universal.safetensors": 1, "control-universal.safetensors": 1}
 
 
 def test_invalid_rows_are_refused_or_counted_as_null(options, tmp_path, refused):

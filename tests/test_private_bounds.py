@@ -205,8 +205,9 @@ def test_rows_are_those_that_the_schema_with_its_bounds_encodes():
 # ----------------------------------------------------------------------------------------------------------- budget
 def planned(accountant=None, unit=None, protector="noisygd", share=SHARE, budget=BUDGET):
     read = table()
-    named = admit(protector, budget, "logistic", accountant, unit=unit)
-    run = plan_run(read.rows, named, budget, Logistic(), unit=unit, share=share, key=jax.random.key(0))
+    schema = dataclasses.replace(PRIVATE, unit=unit)
+    named = admit(protector, budget, "logistic", accountant, schema=schema)
+    run = plan_run(read.rows, named, budget, Logistic(), schema=schema, share=share, key=jax.random.key(0))
     return read, run, Purchase.plan(PRIVATE.private_bounds, share, run, 600, jax.random.key(0))
 
 

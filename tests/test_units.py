@@ -290,14 +290,13 @@ def test_a_method_takes_units_or_says_that_its_proof_is_about_rows(method):
     public = public.replace(x=public.x / np.linalg.norm(public.x, axis=1, keepdims=True))
     needs_public = HAND_DESIGNED[method](budget, model, 200).needs_public
     task = Task(table(), public=public if needs_public else None)
-    unit = SCHEMA.unit
     plan = lambda: plan_run(  # noqa: E731
         task,
-        admit(method, budget, model, unit=unit, has_public=needs_public),
+        admit(method, budget, model, schema=SCHEMA, has_public=needs_public),
         budget,
         find_model(model),
         num_rows=200,
-        unit=unit,
+        schema=SCHEMA,
     )
     if method in TAKES_UNITS:
         assert plan().setup.rows_per_unit == MOST

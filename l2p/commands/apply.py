@@ -96,12 +96,11 @@ class Apply(TableOptions):
         from l2p import api
         from l2p.admission import admit
         from l2p.checkpoints.defaults import default_protector
-        from l2p.checkpoints.set_up import check_shared
         from l2p.commands.declared import DeclaredTable
         from l2p.commands.dry_run import print_plan
         from l2p.compare import private_choice
         from l2p.compare.scores import metrics
-        from l2p.data.same_table import TEST, refuse_own, refuse_same
+        from l2p.data.same_table import TEST, refuse_same
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
@@ -115,16 +114,12 @@ class Apply(TableOptions):
         if protector.private:
             train = private_choice.release
             private_choice.check_kind(declared.kind)
-            named = private_choice.admit_choice(protector, budget, model, self.accountant, has_public)
-        else:
-            facts: dict[str, Any] = {"unit": schema.unit, "weights": target.weights, "has_public": has_public}
-            named = admit(str(protector), budget, model, self.accountant, **facts)
-        refuse_own(list(self.data), named.sources)
-        share = declared.share(self.bounds_share)
-        if protector.private:
             declared.check_plain()
-        elif share:
-            check_shared(named)
+            named = private_choice.admit_choice(protector, budget, model, self.accountant, declared.files, has_public)
+        else:
+            facts: dict[str, Any] = {"data": declared.files, "schema": schema, "has_public": has_public}
+            named = admit(str(protector), budget, model, self.accountant, **facts)
+        share = declared.share(self.bounds_share)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(
                 f"seed is {self.seed}, but a JAX key is made from 32 bits; choose a seed from 0 to 2^32 - 1."

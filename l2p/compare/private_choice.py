@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -212,6 +212,7 @@ def admit_choice(
     budget: Budget,
     model: str | Model,
     accountant: str | None = None,
+    data: Any = None,
     has_public: bool = False,
 ) -> NamedProtector:
     """The protector that a release of METHOD:private runs several times, as `admit` gives that of a single run.
@@ -225,7 +226,8 @@ def admit_choice(
             "needs; leave it out."
         )
     base = base_run(look_up(MethodName.parse(name).without(PRIVATE), model), budget)
-    admit(base, base_budget(_shares(budget)[0], base.accountant, budget), model, has_public=has_public)
+    target = base_budget(_shares(budget)[0], base.accountant, budget)
+    admit(base, target, model, data=data, has_public=has_public)
     admit(Score(), base_budget(_shares(budget)[1], SCORE_ACCOUNTANT, budget), model, SCORE_ACCOUNTANT)
     # A control instead of its networks would be the same for all candidates.
     return dataclasses.replace(base, name=str(name), control=None)

@@ -140,8 +140,7 @@ class PrivateClassifier(
         budget = Budget(self.getOrDefault("epsilon"), self.getOrDefault("delta"))
         protector, model = self.getOrDefault("protector"), self.getOrDefault("model")
         model, _ = model_for(schema, model or ("logistic" if schema.target.kind == "binary" else Softmax.name))
-        weights = schema.target.weights
-        named = admit(protector, budget, model, weights=weights)  # before the cluster has any work
+        named = admit(protector, budget, model, schema=schema)  # before the cluster has any work
         seed = self.getOrDefault("seed")
         with encoded_rows(dataset, columns, Encoding(schema), self.getOrDefault("onInvalid")) as rows:
             result = private_train(

@@ -12,7 +12,7 @@ import numpy as np
 
 from l2p import intake, struct
 from l2p.admission import admit
-from l2p.api import open_ledger, private_train
+from l2p.api import private_train
 from l2p.checkpoints.lookup import look_up
 from l2p.checkpoints.named import NamedProtector
 from l2p.errors import InputError
@@ -25,7 +25,7 @@ from l2p.privacy.card import Card
 from l2p.privacy.card.of_run import SHARE, now
 from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.ledger import Ledger
-from l2p.privacy.reservation import cost_of_best, count, held
+from l2p.privacy.reservation import cost_of_best, count, held, open_ledger
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
 from l2p.protector import Protector
 from l2p.protectors.schedulers import SLACK
@@ -152,7 +152,7 @@ def private_tuning(
     if ledger is None:
         score, candidate, result = _best(data, runs, scoring, law, key, common)
     else:
-        ledger = open_ledger(ledger, num_rows, key)
+        ledger = open_ledger(ledger, num_rows, releases=key is None)
         with held(ledger) as id:
             before, cost = ledger.spent(), cost_of_best(ledger, budget, law, rho)
             ledger.reserve(cost, f"the best of {law.mean:g} runs on average, {budget}", id)

@@ -17,7 +17,7 @@ import numpy as np
 
 from l2p import intake, struct
 from l2p.admission import admit
-from l2p.api import open_ledger, private_train
+from l2p.api import private_train
 from l2p.errors import InputError
 from l2p.models import Model, find_model
 from l2p.oracle import Oracle
@@ -28,7 +28,7 @@ from l2p.privacy.card import Card
 from l2p.privacy.card.of_run import SHARE
 from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger
-from l2p.privacy.reservation import count, held
+from l2p.privacy.reservation import count, held, open_ledger
 from l2p.protector import Protector
 from l2p.public_facts import Setup
 from l2p.queries.fewest_errors import FewestErrors
@@ -152,7 +152,7 @@ def split_tuning(
     if ledger is None:
         index, result = run()
     else:
-        ledger, cost = open_ledger(ledger, lines, key), Cost(budget.epsilon, budget.delta)
+        ledger, cost = open_ledger(ledger, lines, releases=key is None), Cost(budget.epsilon, budget.delta)
         _check_ledger(ledger, budget)
         with held(ledger) as id:
             before = ledger.spent()

@@ -317,8 +317,8 @@ def test_rows_of_one_person_weigh_at_most_one_each():
 
 
 def test_a_run_takes_units_and_weights_together():
-    facts = {"unit": Unit("person", 2), "weights": WEIGHTS}
-    planned = plan_run(table(), admit("noisygd", BUDGET, "logistic", **facts), BUDGET, Logistic(), **facts)
+    schema = dataclasses.replace(WEIGHTED, unit=Unit("person", 2))
+    planned = plan_run(table(), admit("noisygd", BUDGET, MODEL, schema=schema), BUDGET, MODEL, schema=schema)
     assert planned.setup.rows_per_unit == 2
     np.testing.assert_array_equal(planned.setup.class_weights, SHARES)
 
@@ -474,8 +474,7 @@ def test_a_method_takes_weights_or_refuses_before_a_row_is_read(method):
     """Whatever asks for sums takes them."""
     budget = Budget(1.0, 1e-6, HAND_DESIGNED[method].adjacency or Adjacency.ZERO_OUT)
     model = "square" if method in ("adassp", "boosted_adassp", "dp_ls") else "logistic"
-    facts = {"weights": WEIGHTS, "has_public": True}
-    check = functools.partial(admit, method, budget, model, **facts)
+    check = functools.partial(admit, method, budget, model, schema=WEIGHTED, has_public=True)
     if HAND_DESIGNED[method](budget).additive:
         check()
         return
