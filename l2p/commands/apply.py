@@ -16,7 +16,9 @@ from l2p.privacy.accountants import run_names
 from l2p.table_options import TableOptions
 
 if TYPE_CHECKING:
+    from l2p.checkpoints.named import NamedProtector
     from l2p.commands.declared import DeclaredTable
+    from l2p.privacy.budget import Budget
     from l2p.result import Result
     from l2p.task import Rows
 
@@ -94,13 +96,11 @@ class Apply(TableOptions):
         import jax  # imported late, so that the check of the folder answers at once
 
         from l2p import api
-        from l2p.admission import admit
         from l2p.checkpoints.defaults import default_protector
         from l2p.commands.declared import DeclaredTable
         from l2p.commands.dry_run import print_plan
         from l2p.compare import private_choice
         from l2p.compare.scores import metrics
-        from l2p.data.same_table import TEST, refuse_same
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
@@ -108,17 +108,7 @@ class Apply(TableOptions):
         declared = DeclaredTable.of(self.data, self.schema, self.model, self.format, self.on_invalid)
         schema, target, model = declared.schema, declared.schema.target, declared.model
         protector = MethodName.parse(self.protector or default_protector(model.name))
-        refuse_same(list(self.data), self.public and list(self.public))
-        refuse_same(list(self.data), self.test and [self.test], TEST)
-        train, has_public = api.private_train, self.public is not None
-        if protector.private:
-            train = private_choice.release
-            private_choice.check_kind(declared.kind)
-            declared.check_plain()
-            named = private_choice.admit_choice(protector, budget, model, self.accountant, declared.files, has_public)
-        else:
-            facts: dict[str, Any] = {"data": declared.files, "schema": schema, "has_public": has_public}
-            named = admit(str(protector), budget, model, self.accountant, **facts)
+        named = self._admitted(declared, protector, budget)
         share = declared.share(self.bounds_share)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(
@@ -131,25 +121,11 @@ class Apply(TableOptions):
             return 0
 
         data, options = self._to_train(declared, protector.private, named.protector.additive, held)
-        test = None
-        if self.test is not None:
-            test = declared.test_rows(self.test)
-            if not test.mask.any():
-                raise InputError(f"{self.test} has no valid row, so there is no score; check --test and the classes.")
-            self._compare_with_test(declared, data, test)
+        test = self._test_rows(declared, data)
         if target.classes and self.on_invalid == "null":
             warn([_UNSEEN])
-        result = train(
-            data,
-            named,
-            budget,
-            model=model,
-            key=key,
-            num_rows=self.rows,
-            ledger=self.ledger,
-            kind=declared.kind,
-            **options,
-        )
+        options |= {"model": model, "key": key, "num_rows": self.rows, "ledger": self.ledger, "kind": declared.kind}
+        result = (private_choice.release if protector.private else api.private_train)(data, named, budget, **options)
         if result.schema is None:
             result = result.with_schema(schema)
         result = result.of_table(list(self.data), target.column)
@@ -157,14 +133,41 @@ class Apply(TableOptions):
         if self.test is not None and test is not None:
             if schema.private_bounds:  # which have been bought
                 test = declared.test_rows(self.test, result)
-            bounds = target.bounds or (0.0, 1.0)
-            found = metrics(result.params, model, test, declared.kind, bounds)
-            scores = found | {"outside_guarantee": True}
-            _save_scores(scores, out)
+            scores = metrics(result.params, model, test, declared.kind, target.bounds or (0.0, 1.0))
+            _save_scores(scores | {"outside_guarantee": True}, out)
         warn(result.card.warnings)
         print(result.card.to_text())
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
+
+    def _admitted(self, declared: "DeclaredTable", protector: MethodName, budget: "Budget") -> "NamedProtector":
+        """The protector, once for the whole command; neither public rows nor test rows are the private table."""
+        from l2p.admission import admit
+        from l2p.compare import private_choice
+        from l2p.data.same_table import TEST, refuse_same
+
+        refuse_same(declared.files, self.public and list(self.public))
+        refuse_same(declared.files, self.test and [self.test], TEST)
+        facts: dict[str, Any] = {"data": declared.files, "has_public": self.public is not None}
+        if protector.private:
+            private_choice.check_kind(declared.kind)
+            declared.check_plain()
+            return private_choice.admit_choice(protector, budget, declared.model, self.accountant, **facts)
+        return admit(str(protector), budget, declared.model, self.accountant, schema=declared.schema, **facts)
+
+    def _test_rows(self, declared: "DeclaredTable", data: Any) -> "Rows | None":
+        """The rows to score on, none of which is of the table to train on, which `data` is or stands for."""
+        from l2p.data.same_table import TEST, refuse_shared
+        from l2p.schema.stream import StreamedTable
+
+        if self.test is None:
+            return None
+        test = declared.test_rows(self.test)
+        if not test.mask.any():
+            raise InputError(f"{self.test} has no valid row, so there is no score; check --test and the classes.")
+        private = data.every_row() if isinstance(data, StreamedTable) else declared.every_row()
+        refuse_shared(private, test, TEST)
+        return test
 
     def _to_train(
         self, declared: "DeclaredTable", chooses: bool, additive: bool, held: contextlib.ExitStack
@@ -189,14 +192,6 @@ class Apply(TableOptions):
             return table, {"public": public, "format": declared.format}
         options = {"schema": declared.schema, "format": declared.format, "on_invalid": self.on_invalid}
         return declared.files, options | {"bounds_share": self.bounds_share, "public": public}
-
-    def _compare_with_test(self, declared: "DeclaredTable", data: Any, test: "Rows") -> None:
-        """Refuse a test table that holds rows of the private one, which `data` is or stands for."""
-        from l2p.data.same_table import TEST, refuse_shared
-        from l2p.schema.stream import StreamedTable
-
-        private = data.every_row() if isinstance(data, StreamedTable) else declared.every_row()
-        refuse_shared(private, test, TEST)
 
 
 @contextlib.contextmanager

@@ -317,7 +317,8 @@ def test_rows_of_one_person_weigh_at_most_one_each():
 
 
 def test_a_run_takes_units_and_weights_together():
-    schema = dataclasses.replace(WEIGHTED, unit=Unit("person", 2))
+    target = dataclasses.replace(WEIGHTED.target, weights=WEIGHTS)
+    schema = dataclasses.replace(WEIGHTED, target=target, unit=Unit("person", 2))
     planned = plan_run(table(), admit("noisygd", BUDGET, MODEL, schema=schema), BUDGET, MODEL, schema=schema)
     assert planned.setup.rows_per_unit == 2
     np.testing.assert_array_equal(planned.setup.class_weights, SHARES)
