@@ -4,7 +4,6 @@ runs them.
     python benchmarks/commands.py
 """
 
-import json
 import os
 import platform
 import subprocess
@@ -14,6 +13,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from l2p.schema import Number, Schema, Target
 
 NUM_ROWS, NUM_FEATURES = 30_000, 100
 
@@ -26,7 +27,7 @@ def write_table(folder: Path) -> None:
     columns = [f"c{index}" for index in range(NUM_FEATURES)]
     table = np.column_stack([x.round(6), y])
     np.savetxt(folder / "table.csv", table, delimiter=",", fmt="%g", header=",".join([*columns, "y"]), comments="")
-    (folder / "bounds.json").write_text(json.dumps({column: [0, 1] for column in columns}))
+    Schema(dict.fromkeys(columns, Number(0, 1)), Target("y", classes=(0, 1))).write(folder / "schema.json")
 
 
 def measure(name: str, *arguments: str) -> None:
@@ -44,7 +45,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_table(folder)
-        table = ["--data", str(folder / "table.csv"), "--target", "y", "--bounds", str(folder / "bounds.json")]
+        table = ["--data", str(folder / "table.csv"), "--schema", str(folder / "schema.json")]
         budget = ["--epsilon", "0.1", "--delta", "1e-6"]
         for attempt in (1, 2, 3):
             out = str(folder / f"out{attempt}")

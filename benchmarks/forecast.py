@@ -33,6 +33,7 @@ from l2p.data import load, num_classes, openml
 from l2p.forecast import _FILE, Curve
 from l2p.models import plain_name
 from l2p.privacy.budget import Budget
+from l2p.schema import Number, Schema, Target
 from l2p.simulate import train_size
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks/results"
@@ -109,10 +110,9 @@ def table_of(name: str, folder: Path) -> CompareConfig:
     columns = [*(f"x{index}" for index in range(rows.x.shape[1])), "label"]
     with (folder / f"{base}.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([columns, *np.column_stack([rows.x, labels]).tolist()])
-    (folder / "bounds.json").write_text(json.dumps({column: [0, 1] for column in columns[:-1]}))
-    return CompareConfig(
-        str(folder / f"{base}.csv"), folder / "out", target="label", bounds=folder / "bounds.json", classes=(0.0, 1.0)
-    )
+    schema = Schema(dict.fromkeys(columns[:-1], Number(0, 1)), Target("label", classes=(0, 1)))
+    schema.write(folder / "schema.json")
+    return CompareConfig(str(folder / f"{base}.csv"), folder / "out", schema=folder / "schema.json")
 
 
 def run() -> None:

@@ -7,7 +7,6 @@ and the encoded table is compared on like any file of one's own: `universal` by 
 of hand-designed methods tuned on IPUMS-BR, 20 seeds. Prints mean test losses and the verdicts of `win_table.py`.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.runner import compare
 from l2p.data.reading import open_table
-from l2p.schema import Encoding, read_rows
+from l2p.schema import Encoding, Number, Schema, Target, read_rows
 from l2p.schema.template import from_public
 
 TARGET = "label"
@@ -42,17 +41,17 @@ METHODS = (
 
 
 def encoded(path: Path, out: Path) -> tuple[Path, Path]:
-    """Write the table as numbers in [0, 1] with their bounds, and return both files. The name says what it holds, so
+    """Write the table as numbers in [0, 1] with their schema, and return both files. The name says what it holds, so
     that nothing made from Adult is scored on it."""
     source = open_table(path)
     rows = read_rows(path, Encoding(from_public(source, source.names[-1], source.names)))
     columns = [f"x{number}" for number in range(rows.x.shape[1])]
-    table, bounds = out / "adult.csv", out / "bounds.json"
+    table, schema = out / "adult.csv", out / "schema.json"
     out.mkdir(parents=True, exist_ok=True)
     lines = np.column_stack([rows.x, rows.y])
     np.savetxt(table, lines, fmt="%.9g", delimiter=",", header=",".join([*columns, TARGET]), comments="")
-    bounds.write_text(json.dumps({column: [0, 1] for column in columns}))
-    return table, bounds
+    Schema(dict.fromkeys(columns, Number(0, 1)), Target(TARGET, classes=(0, 1))).write(schema)
+    return table, schema
 
 
 def main(folder: Path, out: Path, seeds: int = 20, epsilon: tuple[float, ...] = (0.0125, 0.05, 0.2, 0.8)) -> None:
@@ -64,13 +63,11 @@ def main(folder: Path, out: Path, seeds: int = 20, epsilon: tuple[float, ...] = 
       seeds: number of splits, each with its own noise.
       epsilon: budgets.
     """
-    table, bounds = encoded(folder / "adult.data.gz", out)
+    table, schema = encoded(folder / "adult.data.gz", out)
     config = CompareConfig(
         str(table),
         out / "comparison",
-        target=TARGET,
-        bounds=bounds,
-        classes=(0.0, 1.0),
+        schema=schema,
         methods=METHODS,
         epsilon=epsilon,
         delta=1e-6,

@@ -6,19 +6,20 @@ from typing import Any, Literal
 
 import jax
 
+from l2p.admission import admit
 from l2p.checkpoints import lookup
 from l2p.checkpoints.defaults import default_protector
-from l2p.checkpoints.lookup import NamedProtector
-from l2p.checkpoints.set_up import check_shared
+from l2p.checkpoints.named import NamedProtector
 from l2p.data.reading import Format
-from l2p.data.same_table import refuse_equal, refuse_own, refuse_same
+from l2p.data.same_table import refuse_equal, refuse_same
 from l2p.errors import InputError
-from l2p.models import MODELS, find_model
+from l2p.models import MODELS, Model, find_model
+from l2p.planned_run import PlannedRun, known_public, plan_run
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger import Ledger
-from l2p.privacy.reservation import Reservation, held
+from l2p.privacy.reservation import Reservation, held, open_ledger
 from l2p.private_bounds import SHARE, Purchase, check_share
-from l2p.private_run import PlannedRun, check, execute, known_public, plan_run
+from l2p.private_run import execute
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries.bins import SCALE
@@ -34,7 +35,7 @@ def private_train(
     protector: Protector | NamedProtector | str | Path | None = None,
     budget: Budget | None = None,
     *,
-    model: str = "logistic",
+    model: str | Model = "logistic",
     key: jax.Array | None = None,
     accountant: str | None = None,
     params: jax.Array | None = None,
@@ -61,8 +62,8 @@ def private_train(
       protector: a protector, a `NamedProtector`, or a name as `l2p apply --protector` takes it: a method, a checkpoint
         or its file; None for the model's default (`l2p.checkpoints.defaults`).
       budget: what may be spent, and on which adjacency; there is no default for it.
-      model: name of the model, as `l2p.models.find_model` takes it: `softmax:10` has ten classes by declaration,
-        for they are never read off labels.
+      model: what to train, or its name as `l2p.models.find_model` takes it: `softmax:10` has ten classes by
+        declaration, for they are never read off labels.
       key: None is a release, with noise from the operating system. A JAX key makes it a simulation: anybody who knows
         the key can undo its noise, and its card says so.
       accountant: one of `accountants.run_names()`; default the protector's own.
@@ -123,70 +124,62 @@ def private_train(
             format=format,
             bounds_share=bounds_share,
         )
-    protector = default_protector(model) if protector is None else protector
-    table, unit, share, weights = None, None, 0.0, None
+    model = find_model(model)
+    has_public = public is not None or (isinstance(data, Task) and data.public is not None)
+    protector = default_protector(model.name) if protector is None else protector
+    raw = None if found is None else data
+    named = admit(protector, budget, model, accountant, data=raw, schema=found, has_public=has_public)
+    share, table = 0.0, None
     if found is not None:
-        unit, share, weights = found.unit, share_of(found, bounds_share), found.target.weights
-        has_public = public is not None
-        named = check(protector, budget, model, accountant, unit=unit, weights=weights, has_public=has_public)
-        refuse_own(data, named.sources)
+        share = share_of(found, bounds_share)
         if share:
-            check_shared(named)
             table = _unbounded(data, found, public, on_invalid, format)
             data = table.rows
         else:
-            encoding = Encoding(found)
-            known = None if public is None else known_rows(public, found, encoding, format)
-            if known is not None:  # before a private row is read
-                what = find_model(model)
-                known = known_public(known, named, len(encoding.names), what, what.known_kind(kind))
-            private = _private(data, encoding, on_invalid, format)
-            if known is not None and not isinstance(private, RemoteRows):
-                refuse_equal((private,) if isinstance(private, Rows) else private.blocks(), known)
-            data = Task(private=private, public=known)
-    planned = plan_run(
-        data,
-        protector,
-        budget,
-        model=model,
-        key=key,
-        accountant=accountant,
-        params=params,
-        num_rows=num_rows,
-        kind=kind,
-        unit=unit,
-        share=share,
-        weights=weights,
-    )
+            data = _encoded(data, public, named, found, model, on_invalid, format)
+    facts: dict[str, Any] = {"kind": kind, "schema": found, "share": share}
+    planned = plan_run(data, named, budget, model, key=key, params=params, num_rows=num_rows, **facts)
     purchase = None
     if table is not None:
         purchase = Purchase.plan(table.schema.private_bounds, share, planned, len(table.rows.y), key)
 
     def run(reservation: Reservation | None) -> Result:
         if table is None or purchase is None:
-            result = execute(planned, key, reservation)
+            result = execute(planned, reservation)
             return result if found is None else result.with_schema(found).of_table(given, found.target.column)
         bounds, bought = purchase.buy(table.binned(SCALE))
         known, rows = table.bounded(bounds)
-        result = execute(planned._replace(task=Task(rows)), key, reservation, bought)
+        result = execute(planned._replace(task=Task(rows)), reservation, bought)
         return result.with_schema(known, tuple(bounds)).of_table(given, known.target.column)
 
     if ledger is None:
         return run(None)
-    ledger = open_ledger(ledger, planned.num_rows, key)
+    ledger = open_ledger(ledger, planned.num_rows, releases=key is None)
     with held(ledger) as id:
         return run(_reserve(ledger, planned, id, share > 0))
 
 
-def _private(
-    data: Any, encoding: Encoding, on_invalid: Literal["refuse", "null"], format: Format | None
-) -> Rows | RowSource:
-    """The rows of a table in memory, or a table that streams as it is."""
+def _encoded(
+    data: Any,
+    public: Any,
+    named: NamedProtector,
+    schema: Schema,
+    model: Model,
+    on_invalid: Literal["refuse", "null"],
+    format: Format | None,
+) -> Task:
+    """The rows of a table in memory, or a table that streams as it is, beside public rows."""
+    encoding = Encoding(schema)
+    known = None if public is None else known_rows(public, schema, encoding, format)
+    if known is not None:  # before a private row is read
+        known = known_public(known, named, len(encoding.names), model, schema.target.kind)
     if not isinstance(data, RowSource):
-        return read_rows(data, encoding, on_invalid, format, unit=encoding.schema.unit)
-    if data.schema != encoding.schema:
+        data = read_rows(data, encoding, on_invalid, format, unit=schema.unit)
+    elif data.schema != schema:
         raise InputError("the table streams by another schema than was given; open it with this one, or leave it out.")
-    return data
+    if known is not None and not isinstance(data, RemoteRows):
+        refuse_equal((data,) if isinstance(data, Rows) else data.blocks(), known)
+    return Task(private=data, public=known)
 
 
 def _refuse_for_encoded(**given: Any) -> None:
@@ -235,28 +228,28 @@ def share_of(schema: Schema, bounds_share: float | None) -> float:
     return share
 
 
-def model_for(schema: Schema, model: str, kind: str | None = None) -> tuple[str, str]:
-    """The full name of a model and the kind of target that it learns on a table.
+def model_for(schema: Schema, model: str | Model, kind: str | None = None) -> tuple[Model, str]:
+    """A model and the kind of target that it learns on a table.
 
     Raises:
       InputError: the model does not learn such a target, or `kind` is another.
 
     >>> from l2p.schema import Number, Target
     >>> model_for(Schema({"age": Number(0, 9)}, Target("ward", classes=("a", "b", "c"))), "softmax")
-    ('softmax:3', 'multiclass')
+    (Softmax(num_classes=3), 'multiclass')
     """
     target = schema.target
     if kind not in (None, target.kind):
         raise InputError(f"kind is {kind!r}, but the schema declares a {target.kind} target; leave the kind out.")
-    found = find_model(model, None if target.classes is None else len(target.classes))
-    if target.kind not in found.kinds:
+    learner = find_model(model, None if target.classes is None else len(target.classes))
+    if target.kind not in learner.kinds:
         what = "a number" if target.classes is None else f"one of {len(target.classes)} classes"
         fitting = [name for name, one in MODELS.items() if target.kind in one.kinds]
         raise InputError(
             f"the target {target.column!r} is {what}, which model {model} does not learn; choose --model "
             f"{' or '.join([*fitting, 'softmax'] if target.kind == 'multiclass' else fitting)}."
         )
-    return str(found), target.kind
+    return learner, target.kind
 
 
 def load(name: str | Path, budget: Budget | None = None, model: str = "logistic") -> Protector:
@@ -270,19 +263,6 @@ def load(name: str | Path, budget: Budget | None = None, model: str = "logistic"
             raise InputError(f"protector {str(name)!r} sets itself up for a budget; pass load({str(name)!r}, budget).")
         budget = Budget(1.0, 1e-6)  # a checkpoint is the same at every budget
     return lookup.resolve(str(name), budget, model).protector
-
-
-def open_ledger(ledger: Ledger | str | Path, num_rows: int, key: jax.Array | None) -> Ledger:
-    """The ledger for runs on `num_rows` rows; `InputError` if the file is broken, its delta is too large for them, or
-    they are simulations."""
-    if key is not None:
-        raise InputError(
-            "a simulation's noise is known to whoever has its key, so a ledger cannot count it as private; leave out "
-            "the ledger, or the key."
-        )
-    ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-    ledger.budget.check_rows(num_rows)
-    return ledger
 
 
 def _reserve(ledger: Ledger, planned: PlannedRun, id: str, buys_bounds: bool) -> Reservation:

@@ -118,7 +118,7 @@ def out_of_place(rows: Rows, labels: tuple[float, ...] | None) -> str | None:
     if (counted & ((x < 0) | (x > 1)).any(axis=1)).any():
         return (
             "x holds values outside [0, 1], and budgets are made for features that public bounds scale; give the raw "
-            "table with a schema (schema=), or scale it by bounds from public knowledge (l2p.data.prepare)."
+            "table with a schema (schema=), or (X, y) with bounds from public knowledge (bounds=)."
         )
     if labels is None:
         if (counted & ((y < 0) | (y > 1))).any():

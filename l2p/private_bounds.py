@@ -5,11 +5,9 @@ oracle like any other, with a share of the budget that the run then does without
 trace; bounds are read off the noisy counts alone. docs/accounting.md has the proof.
 """
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -18,15 +16,16 @@ from scipy.special import ndtri
 
 from l2p import struct
 from l2p.data.bounds import Interval
-from l2p.errors import InputError, NoResult, withheld
+from l2p.errors import InputError, NoResult
 from l2p.oracle import Oracle
+from l2p.planned_run import PlannedRun
 from l2p.privacy.prices import float32_down
-from l2p.private_run import PlannedRun, noise_for
 from l2p.protector import Protector
 from l2p.protectors.schedulers import SLACK
 from l2p.public_facts import Setup
 from l2p.queries.bins import BinCounts
-from l2p.run import Release, Simulation, TraceRow, start, trace_rows
+from l2p.run import TraceRow, start, trace_rows
+from l2p.run_noise import RunNoise, noise_for
 from l2p.schema import bins
 from l2p.task import Rows
 
@@ -79,7 +78,7 @@ class Purchase:
 
     columns: tuple[str, ...]
     setup: Setup
-    noise: Callable[[int], Simulation | Release]
+    noise: RunNoise
     num_rows: int
 
     @classmethod
@@ -99,8 +98,8 @@ class Purchase:
         price_list = dataclasses.replace(planned.setup.price_list, budget=budget)
         setup = dataclasses.replace(planned.setup, price_list=price_list, cap=budget)
         key = None if key is None else jax.random.fold_in(key, 2**31 - 1)
-        with withheld("planning the noise"):
-            noise = noise_for(CountBins(len(columns)), jnp.zeros(1), (lines, len(columns)), None, setup, key)
+        shape = planned.num_rows, len(columns)
+        noise = noise_for(CountBins(len(columns)), jnp.zeros(1), lines, shape, setup, None, key)
         return cls(columns, setup, noise, planned.num_rows)
 
     def buy(self, binned: Rows) -> tuple[dict[str, Interval], list[TraceRow]]:
@@ -112,10 +111,8 @@ class Purchase:
         Raises:
           NoResult: the share is too small for any noise that can be drawn; nothing was spent.
         """
-        noise = self.noise(0)
-        releases = isinstance(noise, Release)
-        guard: Any = withheld("counting bins") if releases else contextlib.nullcontext()
-        with guard, jax.enable_x64(releases):
+        noise = self.noise.draw(0)
+        with self.noise.computing("counting bins"):
             rows = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), binned)
             run, records = _start(CountBins(len(self.columns)), jnp.zeros(1, jnp.float32), rows, self.setup, noise)
         if not run.alive:

@@ -13,43 +13,20 @@ so that a card in which one of these was edited may hold, too.
 
 import dataclasses
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-import jax.numpy as jnp
-
-from l2p.checkpoints.lookup import NamedProtector, drawing, recognise
+from l2p.checkpoints.lookup import recognise
 from l2p.checkpoints.method_name import MethodName
-from l2p.checkpoints.set_up import Kind, asked, kinds_asked, set_up
+from l2p.checkpoints.named import NamedProtector, drawing
+from l2p.contradictions import contradictions, equal
 from l2p.errors import InputError
-from l2p.models import find_model
 from l2p.privacy import sampling
 from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.card import Card, versions
-from l2p.privacy.card.events import decode_events
-from l2p.privacy.card.of_run import FLOATS, RANDOMNESS
-from l2p.privacy.card.unit import is_row, unit_on_card
-from l2p.privacy.envelope import EnvelopeFilter
-from l2p.privacy.events import Answered
 from l2p.privacy.filter import Filter
-from l2p.protector import Protector
-from l2p.public_facts import Setup
-from l2p.queries.bins import BinCounts
-from l2p.result import answered
-from l2p.rewritten import bought_bounds, invented, is_choice, unlike, without_schema
+from l2p.rehearsal import Rehearsal, rehearse
+from l2p.rewritten import bought_bounds, is_choice, unlike, without_schema
 from l2p.schema import Schema
-from l2p.task import Rows
-
-#: Relative difference allowed between a noise multiplier and that of a rehearsal: machines differ in the last bits, and
-#: an envelope is searched to a few parts in a thousand.
-TOLERANCE, ENVELOPE_TOLERANCE = 1e-3, 1e-2
-#: Relative tolerance between two fields that hold the same number.
-_SAME = 1e-6
-#: Noise and cells of the rehearsals that tell whether clip norms depend on answers.
-_REHEARSALS = (0, 0.0), (1, 0.0), (2, 1.0)
-#: Largest number of values in a table or a model that is rehearsed.
-MAX_NUMBERS = 2**26
 
 
 @dataclasses.dataclass
@@ -76,38 +53,31 @@ def verify(card: Card, schema: Schema | None = None) -> Findings:
     found = Findings()
     if not card.private_release:
         found.remarks.append("It says that it is of a simulation, whose noise somebody may know: it protects nobody.")
-    found.problems += _contradictions(card)
+    found.problems += contradictions(card)
     if is_choice(card):
         found.remarks.append(
             "It is of a choice among several runs, of which it lists one: that all together keep to its guarantee, "
             "and the share that held this one, is what the card says and nobody checked."
         )
-        _compare(card, _Run(), schema, found)
+        _compare(card, Rehearsal(), schema, found)
         return found
     _check_theorem(card, found)
     _check_order(card, found)
     try:
-        run = _check_protector(card, found)
+        rehearsal = _check_protector(card, found)
     except InputError as error:
         found.problems.append(f"cannot have been left by {card.protector['name']}: {str(error).rstrip('.')}")
         return found
-    _compare(card, run, schema, found)
+    _compare(card, rehearsal, schema, found)
     return found
 
 
-class _Run(NamedTuple):
-    """What a card's protector says of its run: the warnings of its setup, and every answered query; None if unknown."""
-
-    warnings: Sequence[str] = ()
-    kinds: Sequence[Kind] | None = None
-
-
-def _compare(card: Card, run: _Run, schema: Schema | None, found: Findings) -> None:
+def _compare(card: Card, rehearsal: Rehearsal, schema: Schema | None, found: Findings) -> None:
     """Add what a run like it would have written otherwise."""
     filter = card.filter()
     if found.problems or not filter.spent(card.answered()) <= filter.limit:
         return
-    differences = list(unlike(card, card.adaptive_noise, run.warnings, run.kinds))
+    differences = list(unlike(card, card.adaptive_noise, rehearsal.warnings, rehearsal.kinds))
     if schema is not None:
         differences += without_schema(card, schema, bought_bounds(card))
     _blame(card, differences, found)
@@ -120,49 +90,6 @@ def _blame(card: Card, differences: Sequence[str], found: Findings) -> None:
         found.problems += differences
     else:  # how a method sets itself up, what it asks and how that is worded may change between versions
         found.remarks += [f"It is of l2p {made}, and by this version it {one}." for one in differences]
-
-
-def _contradictions(card: Card) -> Iterator[str]:
-    """Fields that contradict each other, whatever the protector."""
-    if (card.stop_reason == "max_steps") != (card.steps == card.max_steps):
-        yield f"stopped by {card.stop_reason} after {card.steps} of {card.max_steps} steps, which cannot both be true"
-    trace = card.answered()
-    noise: dict[str, list[float]] = defaultdict(list)
-    for query in trace:
-        noise[query.mechanism].append(query.noise_multiplier)
-    listed: dict[str, list[float]] = defaultdict(list)
-    for kind in card.mechanisms:
-        listed[kind["mechanism"]] += kind["noise_multiplier"]
-    for mechanism, multipliers in noise.items():
-        ends = min(multipliers), max(multipliers)
-        if not all(map(_equal, ends, (min(listed[mechanism]), max(listed[mechanism])))):
-            yield f"lists {mechanism} noise other than that of its events"
-    steps = _by_step(trace)
-    whole = {steps.get(step, ()) for step in range(1, card.steps + 1)}
-    if len(whole) > 1:
-        yield "was granted different queries in different steps, but a protector asks the same ones in each"
-    last = steps.get(card.steps + 1, ())
-    if whole and last and (len(last) >= len(next(iter(whole))) or last != next(iter(whole))[: len(last)]):
-        yield f"ended after step {card.steps}, but was granted all of step {card.steps + 1} or what no step asks"
-    yield from _contradictions_around(card)
-
-
-def _contradictions_around(card: Card) -> Iterator[str]:
-    """The same in what it says of the unit, of where noise came from, and of its ledger."""
-    if not is_row(card.unit) and card.unit != unit_on_card(card.unit["name"], card.unit["max_rows"]):
-        yield "says otherwise which rows of a unit count than any run does"
-    other = not card.private_release  # only what it must not say: versions word what they do say differently
-    if card.randomness == RANDOMNESS[other] or card.float_mode == FLOATS[other]:
-        yield f"says that it is {'a simulation' if other else 'a release'}, but its noise is that of the other"
-    yield from invented(card)
-
-
-def _by_step(trace: Sequence[Answered]) -> dict[int, tuple[str, ...]]:
-    """Mechanisms of the queries granted in each step, in order."""
-    steps: dict[int, tuple[str, ...]] = defaultdict(tuple)
-    for query in trace:
-        steps[query.step] += (query.mechanism,)
-    return dict(steps)
 
 
 def _check_theorem(card: Card, found: Findings) -> None:
@@ -182,14 +109,14 @@ def _check_order(card: Card, found: Findings) -> None:
         return
     order = Filter(card.accountant, card.budget, sampling.from_json(card.sampler), card.max_steps).order
     planned = order if math.isfinite(order) else None
-    if card.order == planned or (card.order is not None and planned is not None and _equal(card.order, planned)):
+    if card.order == planned or (card.order is not None and planned is not None and equal(card.order, planned)):
         return
     # If noise was fixed beforehand, any order is valid.
     if card.adaptive_noise or not find(card.accountant).at_order:
         found.problems.append(f"counts at order {card.order}, but {card.accountant} fixes {planned} beforehand")
 
 
-def _check_protector(card: Card, found: Findings) -> _Run:
+def _check_protector(card: Card, found: Findings) -> Rehearsal:
     name, sha256 = card.protector["name"], card.protector["sha256"]
     named = recognise(name, sha256, card.budget, card.model, card.accountant, card.num_rows)
     if named is None:
@@ -198,7 +125,7 @@ def _check_protector(card: Card, found: Findings) -> _Run:
             f"Protector {name} is not known here ({why}): that it has this sampler and these mechanisms, and whether "
             "its noise depended on answers, is what the card says and nobody checked."
         )
-        return _Run()
+        return Rehearsal()
     found.known_by = "name" if sha256 is None else "SHA-256"
     if any(f"{name} runs" in warning for warning in card.warnings):
         sampler = sampling.from_json(card.sampler)
@@ -209,10 +136,12 @@ def _check_protector(card: Card, found: Findings) -> _Run:
     if sha256 is not None and not MethodName.parse(name).tuned:  # as the file has them
         found.problems += settings
     if found.problems:
-        return _Run()
-    differences, run = _rehearsal(card, named, found)
-    _blame(card, [*settings, *differences], found)
-    return run
+        return Rehearsal()
+    rehearsal = rehearse(card, named)
+    found.compared, found.rehearsed = rehearsal.compared, rehearsal.has_noise
+    found.remarks += [] if rehearsal.remark is None else [rehearsal.remark]
+    _blame(card, [*settings, *rehearsal.differences], found)
+    return rehearsal
 
 
 def _misfits(card: Card, named: NamedProtector) -> list[str]:
@@ -247,133 +176,3 @@ def _settings(card: Card, named: NamedProtector) -> list[str]:
     if card.max_steps != protector.num_steps:
         found.append(f"allows {card.max_steps} steps where {named.name} takes {protector.num_steps}")
     return found
-
-
-def _rehearsal(card: Card, named: NamedProtector, found: Findings) -> tuple[list[str], _Run]:
-    """Differences between its queries and the protector's, of their noise, too, if that is the same on every table; and
-    what is known of its run.
-
-    A card does not say what kind of target a model learned that can learn several; it has to agree with one.
-    """
-    first: tuple[Findings, list[str], _Run] | None = None
-    for kind in find_model(card.model).kinds:
-        findings = Findings()
-        differences, run = _rehearsed_as(card, named, kind, findings)
-        if first is None or not differences:
-            first = findings, differences, run
-        if not differences:
-            break
-    assert first is not None  # every model has a kind
-    findings, differences, run = first
-    found.compared, found.rehearsed = findings.compared, findings.rehearsed
-    found.remarks += findings.remarks
-    return differences, run
-
-
-def _rehearsed_as(card: Card, named: NamedProtector, kind: str, found: Findings) -> tuple[list[str], _Run]:
-    """The same where the model learned a target of this kind."""
-    model, name = find_model(card.model), named.name
-    lines = max(getattr(named.protector.sampler, "num_rows", 1), 0 if card.public is None else card.public["num_rows"])
-    if max(lines * card.num_features, model.num_params(card.num_features)) > MAX_NUMBERS:
-        found.remarks.append("Its table is too large to rehearse the run on this machine.")
-        return [], _Run()
-    before = card.answered()[: 1 if bought_bounds(card) else 0]
-    share = card.filter().spent(before) / card.filter().limit if before else 0.0
-    rows_per_unit = None if is_row(card.unit) else card.unit["max_rows"]
-    public = _public_shapes(card) if named.protector.needs_public else None
-    if public is not None:
-        # Noise may follow from public rows, of which a card holds the digest alone.
-        found.remarks.append(
-            f"{name} reads public rows, which the card names by their digest and does not hold, so its noise was not "
-            "rehearsed."
-        )
-        if card.envelope is not None:
-            return [], _Run()
-    ran, filter, setup, warnings = set_up(
-        named, card.budget, model, card.num_features, card.num_rows, None, kind, rows_per_unit, share
-    )
-    if ran.name != name:
-        return [f"has a budget and size at which {ran.name} runs instead of {name}"], _Run()
-    at_start, per_step = kinds_asked(ran.protector, setup, card.num_features, public)
-    kinds = _kinds(card, [*[(BinCounts.name, BinCounts.mechanism)] * len(before), *at_start], per_step)
-    if kinds is None:
-        return [f"was granted other queries than {name} asks"], _Run(warnings)
-    found.compared = True
-    if ran.protector.adaptive_noise or public is not None:
-        return [], _Run(warnings, kinds)
-    return _other_noise(card, ran, filter, setup, len(before), found), _Run(warnings, kinds)
-
-
-def _kinds(card: Card, at_start: Sequence[Kind], per_step: Sequence[Kind]) -> list[Kind] | None:
-    """Every answered query, where `init` and each step ask these; None if others were granted."""
-    kinds: list[Kind] = []
-    steps = _by_step(card.answered())
-    for step in sorted({*steps, *range(0 if card.steps else 1, card.steps + 1)}):
-        granted, asks = steps.get(step, ()), per_step if step else at_start
-        is_whole = step <= card.steps and (step > 0 or card.steps > 0)
-        if granted != tuple(mechanism for _, mechanism in asks[: len(granted)]) or (
-            is_whole and len(granted) != len(asks)
-        ):
-            return None
-        kinds += asks[: len(granted)]
-    return kinds
-
-
-def _other_noise(
-    card: Card, ran: NamedProtector, filter: Filter, setup: Setup, num_bought: int, found: Findings
-) -> list[str]:
-    """Differences between noise and clip norms on the card and those on every table."""
-    if isinstance(filter, EnvelopeFilter):
-        found.rehearsed = _alike(decode_events(card.envelope or []), filter.envelope, ENVELOPE_TOLERANCE)
-    else:
-        trace = asked(ran.protector, setup, card.num_features)
-        found.rehearsed = _alike(card.answered()[num_bought:], answered(trace), TOLERANCE)
-    if not found.rehearsed:
-        return [f"holds other noise than {ran.name} adds at this budget and size, on any table"]
-    if other := _other_bounds(card, ran.protector, setup):
-        return [f"bounds a row's contribution to {other} differently than {ran.name} does for {card.num_rows} rows"]
-    return []
-
-
-def _public_shapes(card: Card) -> Rows:
-    """Rows of the number that the card says, without values: enough to find which queries are asked."""
-    assert card.public is not None  # or the card was found out before
-    lines = card.public["num_rows"]
-    return Rows(jnp.zeros((lines, card.num_features)), jnp.zeros(lines), jnp.zeros(lines))
-
-
-def _alike(events: Sequence[Answered], others: Sequence[Answered], tolerance: float) -> bool:
-    return len(events) == len(others) and all(
-        (one.step, one.mechanism) == (other.step, other.mechanism)
-        and math.isclose(one.noise_multiplier, other.noise_multiplier, rel_tol=tolerance)
-        for one, other in zip(events, others, strict=True)
-    )
-
-
-def _other_bounds(card: Card, protector: Protector, setup: Setup) -> str | None:
-    """A query whose clip norms do not depend on answers, and are others on the card; None if there is none.
-
-    They depend on no answer if they are the same whatever is answered: here with three noises, on null rows and others.
-    """
-    traces = [asked(protector, setup, card.num_features, seed=seed, value=value) for seed, value in _REHEARSALS]
-    for kind in card.mechanisms:
-        ranges = [_ends([row.clip_norm for row in trace if row.query == kind["query"]]) for trace in traces]
-        if any(ends is None or not _close(ends, ranges[0]) for ends in ranges):
-            continue
-        if not _close(kind["clip_norm"], ranges[0], ENVELOPE_TOLERANCE):
-            return kind["query"]
-    return None
-
-
-def _ends(bounds: Sequence[float]) -> tuple[float, float] | None:
-    return (min(bounds), max(bounds)) if bounds else None
-
-
-def _close(ends: Sequence[float], others: Sequence[float] | None, tolerance: float = _SAME) -> bool:
-    return others is not None and all(
-        math.isclose(end, other, rel_tol=tolerance) for end, other in zip(ends, others, strict=True)
-    )
-
-
-def _equal(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=_SAME)

@@ -12,6 +12,8 @@ import warnings
 
 import numpy as np
 
+from l2p.schema import Number, Schema, Target
+
 WORD, NUMBER, COUNT, N = "canary-quokka-7f3a", 73190.625, 1013, 1000
 PATTERNS = {
     "the word": re.compile("quokka", re.IGNORECASE),
@@ -21,7 +23,7 @@ PATTERNS = {
 HEADER = "age,dose,readmit"
 #: What another library's message might say.
 SAID = f"could not allocate f32[{COUNT},3] nor read '{WORD}' or {NUMBER}"
-BOUNDS = {"age": [0, 120], "dose": [-1, 1]}
+SCHEMA = Schema({"age": Number(0, 120), "dose": Number(-1, 1)}, Target("readmit", classes=(0, 1)))
 
 
 def leaks(text):

@@ -14,7 +14,7 @@ import safetensors
 import scipy.stats
 
 import l2p
-from l2p import api, private_run, struct
+from l2p import api, private_run, run_noise, struct
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
@@ -329,6 +329,15 @@ def test_a_contradicted_filter_withholds_the_result(monkeypatch):
     monkeypatch.setattr("l2p.privacy.filter.Filter.spent", lambda self, answered: np.inf)
     with pytest.raises(RuntimeError, match="withhold the result"):
         l2p.private_train(table(), "noisygd", BUDGET)
+
+
+@pytest.mark.parametrize("lines", [NUM_ROWS, NUM_ROWS - 100])
+def test_noise_is_planned_once_for_the_lines_that_there_are(monkeypatch, lines):
+    plan, planned = run_noise.plan_noise, []
+    monkeypatch.setattr(run_noise, "plan_noise", lambda *args: planned.append(args[2]) or plan(*args))
+    budget = dataclasses.replace(BUDGET, adjacency="add_remove")
+    l2p.private_train(table(lines), "noisygd", budget, num_rows=NUM_ROWS)
+    assert planned == [lines]
 
 
 def test_a_run_compiles_once_for_all_budgets(monkeypatch):

@@ -3,7 +3,7 @@
 Everything that a run prints, warns and writes is searched for canaries in its table.
 """
 
-import json
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from l2p.cli import main
-from l2p.data import prepare, read_table
 from l2p.errors import InputError
-from tests.canaries import BAD, BOUNDS, COUNT, GOOD, HEADER, NUMBER, SAID, WORD, N, apart, leaks, lines_of, observed
+from l2p.schema import Encoding, Number, Target, read_rows
+from tests.canaries import BAD, COUNT, GOOD, HEADER, NUMBER, SAID, SCHEMA, WORD, N, apart, leaks, lines_of, observed
 
 NULLED = ["labels", "a label missing", "NaN", "infinite", "huge"]
 
@@ -24,7 +24,7 @@ def given(tmp_path):
     """Writes a table; returns the options of an `apply` on it that are otherwise valid."""
     folder, count = tmp_path / "given", iter(range(10**6))
     folder.mkdir()
-    (folder / "bounds.json").write_text(json.dumps(BOUNDS))
+    SCHEMA.write(folder / "schema.json")
 
     def write(text, suffix=".csv"):
         path = folder / f"{next(count)}{suffix}"
@@ -44,8 +44,7 @@ def words(left, data, **changes):
     options = {
         "--protector": "noisygd",
         "--data": data,
-        "--target": "readmit",
-        "--bounds": str(Path(data).parent / "bounds.json"),
+        "--schema": str(Path(data).parent / "schema.json"),
         "--epsilon": "2",
         "--delta": "1e-6",
         "--adjacency": "add_remove",
@@ -62,8 +61,7 @@ def compare(left, data, **changes):
     options = {
         "--methods": "noisygd",
         "--data": data,
-        "--target": "readmit",
-        "--bounds": str(Path(data).parent / "bounds.json"),
+        "--schema": str(Path(data).parent / "schema.json"),
         "--epsilon": "2",
         "--delta": "1e-6",
         "--adjacency": "add_remove",
@@ -114,7 +112,7 @@ def test_a_bad_table_is_refused_without_a_word_of_it(given, left, name):
     refused(words(left, table, adjacency="zero_out", rows=None, out=str(left / "b")), left)
     refused(words(left, given(GOOD), test=table, out=str(left / "c")), left)
     refused(compare(left, table), left)
-    read, text = observed(lambda: prepare(read_table(table), "readmit", BOUNDS))
+    read, text = observed(lambda: read_rows(table, Encoding(SCHEMA)))
     assert isinstance(read, InputError)
     assert leaks(text) == []
 
@@ -152,7 +150,7 @@ def test_a_bad_parquet_table_is_refused_without_a_word_of_it(given, left, name):
     parquet(path, **PARQUET[name])
     refused(words(left, path), left)
     refused(compare(left, path), left)
-    read, text = observed(lambda: prepare(read_table(path), "readmit", BOUNDS))
+    read, text = observed(lambda: read_rows(path, Encoding(SCHEMA)))
     assert isinstance(read, InputError)
     assert leaks(text) == []
 
@@ -167,11 +165,11 @@ def test_a_broken_parquet_file_is_refused_without_a_word_of_it(given, left, cut)
 
 
 def test_a_table_given_for_another_file_is_not_quoted(given, left):
-    """As bounds, as a card, as a comparison, as a ledger and as a checkpoint."""
+    """As a schema, as a card, as a comparison, as a ledger and as a checkpoint."""
     tables = [f"[{NUMBER}, {{]", f"{NUMBER}\n{NUMBER}\n", f"{WORD}\n", GOOD, BAD["binary"], BAD["no UTF-8"]]
     for text in tables:
         path = given(text)
-        refused(words(left, given(GOOD), bounds=path), left)
+        refused(words(left, given(GOOD), schema=path), left)
         refused(words(left, given(GOOD), out=str(left / "b"), ledger=path), left)
         refused(words(left, given(GOOD), out=str(left / "c"), protector=path), left)
         refused(["account", "--card", path], left)
@@ -184,16 +182,12 @@ def test_a_table_given_for_another_file_is_not_quoted(given, left):
 #: A column that was not declared; with --test it is ignored.
 WIDER = "\n".join([HEADER + ",weight", *(f"{line},{NUMBER}" for line in lines_of())])
 WRONG = {
-    "a target with a typo": ({"target": "readmitt"}, "did you mean 'readmit'?"),
-    "another case": ({"target": "Readmit"}, "did you mean 'readmit'?"),
-    "a target far off": ({"target": "outcome"}, "has no column 'outcome'"),
-    "a column without bounds": ({"data": WIDER}, "bounds are missing for column 'weight'"),
-    "classes": ({"classes": "7 8"}, "labels other than 7 and 8"),
+    "a column that is not declared": ({"data": WIDER}, "columns that the schema does not declare: 'weight'"),
     "no rows": ({"rows": None}, "N must not be read off the table"),
     "no rows in a simulation": ({"rows": None, "seed": "3"}, "N must not be read off the table"),
     "delta above 1/N": ({"delta": "1e-2"}, "not below 1/N"),
     "more lines than N, for a solve": ({"protector": "objpert"}, "more lines than N"),
-    "a regression without its bounds": ({"model": "square"}, "bounds are missing for column 'readmit'"),
+    "a regression on classes": ({"model": "quadratic"}, "which model quadratic does not learn"),
     "fixed-size batches": ({"protector": "sgd_adv"}, "replace_one"),
 }
 
@@ -207,18 +201,20 @@ def test_wrong_options_for_a_good_table_tell_nothing_of_it(given, left, name):
 
 
 @pytest.mark.parametrize(
-    ("bounds", "phrase"),
+    ("changes", "phrase"),
     [
-        ({"age": [0, 120], "dosis": [-1, 1]}, "has no column 'dosis'; did you mean 'dose'?"),
-        ({"age": [0, 120]}, "bounds are missing for column 'dose'"),
-        ({}, "bounds are missing for 2 columns"),
-        ({"age": [0, 120], "dose": [1, -1]}, "bounds of column 'dose'"),
-        ({"alter": [0, 120], "dosis": [-1, 1]}, "has no column"),
+        ({"columns": {"age": Number(0, 120), "dosis": Number(-1, 1)}}, "no column 'dosis'; did you mean 'dose'?"),
+        ({"columns": {"age": Number(0, 120)}}, "columns that the schema does not declare: 'dose'"),
+        ({"columns": {"alter": Number(0, 120), "dosis": Number(-1, 1)}}, "has no column"),
+        ({"target": Target("readmitt", (0, 1))}, "did you mean 'readmit'?"),
+        ({"target": Target("Readmit", (0, 1))}, "did you mean 'readmit'?"),
+        ({"target": Target("outcome", (0, 1))}, "has no column 'outcome'"),
+        ({"target": Target("readmit", (7, 8))}, "labels other than '7', '8'"),
     ],
 )
-def test_wrong_bounds_for_a_good_table_tell_nothing_of_it(given, left, bounds, phrase):
+def test_a_wrong_schema_for_a_good_table_tells_nothing_of_it(given, left, changes, phrase):
     table = given(GOOD)
-    Path(table).with_name("bounds.json").write_text(json.dumps(bounds))
+    dataclasses.replace(SCHEMA, **changes).write(Path(table).with_name("schema.json"))
     assert phrase in refused(words(left, table), left)
     assert phrase in refused(compare(left, table), left)
 
@@ -245,7 +241,7 @@ def test_what_other_libraries_say_while_rows_are_at_hand_is_withheld(kind, monke
     table = given(GOOD)
     places = {
         "l2p.data.reading.delimited._sniffed": lambda: main(words(left, table)),
-        "l2p.data.preparation.scale": lambda: main(words(left, table)),
+        "l2p.schema.encoding.scale": lambda: main(words(left, table)),
         "l2p.compare.scores._of_classes": lambda: main(words(left, table, test=given(apart(GOOD)))),
         "l2p.compare.runner.compare": lambda: main(compare(left, table)),
     }

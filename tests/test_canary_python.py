@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from l2p import api, struct
-from l2p.data import Table, prepare, read_table
-from l2p.data import table as table_module
+from l2p.data.reading import delimited
 from l2p.errors import InputError, RowsError
 from l2p.models import Logistic
 from l2p.prediction.predictor import Predictor
@@ -20,7 +19,7 @@ from l2p.protector import Protector
 from l2p.schema import Encoding, Number, Schema, Target, read_rows
 from l2p.task import ArraySource, Rows, RowSource, Task
 from l2p.tuning.private_tuning import private_tuning
-from tests.canaries import BAD, COUNT, NUMBER, SAID, WORD, N, leaks, observed
+from tests.canaries import BAD, COUNT, NUMBER, SAID, SCHEMA, WORD, N, leaks, observed
 
 BUDGET = Budget(2.0, 1e-6, Adjacency.ADD_REMOVE)
 
@@ -162,14 +161,9 @@ def test_nothing_tells_of_a_single_cell_beyond_floats(on_invalid):
     "values", [np.full((COUNT, 2), WORD), np.full((COUNT, 2), WORD, object), np.full(COUNT, NUMBER)]
 )
 def test_a_table_made_in_python_is_not_quoted(values):
-    error, text = observed(lambda: prepare(Table(("age", "readmit"), values), "readmit", {"age": (0, 120)}))
-    assert isinstance(error, InputError)
-    assert leaks(text) == []
     schema = Schema({"age": Number(0, 1), "readmit": Number(0, 1)}, Target("y", classes=(0, 1)))
-    found, text = observed(
-        lambda: Predictor(Logistic(), jnp.zeros(3), schema).predict(Table(("age", "readmit"), values))
-    )
-    assert isinstance(found, RowsError) if values.ndim == 1 else set(found) == {None}
+    found, text = observed(lambda: Predictor(Logistic(), jnp.zeros(3), schema).predict(values))
+    assert isinstance(found, (InputError, RowsError)) if values.ndim == 1 else set(found) == {None}
     assert leaks(text) == []
 
 
@@ -237,7 +231,7 @@ def test_what_other_libraries_say_during_a_release_is_withheld(place, kind, monk
 def test_no_repr_shows_rows():
     rows = Rows(**arrays())
     cells = np.full((COUNT, 2), NUMBER)
-    shown = [rows, Task(rows, rows), ArraySource(rows, 500), Table((WORD, "1"), cells), Rows(cells, cells, cells)]
+    shown = [rows, Task(rows, rows), ArraySource(rows, 500), Rows(cells, cells, cells)]
     assert leaks(repr(shown)) == []
 
 
@@ -262,12 +256,9 @@ def counting(cell):
 
 @pytest.mark.parametrize("fault", [quoting, warning, logging_it, counting])
 def test_the_search_finds_a_reader_that_tells(fault, monkeypatch, tmp_path):
-    def read(source, block, declared):
-        fault(next(cell for cell in block["age"] if WORD in cell))
-
-    monkeypatch.setattr(table_module, "_as_numbers", read)
+    monkeypatch.setattr(delimited, "objects", lambda cells: fault(next(cell for cell in cells if WORD in cell)))
     path = tmp_path / "ward.csv"
     path.write_text(BAD["words in a feature"])
-    error, text = observed(lambda: read_table(path))
+    error, text = observed(lambda: read_rows(path, Encoding(SCHEMA)))
     assert isinstance(error, InputError)
     assert leaks(text) == ["the count" if fault is counting else "the word"]

@@ -1,5 +1,6 @@
 """The command line: what it writes, and that bad input gives one sentence and spends nothing."""
 
+import collections
 import csv
 import dataclasses
 import json
@@ -30,11 +31,15 @@ from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.card import Card
 from l2p.privacy.sampling import FullBatch
 from l2p.protectors import HAND_DESIGNED
+from l2p.schema import Number, Schema, Target
 from meta_train.training.untrained import BUILDERS
 from tests.conftest import EVERY_CASE
 
 NUM_ROWS = 1500
 SECRET = 61.0625  # a cell of every table below that no message may quote
+
+
+SCHEMA = Schema({"age": Number(0, 120), "dose": Number(-1, 1)}, Target("readmit", classes=(0, 1)))
 
 
 def write_table(path, label=(0, 1), columns=("age", "dose", "readmit"), spoil=(), seed=0):
@@ -53,12 +58,11 @@ def write_table(path, label=(0, 1), columns=("age", "dose", "readmit"), spoil=()
 @pytest.fixture
 def options(tmp_path):
     """Options of an `apply` that works, as a dictionary to change."""
-    (tmp_path / "bounds.json").write_text(json.dumps({"age": [0, 120], "dose": [-1, 1]}))
+    SCHEMA.write(tmp_path / "schema.json")
     return {
         "--protector": "noisygd",
         "--data": str(write_table(tmp_path / "ward.csv")),
-        "--target": "readmit",
-        "--bounds": str(tmp_path / "bounds.json"),
+        "--schema": str(tmp_path / "schema.json"),
         "--epsilon": "2",
         "--delta": "1e-6",
         "--out": str(tmp_path / "run"),
@@ -113,7 +117,7 @@ def test_apply_writes_a_model_its_card_and_its_trace(options, tmp_path, capsys):
     write_table(tmp_path / "test.csv", seed=1)
     assert apply(options | {"--test": str(tmp_path / "test.csv")}) == 0
     out = Path(options["--out"])
-    names = ["card.html", "card.json", "card.txt", "metrics.json", "model.safetensors", "trace.csv"]
+    names = ["card.html", "card.json", "card.txt", "metrics.json", "model.safetensors", "schema.json", "trace.csv"]
     assert sorted(path.name for path in out.iterdir()) == names
     card = Card.from_json(out / "card.json")
     assert card.private_release
@@ -164,7 +168,7 @@ def test_a_charged_result_is_written_elsewhere_if_its_folder_is_gone(options, tm
 
 def test_a_test_table_without_a_valid_row_is_refused(options, refused, tmp_path):
     write_table(tmp_path / "test.csv", label=(8, 9))
-    changes = {"--test": str(tmp_path / "test.csv"), "--classes": "0 1", "--on-invalid": "null"}
+    changes = {"--test": str(tmp_path / "test.csv"), "--on-invalid": "null"}
     assert "test.csv has no valid row, so there is no score" in refused(apply, options | changes)
 
 
@@ -211,12 +215,12 @@ def test_the_adjacency_asked_for_is_on_the_card(options, adjacency):
 
 
 def test_declared_classes_name_the_labels(options, tmp_path):
+    dataclasses.replace(SCHEMA, target=Target("readmit", classes=(7, 3))).write(options["--schema"])
     table, test = (write_table(tmp_path / f"{seed}.csv", label=(7, 3), seed=seed) for seed in (0, 1))
-    assert apply(options | {"--data": str(table), "--test": str(test), "--classes": "7 3"}) == 0
+    assert apply(options | {"--data": str(table), "--test": str(test)}) == 0
     out = Path(options["--out"])
     assert json.loads((out / "metrics.json").read_text())["accuracy"] > 0.8
-    with safetensors.safe_open(out / "model.safetensors", framework="numpy") as file:
-        assert json.loads(file.metadata()["classes"]) == [7.0, 3.0]
+    assert Schema.read(out / "schema.json").target.classes == (7, 3)
 
 
 @pytest.mark.slow
@@ -233,9 +237,27 @@ def test_a_checkpoints_file_and_a_parquet_table_serve(options, tmp_path, suffix)
     assert Card.from_json(Path(options["--out"], "card.json")).protector["sources"] == ["adult"]
 
 
+def test_a_protectors_file_and_its_controls_are_read_once(options, monkeypatch):
+    reads = collections.Counter()
+
+    def counted(read):
+        def count(path, *args, **kwargs):
+            reads[Path(path).name] += 1
+            return read(path, *args, **kwargs)
+
+        return count
+
+    monkeypatch.setattr(Path, "read_bytes", counted(Path.read_bytes))
+    monkeypatch.setattr(safetensors, "safe_open", counted(safetensors.safe_open))
+    monkeypatch.setattr(private_run, "_train", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert apply(options | {"--protector": "universal"}) == 130
+    checkpoints = {name: count for name, count in reads.items() if name.endswith(".safetensors")}
+    assert checkpoints == {"universal.safetensors": 1, "control-universal.safetensors": 1}
+
+
 def test_invalid_rows_are_refused_or_counted_as_null(options, tmp_path, refused):
     options["--data"] = str(write_table(tmp_path / "ward.csv", spoil=[(4, 0, "nan"), (5, 1, ""), (6, 2, "8")]))
-    assert "column 'age' has empty, NaN or infinite cells" in refused(apply, options)
+    assert "column 'age' has cells that are missing, infinite or no numbers" in refused(apply, options)
     assert apply(options | {"--on-invalid": "null"}) == 0
     card = Card.from_json(Path(options["--out"], "card.json"))
     assert card.num_rows == NUM_ROWS
@@ -247,18 +269,12 @@ BAD_INPUTS = {
     "epsilon of zero": ({"--epsilon": "0"}, "epsilon is 0.0"),
     "negative epsilon": ({"--epsilon": "-1"}, "epsilon is -1.0"),
     "epsilon that is no number": ({"--epsilon": "lots"}, "--epsilon takes a number, not 'lots'"),
-    "classes that are words": (
-        {"--classes": "g h"},
-        "--classes takes numbers, not 'g', 'h'; for classes that are words",
-    ),
     "half a row": ({"--rows": "2.5"}, "--rows takes a whole number"),
-    "a number for classes": ({"--target": "dose"}, "bounds"),
     "delta above 1/N": ({"--delta": "1e-3"}, "not below 1/N"),
     "epsilon that says nothing": ({"--epsilon": "1e9"}, "outside [1e-12, 1e+06]"),
     "epsilon that allows nothing": ({"--epsilon": "1e-13"}, "outside [1e-12, 1e+06]"),
     "delta of zero": ({"--delta": "0"}, "asks for pure differential privacy"),
     "negative delta": ({"--delta": "-1e-9"}, "delta is -1e-09"),
-    "wrong target": ({"--target": "Readmit"}, "no column 'Readmit'; did you mean 'readmit'?"),
     "unknown protector": ({"--protector": "censos"}, "protector 'censos' is unknown"),
     "oracle": ({"--protector": "agd:oracle"}, "protector 'agd:oracle' is unknown"),
     "no noise": ({"--protector": "nonprivate"}, "without noise"),
@@ -298,11 +314,9 @@ BAD_INPUTS = {
     "needs arguments": ({"--protector": "l2p.privacy.budget:Budget"}, "missing 2 required positional arguments"),
     "missing table": ({"--data": MISSING + ".csv"}, "there is no file"),
     "table of another kind": ({"--data": __file__}, "is of no kind that can be read"),
-    "missing bounds file": ({"--bounds": MISSING + ".json"}, "there is no file"),
+    "missing schema": ({"--schema": MISSING + ".json"}, "missing.json cannot be read"),
     "missing checkpoint": ({"--protector": MISSING + ".safetensors"}, "cannot be read"),
     "missing test table": ({"--test": MISSING + ".csv"}, "there is no file"),
-    "labels outside the classes": ({"--classes": "3 7"}, "labels other than 3 and 7"),
-    "one class": ({"--classes": "1"}, "--classes"),
     "unknown option": ({"--epsilom": "1"}, "--epsilom"),
 }
 
@@ -314,22 +328,36 @@ def test_bad_input_costs_one_sentence(options, refused, name):
     assert phrase in refused(apply, options | changes)
 
 
-@pytest.mark.parametrize("missing", ["--data", "--target", "--bounds", "--epsilon", "--delta", "--out"])
+@pytest.mark.parametrize("missing", ["--data", "--schema", "--epsilon", "--delta", "--out"])
 def test_what_must_be_said_is_asked_for(options, refused, missing):
     del options[missing]
     assert missing in refused(apply, options)
 
 
-def test_bounds_must_cover_every_feature(options, refused):
-    Path(options["--bounds"]).write_text('{"age": [0, 120]}')
-    assert "bounds are missing for column 'dose'" in refused(apply, options)
+def test_whoever_has_no_schema_is_told_how_to_write_one(options, refused):
+    del options["--schema"]
+    assert "--schema PATH; write one with l2p schema DATA --target COLUMN --out schema.json" in refused(apply, options)
+
+
+WRONG_SCHEMAS = {
+    "another target": ({"target": Target("Readmit", (0, 1))}, "no column 'Readmit'; did you mean 'readmit'?"),
+    "other labels": ({"target": Target("readmit", (3, 7))}, "labels other than '3', '7'"),
+    "a number for a class": ({"target": Target("readmit", bounds=(0, 1))}, "which model logistic does not learn"),
+    "a column too few": ({"columns": {"age": Number(0, 120)}}, "columns that the schema does not declare: 'dose'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SCHEMAS)
+def test_a_schema_of_another_table_is_refused(options, refused, name):
+    changes, phrase = WRONG_SCHEMAS[name]
+    dataclasses.replace(SCHEMA, **changes).write(options["--schema"])
+    assert phrase in refused(apply, options)
 
 
 def test_a_column_of_words_is_refused(options, refused, tmp_path):
     options["--data"] = str(write_table(tmp_path / "ward.csv", spoil=[(3, 1, "high")]))
     sentence = refused(apply, options)
-    assert "column 'dose' of " in sentence
-    assert "holds something that is not a number" in sentence
+    assert "column 'dose' has cells that are missing, infinite or no numbers" in sentence
     assert "high" not in sentence
 
 
@@ -436,7 +464,7 @@ def test_account_exits_with_1_when_the_events_cost_more(options, tmp_path, capsy
 
 
 def test_account_refuses_what_is_no_card(options, refused):
-    assert "does not hold the fields of a privacy card" in refused(main, ["account", "--card", options["--bounds"]])
+    assert "does not hold the fields of a privacy card" in refused(main, ["account", "--card", options["--schema"]])
 
 
 def shown(path, capsys):

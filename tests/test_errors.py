@@ -6,7 +6,6 @@ import duckdb
 import numpy as np
 import pytest
 
-from l2p.data import read_bounds, read_table
 from l2p.data.reading import open_table
 from l2p.errors import InputError, RowsError, ending_run, withheld
 from l2p.estimators.said import unquoted
@@ -69,13 +68,11 @@ DOORS = {
     "a refusal while another is handled": lambda _: chained_implicitly(withheld("reading")),
     "the end of a run": lambda _: replaced(ending_run()),
     "scikit-learn": lambda _: within_message(unquoted(), f"could not convert string to float: '{WORD}'"),
-    "a table of numbers": lambda folder: read_table(given(folder, "t.csv", f"age,back\n{WORD},1\n"), {"age", "back"}),
     "a raw table": lambda folder: read_rows(given(folder, "t.csv", f'age,back\n"{WORD},no\n'), WARD),
     "Parquet": lambda folder: open_table(given(folder, "t.parquet", WORD)),
     "DuckDB": from_duckdb,
     "units": lambda _: FirstRows(Unit("id", 1)).keep(np.array([float(NUMBER) * 1e30]), np.ones(1, bool)),
     "a table for a schema": lambda folder: Schema.read(given(folder, "s.json", f"age\n{WORD}\n")),
-    "a table for bounds": lambda folder: read_bounds(given(folder, "b.json", f"age\n{WORD}\n")),
 }
 
 

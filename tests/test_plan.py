@@ -12,6 +12,7 @@ import pytest
 
 import l2p.plan as plan_module
 from benchmarks import forecast as benchmark
+from l2p.admission import admit
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
@@ -23,7 +24,6 @@ from l2p.plan import BEATS, plan
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.rounded import rounded
-from l2p.private_run import check
 from l2p.public_facts import Setup
 from meta_train.training.untrained import BUILDERS
 
@@ -175,7 +175,7 @@ def test_what_is_recommended_is_the_default_of_apply_and_trains_the_model(model,
         return
     assert found.recommended == default_protector(model) == found.forecasts[0].name
     named = f"{model}:{classes or 3}" if model == "softmax" else model
-    assert check(found.recommended, BUDGET, named, None, 20_000).name == found.recommended
+    assert admit(found.recommended, BUDGET, named).for_rows(20_000).name == found.recommended
     assert not any("-no-" in one.name for one in found.forecasts)
 
 

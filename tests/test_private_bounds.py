@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 import l2p
 from l2p import Budget
+from l2p.admission import admit
 from l2p.cli import main
 from l2p.errors import InputError
+from l2p.models import Logistic
+from l2p.planned_run import plan_run
 from l2p.privacy import Adjacency, Filter
 from l2p.privacy.card import Card
 from l2p.private_bounds import FALSE_ALARM, SHARE, TAIL, Purchase, choose
-from l2p.private_run import plan_run
 from l2p.queries import BinCounts
 from l2p.queries.bins import SCALE
 from l2p.result import answered
@@ -203,7 +205,9 @@ def test_rows_are_those_that_the_schema_with_its_bounds_encodes():
 # ----------------------------------------------------------------------------------------------------------- budget
 def planned(accountant=None, unit=None, protector="noisygd", share=SHARE, budget=BUDGET):
     read = table()
-    run = plan_run(read.rows, protector, budget, accountant=accountant, unit=unit, share=share, key=jax.random.key(0))
+    schema = dataclasses.replace(PRIVATE, unit=unit)
+    named = admit(protector, budget, "logistic", accountant, schema=schema)
+    run = plan_run(read.rows, named, budget, Logistic(), schema=schema, share=share, key=jax.random.key(0))
     return read, run, Purchase.plan(PRIVATE.private_bounds, share, run, 600, jax.random.key(0))
 
 
@@ -224,7 +228,7 @@ def test_the_share_pays_for_the_counts_and_the_run_has_the_rest(accountant, unit
 
 def test_planted_a_run_that_forgets_what_was_bought_is_caught_by_the_check_after_it():
     """The run asks for the whole budget; its trace with the purchase in front costs more than the cap."""
-    whole = plan_run(table().rows, "noisygd", BUDGET)
+    whole = plan_run(table().rows, admit("noisygd", BUDGET, "logistic"), BUDGET, Logistic())
     noise = 1 / math.sqrt(whole.filter.limit * SHARE)
     bought = [l2p.privacy.Answered(0, "gaussian", noise)]
     rest = [l2p.privacy.Answered(1, "gaussian", 1 / math.sqrt(float(whole.setup.price_list.budget)))]

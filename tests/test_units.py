@@ -13,18 +13,19 @@ import pytest
 import l2p
 from l2p import oracle as door
 from l2p import public_facts as facts
+from l2p.admission import admit
 from l2p.data.public_data import Apart, Known
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN
-from l2p.models import Logistic
+from l2p.models import Logistic, find_model
 from l2p.oracle import Oracle
+from l2p.planned_run import plan_run
 from l2p.privacy import Adjacency, Budget, Filter, Spending
 from l2p.privacy.accountants import for_runs
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.sampling import FullBatch, Poisson
 from l2p.privacy.units import check_unit, for_units
-from l2p.private_run import plan_run
 from l2p.protectors import HAND_DESIGNED
 from l2p.public_facts import Setup
 from l2p.queries import (
@@ -289,13 +290,20 @@ def test_a_method_takes_units_or_says_that_its_proof_is_about_rows(method):
     public = public.replace(x=public.x / np.linalg.norm(public.x, axis=1, keepdims=True))
     needs_public = HAND_DESIGNED[method](budget, model, 200).needs_public
     task = Task(table(), public=public if needs_public else None)
-    plan = functools.partial(plan_run, task, method, budget, model=model, num_rows=200)
+    plan = lambda: plan_run(  # noqa: E731
+        task,
+        admit(method, budget, model, schema=SCHEMA, has_public=needs_public),
+        budget,
+        find_model(model),
+        num_rows=200,
+        schema=SCHEMA,
+    )
     if method in TAKES_UNITS:
-        assert plan(unit=SCHEMA.unit).setup.rows_per_unit == MOST
+        assert plan().setup.rows_per_unit == MOST
     else:
         said = "without noise" if method in ("nonprivate", "no_features") else "single rows"
         with pytest.raises(InputError, match=said):
-            plan(unit=SCHEMA.unit)
+            plan()
 
 
 def test_batches_and_accountants_of_one_row_are_refused():

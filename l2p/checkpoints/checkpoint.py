@@ -30,7 +30,7 @@ _BELOW = f"*/*{SUFFIX}"
 #: Larger files are not read; this is hundreds of times the largest protector that ships.
 MAX_BYTES = 2**27
 #: The number formats of a checkpoint's arrays, as safetensors calls them.
-_FLOATS = ("F32", "F64")
+_FLOATS = {"F32": "<f4", "F64": "<f8"}
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: The folder inside an installed wheel.
 CARRIED = _PACKAGE / "_checkpoints"
@@ -106,7 +106,12 @@ def load(name: str | Path) -> Checkpoint:
     path = find(name)
     if path is None:
         raise unknown_name(str(name))
-    card, arrays = read_checkpoint_card(path), _arrays(path)
+    with _unreadable(path):
+        content = path.read_bytes()
+        parts = safetensors.deserialize(content)
+    header = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + header]).get("__metadata__", {})
+    card, arrays = _card_in(metadata, path), _arrays(parts, path)
     try:
         protector = decode(card["structure"], arrays)
         if isinstance(protector, Protector) and (unknown := arrays.keys() - _paths(protector)):
@@ -117,23 +122,19 @@ def load(name: str | Path) -> Checkpoint:
         ) from error
     if not isinstance(protector, Protector):
         raise InputError(f"checkpoint {path} holds only a part of a protector; save the whole protector.")
-    content = path.read_bytes()
-    header = int.from_bytes(content[:8], "little")
     return Checkpoint(protector, card, _sha256(content), _sha256(content[8 + header :]))
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of the file at `path`, whose header can be read."""
-    with safetensors.safe_open(path, framework="numpy") as file:
-        for name in file.keys():  # noqa: SIM118 - the file is no mapping
-            kind = file.get_slice(name).get_dtype()
-            if kind not in _FLOATS or len(file.get_slice(name).get_shape()) > 2:
-                raise InputError(
-                    f"the checkpoint {path} cannot be rebuilt, because its array {name[:60]!r} holds {kind} in "
-                    f"{len(file.get_slice(name).get_shape())} dimensions, where up to two of {' or '.join(_FLOATS)} "
-                    "belong; fetch it again or update l2p."
-                )
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+def _arrays(parts: Sequence[tuple[str, dict[str, Any]]], path: Path) -> dict[str, np.ndarray]:
+    """The arrays of the file at `path`, as they were deserialized."""
+    for name, part in parts:
+        if part["dtype"] not in _FLOATS or len(part["shape"]) > 2:
+            raise InputError(
+                f"the checkpoint {path} cannot be rebuilt, because its array {name[:60]!r} holds {part['dtype']} in "
+                f"{len(part['shape'])} dimensions, where up to two of {' or '.join(_FLOATS)} belong; fetch it again or "
+                "update l2p."
+            )
+    return {name: np.frombuffer(part["data"], _FLOATS[part["dtype"]]).reshape(part["shape"]) for name, part in parts}
 
 
 def _paths(protector: Any) -> set[str]:
@@ -229,15 +230,25 @@ def _files() -> dict[str, Path]:
 
 def read_checkpoint_card(path: Path) -> dict[str, Any]:
     """The checkpoint card of the file at `path`, without reading its arrays."""
+    with _unreadable(path), safetensors.safe_open(path, framework="numpy") as file:
+        metadata = file.metadata() or {}
+    return _card_in(metadata, path)
+
+
+@contextlib.contextmanager
+def _unreadable(path: Path) -> Iterator[None]:
+    """Refuse a file that is none, is too large or is not laid out as safetensors are; `InputError`."""
     try:
         if path.exists() and not path.is_file():
             raise OSError("it is not a file")
         if path.stat().st_size > MAX_BYTES:
             raise OSError(f"it is larger than {MAX_BYTES >> 20} MiB, and no protector is that large")
-        with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
+        yield
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError(f"the checkpoint {path} cannot be read ({error}); pass a {SUFFIX} file.") from error
+
+
+def _card_in(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
     try:
         card = strict(metadata.get("card", "null"))
     except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from l2p.checkpoints.checkpoint import find, load
+from l2p.checkpoints.checkpoint import Checkpoint, find, load
 from l2p.models import plain_name
 
 #: Names of checkpoints that hold only constants begin with this.
@@ -26,6 +26,7 @@ class Control:
 
     Attributes:
       name: of the checkpoint.
+      checkpoint: as read.
       idle: intervals [low, high) of log(mu N) in which the protector gained nothing over it on fresh held-out tasks, or
         lost on those of one source.
       idle_for: by a model's name without a number of classes, further intervals in which it gained nothing on tasks of
@@ -33,6 +34,7 @@ class Control:
     """
 
     name: str
+    checkpoint: Checkpoint = dataclasses.field(repr=False, compare=False)
     idle: Intervals = ()
     idle_for: Mapping[str, Intervals] = dataclasses.field(default_factory=dict)
 
@@ -61,10 +63,10 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
         return None
     gains = card.get("held_out", {}).get("gains")
     if gains is None:
-        return Control(name)
+        return Control(name, control)
     edges, by_model = gains["log_signal"], gains.get("by_model", {})
     idle_for = {model: _bands(edges, np.array(found["mean"]) <= 0.0) for model, found in by_model.items()}
-    return Control(name, _bands(edges, _is_idle(gains)), idle_for)
+    return Control(name, control, _bands(edges, _is_idle(gains)), idle_for)
 
 
 def _is_idle(gains: Mapping[str, Any]) -> np.ndarray:

@@ -70,7 +70,7 @@ def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
     control-universal-logistic-no-digits, made without digits:rest:, digits:rest::features:1152
     >>> hold_out("control-universal-logistic", ["california"])
     """
-    path = find(name)
+    path = find(name) if avoid else None
     if path is None:
         return None
     sources = read_checkpoint_card(path)["sources"]

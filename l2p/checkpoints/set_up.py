@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p.checkpoints.control import CONTROL
-from l2p.checkpoints.lookup import NamedProtector, stand_in
+from l2p.checkpoints.named import NamedProtector, stand_in
 from l2p.checkpoints.ranges import range_warnings
 from l2p.errors import InputError
 from l2p.models import Model

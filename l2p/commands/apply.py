@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from l2p.checkpoints.method_name import MethodName
-from l2p.commands.table_options import TableOptions
 from l2p.commands.warn import warn
 from l2p.errors import InputError, NoResult
 from l2p.privacy.accountants import run_names
+from l2p.table_options import TableOptions
 
 if TYPE_CHECKING:
-    from l2p.commands.declared import Declared
+    from l2p.checkpoints.named import NamedProtector
+    from l2p.commands.declared import DeclaredTable
+    from l2p.privacy.budget import Budget
     from l2p.result import Result
     from l2p.task import Rows
 
@@ -38,14 +40,8 @@ class Apply(TableOptions):
     data: tuple[str, ...]
     """The private table: .csv (or .tsv, .txt, .data), .arff or .parquet; several files are one table.
     Or a table in a database: duckdb://FILE?table=T or postgresql://HOST/DATABASE?table=T (docs/sources.md)."""
-    schema: Path | None = None
-    """JSON that declares the table, as `l2p schema` writes it: types, bounds, categories, missing cells, the target.
-    Without it: --target and --bounds, for a table of numbers."""
-    target: str | None = None
-    """The column to predict: labels or numbers."""
-    bounds: Path | None = None
-    """JSON {column: [low, high]} for every feature, from public knowledge.
-    For the target too if it is a number (model square or quadratic)."""
+    schema: Path
+    """JSON that declares the table, as `l2p schema` writes it: types, bounds, categories, missing cells, the target."""
     bounds_share: float | None = None
     """Share of the budget that buys the bounds which --schema declares as "private", all together; default 0.05."""
     public: tuple[str, ...] | None = None
@@ -62,9 +58,6 @@ class Apply(TableOptions):
     A name that `l2p protectors` lists, a checkpoint's file, or mypackage:MyProtector for one of your own.
     `minibatch@0.02` draws batches of 2 % of the rows instead of its own 5 %.
     METHOD:private chooses the method's settings on the private rows, within the budget: the best of 10 runs or so."""
-    classes: tuple[float, ...] | None = None
-    """Labels of class 0, 1, 2 and so on; default 0 and 1, or -1 and 1.
-    Sets how many classes model softmax has; with two classes, model square is a classifier."""
     accountant: Accountant | None = None
     """Default: the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
@@ -80,12 +73,13 @@ class Apply(TableOptions):
     """A table to score the model on; the guarantee does not cover it."""
     on_invalid: Literal["refuse", "null"] = "refuse"
     """What to do with empty, NaN or infinite cells that nothing stands in for, and undeclared labels: refuse the table,
-    or count such rows as null. Their number is never shown, so a typo in --classes may train on no rows at all."""
+    or count such rows as null. Their number is never shown, so a typo in a class may train on no rows at all."""
     model: str = "logistic"
-    """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic."""
+    """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic.
+    The schema sets how many classes softmax has; with two classes, square is a classifier."""
     stream: Literal["auto", "yes", "no"] = "auto"
     """Whether rows are read anew at every step instead of kept in memory; `auto` streams what would take more than half
-    of it. Needs --schema, and a method that goes step by step."""
+    of it. Needs a method that goes step by step."""
     dry_run: bool = False
     """Check all that is public and print what the run would spend; reads no cell of the table, and spends nothing."""
 
@@ -101,36 +95,21 @@ class Apply(TableOptions):
     def _run(self, held: contextlib.ExitStack) -> int:
         import jax  # imported late, so that the check of the folder answers at once
 
-        from l2p import api, private_run
+        from l2p import api
         from l2p.checkpoints.defaults import default_protector
-        from l2p.checkpoints.set_up import check_shared
+        from l2p.commands.declared import DeclaredTable
         from l2p.commands.dry_run import print_plan
         from l2p.compare import private_choice
         from l2p.compare.scores import metrics
-        from l2p.data.same_table import TEST, refuse_own, refuse_same
-        from l2p.models import find_model
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
-        declared = self._declared()
-        check, train = private_run.check, api.private_train
-        protector = MethodName.parse(self.protector or default_protector(declared.model))
-        if protector.private:
-            check, train = private_choice.released, private_choice.release
-            private_choice.check_kind(declared.kind)
-        facts: dict[str, Any] = {"has_public": self.public is not None}
-        facts |= {} if protector.private else {"unit": declared.unit, "weights": declared.weights}
-        rows = self.rows if self.dry_run else None
-        refuse_same(list(self.data), self.public and list(self.public))
-        refuse_same(list(self.data), self.test and [self.test], TEST)
-        named = check(str(protector), budget, declared.model, self.accountant, rows, **facts)
-        refuse_own(list(self.data), named.sources)
+        declared = DeclaredTable.of(self.data, self.schema, self.model, self.format, self.on_invalid)
+        schema, target, model = declared.schema, declared.schema.target, declared.model
+        protector = MethodName.parse(self.protector or default_protector(model.name))
+        named = self._admitted(declared, protector, budget)
         share = declared.share(self.bounds_share)
-        if protector.private:
-            declared.check_plain()
-        elif share:
-            check_shared(named)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(
                 f"seed is {self.seed}, but a JAX key is made from 32 bits; choose a seed from 0 to 2^32 - 1."
@@ -142,52 +121,66 @@ class Apply(TableOptions):
             return 0
 
         data, options = self._to_train(declared, protector.private, named.protector.additive, held)
-        test = None
-        if self.test is not None:
-            test = declared.test_rows((self.test,), self.on_invalid)
-            if not test.mask.any():
-                raise InputError(f"{self.test} has no valid row, so there is no score; check --test and --classes.")
-            self._compare_with_test(declared, data, test)
-        if declared.classes and self.on_invalid == "null":
+        test = self._test_rows(declared, data)
+        if target.classes and self.on_invalid == "null":
             warn([_UNSEEN])
-        result = train(
-            data,
-            str(protector),
-            budget,
-            model=declared.model,
-            key=key,
-            accountant=self.accountant,
-            num_rows=self.rows,
-            ledger=self.ledger,
-            kind=declared.kind,
-            **options,
-        )
-        result = result.of_table(list(self.data), declared.target_column)
-        out = _save(declared, result, self.out)
+        options |= {"model": model, "key": key, "num_rows": self.rows, "ledger": self.ledger, "kind": declared.kind}
+        result = (private_choice.release if protector.private else api.private_train)(data, named, budget, **options)
+        if result.schema is None:
+            result = result.with_schema(schema)
+        result = result.of_table(list(self.data), target.column)
+        out = _save(result, self.out)
         if self.test is not None and test is not None:
-            if result.schema is not None:  # bounds may have been bought
-                test = declared.test_rows((self.test,), self.on_invalid, result)
-            found = metrics(result.params, find_model(result.model), test, declared.kind, declared.target_bounds)
-            scores = found | {"outside_guarantee": True}
-            _save_scores(scores, out)
+            if schema.private_bounds:  # which have been bought
+                test = declared.test_rows(self.test, result)
+            scores = metrics(result.params, model, test, declared.kind, target.bounds or (0.0, 1.0))
+            _save_scores(scores | {"outside_guarantee": True}, out)
         warn(result.card.warnings)
-        print(declared.described(result).card.to_text())
+        print(result.card.to_text())
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
 
+    def _admitted(self, declared: "DeclaredTable", protector: MethodName, budget: "Budget") -> "NamedProtector":
+        """The protector, once for the whole command; neither public rows nor test rows are the private table."""
+        from l2p.admission import admit
+        from l2p.compare import private_choice
+        from l2p.data.same_table import TEST, refuse_same
+
+        refuse_same(declared.files, self.public and list(self.public))
+        refuse_same(declared.files, self.test and [self.test], TEST)
+        facts: dict[str, Any] = {"data": declared.files, "has_public": self.public is not None}
+        if protector.private:
+            private_choice.check_kind(declared.kind)
+            declared.check_plain()
+            return private_choice.admit_choice(protector, budget, declared.model, self.accountant, **facts)
+        return admit(str(protector), budget, declared.model, self.accountant, schema=declared.schema, **facts)
+
+    def _test_rows(self, declared: "DeclaredTable", data: Any) -> "Rows | None":
+        """The rows to score on, none of which is of the table to train on, which `data` is or stands for."""
+        from l2p.data.same_table import TEST, refuse_shared
+        from l2p.schema.stream import StreamedTable
+
+        if self.test is None:
+            return None
+        test = declared.test_rows(self.test)
+        if not test.mask.any():
+            raise InputError(f"{self.test} has no valid row, so there is no score; check --test and the classes.")
+        private = data.every_row() if isinstance(data, StreamedTable) else declared.every_row()
+        refuse_shared(private, test, TEST)
+        return test
+
     def _to_train(
-        self, declared: "Declared", chooses: bool, additive: bool, held: contextlib.ExitStack
+        self, declared: "DeclaredTable", chooses: bool, additive: bool, held: contextlib.ExitStack
     ) -> "tuple[Any, dict[str, Any]]":
         """What training takes: a raw table with its schema, one that streams until `held` is left, or rows where it
         `chooses` among several runs."""
-        from l2p.commands.declared import BySchema
         from l2p.commands.streaming import streams, table_of
         from l2p.data.same_table import refuse_equal
         from l2p.task import Task
 
-        streaming = streams(self.stream, declared, self.data, self.rows, chooses, additive)
-        if not isinstance(declared, BySchema) or chooses:
-            rows = declared.rows(self.data, self.on_invalid)
+        streaming = streams(self.stream, declared, self.rows, chooses, additive)
+        if chooses:
+            rows = declared.rows()
             known = None if self.public is None else declared.public_rows(self.public)
             if known is not None:
                 refuse_equal((rows,), known)
@@ -195,40 +188,10 @@ class Apply(TableOptions):
         public = self.public and list(self.public)
         if streaming:
             counts_rows = self.adjacency != "add_remove"  # under which their number is private
-            table = held.enter_context(table_of(declared, self.data, self.on_invalid, counts_rows))
+            table = held.enter_context(table_of(declared, counts_rows))
             return table, {"public": public, "format": declared.format}
         options = {"schema": declared.schema, "format": declared.format, "on_invalid": self.on_invalid}
-        return list(self.data), options | {"bounds_share": self.bounds_share, "public": public}
-
-    def _compare_with_test(self, declared: "Declared", data: Any, test: "Rows") -> None:
-        """Refuse a test table that holds rows of the private one, which `data` is or stands for."""
-        from l2p.commands.declared import BySchema
-        from l2p.data.same_table import TEST, refuse_shared
-        from l2p.schema.stream import StreamedTable
-
-        if isinstance(data, StreamedTable):
-            private = data.every_row()
-        else:
-            private = declared.every_row(self.data) if isinstance(declared, BySchema) else (data.private,)
-        refuse_shared(private, test, TEST)
-
-    def _declared(self) -> "Declared":
-        """What the options say of the table."""
-        from l2p.commands.declared import ByBounds, BySchema
-
-        if self.schema is not None:
-            if given := [name for name in ("target", "bounds", "classes") if getattr(self, name) is not None]:
-                raise InputError(
-                    f"--schema declares the target, bounds and classes, and --{given[0]} might contradict it; leave "
-                    "out one of the two."
-                )
-            return BySchema.of(self.schema, self.model, self.format)
-        if self.target is None or self.bounds is None:
-            raise InputError(
-                "the table is not declared, so its cells cannot be encoded without looking at them; write a schema "
-                "with l2p schema and give it as --schema, or give --target and --bounds."
-            )
-        return ByBounds.of(self.target, self.bounds, self.classes, self.model, self.format)
+        return declared.files, options | {"bounds_share": self.bounds_share, "public": public}
 
 
 @contextlib.contextmanager
@@ -261,17 +224,17 @@ def _claim(folder: Path) -> None:
         )
 
 
-def _save(declared: "Declared", result: "Result", folder: Path) -> Path:
+def _save(result: "Result", folder: Path) -> Path:
     """Write the result, all of its files or none. It is paid for, so if the folder can no longer be written, it goes to
     a temporary one."""
     try:
-        declared.save(result, folder)
+        result.save(folder)
         return folder
     except OSError as error:
         why = error.strerror
     try:
         rescue = Path(tempfile.mkdtemp(prefix="l2p-"))
-        declared.save(result, rescue)
+        result.save(rescue)
     except OSError:
         raise NoResult(
             f"{folder} cannot be written ({why}), nor can {tempfile.gettempdir()}, so the result is lost, and what its "

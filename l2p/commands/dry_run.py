@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from l2p.errors import InputError
 
 if TYPE_CHECKING:
-    from l2p.checkpoints.lookup import NamedProtector
-    from l2p.commands.declared import Declared
+    from l2p.checkpoints.named import NamedProtector
+    from l2p.commands.declared import DeclaredTable
     from l2p.privacy.budget import Budget
     from l2p.task import Rows
 
@@ -18,7 +18,7 @@ _WIDTH, _LABEL = 80, 11
 def print_plan(
     named: "NamedProtector",
     budget: "Budget",
-    declared: "Declared",
+    declared: "DeclaredTable",
     num_rows: int | None,
     ledger: Path | None,
     chooses: bool,
@@ -29,7 +29,7 @@ def print_plan(
 
     Args:
       named: the protector, checked.
-      declared: what bounds or a schema say of the table.
+      declared: what the schema says of the table.
       num_rows: N, if it was declared; without it nothing is said of delta and of the protector's range.
       chooses: whether it is METHOD:private, several runs for one budget.
       share: of the budget, that buys bounds.
@@ -38,10 +38,12 @@ def print_plan(
     Raises:
       InputError: what the run itself would raise before it reads a row.
     """
-    from l2p.models import find_model
-    from l2p.private_run import known_public
+    from l2p.planned_run import known_public
+    from l2p.schema.rows import weights_in_words
 
-    warnings, asked, model = budget.warnings(), named, find_model(declared.model)
+    unit, target = declared.schema.unit, declared.schema.target
+    warnings, model = budget.warnings(), declared.model
+    named = asked = named if num_rows is None else named.for_rows(num_rows)
     if public is not None:
         public = known_public(public, named, declared.num_features, model, model.known_kind(declared.kind))
     if num_rows is not None:
@@ -49,7 +51,6 @@ def print_plan(
         if not chooses:
             from l2p.checkpoints.set_up import set_up
 
-            unit = declared.unit
             named, _, _, more = set_up(
                 *(named, budget, model, declared.num_features, num_rows),
                 public=public,
@@ -66,9 +67,9 @@ def print_plan(
     if public is not None:
         _say("public", f"{int((public.mask > 0).sum()):,} public rows, which were read and fit")
     if ledger is not None:
-        _say("ledger", _ledger(ledger, named, budget, chooses, None if declared.unit is None else declared.unit.column))
-    if declared.weights_in_words is not None:
-        _say("weights", f"{declared.weights_in_words}; divided by the largest, they change no price")
+        _say("ledger", _ledger(ledger, named, budget, chooses, None if unit is None else unit.column))
+    if target.weights is not None:
+        _say("weights", f"{weights_in_words(target)}; divided by the largest, they change no price")
     rows = f"{num_rows:,} rows" if num_rows is not None else "rows unknown: pass --rows to check delta and the range"
     _say("checked", f"options, {declared.num_features} features, {rows}; the table itself is checked by the run")
     return warnings

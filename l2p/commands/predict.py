@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from l2p.commands.table_options import TableOptions
 from l2p.errors import InputError, redacted, withheld
 from l2p.progress import Progress
+from l2p.table_options import TableOptions
 
 if TYPE_CHECKING:
     from l2p.data.reading import RawSource

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from l2p.commands.table_options import TableOptions
 from l2p.errors import InputError
+from l2p.table_options import TableOptions
 
 if TYPE_CHECKING:
     from l2p.data.reading import RawSource

@@ -1,10 +1,9 @@
 """Whether `l2p apply` streams its table, and what it then trains on."""
 
 import contextlib
-from collections.abc import Sequence
 from typing import Literal
 
-from l2p.commands.declared import BySchema, Declared, OnInvalid
+from l2p.commands.declared import DeclaredTable
 from l2p.errors import InputError
 from l2p.progress import Progress
 from l2p.schema.stream import StreamedTable, is_large, streamed
@@ -12,14 +11,12 @@ from l2p.schema.stream import StreamedTable, is_large, streamed
 Stream = Literal["auto", "yes", "no"]
 
 
-def streams(
-    stream: Stream, declared: Declared, data: Sequence[str], num_rows: int | None, chooses: bool, additive: bool
-) -> bool:
+def streams(stream: Stream, declared: DeclaredTable, num_rows: int | None, chooses: bool, additive: bool) -> bool:
     """Whether rows are read anew at every step.
 
     Args:
       stream: what was asked for.
-      declared, data: the table.
+      declared: the table.
       num_rows: N, if it was declared.
       chooses: whether there are several runs.
       additive: whether the method asks for sums alone, so that `auto` may stream.
@@ -27,20 +24,17 @@ def streams(
     Raises:
       InputError: it was asked for and cannot be done.
     """
-    able = isinstance(declared, BySchema) and not chooses
-    if stream == "yes" and not able:
+    if stream == "yes" and chooses:
         raise InputError(
-            "--stream yes needs a table that --schema declares and a single run; write a schema with l2p schema and "
-            "choose the method itself, or leave --stream out."
+            "--stream yes needs a single run, and this is a choice among several; choose the method itself, or leave "
+            "--stream out."
         )
-    if stream != "auto" or not able or not additive or declared.schema.private_bounds:
+    if stream != "auto" or chooses or not additive or declared.schema.private_bounds:
         return stream == "yes"
-    return is_large(list(data), declared.schema, declared.format, num_rows)
+    return is_large(declared.files, declared.schema, declared.format, num_rows)
 
 
-def table_of(
-    declared: BySchema, data: Sequence[str], on_invalid: OnInvalid, counts_rows: bool
-) -> contextlib.AbstractContextManager[StreamedTable]:
+def table_of(declared: DeclaredTable, counts_rows: bool) -> contextlib.AbstractContextManager[StreamedTable]:
     """The table, which says on standard error how far a run over it has come; its rows are counted there only if
     `counts_rows`, where their number is public."""
-    return streamed(list(data), declared.schema, on_invalid, declared.format, Progress(counts_rows))
+    return streamed(declared.files, declared.schema, declared.on_invalid, declared.format, Progress(counts_rows))

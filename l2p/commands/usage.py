@@ -13,8 +13,8 @@ _NUMBERS = {
 }
 _CHOICE = re.compile(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*?),?\)")
 _MISSING = re.compile(r"Missing from (l2p[ \w-]*): (.*)")
-#: What else there is to say of an option's value.
-_HINTS = {"--classes": "for classes that are words, declare the table in a schema (l2p schema)"}
+#: How to come by what an option takes.
+_HINTS = {"--schema": "write one with l2p schema DATA --target COLUMN --out schema.json"}
 
 
 def sentence(box: str, args: Sequence[str], commands: Collection[str]) -> str:
@@ -37,7 +37,8 @@ def sentence(box: str, args: Sequence[str], commands: Collection[str]) -> str:
         return f"{said}; {where}"
     unknown = [other for other in paragraphs[1:] if other.startswith("Unrecognized options")]
     if missing := _MISSING.search(first):
-        return "; ".join([f"{missing[1]} also needs {missing[2]}", *unknown, where])
+        hints = [hint for option, hint in _HINTS.items() if re.search(rf"{option}\b", missing[2])]
+        return "; ".join([f"{missing[1]} also needs {missing[2]}", *hints, *unknown, where])
     return "; ".join([first if first.startswith(title) else f"{title}: {first}", *unknown, where])
 
 
@@ -45,8 +46,7 @@ def _of_value(said: str) -> str | None:
     """What is wrong with an option's value, if that is what tyro says."""
     for pattern, wanted in _NUMBERS.items():
         if found := re.search(pattern, said):
-            hint = f"; {_HINTS[found[1]]}" if found[1] in _HINTS else ""
-            return f"{found[1]} takes {wanted}, not {found[2].rstrip('.')}{hint}"
+            return f"{found[1]} takes {wanted}, not {found[2].rstrip('.')}"
     if found := _CHOICE.search(said):
         choices = sorted(choice for choice in re.findall(r"'(.*?)'", found[3]) if choice != "None")
         return f"{found[2]} takes {', '.join(choices[:-1])} or {choices[-1]}, not {found[1]}"

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from l2p.commands.table_options import TableOptions
 from l2p.errors import InputError
 from l2p.json_fields import checked
+from l2p.table_options import TableOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,11 +18,8 @@ class CompareConfig(TableOptions):
     Attributes:
       data: a public data set's name, or the file of a table.
       out: the folder for cells, results.csv, summary.md and figure.png; a comparison found there is resumed.
-      schema: for a file, JSON that declares it, as `l2p schema` writes it. Without it: `target` and `bounds`.
-      target: for a file of numbers, its column of targets.
-      bounds: for a file, JSON {column: [low, high]} for every feature, and for the target of a regression.
-      classes: for a file, the labels that become 0, 1, 2 and so on; `square` is a classifier if they are given.
-      model: name of the model; `softmax` takes its number of classes from the data set or `classes`.
+      schema: for a file, JSON that declares it, as `l2p schema` writes it.
+      model: name of the model; `softmax` takes its number of classes from the data set or the schema.
       methods: method names; the others are compared with the first one. Without any: `universal`, its control,
         the pair of LSTMs, AGD, the strongest tuned rivals and no privacy, as far as they fit.
       epsilon: budgets.
@@ -49,9 +46,6 @@ class CompareConfig(TableOptions):
     data: str
     out: Path
     schema: Path | None = None
-    target: str | None = None
-    bounds: Path | None = None
-    classes: tuple[float, ...] | None = None
     model: str = "logistic"
     methods: tuple[str, ...] = ()
     epsilon: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)

@@ -21,7 +21,7 @@ from l2p.compare.methods import ComparedMethod, find_method, reads_public
 from l2p.compare.public_part import Division, PublicPart
 from l2p.data.own import source_of_file
 from l2p.data.public_data import checked
-from l2p.data.reading import is_table_file, open_table
+from l2p.data.reading import is_table_file
 from l2p.data.reading.address import is_address
 from l2p.data.same_table import refuse_same
 from l2p.errors import InputError
@@ -32,19 +32,11 @@ from l2p.schema import Encoding, Schema, read_rows
 from l2p.simulate import train_size
 from l2p.task import Rows
 
-#: Options that declare a file.
-_DECLARATIONS = ("schema", "target", "bounds", "classes")
-
 
 def load_rows(config: CompareConfig) -> Rows:
     """The whole table."""
     if is_file(config):
-        return _rows_of_file(config, [config.data])[0]
-    if given := [name for name in _DECLARATIONS if getattr(config, name) is not None]:
-        raise InputError(
-            f"{config.data} is a public set, whose columns are known, so --{given[0]} declares nothing; leave it out, "
-            "or name the file of a table."
-        )
+        return _rows_of_file(config, [config.data])
     dataset, kinds = data.load(config.data), model_of(config).kinds
     if dataset.kind not in kinds:
         raise InputError(
@@ -54,37 +46,23 @@ def load_rows(config: CompareConfig) -> Rows:
     return Rows(jnp.asarray(dataset.x), jnp.asarray(dataset.y), jnp.ones(len(dataset.y)))
 
 
-def _rows_of_file(config: CompareConfig, files: Sequence[str | Path]) -> tuple[Rows, list[str]]:
-    """The rows of a file, and its features."""
+def _rows_of_file(config: CompareConfig, files: Sequence[str | Path]) -> Rows:
+    """The rows of a file, encoded by its schema."""
     if any(is_address(str(file)) for file in files):
         raise InputError(
             "a comparison splits its rows anew for every seed and knows a table by its file, which one in a database "
             "has not; export the table to a file and name that."
         )
-    schema = _schema_of(config)
-    if schema is not None:
-        encoding = Encoding(schema)
-        return jax.tree.map(jnp.asarray, read_rows(list(files), encoding, format=config.format)), list(encoding.names)
-    if config.target is None or config.bounds is None:
-        raise InputError(
-            f"{files[0]} is a file that nothing declares, so its cells cannot be encoded; write a schema with "
-            "l2p schema and give it as --schema, or give --target and --bounds for a table of numbers."
-        )
-    bounds = data.read_bounds(config.bounds)
-    kind = cast(data.Kind, model_of(config).kind(config.classes))
-    table = data.read_table(list(files), {config.target, *bounds}, config.format)
-    rows = data.prepare(table, config.target, bounds, config.classes, kind=kind)
-    return rows, [column for column in table.columns if column != config.target]
+    rows = read_rows(list(files), Encoding(_schema_of(config)), format=config.format)
+    return jax.tree.map(jnp.asarray, rows)
 
 
-def _schema_of(config: CompareConfig) -> Schema | None:
-    """The schema of a file, checked to ask for no more than a comparison does; None without one."""
+def _schema_of(config: CompareConfig) -> Schema:
+    """The schema of a file, checked to ask for no more than a comparison does; `InputError` without one."""
     if config.schema is None:
-        return None
-    if given := [name for name in ("target", "bounds", "classes") if getattr(config, name) is not None]:
         raise InputError(
-            f"--schema declares the target, bounds and classes, and --{given[0]} might contradict it; leave out one of "
-            "the two."
+            f"{config.data} is a file that nothing declares, so its cells cannot be encoded; write a schema with "
+            f"l2p schema {config.data} --target COLUMN --out schema.json, and give it as --schema."
         )
     return _plain_schema(config.schema, config.schema.stat().st_mtime_ns if config.schema.is_file() else 0)
 
@@ -108,7 +86,7 @@ def _plain_schema(path: Path, changed: int) -> Schema:
 
 
 def _public_file(config: CompareConfig) -> Rows | None:
-    """The rows of the file that a comparison on a file names as public, its features in the order of the other's."""
+    """The rows of the file that a comparison on a file names as public."""
     if not config.public:
         return None
     if not is_file(config):
@@ -117,20 +95,15 @@ def _public_file(config: CompareConfig) -> Rows | None:
             "choose its size by --public-share or --public-per-class."
         )
     refuse_same(config.data, list(config.public))
-    rows, own = _rows_of_file(config, config.public)
-    order = range(len(own))
-    if config.schema is None:  # features in the order of the file's columns
-        names = open_table(config.data, config.format).names
-        order = [own.index(name) for name in names if name != config.target and name in own]
-    rows = dataclasses.replace(rows, x=rows.x[:, np.array(order)])
-    return checked(rows, len(order), None if kind_of(config) == "regression" else model_of(config).labels)
+    rows = _rows_of_file(config, config.public)
+    return checked(rows, rows.x.shape[1], None if kind_of(config) == "regression" else model_of(config).labels)
 
 
 def public_part(config: CompareConfig) -> PublicPart | None:
     """The public rows of a comparison in which a method needs some or an option asks for them; None in others."""
     model = model_of(config)
     budget = Budget(config.epsilon[0], config.delta, cast(Adjacency, config.adjacency))
-    needed = any(reads_public(MethodName.parse(name), budget, str(model)) for name in config.methods)
+    needed = any(reads_public(MethodName.parse(name), budget, model) for name in config.methods)
     if not (needed or config.asks_for_public):
         return None
     return PublicPart.of(config, model, kind_of(config), _public_file(config))
@@ -147,23 +120,18 @@ def identity(config: CompareConfig) -> str:
 
 
 def model_of(config: CompareConfig) -> Model:
-    """The model with its number of classes, declared by the data set's documentation, by a file's schema or by its
-    `classes`."""
+    """The model with its number of classes, declared by the data set's documentation or by a file's schema."""
     if not is_file(config):
         # A regression has no classes; `load_rows` refuses a model that needs some.
         return find_model(config.model, data.num_classes(config.data) or 2)
-    schema = _schema_of(config)
-    if schema is not None:
-        return find_model(model_for(schema, config.model)[0])
-    return find_model(config.model, len(config.classes) if config.classes else None)
+    return model_for(_schema_of(config), config.model)[0]
 
 
 def kind_of(config: CompareConfig) -> str:
     """The kind of the target, which determines the metric."""
     if not is_file(config):
         return data.kind_of(config.data)
-    schema = _schema_of(config)
-    return model_of(config).kind(config.classes) if schema is None else schema.target.kind
+    return _schema_of(config).target.kind
 
 
 def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
@@ -176,7 +144,7 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
     names = [MethodName.parse(name) for name in config.methods]
     if any(name.private for name in names):
         private_choice.check_kind(kind_of(config))
-    model, part = str(model_of(config)), public_part(config)
+    model, part = model_of(config), public_part(config)
     asked = {"accountant": config.accountant, "aux": config.aux, "avoid": (identity(config),)}
     variants = frozenset().union(*(name.variants for name in names)) & {PRETRAINED, PROJECTED}
     auxiliary = _auxiliary(config, variants) if part is None else None
@@ -203,7 +171,7 @@ def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | N
             f"the auxiliary set {config.aux} shares rows with {config.data}, so what is taken from it would flatter "
             "every method; choose another set."
         )
-    public = dataclasses.replace(config, data=config.aux)
+    public = dataclasses.replace(config, data=config.aux, schema=None)
     rows, model = load_rows(public), model_of(public)
     start: np.ndarray | str | None = None
     if PRETRAINED in variants:

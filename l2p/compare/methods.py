@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from l2p.checkpoints.control import Control
 from l2p.checkpoints.folds import HoldOut
-from l2p.checkpoints.lookup import NamedProtector, resolve
+from l2p.checkpoints.lookup import Method, look_up, resolve
 from l2p.checkpoints.method_name import ORACLE, PRIVATE, PROJECTED, MethodName
+from l2p.checkpoints.named import NamedProtector
 from l2p.checkpoints.ranges import range_warnings
 from l2p.checkpoints.set_up import set_up
 from l2p.compare import hindsight, private_choice
@@ -136,7 +136,7 @@ class ComparedMethod:
 def find_method(
     name: str | MethodName,
     budgets: Sequence[Budget],
-    model: str,
+    model: str | Model,
     num_rows: int,
     accountant: str | None = None,
     aux: str | None = None,
@@ -150,7 +150,7 @@ def find_method(
     Args:
       name: METHOD, with :pretrained, :projected and :oracle or :private behind it if asked for.
       budgets: what is compared.
-      model: name of the model.
+      model: what is trained, or its name.
       num_rows: N of a split.
       accountant: the one asked for.
       aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected only these use it.
@@ -180,12 +180,12 @@ def find_method(
     runs = base.with_start(name) if from_split else base
     if from_split:
         auxiliary, takes = None, False
-    asked = {"accountant": accountant, "aux": None if takes else aux, "avoid": avoid}
+    method = look_up(runs, model, None if takes else aux, avoid)
     auxiliary = auxiliary or Auxiliary()
     found: dict[Budget, NamedProtector | str] = {}
     for budget in mine:
         try:
-            found[budget] = resolve(runs, budget, model, num_rows=num_rows, **asked)
+            found[budget] = method.set_up(budget, accountant, num_rows)
         except InputError as error:
             if hand_designed is None:
                 raise
@@ -199,8 +199,7 @@ def find_method(
             f"{base} is not private, so there is nothing for {' and '.join(sorted(variants))} to change; leave it out."
         )
     if name.private:
-        del asked["accountant"]
-        found = {budget: _base_run(runs, budget, model, num_rows, one, asked) for budget, one in found.items()}
+        found = {budget: _base_run(method, budget, num_rows, one) for budget, one in found.items()}
         chosen = next((one.accountant for one in found.values() if isinstance(one, NamedProtector)), chosen)
     if name.projected and not from_split:
         if paper is None:
@@ -223,7 +222,7 @@ def find_method(
     )
 
 
-def reads_public(name: MethodName, budget: Budget, model: str) -> bool:
+def reads_public(name: MethodName, budget: Budget, model: Model) -> bool:
     """Whether a method does not run without public rows. A paper's form is asked under the adjacency of its proof,
     where alone it exists."""
     paper = HAND_DESIGNED.get(name.base)
@@ -233,14 +232,12 @@ def reads_public(name: MethodName, budget: Budget, model: str) -> bool:
         return False
 
 
-def _base_run(
-    name: MethodName, budget: Budget, model: str, num_rows: int, named: NamedProtector | str, asked: dict[str, Any]
-) -> NamedProtector | str:
+def _base_run(method: Method, budget: Budget, num_rows: int, named: NamedProtector | str) -> NamedProtector | str:
     """A method set up for one run of a selection within `budget`, or the reason why no theorem covers that."""
     if isinstance(named, str):
         return named
     try:
-        return private_choice.base_run(name, budget, model, num_rows=num_rows, **asked)
+        return private_choice.base_run(method, budget, num_rows)
     except InputError as error:
         return str(error)
 

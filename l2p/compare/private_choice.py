@@ -16,8 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import intake
-from l2p.checkpoints.lookup import NamedProtector, resolve
+from l2p.admission import admit
+from l2p.checkpoints.lookup import Method, look_up
 from l2p.checkpoints.method_name import PRIVATE, MethodName
+from l2p.checkpoints.named import NamedProtector
 from l2p.compare.hindsight import CANDIDATES, SPREADS
 from l2p.errors import InputError
 from l2p.models import Model
@@ -27,7 +29,6 @@ from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import Cost, Ledger
 from l2p.privacy.reservation import cost_of_best
 from l2p.privacy.selection import base_rho, total_epsilon
-from l2p.private_run import check
 from l2p.protector import Protector
 from l2p.protectors.tunable import around
 from l2p.public_facts import Setup
@@ -82,9 +83,9 @@ class SelectionPlan:
         targets = base_budget(shares[0], accountant, budget), base_budget(shares[1], SCORE_ACCOUNTANT, budget)
         protector.sampler.check(budget.adjacency, num_rows)
         for candidate in candidates:  # a comparison's split has public rows where a candidate needs some
-            check(candidate, targets[0], str(model), accountant, num_rows, has_public=candidate.needs_public)
+            admit(candidate, targets[0], model, accountant, has_public=candidate.needs_public)
         training = NamedProtector("", protector, accountant).filter(targets[0])
-        scoring = check(Score(), targets[1], str(model), SCORE_ACCOUNTANT, num_rows).filter(targets[1])
+        scoring = admit(Score(), targets[1], model, SCORE_ACCOUNTANT).filter(targets[1])
         training_setup, scoring_setup = (
             Setup.create(model, budget.adjacency, filter.price_list(), num_rows, model.kind(model.labels))
             for filter in (training, scoring)
@@ -149,29 +150,25 @@ class _Run:
     trace: tuple[Trace, Trace]
 
 
-def base_run(name: str | MethodName, budget: Budget, model: str, **asked: Any) -> NamedProtector:
+def base_run(method: Method, budget: Budget, num_rows: int | None = None) -> NamedProtector:
     """A method set up for one run of a selection within `budget`: for its share, with the accountant for that.
-
-    Args:
-      name, model, asked: as in `l2p.checkpoints.lookup.resolve`, without an accountant.
 
     Raises:
       InputError: no run is private enough, or no theorem covers how this method reads rows.
     """
     share, _ = _shares(budget)
-    protector = resolve(name, base_budget(share, SCORE_ACCOUNTANT, budget), model, **asked).protector
-    accountant = base_accountant(str(name), protector)
-    return resolve(name, base_budget(share, accountant, budget), model, accountant, **asked)
+    protector = method.set_up(base_budget(share, SCORE_ACCOUNTANT, budget), num_rows=num_rows).protector
+    accountant = base_accountant(str(method.name), protector)
+    return method.set_up(base_budget(share, accountant, budget), accountant, num_rows)
 
 
 def release(
     data: Rows | RowSource | Task,
-    name: str,
+    named: NamedProtector,
     budget: Budget,
     *,
-    model: str = "logistic",
+    model: Model,
     key: jax.Array | None = None,
-    accountant: str | None = None,
     num_rows: int | None = None,
     ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
@@ -180,8 +177,7 @@ def release(
 
     Args:
       data, model, key, num_rows: as in `private_train`.
-      name: METHOD:private.
-      accountant: must be None; each method has the one that it needs.
+      named: METHOD:private, as `admit_choice` gives it for this budget and model.
       ledger: as in `private_tuning`.
       kind: of the target, as in `private_train`; runs are scored by labels, so it is never "regression".
 
@@ -192,7 +188,7 @@ def release(
         check_kind(kind)
     lines, _ = intake.shape_of(data.private if isinstance(data, Task) else data)
     num_rows = intake.number_of_rows(lines, num_rows, budget)
-    base = released(name, budget, model, accountant, num_rows, isinstance(data, Task) and data.public is not None)
+    base = named.for_rows(num_rows)
     candidates = [dataclasses.replace(base, protector=protector) for protector in _candidates(base.protector)]
     options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}
     result = private_tuning(data, candidates, budget, repetitions=LAW, score_share=SCORE_SHARE, **options).result
@@ -209,25 +205,30 @@ def check_kind(kind: str) -> None:
         )
 
 
-def released(
-    name: str,
+def admit_choice(
+    name: str | MethodName,
     budget: Budget,
-    model: str,
+    model: str | Model,
     accountant: str | None = None,
-    num_rows: int | None = None,
+    data: Any = None,
     has_public: bool = False,
 ) -> NamedProtector:
-    """The protector that a release of METHOD:private runs several times; `InputError` if no theorem covers that."""
+    """The protector that a release of METHOD:private runs several times, as `admit` gives that of a single run.
+
+    Raises:
+      InputError: no theorem covers such a choice, or an accountant was asked for; each method has the one it needs.
+    """
     if accountant is not None:
         raise InputError(
             f"accountant {accountant!r} was asked for, but {name} holds its runs by the one that choosing among them "
             "needs; leave it out."
         )
-    base = base_run(MethodName.parse(name).without(PRIVATE), budget, model, num_rows=num_rows)
-    check(base, base_budget(_shares(budget)[0], base.accountant, budget), model, has_public=has_public)
-    check(Score(), base_budget(_shares(budget)[1], SCORE_ACCOUNTANT, budget), model, SCORE_ACCOUNTANT)
+    base = base_run(look_up(MethodName.parse(name).without(PRIVATE), model), budget)
+    target = base_budget(_shares(budget)[0], base.accountant, budget)
+    admit(base, target, model, data=data, has_public=has_public)
+    admit(Score(), base_budget(_shares(budget)[1], SCORE_ACCOUNTANT, budget), model, SCORE_ACCOUNTANT)
     # A control instead of its networks would be the same for all candidates.
-    return dataclasses.replace(base, name=name, control=None)
+    return dataclasses.replace(base, name=str(name), control=None)
 
 
 def cost_in(ledger: Ledger, budget: Budget) -> Cost:

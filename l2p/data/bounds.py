@@ -1,49 +1,15 @@
-"""Declared bounds of a table's columns: read them, check them, and scale columns to [0, 1] by them."""
+"""Declared bounds of a table's columns: check them, and scale columns to [0, 1] by them."""
 
-import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from l2p.errors import InputError, alone
+from l2p.errors import InputError
 
 Interval = tuple[float, float]  # low < high
-Bounds = Mapping[str, Interval]  # by column, in its own units
-
-
-@alone()  # JSON's own error holds the whole text, which may be a table by mistake
-def read_bounds(path: str | Path) -> dict[str, Interval]:
-    """Declared bounds from a JSON file {column: [low, high]}, in the columns' own units.
-
-    Raises:
-      InputError: the file is missing or is not such JSON, or bounds are not finite numbers with low < high.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "bounds.json"
-    >>> _ = path.write_text('{"age": [0, 120]}')
-    >>> read_bounds(path)
-    {'age': (0.0, 120.0)}
-    """
-    if not Path(path).is_file():
-        raise InputError(
-            f"there is no file {path} to read bounds from: write JSON {{column: [low, high]}}, or check the path"
-        )
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"the bounds {path} cannot be read ({error.strerror}); check the path") from None
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise InputError(f"the bounds {path} cannot be read as JSON: {error.msg} in {where}") from None
-    except (ValueError, RecursionError):  # bytes that are not text, which the error would quote
-        raise InputError(f"the bounds {path} cannot be read as JSON: write {{column: [low, high]}}") from None
-    if not isinstance(content, dict):
-        raise InputError(f"the bounds {path} must be a JSON object {{column: [low, high]}}")
-    return {column: interval(column, pair) for column, pair in content.items()}
 
 
 def interval(column: str, pair: Any) -> Interval:

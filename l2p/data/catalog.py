@@ -10,7 +10,7 @@ import numpy as np
 
 from l2p.data import openml
 from l2p.data.download import Source, data_folder, fetch
-from l2p.data.preparation import Kind
+from l2p.data.kind import Kind
 from l2p.data.public_set import Content, PublicSet, Variant
 from l2p.data.sets import NAMES, find
 from l2p.errors import InputError

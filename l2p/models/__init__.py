@@ -37,8 +37,8 @@ NAMES: tuple[str, ...] = (*MODELS, Softmax.name)
 MAX_CLASSES = 2**16
 
 
-def find_model(name: str, num_classes: int | None = None) -> Model:
-    """The model of this name.
+def find_model(name: str | Model, num_classes: int | None = None) -> Model:
+    """The model of this name; a model is returned as it is.
 
     Args:
       name: one of `NAMES`, or `softmax:K`; K is declared, never read off the labels.
@@ -50,6 +50,10 @@ def find_model(name: str, num_classes: int | None = None) -> Model:
     >>> find_model("softmax:10") == find_model("softmax", 10), find_model("logistic", 2)
     (True, Logistic())
     """
+    if isinstance(name, Model):
+        if isinstance(name, Softmax) and num_classes is not None:
+            return find_model(str(name), num_classes)  # which compares the two numbers
+        return name
     plain, _, given = name.partition(":")
     if plain_name(name) != Softmax.name:
         return MODELS[plain]
@@ -61,7 +65,7 @@ def find_model(name: str, num_classes: int | None = None) -> Model:
     if count is None or not 2 <= count <= MAX_CLASSES:
         raise InputError(
             f"model 'softmax' must be told how many classes there are, from 2 to {MAX_CLASSES}: reading them "
-            "off the labels would leak; declare them (--classes 0 1 2), or name the model softmax:3."
+            "off the labels would leak; declare them in the table's schema, or name the model softmax:3."
         )
     return Softmax(count)
 

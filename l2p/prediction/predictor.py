@@ -13,7 +13,6 @@ import jax
 import numpy as np
 
 from l2p.data.reading import Block, Format, RawSource, open_table
-from l2p.data.table import Table
 from l2p.errors import InputError, withheld
 from l2p.models import MODELS, Model
 from l2p.models.softmax import Softmax
@@ -107,8 +106,6 @@ class Predictor:
     @withheld("opening a table")
     def opened(self, data: Any, format: Format | None = None) -> RawSource:
         """The table's raw rows, checked to have the columns that the model learned from; see `predict`."""
-        if isinstance(data, Table):
-            data = dict(zip(data.columns, data.values.T, strict=True))
         source = open_table(data, self.schema.format(format), self._names(data) if isinstance(data, np.ndarray) else ())
         source.check(self.schema.features)
         return source

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from l2p.data.bounds import Interval, checked_bounds, is_finite
-from l2p.data.preparation import Kind
+from l2p.data.kind import Kind
 from l2p.errors import InputError
 from l2p.schema.columns import Value, distinct, same
 

@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, StringType, StructField, StructType
 
+from l2p.admission import admit
 from l2p.api import model_for, private_train
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.data.bounds import interval
@@ -38,7 +39,6 @@ from l2p.prediction.predictor import Predictor
 from l2p.prediction.saved import load_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
-from l2p.private_run import check
 from l2p.result import Result
 from l2p.schema import Encoding, Number, Schema, Target
 from l2p.spark import worker
@@ -140,12 +140,12 @@ class PrivateClassifier(
         budget = Budget(self.getOrDefault("epsilon"), self.getOrDefault("delta"))
         protector, model = self.getOrDefault("protector"), self.getOrDefault("model")
         model, _ = model_for(schema, model or ("logistic" if schema.target.kind == "binary" else Softmax.name))
-        check(protector, budget, model, weights=schema.target.weights)  # before the cluster has any work
+        named = admit(protector, budget, model, schema=schema)  # before the cluster has any work
         seed = self.getOrDefault("seed")
         with encoded_rows(dataset, columns, Encoding(schema), self.getOrDefault("onInvalid")) as rows:
             result = private_train(
                 rows,
-                protector,
+                named,
                 budget,
                 model=model,
                 key=None if seed is None else jax.random.key(seed),

@@ -11,20 +11,22 @@ import jax
 import numpy as np
 
 from l2p import intake, struct
-from l2p.api import open_ledger, private_train
-from l2p.checkpoints.lookup import NamedProtector
+from l2p.admission import admit
+from l2p.api import private_train
+from l2p.checkpoints.lookup import look_up
+from l2p.checkpoints.named import NamedProtector
 from l2p.errors import InputError
-from l2p.models import MODELS, NAMES, find_model
+from l2p.models import MODELS, NAMES, Model, find_model
 from l2p.oracle import Oracle
+from l2p.planned_run import plan_run
 from l2p.privacy.accountants import covering, find, for_runs
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
 from l2p.privacy.card.of_run import SHARE, now
 from l2p.privacy.filter import Filter, default_accountant
 from l2p.privacy.ledger import Ledger
-from l2p.privacy.reservation import cost_of_best, count, held
+from l2p.privacy.reservation import cost_of_best, count, held, open_ledger
 from l2p.privacy.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
-from l2p.private_run import check, plan_run
 from l2p.protector import Protector
 from l2p.protectors.schedulers import SLACK
 from l2p.public_facts import Setup
@@ -37,7 +39,7 @@ _BASE_DELTA = 1e-12
 #: What `private_train` takes as a protector.
 Candidate = Protector | NamedProtector | str | Path
 #: A candidate, with the accountant and the target that limit one run of it to its share.
-BaseRun = tuple[Candidate, str, Budget]
+BaseRun = tuple[NamedProtector, Budget]
 #: What prices a score, which is one noised count of all rows.
 SCORE_ACCOUNTANT = default_accountant(("gaussian",))
 #: Distribution of the number of runs: logarithmic.
@@ -100,7 +102,7 @@ def private_tuning(
     *,
     repetitions: Repetitions = LAW,
     score_share: float = SCORE_SHARE,
-    model: str = "logistic",
+    model: str | Model = "logistic",
     key: jax.Array | None = None,
     num_rows: int | None = None,
     ledger: Ledger | str | Path | None = None,
@@ -138,13 +140,13 @@ def private_tuning(
             "by; pass at least one candidate and a share strictly between 0 and 1."
         )
     rho = base_rho(repetitions, budget.epsilon, budget.delta)
-    asked = {"model": model, "num_rows": num_rows, "has_public": data.public is not None}
-    runs = [_base_run(candidate, budget, rho * (1 - score_share), **asked) for candidate in candidates]
-    scoring = Score(), SCORE_ACCOUNTANT, base_budget(rho * score_share, SCORE_ACCOUNTANT, budget)
-    learned = find_model(model)
-    common = {"model": model, "num_rows": num_rows, "kind": learned.kind(learned.labels)}
-    for protector, accountant, target in [*runs, scoring]:  # before anything is reserved, whatever does not fit
-        plan_run(data, protector, target, key=key, accountant=accountant, **common)
+    model, has_public = find_model(model), data.public is not None
+    runs = [_base_run(candidate, budget, rho * (1 - score_share), model, has_public) for candidate in candidates]
+    target = base_budget(rho * score_share, SCORE_ACCOUNTANT, budget)
+    scoring = admit(Score(), target, model, SCORE_ACCOUNTANT), target
+    common = {"model": model, "num_rows": num_rows, "kind": model.kind(model.labels)}
+    for named, target in [*runs, scoring]:  # before anything is reserved, whatever does not fit
+        plan_run(data, named, target, key=key, **common)
     statement = (
         f"{budget}, by {repetitions.theorem}: {repetitions}, each run {rho:.4g}-zCDP with its score; the number of "
         "runs, and all runs but the best, are withheld."
@@ -153,14 +155,14 @@ def private_tuning(
     if ledger is None:
         score, candidate, result = _best(data, runs, scoring, repetitions, key, common)
     else:
-        ledger = open_ledger(ledger, num_rows, key)
+        ledger = open_ledger(ledger, num_rows, releases=key is None)
         with held(ledger) as id:
             before, cost = ledger.spent(), cost_of_best(ledger, budget, repetitions, rho)
             ledger.reserve(cost, f"the best of {repetitions.mean:g} runs on average, {budget}", id)
             score, candidate, result = _best(data, runs, scoring, repetitions, key, common)
             composition, unsettled = count(ledger, id, cost, cost, before)
     if result is None:
-        params = find_model(model).init(num_features)
+        params = model.init(num_features)
         return Tuned(params, None, None, budget, rho, key is None, statement, None)
     card = _card(result.card, budget, total_epsilon(repetitions, rho, budget.delta), statement)
     card = dataclasses.replace(card, composition=composition, warnings=[*card.warnings, *unsettled])
@@ -182,12 +184,8 @@ def _best(
     for index in range(law.draw(uniform)):
         candidate = choose(len(runs))
         train_key, score_key = keys(index)
-        protector, accountant, target = runs[candidate]
-        result = private_train(data, protector, target, key=train_key, accountant=accountant, **common)
-        protector, accountant, target = scoring
-        scored = private_train(
-            data, protector, target, key=score_key, accountant=accountant, params=result.params, **common
-        )
+        result = private_train(data, *runs[candidate], key=train_key, **common)
+        scored = private_train(data, *scoring, key=score_key, params=result.params, **common)
         if float(scored.params[0]) > best[0]:
             best = float(scored.params[0]), candidate, result
     return best
@@ -217,11 +215,19 @@ def _card(card: Card, budget: Budget, epsilon: float, statement: str) -> Card:
     )
 
 
-def _base_run(candidate: Candidate, budget: Budget, rho: float, **asked: Any) -> BaseRun:
+def _base_run(candidate: Candidate, budget: Budget, rho: float, model: Model, has_public: bool) -> BaseRun:
     """A candidate with the accountant and the target that limit it to `rho`-zCDP; `InputError` if no accountant can."""
-    named = check(candidate, base_budget(rho, SCORE_ACCOUNTANT, budget), **asked)
+    target = base_budget(rho, SCORE_ACCOUNTANT, budget)
+    if isinstance(candidate, (str, Path)):
+        method = look_up(str(candidate), model)
+        named = admit(method.set_up(target), target, model, has_public=has_public)
+    else:
+        method, named = None, admit(candidate, target, model, has_public=has_public)
     accountant = base_accountant(named.name, named.protector)
-    return candidate, accountant, base_budget(rho, accountant, budget)
+    target = base_budget(rho, accountant, budget)
+    # A method by name sets itself up anew for this accountant and budget.
+    known = candidate if method is None else method.set_up(target, accountant)
+    return admit(known, target, model, accountant, has_public=has_public), target
 
 
 def base_accountant(name: str, protector: Protector) -> str:

@@ -16,18 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p import intake, struct
-from l2p.api import open_ledger, private_train
+from l2p.admission import admit
+from l2p.api import private_train
 from l2p.errors import InputError
-from l2p.models import find_model
+from l2p.models import Model, find_model
 from l2p.oracle import Oracle
+from l2p.planned_run import plan_run
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
 from l2p.privacy.card import Card
 from l2p.privacy.card.of_run import SHARE
 from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger
-from l2p.privacy.reservation import count, held
-from l2p.private_run import plan_run
+from l2p.privacy.reservation import count, held, open_ledger
 from l2p.protector import Protector
 from l2p.public_facts import Setup
 from l2p.queries.fewest_errors import FewestErrors
@@ -88,7 +89,7 @@ def split_tuning(
     candidates: Sequence[Candidate],
     budget: Budget,
     *,
-    model: str = "logistic",
+    model: str | Model = "logistic",
     key: jax.Array | None = None,
     ledger: Ledger | str | Path | None = None,
 ) -> Chosen:
@@ -128,17 +129,18 @@ def split_tuning(
     budget.check_rows(lines)
     parts = _parts(lines, len(candidates) + 1, key)
     pieces = [jax.tree.map(lambda leaf, part=part: leaf[part], data) for part in parts]
-    what = find_model(model)
-    common = {"model": model, "kind": what.kind(what.labels)}
-    start = jnp.zeros((len(candidates), what.num_params(num_features)))
+    model = find_model(model)
+    common = {"model": model, "kind": model.kind(model.labels)}
+    start = jnp.zeros((len(candidates), model.num_params(num_features)))
     keys = [None] * len(pieces) if key is None else list(jax.random.split(key, len(pieces)))
-    for piece, candidate in zip(pieces, [*candidates, Choice(start)], strict=True):  # before anything is reserved
-        plan_run(piece, candidate, budget, key=key, **common)
+    admitted = [admit(candidate, budget, model) for candidate in (*candidates, Choice(start))]
+    for piece, named in zip(pieces, admitted, strict=True):  # before anything is reserved
+        plan_run(piece, named, budget, key=key, **common)
 
     def run() -> tuple[int, Result]:
         found = [
-            private_train(piece, candidate, budget, key=one, **common)
-            for piece, candidate, one in zip(pieces[:-1], candidates, keys[:-1], strict=True)
+            private_train(piece, named, budget, key=one, **common)
+            for piece, named, one in zip(pieces[:-1], admitted[:-1], keys[:-1], strict=True)
         ]
         choice = Choice(jnp.stack([one.params for one in found]))
         chosen = private_train(pieces[-1], choice, budget, key=keys[-1], **common)
@@ -150,7 +152,7 @@ def split_tuning(
     if ledger is None:
         index, result = run()
     else:
-        ledger, cost = open_ledger(ledger, lines, key), Cost(budget.epsilon, budget.delta)
+        ledger, cost = open_ledger(ledger, lines, releases=key is None), Cost(budget.epsilon, budget.delta)
         _check_ledger(ledger, budget)
         with held(ledger) as id:
             before = ledger.spent()
@@ -168,7 +170,7 @@ def tuned_on_public(
     candidates: Sequence[Candidate],
     budget: Budget,
     *,
-    model: str = "logistic",
+    model: str | Model = "logistic",
     key: jax.Array,
 ) -> int:
     """The candidate that makes the fewest errors on one half of public rows when it is simulated on the other half.
@@ -178,10 +180,10 @@ def tuned_on_public(
     """
     lines, _ = intake.shape_of(public)
     train, test = (jax.tree.map(lambda leaf, part=part: leaf[part], public) for part in _parts(lines, 2, key))
-    errors = []
+    errors, model = [], find_model(model)
     for candidate, one in zip(candidates, jax.random.split(key, len(candidates)), strict=True):
         found = private_train(train, candidate, budget, model=model, key=one, num_rows=len(train.y))
-        wrong = find_model(model).classify(found.params, jnp.asarray(test.x)) != jnp.asarray(test.y)
+        wrong = model.classify(found.params, jnp.asarray(test.x)) != jnp.asarray(test.y)
         errors.append(float((wrong * jnp.asarray(test.mask)).sum()))
     return int(np.argmin(errors))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import CONTROL
 from l2p.checkpoints.defaults import UNIVERSAL
-from l2p.data.preparation import Kind
+from l2p.data.kind import Kind
 from l2p.errors import InputError
 from l2p.models import find_model, plain_name
 from l2p.models.softmax import Softmax

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from l2p.data.kind import Kind
 from l2p.data.own import MIN_OF_CLASS, content_sha256, is_own, name_of, own_source
-from l2p.data.preparation import Kind
 from l2p.data.reading import Format
 from l2p.errors import InputError
 from l2p.schema import Encoding, Schema, read_rows

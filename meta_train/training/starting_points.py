@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.checkpoints import checkpoint
-from l2p.checkpoints.lookup import describe
+from l2p.checkpoints.named import describe
 from l2p.errors import InputError
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency

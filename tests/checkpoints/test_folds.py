@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import pytest
 
-from l2p.checkpoints import checkpoint, lookup
+from l2p.checkpoints import checkpoint, lookup, named
 from l2p.checkpoints.control import control_of
 from l2p.checkpoints.folds import HoldOut, fold_name, hold_out
 from l2p.errors import InputError
@@ -99,7 +99,7 @@ def test_a_fold_has_the_control_that_its_card_names(folder):
     write_checkpoint(folder, "whole-fold-1", sources=without("adult"), config=config, **warm)
     found = lookup.resolve("whole", BUDGET, "logistic", avoid=("adult",))
     assert found.control == control_of(checkpoint.load("whole-fold-1").card)
-    assert lookup.stand_in(found).sha256 == checkpoint.digest("control-whole-fold-1")
+    assert named.stand_in(found).sha256 == checkpoint.digest("control-whole-fold-1")
     # Asked for by its name, the control is that fold as well.
     assert resolved("control-whole", "adult")[1] == checkpoint.digest("control-whole-fold-1")
 

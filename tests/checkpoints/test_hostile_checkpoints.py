@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l2p import private_train
-from l2p.checkpoints import checkpoint, lookup
+from l2p.checkpoints import checkpoint, control, lookup
 from l2p.checkpoints.structure import encode
 from l2p.cli import main
 from l2p.errors import InputError
@@ -35,6 +35,7 @@ from l2p.protectors.projectors import OPTIMIZERS
 from l2p.public_facts import Setup
 from l2p.result import answered
 from l2p.run import plan_noise, run, trace_rows
+from l2p.schema import Number, Schema, Target
 from l2p.task import Rows
 from meta_train.training.untrained import BUILDERS
 
@@ -359,9 +360,9 @@ def test_a_card_with_all_of_its_fields_is_read(tmp_path):
 
 @pytest.mark.parametrize("name", ["control/../../secret", "control.safetensors", "control" + "x" * 5000, "control\0"])
 def test_a_card_has_no_say_in_which_files_are_read(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(lookup, "find", lambda asked: pytest.fail(f"looked for {asked}"))
+    monkeypatch.setattr(control, "find", lambda asked: pytest.fail(f"looked for {asked}"))
     card = {**CARD, "config": {"warm_start": name}, "warm_start_arrays_sha256": "ab" * 32}
-    assert lookup.control_of(card) is None
+    assert control.control_of(card) is None
 
 
 def test_names_that_no_file_can_have_are_unknown():
@@ -575,13 +576,16 @@ def _batched_meta():
     return changed(structure, ("fields", "inner"), static__sampler=Poisson(0.1).to_json()), arrays
 
 
+#: Of the table that the command line names.
+SCHEMA = Schema({"age": Number(0, 120)}, Target("y", classes=(0, 1)))
+
+
 @pytest.mark.parametrize("case", FILES)
 def test_the_command_line_refuses_a_hostile_file_in_one_line_before_it_opens_the_table(tmp_path, capsys, case):
-    bounds = tmp_path / "bounds.json"
-    bounds.write_text('{"age": [0, 120]}')
     path = FILES[case](tmp_path / "mine.safetensors")
-    words = ["--protector", str(path), "--data", str(tmp_path / "absent.csv"), "--target", "y", "--bounds", str(bounds)]
-    code = main(["apply", *words, "--epsilon", "1", "--delta", "1e-6", "--out", str(tmp_path / "out")])
+    SCHEMA.write(tmp_path / "schema.json")
+    words = ["--protector", path, "--data", tmp_path / "absent.csv", "--schema", tmp_path / "schema.json"]
+    code = main(["apply", *map(str, words), "--epsilon", "1", "--delta", "1e-6", "--out", str(tmp_path / "out")])
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
@@ -611,11 +615,11 @@ def test_steps_that_diverge_end_in_a_sentence_and_leave_no_result(tmp_path, caps
     rate = jnp.zeros((1, 2)).at[0].set(0.9 * MAX_LOG)  # and twice that at the end
     path = tmp_path / "mine.safetensors"
     checkpoint.save(control.replace(projector=control.projector.replace(log_learning_rate=rate)), path, CARD)
-    table, bounds = tmp_path / "ward.csv", tmp_path / "bounds.json"
+    table = tmp_path / "ward.csv"
     numbers = np.random.default_rng(0).integers(0, 120, 900)
     table.write_text("age,y\n" + "".join(f"{number},{number % 2}\n" for number in numbers))
-    bounds.write_text('{"age": [0, 120]}')
-    words = ["--protector", str(path), "--data", str(table), "--target", "y", "--bounds", str(bounds)]
+    SCHEMA.write(tmp_path / "schema.json")
+    words = ["--protector", str(path), "--data", str(table), "--schema", str(tmp_path / "schema.json")]
     code = main(["apply", *words, "--epsilon", "1", "--delta", "1e-6", "--out", str(tmp_path / "out")])
     out, err = capsys.readouterr()
     assert (code, out, err.count("\n")) == (1, "", 1)

@@ -6,7 +6,7 @@ import chex
 import jax
 import pytest
 
-from l2p.checkpoints import checkpoint, lookup
+from l2p.checkpoints import checkpoint, lookup, named
 from l2p.errors import InputError
 from l2p.privacy import Budget, Poisson
 from l2p.protectors import AGD, HAND_DESIGNED
@@ -55,9 +55,9 @@ def test_a_sampling_rate_can_be_asked_of_what_was_made_for_several(folder):
         found = lookup.resolve(name, BUDGET, "logistic")
         assert (found.name, found.protector.sampler, found.accountant) == (name, Poisson(0.02), "rdp")
         # The constants that run in place of its networks do not depend on the rate, and draw the same batches.
-        assert lookup.stand_in(found).protector.sampler == Poisson(0.02)
+        assert named.stand_in(found).protector.sampler == Poisson(0.02)
     assert lookup.resolve("batches", BUDGET, "logistic").protector.sampler == Poisson(0.05)
-    assert lookup.stand_in(lookup.resolve("batches", BUDGET, "logistic")).protector.sampler == Poisson(0.05)
+    assert named.stand_in(lookup.resolve("batches", BUDGET, "logistic")).protector.sampler == Poisson(0.05)
     for name, why in (
         ("dpsgd@0.1", "made for one sampling rate only"),
         ("batches@2", "not a probability"),

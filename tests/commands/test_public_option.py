@@ -26,25 +26,20 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("ward.csv").write_text(canaries.GOOD)
     Path("public.csv").write_text("\n".join(PUBLIC) + "\n")
-    Path("bounds.json").write_text(json.dumps(canaries.BOUNDS))
     SCHEMA.write("schema.json")
     return tmp_path
 
 
-def words(declared="schema", public="public.csv", protector="noisygd:pretrained", data="ward.csv", out="run", **more):
-    options = {"schema": "schema.json"} if declared == "schema" else {"target": "readmit", "bounds": "bounds.json"}
-    options |= {"data": data, "epsilon": "1", "delta": "1e-6", "protector": protector, "out": out, "public": public}
-    options |= more
+def words(public="public.csv", protector="noisygd:pretrained", data="ward.csv", out="run", **more):
+    options = {"schema": "schema.json", "data": data, "epsilon": "1", "delta": "1e-6", "protector": protector}
+    options |= {"out": out, "public": public} | more
     return ["apply", *(word for name, value in options.items() if value is not None for word in (f"--{name}", value))]
 
 
-@pytest.mark.slow(but=["bounds"])
-@pytest.mark.parametrize("declared", ["schema", "bounds"])
-def test_a_file_of_public_rows_trains_with_the_table_and_is_on_the_card(here, declared):
-    if declared == "bounds":  # columns in another order
-        swapped = [",".join(line.split(",")[::-1]) for line in PUBLIC]
-        Path("public.csv").write_text("\n".join(swapped) + "\n")
-    assert main(words(declared, seed="0")) == 0
+def test_a_file_of_public_rows_trains_with_the_table_and_is_on_the_card(here):
+    swapped = [",".join(line.split(",")[::-1]) for line in PUBLIC]  # columns in another order
+    Path("public.csv").write_text("\n".join(swapped) + "\n")
+    assert main(words(seed="0")) == 0
     card = Card.from_json("run/card.json")
     cells = np.array([line.split(",") for line in PUBLIC[1:]]).T
     columns = dict(zip(("age", "dose", "readmit"), cells, strict=True))
@@ -57,11 +52,10 @@ def test_a_file_of_public_rows_trains_with_the_table_and_is_on_the_card(here, de
 
 def test_a_dry_run_reads_the_public_rows_and_not_the_table(here, capsys):
     Path("ward.csv").unlink()
-    for declared in ("schema", "bounds"):
-        assert main([*words(declared), "--dry-run", "--rows", "1000"]) == 0
-        out = capsys.readouterr().out
-        assert "40 public rows" in out
-        assert max(map(len, out.splitlines())) <= 80
+    assert main([*words(), "--dry-run", "--rows", "1000"]) == 0
+    out = capsys.readouterr().out
+    assert "40 public rows" in out
+    assert max(map(len, out.splitlines())) <= 80
     Path("public.csv").write_text("age,dose,readmit\n1,0.5,2\n")
     assert main([*words(), "--dry-run"]) == 2
 
@@ -98,31 +92,28 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-@pytest.mark.parametrize("declared", ["schema", "bounds"])
-def test_bad_public_files_cost_one_sentence_and_nothing_else(here, declared, name, capsys):
+def test_bad_public_files_cost_one_sentence_and_nothing_else(here, name, capsys):
     change, prepare, said = BAD[name]
     if prepare is not None:
         prepare()
-    assert main(words(declared, **change)) == 2
+    assert main(words(**change)) == 2
     err = capsys.readouterr().err
     assert said in err
     assert len(err.strip().splitlines()) == 1
     assert not Path("run").exists()
     # A cell of a public row may be null nowhere: it can be corrected.
     if name == "an empty cell":
-        assert main([*words(declared, **change), "--on-invalid", "null"]) == 2
+        assert main([*words(**change), "--on-invalid", "null"]) == 2
 
 
-@pytest.mark.slow(but=["bounds"])
-@pytest.mark.parametrize("declared", ["schema", "bounds"])
-def test_what_apply_prints_does_not_depend_on_whether_a_row_is_public(here, declared):
+def test_what_apply_prints_does_not_depend_on_whether_a_row_is_public(here):
     lines = canaries.GOOD.splitlines()
     own, public = lines[5], lines[6].replace(lines[6].split(",")[0], "61.25", 1)
     Path("public.csv").write_text("\n".join([*PUBLIC, own]) + "\n")
     seen = []
     for name, line in (("with", own), ("without", public)):
         Path("ward.csv").write_text("\n".join([*lines[:5], line, *lines[6:]]) + "\n")
-        code, text = canaries.observed(lambda out=name: main(words(declared, out=out)))
+        code, text = canaries.observed(lambda out=name: main(words(out=out)))
         assert code == 0, text
         card = json.loads(Path(name, "card.json").read_text())
         said = [line for line in text.splitlines() if not line.startswith(("Created", "written to"))]

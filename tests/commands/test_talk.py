@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2p import Budget, Rows, private_run, private_train
+from l2p import Budget, Rows, api, private_run, private_train
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import recognise, resolve
@@ -43,12 +43,11 @@ def here(tmp_path, monkeypatch):
     """An empty folder to work in, with a table of canaries, its bounds and a module of the user's own."""
     monkeypatch.chdir(tmp_path)
     Path("ward.csv").write_text(canaries.GOOD)
-    Path("bounds.json").write_text(json.dumps(canaries.BOUNDS))
-    Path("whole.json").write_text(json.dumps(canaries.BOUNDS | {"readmit": [0, 1]}))
+    canaries.SCHEMA.write("schema.json")
     Path("folder.json").mkdir()
     Path("list.json").write_text("[1, 2]")
     Path("broken.json").write_text("{")
-    Path("swapped.json").write_text('{"age": [120, 0], "dose": [-1, 1]}')
+    Path("swapped.json").write_text(Path("schema.json").read_text().replace("120.0", "-120.0"))
     Path("mine_in_talk.py").write_text(MINE)
     assert main(["ledger", "create", "ward.ledger", "--name", "ward", "--epsilon", "1", "--delta", "1e-6"]) == 0
     return tmp_path
@@ -56,7 +55,7 @@ def here(tmp_path, monkeypatch):
 
 def words(**changes):
     """The words of an `apply` that works, with options changed, added or (None) left out."""
-    options = {"data": "ward.csv", "target": "readmit", "bounds": "bounds.json", "epsilon": "1", "delta": "1e-6"}
+    options = {"data": "ward.csv", "schema": "schema.json", "epsilon": "1", "delta": "1e-6"}
     options |= {"out": "run", "ledger": "ward.ledger"} | {name.replace("_", "-"): to for name, to in changes.items()}
     given = [(name, to) for name, to in options.items() if to is not None]
     return ["apply", *(word for name, to in given for word in (f"--{name}", *str(to).split()))]
@@ -66,20 +65,12 @@ PLAN = ["plan", "--rows", "1000", "--features", "10", "--epsilon", "1", "--delta
 LEDGER = ["ledger", "create", "new.ledger", "--name", "ward", "--epsilon", "1", "--delta", "1e-6"]
 #: A command line, and what its refusal has to say: what was wrong, or the way out.
 BAD = {
-    "a target in other letters": (words(target="Readmit"), "did you mean 'readmit'?"),
-    "a target that is no column": (words(target="death"), "no column 'death'"),
-    "classes that are words": (words(classes="g h"), "for classes that are words"),
-    "one class": (words(classes="1"), "two different"),
-    "the same class twice": (words(classes="1 1"), "two different"),
-    "three classes for two": (words(classes="0 1 2"), "two different"),
-    "classes that no label is of": (words(classes="3 7"), "labels other than 3 and 7"),
-    "a number as the target": (words(target="dose", bounds="whole.json"), "take --model square if it is a number"),
-    "softmax without its classes": (words(model="softmax"), "declare them (--classes 0 1 2)"),
-    "no bounds file": (words(bounds="nope.json"), "there is no file nope.json"),
-    "a folder for bounds": (words(bounds="folder.json"), "there is no file folder.json"),
-    "bounds that are a list": (words(bounds="list.json"), "must be a JSON object"),
-    "bounds that are no JSON": (words(bounds="broken.json"), "cannot be read as JSON"),
-    "bounds the wrong way round": (words(bounds="swapped.json"), "leave no room between low and high"),
+    "no schema": (words(schema=None), "write one with l2p schema DATA --target COLUMN --out schema.json"),
+    "a schema that is not there": (words(schema="nope.json"), "nope.json"),
+    "a folder for a schema": (words(schema="folder.json"), "folder.json"),
+    "a schema that is a list": (words(schema="list.json"), "list.json"),
+    "a schema that is no JSON": (words(schema="broken.json"), "broken.json"),
+    "bounds the wrong way round": (words(schema="swapped.json"), "leave no room between low and high"),
     "no table": (words(data="nope.csv"), "there is no file nope.csv"),
     "no ledger": (words(ledger="nope.ledger"), "create it with l2p ledger create"),
     "a table as the ledger": (words(ledger="ward.csv"), "ward.csv"),
@@ -108,7 +99,7 @@ BAD = {
     "a plan with a misfit": ([*PLAN, "--protector", "probe"], "for logistic use universal"),
     "a ledger that is there": (["ledger", "create", "ward.ledger", *LEDGER[3:]], "name a new file"),
     "a ledger in no folder": (["ledger", "create", "no/a.ledger", *LEDGER[3:]], "make it, or name another"),
-    "a ledger to show that is none": (["ledger", "show", "bounds.json"], "bounds.json"),
+    "a ledger to show that is none": (["ledger", "show", "schema.json"], "schema.json"),
     "a comparison of no data": (["compare", "--data", "adlt", "--out", "cmp"], "adlt"),
     "a comparison of an undeclared file": (
         ["compare", "--data", "ward.csv", "--out", "cmp"],
@@ -161,7 +152,7 @@ def test_a_misfit_is_told_what_to_use(model, others):
 def test_private_train_takes_the_default_and_needs_a_budget(monkeypatch):
     rows = Rows(np.ones((2000, 4), np.float32), np.ones(2000, np.float32), np.ones(2000, np.float32))
     asked = []
-    monkeypatch.setattr(private_run, "check", lambda name, *_: asked.append(name) or (_ for _ in ()).throw(InputError))
+    monkeypatch.setattr(api, "admit", lambda name, *_, **__: asked.append(name) or (_ for _ in ()).throw(InputError))
     for model, kind in (("logistic", None), ("square", None), ("square", "binary"), ("hinge", None)):
         with pytest.raises(InputError):
             private_train(rows, budget=Budget(1.0, DELTA), model=model, kind=kind)
@@ -313,7 +304,7 @@ def test_an_interrupted_comparison_says_what_it_keeps(here, number, capsys, monk
         (["demo"], "l2p.commands.demo.main"),
         (PLAN, "l2p.plan.plan"),
         (["protectors"], "l2p.commands.protectors._print_recommended"),
-        (words(ledger=None), "l2p.private_run.check"),
+        (words(ledger=None), "l2p.admission.admit"),
     ],
 )
 def test_every_interrupt_is_one_line_and_130(here, args, inside, capsys, monkeypatch):

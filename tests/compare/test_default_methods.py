@@ -99,7 +99,6 @@ def test_a_raw_table_is_compared_by_its_schema(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("schema", "words", "said"),
     [
-        ({}, ["--target", "back"], "--schema declares the target"),
         ({}, ["--model", "quadratic"], "which model quadratic does not learn"),
         ({"unit": Unit("person", 2)}, [], "a unit whose rows are protected together"),
         ({"target": Target("back", classes=("no", "yes"), weights=(1.0, 2.0))}, [], "weights of classes"),
@@ -116,8 +115,7 @@ def test_a_schema_that_a_comparison_cannot_follow_is_refused(tmp_path, capsys, s
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--data", "ward.csv"], "write a schema with l2p schema and give it as --schema"),
-        (["--data", "breast_cancer", "--target", "back"], "--target declares nothing"),
+        (["--data", "ward.csv"], "write a schema with l2p schema ward.csv --target COLUMN --out schema.json"),
         (["--data", "nosuch.arff", "--schema", "nosuch.json"], "nosuch.json"),
         (["--data", "duckdb://a.db?table=t", "--schema", "ward.json"], "export the table to a file"),
     ],

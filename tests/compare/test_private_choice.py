@@ -277,7 +277,9 @@ def test_a_release_chooses_among_what_a_comparison_simulates(rows, monkeypatch, 
         return SimpleNamespace(result="the best run")
 
     monkeypatch.setattr(module, "private_tuning", tuning)
-    assert module.release(rows, name, BUDGET, ledger="a ledger", num_rows=NUM_ROWS) == "the best run"
+    named = module.admit_choice(name, BUDGET, MODEL)
+    released = module.release(rows, named, BUDGET, model=MODEL, ledger="a ledger", num_rows=NUM_ROWS)
+    assert released == "the best run"
     method = find_method(name, [BUDGET], "logistic", NUM_ROWS)
     expected = SelectionPlan.make(method.protectors[BUDGET], method.accountant, BUDGET, MODEL, NUM_ROWS).candidates
     assert len(asked["candidates"]) == len(expected) == 12
@@ -299,4 +301,4 @@ def test_a_release_chooses_among_what_a_comparison_simulates(rows, monkeypatch, 
 )
 def test_a_release_that_no_theorem_covers_is_refused(name, options, words):
     with pytest.raises(InputError, match=words):
-        module.released(name, BUDGET, **{"model": "logistic"} | options)
+        module.admit_choice(name, BUDGET, MODEL, **options)

@@ -24,6 +24,7 @@ from l2p.protectors.hand_designed import Problem
 from l2p.protectors.warm_start import WarmStart
 from l2p.public_facts import Setup
 from l2p.run import run
+from l2p.schema import Number, Schema, Target
 from l2p.simulate import noise_key, simulate, split
 from l2p.task import Rows
 
@@ -208,10 +209,10 @@ def test_a_file_of_public_rows_is_read_by_some_and_private_for_the_others(tmp_pa
     for name, order, some in (("a.csv", (0, 1, 2, 3), slice(0, 300)), ("b.csv", (3, 2, 0, 1), slice(300, 330))):
         header = ",".join(np.array(["u", "v", "w", "label"])[list(order)])
         np.savetxt(tmp_path / name, cells[some][:, order], delimiter=",", header=header, comments="", fmt="%.9g")
-    (tmp_path / "bounds.json").write_text(json.dumps(dict.fromkeys("uvw", (0, 1))))
+    Schema(dict.fromkeys("uvw", Number(0, 1)), Target("label", classes=(0, 1))).write(tmp_path / "schema.json")
     config = CompareConfig(
-        *(str(tmp_path / "a.csv"), tmp_path / "out", None, "label", tmp_path / "bounds.json"),
-        *(None, "logistic", ("noisygd", "noisygd:pretrained"), (1.0,), 1e-5, 1),
+        *(str(tmp_path / "a.csv"), tmp_path / "out", tmp_path / "schema.json"),
+        *("logistic", ("noisygd", "noisygd:pretrained"), (1.0,), 1e-5, 1),
         public=(tmp_path / "b.csv",),
     )
     rows = compare(config)

@@ -23,6 +23,7 @@ from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.gradient_descent import noisygd
 from l2p.protectors.hand_designed import HandDesigned
+from l2p.schema import Number, Schema, Target
 from l2p.simulate import mean_loss, simulate, split
 
 
@@ -222,7 +223,7 @@ def test_a_protector_made_from_the_data_is_refused(config, tmp_path):
         ({"model": "nosuch"}, "nosuch"),
         ({"accountant": "nosuch"}, "nosuch"),
         ({"data": "digits"}, "multiclass"),
-        ({"data": "table.csv"}, "bounds"),
+        ({"data": "table.csv"}, "l2p schema table.csv --target COLUMN"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(config, change, said):
@@ -233,10 +234,10 @@ def test_bad_input_is_refused_before_anything_runs(config, change, said):
 
 @pytest.mark.slow
 def test_a_file_is_compared_like_a_set(config, tmp_path):
-    table, bounds = tmp_path / "ward.csv", tmp_path / "bounds.json"
+    table, schema = tmp_path / "ward.csv", tmp_path / "schema.json"
     table.write_text("age,readmit\n" + "".join(f"{20 + i},{int(i > 30)}\n" for i in range(60)))
-    bounds.write_text('{"age": [0, 120]}')
-    file = {"data": str(table), "target": "readmit", "bounds": bounds}
+    Schema({"age": Number(0, 120)}, Target("readmit", classes=(0, 1))).write(schema)
+    file = {"data": str(table), "schema": schema}
     rows = compare(dataclasses.replace(config, **file, methods=("nonprivate",), epsilon=(1.0,)))
     assert min(row["test_accuracy"] for row in rows) > 0.8
 

@@ -12,15 +12,16 @@ import pytest
 
 import l2p
 from l2p import struct
+from l2p.admission import admit
 from l2p.data import public_data, same_table
 from l2p.data.public_data import Known, apart, on_card
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
+from l2p.planned_run import plan_run
 from l2p.privacy import Adjacency, Budget
 from l2p.privacy.card import Card
 from l2p.privacy.ledger import Cost, Ledger
-from l2p.private_run import plan_run
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED, PublicSubspace
 from l2p.protectors.public_rows import check_classes
@@ -267,7 +268,7 @@ def test_the_private_table_is_not_its_own_public_part(protector):
     source = Untouchable()
     for private, public in ((mine, mine), (mine, mine.replace(y=mine.y.copy())), (source, source)):
         with pytest.raises(InputError, match="the public rows are the private table itself"):
-            plan_run(Task(private, public=public), protector, BUDGET)
+            plan_run(Task(private, public=public), admit(protector, BUDGET, Logistic()), BUDGET, Logistic())
     # Equal rows in another array are no error, which would tell that they are equal.
     twin = jax.tree.map(np.copy, mine)
     assert l2p.private_train(Task(mine, public=twin), protector, BUDGET).card.public["num_rows"] == N

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +16,16 @@ from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.runner import compare
 from l2p.compare.summary import report
-from l2p.data import Table, num_classes, prepare, read_table
+from l2p.data import num_classes
 from l2p.errors import InputError
 from l2p.models import find_model
 from l2p.prediction import saved
+from l2p.schema import Ignore, Number, Schema, Target
 
 N = 600
 BOUNDS = {"age": (0, 100), "dose": (-1, 1)}
 PRICES = (50.0, 250.0)
+GRADE = Target("grade", classes=(3, 5, 9))
 
 
 def columns(seed=0):
@@ -40,27 +43,26 @@ def write(path, seed=0):
     return path
 
 
-def narrowed(table, target):
-    """The table with one of its targets."""
-    keep = [table.columns.index(name) for name in ("age", "dose", target)]
-    return Table(("age", "dose", target), table.values[:, keep])
+def cells_of(path):
+    """A file's columns as numbers, by name."""
+    names, *lines = (line.split(",") for line in path.read_text().splitlines())
+    return dict(zip(names, np.array(lines, float).T, strict=True))
 
 
 @pytest.fixture
 def ward(tmp_path):
-    """Writes the table with one target, its bounds and a test table; returns the options that name them."""
+    """Writes a table, its schema with one target and a test table; returns the options that name them."""
 
-    def make(target, bounds):
-        for name, seed in (("ward", 0), ("test", 1)):
-            table = narrowed(read_table(write(tmp_path / "whole.csv", seed)), target)
-            body = "\n".join(",".join(f"{cell:.10g}" for cell in line) for line in table.values)
-            (tmp_path / f"{name}.csv").write_text(",".join(table.columns) + "\n" + body + "\n")
-        (tmp_path / "bounds.json").write_text(json.dumps(bounds))
+    def make(target):
+        write(tmp_path / "ward.csv")
+        write(tmp_path / "test.csv", 1)
+        numbers = {name: Number(*pair) for name, pair in BOUNDS.items()}
+        other = {"grade": "price", "price": "grade"}[target.column]
+        Schema(numbers | {other: Ignore()}, target).write(tmp_path / "schema.json")
         return {
             "--protector": "noisygd",
             "--data": str(tmp_path / "ward.csv"),
-            "--target": target,
-            "--bounds": str(tmp_path / "bounds.json"),
+            "--schema": str(tmp_path / "schema.json"),
             "--epsilon": "20",
             "--delta": "1e-5",
             "--out": str(tmp_path / "out"),
@@ -77,18 +79,18 @@ def apply(options):
 
 @pytest.mark.slow
 def test_softmax_from_a_table_of_labels_to_predicted_labels(ward, tmp_path, capsys):
-    options = ward("grade", BOUNDS) | {"--model": "softmax", "--classes": "3 5 9"}
+    options = ward(GRADE) | {"--model": "softmax"}
     assert apply(options) == 0
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert metrics["accuracy"] > 0.6  # one class in three
     card = l2p.Card.from_json(tmp_path / "out" / "card.json")
     assert (card.model, card.private_release, card.num_features) == ("softmax:3", True, 2)
-    model, test = l2p.load_model(tmp_path / "out"), read_table(tmp_path / "test.csv")
+    model, test = l2p.load_model(tmp_path / "out"), cells_of(tmp_path / "test.csv")
     predicted = model.predict(test)
-    assert set(predicted) <= {3.0, 5.0, 9.0}
-    assert (predicted == test.values[:, 2]).mean() == pytest.approx(metrics["accuracy"], abs=1e-6)
+    assert set(predicted) <= {3, 5, 9}
+    assert (predicted == test["grade"]).mean() == pytest.approx(metrics["accuracy"], abs=1e-6)
     arrays = load_file(tmp_path / "out" / "model.safetensors")
-    x = test.values[:, :2] / [100, 2] + [0, 0.5]
+    x = np.stack([test["age"] / 100, test["dose"] / 2 + 0.5], axis=1)
     by_hand = np.array([3, 5, 9])[(x @ arrays["weights"] + arrays["bias"]).argmax(1)]
     assert (by_hand == predicted).mean() > 0.995
     capsys.readouterr()
@@ -96,41 +98,39 @@ def test_softmax_from_a_table_of_labels_to_predicted_labels(ward, tmp_path, caps
 
 @pytest.mark.slow
 def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
-    options = ward("price", BOUNDS | {"price": PRICES}) | {"--model": "square"}
+    options = ward(Target("price", bounds=PRICES)) | {"--model": "square"}
     assert apply(options) == 0
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    test = read_table(tmp_path / "test.csv")
+    test = cells_of(tmp_path / "test.csv")
     predicted = saved.load_model(tmp_path / "out" / "model.safetensors").predict(test)
-    prices = np.clip(test.values[:, 2], *PRICES)
+    prices = np.clip(test["price"], *PRICES)
     error = np.mean((predicted - prices) ** 2)
     assert metrics["rmse"] == pytest.approx(error**0.5, rel=1e-3)  # in the target's own units
     assert metrics["r2"] == pytest.approx(1 - error / np.var(prices), abs=1e-3)
     assert metrics["r2"] > 0.5
     assert set(metrics) == {"rmse", "r2", "test_loss", "outside_guarantee"}
     # An empty cell has no prediction, and the test table needs no target.
-    table = Table(("dose", "age"), np.array([[0.5, 40.0], [np.nan, 40.0]]))
+    table = {"dose": np.array([0.5, np.nan]), "age": np.array([40.0, 40.0])}
     found = saved.load_model(tmp_path / "out").predict(table)
     assert np.isfinite(found[0])
     assert np.isnan(found[1])
     with pytest.raises(InputError, match="has no column 'dose'"):
-        saved.load_model(tmp_path / "out").predict(Table(("age",), np.zeros((1, 1))))
+        saved.load_model(tmp_path / "out").predict({"age": np.zeros(1)})
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("target", "changes", "said"),
     [
-        ({"--model": "softmax"}, "how many classes"),
-        ({"--model": "forest"}, "model 'forest' is unknown"),
-        ({"--model": "svm", "--classes": "3 5 9"}, "two different numbers"),
-        ({"--model": "softmax", "--classes": "3 5 5"}, "different numbers"),
-        ({"--model": "quadratic", "--classes": "3 5"}, "a regression has none"),
-        ({"--model": "square"}, "bounds are missing for column 'grade'"),
-        ({"--model": "logistic"}, "labels other than"),
-        ({"--model": "softmax", "--protector": "plain-adult", "--classes": "3 5 9"}, "was made for logistic"),
+        (Target("grade", (3, 5, 9)), {"--model": "forest"}, "model 'forest' is unknown"),
+        (Target("grade", (3, 5, 9)), {"--model": "svm"}, "which model svm does not learn; choose --model softmax"),
+        (Target("grade", (3, 5)), {"--model": "quadratic"}, "which model quadratic does not learn"),
+        (Target("grade", bounds=(0, 9)), {"--model": "softmax"}, "how many classes"),
+        (Target("grade", (3, 5)), {"--model": "logistic"}, "labels other than"),
+        (Target("grade", (3, 5, 9)), {"--model": "softmax", "--protector": "plain-adult"}, "was made for logistic"),
     ],
 )
-def test_what_a_model_cannot_learn_costs_one_sentence_and_nothing_else(ward, tmp_path, capsys, changes, said):
-    assert apply(ward("grade", BOUNDS) | changes) == 2
+def test_what_a_model_cannot_learn_costs_one_sentence_and_nothing_else(ward, tmp_path, capsys, target, changes, said):
+    assert apply(ward(target) | changes) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -170,8 +170,9 @@ def test_every_saved_model_comes_back_as_it_was(tmp_path, model):
     result.save(tmp_path, ["age", "dose"], BOUNDS | {"y": (0.0, 10.0)}, classes, "y")
     again = saved.load_model(tmp_path)
     np.testing.assert_array_equal(again.params, start)
-    table = Table(("age", "dose"), np.random.default_rng(0).uniform(-1, 1, (20, 2)) * [100, 1])
-    x = jnp.asarray(np.clip(table.values / [100, 2] + [0, 0.5], 0, 1), jnp.float32)
+    cells = np.random.default_rng(0).uniform(-1, 1, (20, 2)) * [100, 1]
+    table = dict(zip(("age", "dose"), cells.T, strict=True))
+    x = jnp.asarray(np.clip(cells / [100, 2] + [0, 0.5], 0, 1), jnp.float32)
     expected = np.asarray(what.predict(start, x), float)
     np.testing.assert_allclose(again.predict(table), 7 + expected if classes else 10 * expected, rtol=1e-5)
 
@@ -182,30 +183,6 @@ def test_a_file_that_is_no_saved_model_is_refused(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"rubbish")
     with pytest.raises(InputError, match="not a model that l2p saved"):
         saved.load_model(tmp_path)
-
-
-# --------------------------------------------------------------------------------------------------------- preparation
-def test_labels_of_many_classes_become_their_numbers_and_others_null_rows():
-    table = Table(("age", "grade"), np.array([[0.0, 9], [50, 3], [100, 5], [100, 4], [np.nan, 5]]))
-    rows = prepare(table, "grade", {"age": (0, 100)}, (3, 5, 9), on_invalid="null", kind="multiclass")
-    np.testing.assert_array_equal(rows.y, [2, 0, 1, 0, 0])
-    np.testing.assert_array_equal(rows.mask, [1, 1, 1, 0, 0])
-    with pytest.raises(InputError, match="labels other than 3 and 5 and 9"):
-        prepare(Table(table.columns, table.values[:4]), "grade", {"age": (0, 100)}, (3, 5, 9), kind="multiclass")
-    with pytest.raises(InputError, match="needs its classes declared"):
-        prepare(table, "grade", {"age": (0, 100)}, kind="multiclass")
-
-
-def test_targets_of_a_regression_are_scaled_by_their_bounds_and_clipped_silently():
-    table = Table(("age", "price"), np.array([[0.0, 50], [50, 150], [100, 9999], [100, -np.inf], [10, np.nan]]))
-    bounds = {"age": (0, 100), "price": PRICES}
-    rows = prepare(table, "price", bounds, on_invalid="null", kind="regression")
-    np.testing.assert_array_equal(rows.y, [0, 0.5, 1, 0, 0])
-    np.testing.assert_array_equal(rows.mask, [1, 1, 1, 0, 0])
-    with pytest.raises(InputError, match="target 'price' has empty, NaN or infinite cells"):
-        prepare(table, "price", bounds, kind="regression")
-    with pytest.raises(InputError, match="bounds are missing for column 'price'"):
-        prepare(table, "price", {"age": (0, 100)}, kind="regression")
 
 
 # ---------------------------------------------------------------------------------------------------------- comparison
@@ -225,12 +202,11 @@ def test_many_classes_are_compared_by_accuracy(tmp_path):
 
 @pytest.mark.slow
 def test_numbers_are_compared_by_squared_error(ward, tmp_path, capsys):
-    options = ward("price", BOUNDS | {"price": PRICES})
+    options = ward(Target("price", bounds=PRICES))
     config = CompareConfig(
         options["--data"],
         tmp_path / "cmp",
-        target="price",
-        bounds=tmp_path / "bounds.json",
+        schema=Path(options["--schema"]),
         model="square",
         methods=("noisygd", "nonprivate"),
         epsilon=(8.0,),
@@ -246,7 +222,7 @@ def test_numbers_are_compared_by_squared_error(ward, tmp_path, capsys):
     report(rows, config)
     assert "Test mean squared error" in capsys.readouterr().out
     with pytest.raises(InputError, match="needs a binary target, but that of 'digits' is multiclass"):
-        compare(dataclasses.replace(config, data="digits", model="mlp", target=None, bounds=None, out=tmp_path / "no"))
+        compare(dataclasses.replace(config, data="digits", model="mlp", schema=None, out=tmp_path / "no"))
 
 
 def test_a_comparison_made_before_there_were_regressions_is_still_read(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 
 import l2p
 from l2p import struct
+from l2p.admission import admit
 from l2p.cli import main
 from l2p.errors import InputError
 from l2p.estimators import PrivateClassifier
@@ -19,9 +20,9 @@ from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN, ExactSum, picked, raw_lines
 from l2p.models import Logistic, find_model
 from l2p.oracle import Oracle
+from l2p.planned_run import plan_run
 from l2p.privacy import Adjacency, Budget, Filter, Spending, class_weights
 from l2p.privacy.noise import HostNoise, KeyNoise
-from l2p.private_run import plan_run
 from l2p.protectors import HAND_DESIGNED
 from l2p.public_facts import Setup
 from l2p.queries import (
@@ -316,7 +317,9 @@ def test_rows_of_one_person_weigh_at_most_one_each():
 
 
 def test_a_run_takes_units_and_weights_together():
-    planned = plan_run(table(), "noisygd", BUDGET, unit=Unit("person", 2), weights=WEIGHTS)
+    target = dataclasses.replace(WEIGHTED.target, weights=WEIGHTS)
+    schema = dataclasses.replace(WEIGHTED, target=target, unit=Unit("person", 2))
+    planned = plan_run(table(), admit("noisygd", BUDGET, MODEL, schema=schema), BUDGET, MODEL, schema=schema)
     assert planned.setup.rows_per_unit == 2
     np.testing.assert_array_equal(planned.setup.class_weights, SHARES)
 
@@ -472,8 +475,7 @@ def test_a_method_takes_weights_or_refuses_before_a_row_is_read(method):
     """Whatever asks for sums takes them."""
     budget = Budget(1.0, 1e-6, HAND_DESIGNED[method].adjacency or Adjacency.ZERO_OUT)
     model = "square" if method in ("adassp", "boosted_adassp", "dp_ls") else "logistic"
-    facts = {"num_rows": 200, "weights": WEIGHTS, "has_public": True}
-    check = functools.partial(l2p.private_run.check, method, budget, model, **facts)
+    check = functools.partial(admit, method, budget, model, schema=WEIGHTED, has_public=True)
     if HAND_DESIGNED[method](budget).additive:
         check()
         return

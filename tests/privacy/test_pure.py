@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from l2p import Budget, InputError, Rows, private_train
-from l2p.checkpoints.lookup import describe, resolve
+from l2p.checkpoints.lookup import resolve
+from l2p.checkpoints.named import describe
 from l2p.cli import main
 from l2p.models import Logistic
 from l2p.privacy import planning

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import private_run
+from l2p.admission import admit
 from l2p.cli import main
 from l2p.compare.config import CompareConfig
 from l2p.compare.private_choice import SelectionPlan
@@ -21,6 +21,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.public_facts import Setup
 from l2p.queries.moments import folded, unfolded
 from l2p.run import run
+from l2p.schema import Number, Schema, Target
 from l2p.task import ArraySource, Rows
 from l2p.tuning.private_tuning import private_tuning
 
@@ -92,13 +93,13 @@ def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
     """`l2p apply`, `l2p compare` and private tuning; undeclared, `adassp` gets a fifth of these rows wrong."""
     rows = classes()
     names = [f"x{column}" for column in range(D)]
-    data, test, bounds = tmp_path / "ward.csv", tmp_path / "test.csv", tmp_path / "bounds.json"
+    data, test, schema = tmp_path / "ward.csv", tmp_path / "test.csv", tmp_path / "schema.json"
     for path, drawn in ((data, rows), (test, classes(seed=1))):
         cells = [[*map(str, line), str(3 + 4 * int(label))] for line, label in zip(drawn.x, drawn.y, strict=True)]
         path.write_text("\n".join(map(",".join, [[*names, "grade"], *cells])) + "\n")
-    bounds.write_text(json.dumps(dict.fromkeys(names, (0, 1))))
+    Schema(dict.fromkeys(names, Number(0, 1)), Target("grade", classes=(3, 7))).write(schema)
     options = (
-        f"--protector adassp --data {data} --test {test} --target grade --bounds {bounds} --classes 3 7 --model square "
+        f"--protector adassp --data {data} --test {test} --schema {schema} --model square "
         f"--epsilon 20 --delta 1e-5 --seed 0 --out {tmp_path}/out"
     )
     assert main(["apply", *options.split()]) == 0
@@ -106,9 +107,7 @@ def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
     config = CompareConfig(
         str(data),
         tmp_path / "cmp",
-        target="grade",
-        bounds=bounds,
-        classes=(3.0, 7.0),
+        schema=schema,
         model="square",
         methods=("adassp",),
         epsilon=(20.0,),
@@ -182,7 +181,7 @@ def test_sums_stream_and_other_losses_and_bounds_are_refused():
     np.testing.assert_allclose(streamed.params, whole.params, rtol=1e-3, atol=1e-4)
     l2p.private_train(ArraySource(rows, 256), "adassp", budget, model="square")
     with pytest.raises(InputError, match="do not determine the loss of logistic"):
-        private_run.check("adassp", budget, "logistic")
+        admit("adassp", budget, "logistic")
     made = HAND_DESIGNED["adassp"](budget).replace(log_norm_bound=jnp.array([jnp.inf]))
     with pytest.raises(InputError, match="positive and finite"):
-        private_run.check(made, budget, "square")
+        admit(made, budget, "square")

@@ -10,7 +10,7 @@ from numpy.polynomial import chebyshev
 from scipy import special
 
 import l2p
-from l2p import private_run
+from l2p.admission import admit
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Logistic, Softmax, Square, find_model
 from l2p.privacy import Adjacency, Budget, Filter
@@ -142,4 +142,4 @@ def test_trials_of_linear_scaling_are_paid_for_and_cost_their_share():
 )
 def test_what_a_method_refuses_it_refuses_with_a_way_out(name, model, instead):
     with pytest.raises(InputError, match=instead):
-        private_run.check(name, BUDGET, str(find_model(model)))
+        admit(name, BUDGET, str(find_model(model)))

@@ -11,7 +11,8 @@ import pytest
 from scipy import special, stats
 
 import l2p
-from l2p import private_run, struct
+from l2p import struct
+from l2p.admission import admit
 from l2p.checkpoints import lookup
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
@@ -250,7 +251,7 @@ def test_settings_have_finite_meta_gradients():
 def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, name, phrase):
     budget = HAND_DESIGNED[method].budget(BUDGET)
     with pytest.raises(InputError, match=phrase):
-        private_run.check(method, budget, name)
+        admit(method, budget, name)
     with pytest.raises(InputError, match=phrase):
         lookup.resolve(method, budget, name)
 
@@ -266,7 +267,7 @@ def test_a_smooth_loss_of_another_kind_is_trained():
 def test_a_norm_bound_that_is_none_is_refused(norm):
     made = OutputPerturbation.create(1.0, 0.1, 1.0).replace(log_norm_bound=jnp.log(f32([norm])))
     with pytest.raises(InputError, match="positive and finite"):
-        private_run.check(made, BUDGET, "logistic")
+        admit(made, BUDGET, "logistic")
 
 
 @pytest.mark.parametrize("step", [2.0001, 0.0, -1.0, math.nan, math.inf])

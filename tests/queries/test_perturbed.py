@@ -12,7 +12,7 @@ import pytest
 from scipy import optimize, special, stats
 
 import l2p
-from l2p import private_run
+from l2p.admission import admit
 from l2p.checkpoints import lookup
 from l2p.cli import main
 from l2p.errors import InputError
@@ -243,7 +243,7 @@ def test_a_second_query_is_refused_and_nothing_of_it_is_kept():
 @pytest.mark.parametrize("method", METHODS)
 def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, name, phrase):
     with pytest.raises(InputError, match=phrase):
-        private_run.check(method, BUDGET, name)
+        admit(method, BUDGET, name)
     with pytest.raises(InputError, match=phrase):
         lookup.resolve(method, BUDGET, name)
 
@@ -263,8 +263,8 @@ def test_what_it_cannot_be_run_with_is_refused_before_anything_is_reserved(tmp_p
     with pytest.raises(InputError, match="cannot price mechanism 'gaussian'"):
         l2p.private_train(rows, "noisygd", BUDGET, accountant="basic")
     with pytest.raises(InputError, match="cannot price mechanism"):
-        private_run.check("agd", BUDGET, "logistic", accountant="basic")
+        admit("agd", BUDGET, "logistic", accountant="basic")
     made = dataclasses.replace(HAND_DESIGNED["objpert"](BUDGET), log_norm_bound=f32([math.inf]))
     with pytest.raises(InputError, match="positive and finite"):
-        private_run.check(made, BUDGET, "logistic")
+        admit(made, BUDGET, "logistic")
     assert ledger.entries() == []

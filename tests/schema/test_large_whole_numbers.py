@@ -5,7 +5,6 @@ import decimal
 import numpy as np
 import pytest
 
-from l2p.data.preparation import check_classes
 from l2p.data.reading import open_table
 from l2p.errors import InputError
 from l2p.schema import Category, Encoding, Number, Schema, Target, read_rows
@@ -68,8 +67,6 @@ def test_a_single_float_is_none_of_them():
 def test_a_declaration_that_is_not_exact_is_refused():
     with pytest.raises(InputError, match="write all its digits, without a point"):
         Category((float(FIRST), 1))
-    with pytest.raises(InputError, match="declare them in a schema"):
-        check_classes((float(FIRST), 1.0), "binary")
 
 
 def test_a_public_sample_names_them_exactly():

@@ -49,10 +49,10 @@ def recorded(monkeypatch):
     """A replacement of `private_train` that records its arguments and scores a run by minus its number."""
     asked = []
 
-    def pretend(data, protector, budget, *, key, accountant, params=None, **_):
-        asked.append(SimpleNamespace(protector=protector, budget=budget, accountant=accountant, key=key, params=params))
+    def pretend(data, named, budget, *, key, params=None, **_):
+        asked.append(SimpleNamespace(named=named, budget=budget, key=key, params=params))
         number = float(len(asked))
-        params = jnp.array([-number]) if isinstance(protector, module.Score) else jnp.full(3, number)
+        params = jnp.array([-number]) if isinstance(named.protector, module.Score) else jnp.full(3, number)
         return dataclasses.replace(a_result(), params=params)
 
     monkeypatch.setattr(module, "private_train", pretend)
@@ -73,11 +73,11 @@ def test_a_run_and_its_score_stay_within_a_base_budget_whose_total_is_within_the
     tuned = private_tuning(ROWS, names, budget, **arguments)
     assert total_epsilon(LAW, tuned.base_rho, budget.delta) <= budget.epsilon
     for train, score in zip(recorded[::2], recorded[1::2], strict=True):
-        assert score.protector == module.Score()
+        assert score.named.protector == module.Score()
         assert np.array_equal(score.params, np.full(3, float(recorded.index(train) + 1)))  # it scores this run's model
-        assert train.accountant == ("zcdp" if train.protector == "agd" else "gdp")
+        assert train.named.accountant == ("zcdp" if train.named.name == "agd" else "gdp")
         spent = [
-            Filter(part.accountant, part.budget).limit / (2 if part.accountant == "gdp" else 1)
+            Filter(part.named.accountant, part.budget).limit / (2 if part.named.accountant == "gdp" else 1)
             for part in (train, score)
         ]
         assert all(part.budget.adjacency is adjacency for part in (train, score))
@@ -91,7 +91,7 @@ def test_the_best_score_is_released_and_nothing_tells_how_many_runs_there_were(r
     assert runs > 1
     assert tuned.score == -2.0  # the first run's: later ones were worse
     assert np.array_equal(tuned.params, np.ones(3))
-    assert ["noisygd", "auto_clip"][tuned.candidate] == recorded[0].protector
+    assert ["noisygd", "auto_clip"][tuned.candidate] == recorded[0].named.name
     fields = "params candidate score budget base_rho private_release statement result"
     assert " ".join(field.name for field in dataclasses.fields(tuned)) == fields
     shown = tuned.base_rho, tuned.statement, card_of(tuned)
@@ -110,7 +110,7 @@ def test_the_number_of_runs_follows_its_law_and_candidates_are_drawn_evenly(reco
         recorded.clear()
         private_tuning(ROWS, [GOOD, STILL], BUDGET, repetitions=law, key=jax.random.key(seed))
         counts.append(len(recorded) // 2)
-        chosen += [run.protector is GOOD for run in recorded[::2]]
+        chosen += [run.named.protector is GOOD for run in recorded[::2]]
     # Five standard deviations of 150 Poisson counts, and of some 450 fair coins.
     assert np.mean(counts) == pytest.approx(3.0, abs=5 * math.sqrt(3.0 / 150))
     assert np.var(counts) == pytest.approx(3.0, abs=5 * 3.0 * math.sqrt((2 + 1 / 3) / 150))

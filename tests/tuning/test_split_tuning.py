@@ -49,9 +49,10 @@ def a_result():
 def test_every_run_reads_rows_of_its_own_and_may_spend_the_whole_budget(monkeypatch):
     asked = []
 
-    def pretend(data, protector, budget, *, key, accountant=None, **_):
-        asked.append((np.asarray(data.x), protector, budget, accountant, key))
-        params = protector.candidates[1] if isinstance(protector, Choice) else jnp.full(3, float(len(asked)))
+    def pretend(data, named, budget, *, key, **_):
+        asked.append((np.asarray(data.x), budget, key))
+        chooses = isinstance(named.protector, Choice)
+        params = named.protector.candidates[1] if chooses else jnp.full(3, float(len(asked)))
         return dataclasses.replace(a_result(), params=params)
 
     monkeypatch.setattr(module, "private_train", pretend)
@@ -61,7 +62,7 @@ def test_every_run_reads_rows_of_its_own_and_may_spend_the_whole_budget(monkeypa
     together = np.concatenate([x for x, *_ in asked])
     assert np.array_equal(np.sort(together, 0), np.sort(np.asarray(ROWS.x), 0))  # each row once
     assert not np.array_equal(together, ROWS.x)  # in no order of theirs
-    assert {budget for _, _, budget, _, _ in asked} == {BUDGET}
+    assert {budget for _, budget, _ in asked} == {BUDGET}
     keys = np.stack([jax.random.key_data(key) for *_, key in asked])
     assert len(np.unique(keys, axis=0)) == 4
     card = chosen.result.card
