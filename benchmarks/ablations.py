@@ -27,7 +27,7 @@ from l2p import struct
 from l2p.compare.results import Estimate
 from l2p.compare.summary import markdown
 from l2p.protector import Protector
-from l2p.protectors import Decaying, MixProjector, Optax, ShareScheduler
+from l2p.protectors import Centering, Decaying, MixProjector, Optax, ShareScheduler
 from l2p.protectors.lstm import NUM_UNITS
 from l2p.protectors.networks import apply_lstm, init_lstm, init_mlp, lstm_carry
 from l2p.protectors.projectors import MEMORY, Averages, Projector
@@ -183,7 +183,7 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], dict[str, An
         "census, signal-to-noise unseen": (blinded(*RATIOS), {}),
         "census, params unseen": (blinded(PARAMS), {}),
         "census, noise level and energy unseen": (blinded(*LEVELS), {}),
-        "census, no private mean": (census_with(centering=None), {}),
+        "census, no private mean": (lambda key: untrained.census(key).without(Centering), {}),
         "census, no averaging": (census_with(averaging=None), {}),
         "control, private row length and eigenbasis": (untrained.control_eigen, {}),
         "census, private row length and eigenbasis": (untrained.census_eigen, {}),

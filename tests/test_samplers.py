@@ -543,7 +543,7 @@ def unlimited(sampler):
 
 
 def descend(sampler, rows, centering=None):
-    protector, here = descent(sampler, FEW, clip=30.0, centering=centering), unlimited(sampler)
+    protector, here = descent(sampler, FEW, clip=30.0, purchases=(centering,) if centering else ()), unlimited(sampler)
     current, _ = jit_start(protector, jnp.zeros(4), rows, here, Simulation(KEY))
     current, _, _ = jit_advance(protector, current, rows, here, Simulation(KEY), num_steps=FEW)
     assert int(current.step) == FEW
@@ -571,7 +571,7 @@ def test_a_centring_bought_in_init_is_that_of_the_whole_table_whatever_steps_rea
     rows = TABLE.replace(x=TABLE.x.at[: N // 2].set(0.0))
     maps = []
     for sampler in (FullBatch(), EPOCHS):
-        protector = descent(sampler, FEW, centering=centering)
+        protector = descent(sampler, FEW, purchases=(centering,))
         current, _ = jit_start(protector, jnp.zeros(4), rows, unlimited(sampler), Simulation(KEY))
         maps.append(np.asarray(current.state.features.center))
     np.testing.assert_allclose(maps[0], maps[1], atol=1e-4)
@@ -581,7 +581,7 @@ def test_a_centring_bought_in_init_is_that_of_the_whole_table_whatever_steps_rea
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", EVERY, ids=lambda sampler: sampler.name)
 def test_a_streamed_release_is_the_release_in_memory_with_the_same_batches(sampler):
-    protector = descent(sampler, FEW, centering=Centering(f32([-2.0]), f32(-1.2), f32(0.5), f32(1.5)))
+    protector = descent(sampler, FEW, purchases=(Centering(f32([-2.0]), f32(-1.2), f32(0.5), f32(1.5)),))
     drawn = drawn_for(sampler, 3, noiseless=False, num_steps=FEW, protector=protector)
     here = setup(sampler)
     ends = []

@@ -64,12 +64,13 @@ def _in_directions(start: Protector, config: MetaConfig) -> Stepwise:
     if config.unseen is not None:
         family = family.of_classes(set(family.classes) - set(config.unseen))
     geometry = PublicGeometry.of(np.asarray(family.x), cast(int, config.directions))
-    return dataclasses.replace(cast(Any, _without_moments(start)), geometry=geometry)
+    return _without_moments(start).with_purchases(geometry)
 
 
 def _without_moments(start: Stepwise) -> Stepwise:
     """`start` without its queries for the features' means and moments."""
-    return dataclasses.replace(cast(Any, start), centering=None, row_length=None, eigenbasis=None)
+    kept = tuple(purchase for purchase in start.purchases if purchase.is_free or not purchase.maps_rows)
+    return dataclasses.replace(start, purchases=kept)
 
 
 def _lifted(config: MetaConfig) -> Protector:
@@ -108,7 +109,7 @@ def warm_start(start: Protector, source: Protector) -> Protector:
     known = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(source)}
 
     def take(path, leaf: jax.Array, may_be_tuned: bool) -> jax.Array:
-        is_of_rows = not may_be_tuned and getattr(path[0], "name", "") == "geometry"
+        is_of_rows = not may_be_tuned and getattr(path[0], "name", "") == PublicGeometry.kind
         found = None if is_of_rows else known.get(jax.tree_util.keystr(path))
         return leaf if found is None or found.shape != leaf.shape else jnp.asarray(found)
 

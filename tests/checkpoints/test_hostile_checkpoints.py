@@ -32,9 +32,11 @@ from l2p.protectors import CLASSES, HAND_DESIGNED, NormQuery, Optax, PrivateMeta
 from l2p.protectors.fields import MAX_LOG, Coefficients, Either, has_knots, kinds
 from l2p.protectors.hand_designed import logit_constant
 from l2p.protectors.projectors import OPTIMIZERS
+from l2p.protectors.purchase import KINDS
 from l2p.public_facts import Setup
 from l2p.result import answered
 from l2p.run import plan_noise, run, trace_rows
+from l2p.struct import children
 from l2p.task import Rows
 from meta_train.training.untrained import BUILDERS
 
@@ -53,7 +55,7 @@ def examples():
     made = {name: method(BUDGET, num_rows=N) for name, method in HAND_DESIGNED.items()}
     first = {type(one): name for name, one in reversed(made.items()) if type(one) in CLASSES.values()}
     return {name: made[name] for name in first.values()} | {
-        "noisygd": made["noisygd"].replace(geometry=PublicGeometry.of(ROWS, 2)),
+        "noisygd": made["noisygd"].with_purchases(PublicGeometry.of(ROWS, 2)),
         "adamix": made["adamix"],
         "ngd": HAND_DESIGNED["ngd"](BUDGET, "square", N),
         "pda_dpmd": made["pda_dpmd"],
@@ -180,7 +182,7 @@ def test_a_part_that_is_none_or_another_is_refused(tmp_path, name):
     for part, path in parts(structure):
         for field in part["fields"]:
             wrong = [*NODES, next(other for other, _ in parts(structure) if other is not part) if path else structure]
-            optional = type(None) in typing.get_args(kinds(CLASSES[part["class"]])[field])
+            optional = field in KINDS or type(None) in typing.get_args(kinds(CLASSES[part["class"]])[field])
             for value in wrong if optional else [*wrong, None]:
                 bad = changed(structure, path, **{f"fields__{field}": value})
                 refused(write(tmp_path / "mine.safetensors", bad, arrays))
@@ -506,7 +508,9 @@ def extremes(protector, seed):
     random = np.random.default_rng(seed)
 
     def one(path, leaf):
-        owner = functools.reduce(lambda node, key: getattr(node, getattr(key, "name", ""), node), path[:-1], protector)
+        owner = protector
+        for key in path[:-1]:
+            owner = children(owner)[key.name] if hasattr(key, "name") else owner
         name = getattr(path[-1], "name", None)
         kind = kinds(type(owner)).get(name) if dataclasses.is_dataclass(owner) and name else None
         # A field that may be None has a union of kinds.

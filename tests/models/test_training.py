@@ -124,7 +124,7 @@ def unlimited(name, accountant="gdp"):
 def descent(rate, clip_norm, centering=None):
     rates = {"learning_rate": jnp.log(f32([rate])), "momentum": f32([-np.inf])}
     scheduler = Decaying(jnp.log(f32([clip_norm])), f32([0.0]))
-    return Stepwise(scheduler, Optax("sgd", rates), centering, num_steps=STEPS)
+    return Stepwise(scheduler, Optax("sgd", rates), (centering,) if centering else (), num_steps=STEPS)
 
 
 jit_run = jax.jit(run)

@@ -97,7 +97,7 @@ def test_without_noise_and_with_all_directions_adamix_is_gradient_descent_on_bot
     protector = Stepwise(
         WIDE,
         PublicSubspace(PublicSum(descent(2.0)), D + 1, "rows"),
-        public_length=PublicLength(jnp.float32(1.0)),
+        purchases=(PublicLength(jnp.float32(1.0)),),
         num_steps=STEPS,
     )
     params, ended, _, _ = go(protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
@@ -132,7 +132,7 @@ def test_a_projection_keeps_the_first_singular_vectors_of_the_public_gradient(ma
 def test_adamix_moves_along_the_total_public_gradient_only():
     """Algorithm 2 takes the singular vectors of the total gradient, which are fewer than those of the rows' gradients:
     here two of five."""
-    made = HAND_DESIGNED["adamix"](BUDGET, str(MODEL)).replace(public_length=None, num_steps=1)
+    made = HAND_DESIGNED["adamix"](BUDGET, str(MODEL)).without(PublicLength).replace(num_steps=1)
     decay = made.projector.projector.projector.log_decay
     start, *_ = go(made.replace(projector=descent(1e-12)), ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
     after, *_ = go(made, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)

@@ -19,6 +19,8 @@ from l2p.protectors import (
     CLASSES,
     HAND_DESIGNED,
     AveragedWithPublic,
+    BaseRate,
+    Stepwise,
 )
 from l2p.result import answered
 from l2p.run import Release, Simulation, trace_rows
@@ -215,7 +217,7 @@ def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
     elif isinstance(protector, AveragedWithPublic):
         protector = protector.replace(inner=protector.inner.replace(**logs(max_step=200.0)))
     other = OTHER_ROWS
-    if getattr(protector, "base_rate", None) is not None:
+    if isinstance(protector, Stepwise) and protector.purchase(BaseRate):
         # A second purchase depends on how uneven classes are.
         other = other.replace(y=jnp.ones_like(other.y))
     ends, asked = [], []

@@ -181,7 +181,7 @@ def test_descent_in_the_basis_finds_what_varies_least():
         params, _, _, _ = run(protector, jnp.zeros(D + 1), ROWS, setup, jax.random.key(0))
         return mean_loss(params, MODEL, ROWS)
 
-    turned = dataclasses.replace(plain, eigenbasis=basis(1.0))
+    turned = plain.with_purchases(basis(1.0))
     assert float(loss(turned)) < float(loss(plain)) - 0.05
 
 
@@ -214,7 +214,7 @@ def test_rows_mapped_once_are_rows_mapped_at_every_step(epsilon):
     fields = {
         "scheduler": Decaying(jnp.log(jnp.array([0.5])), jnp.zeros(1)),
         "projector": Optax("sgd", {"learning_rate": jnp.log(jnp.array([2.0]))}),
-        "eigenbasis": basis(1.0),
+        "purchases": (basis(1.0),),
         "num_steps": 5,
     }
     results = [
@@ -228,7 +228,7 @@ def test_a_stream_is_read_through_the_same_map():
     protector = Stepwise(
         Decaying(jnp.log(jnp.array([0.5])), jnp.zeros(1)),
         Optax("sgd", {"learning_rate": jnp.log(jnp.array([2.0]))}),
-        eigenbasis=basis(1.0),
+        purchases=(basis(1.0),),
         num_steps=4,
     )
     within = jnp.clip(ROWS.x, 0, 1)
