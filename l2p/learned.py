@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from l2p.oracle import Record
+from l2p.oracle.oracle import Record
 from l2p.privacy.card.learned import NO_STEP, NOISE, NOTHING, SIGNAL, UNMOVED, UNTOLD
 from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, NormalizedGradient

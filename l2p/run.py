@@ -21,7 +21,8 @@ from l2p import fixed_point, struct
 from l2p.compiled import as_one
 from l2p.data.lookahead import Lookahead
 from l2p.features import FeatureMap
-from l2p.oracle import Oracle, Record
+from l2p.oracle import Oracle, Reader, Terms, reader_of
+from l2p.oracle.oracle import Record
 from l2p.privacy.noise import AnyDraw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
 from l2p.privacy.spending import Spending
@@ -113,17 +114,8 @@ def start(
     step = jnp.zeros((), jnp.int32)
     rows = null_invalid(rows) if isinstance(rows, Rows) else rows
     lines = exact_lines(rows, noise)
-    oracle = Oracle(
-        rows,
-        setup,
-        spending,
-        noise.init_noise(),
-        step,
-        public,
-        mechanisms=protector.mechanisms,
-        lines=lines,
-        sums_only=protector.additive,
-    )
+    terms = Terms(public, False, protector.mechanisms, protector.additive)
+    oracle = Oracle(reader_of(rows, lines=lines), setup, spending, noise.init_noise(), step, terms)
     params, state = protector.init(params, oracle)
     oracle.close()
     return Run(params, state, oracle.spending, step, ~oracle.refused), oracle.records
@@ -159,13 +151,12 @@ def advance(
             rows, remaining_map = mapped_as_constants(rows, view)
         else:
             rows = mapped(rows, view)
+    reader = reader_of(rows, lines=lines, remaining_map=remaining_map)
     slices, noise_for = noise.per_step(run.step, num_steps)
 
     @jax.checkpoint
     def body(run: Run, piece: Any) -> tuple[Run, tuple[Records, Any]]:
-        run, records = take_step(
-            protector, run, rows, setup, noise_for(piece), public, lines, remaining_map=remaining_map
-        )
+        run, records = take_step(protector, run, reader, setup, noise_for(piece), public)
         seen = None if observe is None else observe(protector.finish(run.params, run.state, setup))
         return run, (records, seen)
 
@@ -187,32 +178,17 @@ def exact_lines(
 def take_step(
     protector: Protector,
     run: Run,
-    rows: Rows | RowSource,
+    reader: Reader,
     setup: Setup,
     noise: Noise,
     public: Rows | None,
-    lines: fixed_point.Lines | None = None,
-    view: FeatureMap | None = None,
-    remaining_map: FeatureMap | None = None,
 ) -> tuple[Run, Records]:
     """One step, the same for both drivers."""
     sampler, spending = setup.price_list.sampler, run.spending
     if isinstance(sampler, PermutationEpochs):
         spending = spending.open_batch(run.step % sampler.steps_per_charge == 0)
-    oracle = Oracle(
-        rows,
-        setup,
-        spending,
-        noise,
-        run.step,
-        public,
-        True,
-        protector.mechanisms,
-        lines,
-        view,
-        protector.additive,
-        remaining_map,
-    )
+    terms = Terms(public, True, protector.mechanisms, protector.additive)
+    oracle = Oracle(reader, setup, spending, noise, run.step, terms)
     # Once refused, always refused: the queries of an ended run are answered with zeros and cost nothing.
     oracle.refused = ~run.alive
     params, state = protector.step(run.params, run.state, oracle)
@@ -256,11 +232,12 @@ def advance_streaming(
     progress, whole = source.progress, protector.num_steps
     if isinstance(noise, Release) and not remote:
         source = Lookahead.over(source, noise.steps, noise.steps_plan)
+    reader = reader_of(source, view)
     slices, noise_for = noise.per_step(run.step, num_steps)
     taken: list[Records] = []
     for index in range(num_steps):
         piece = jax.tree.map(lambda leaf: leaf[index], slices)  # noqa: B023
-        run, records = take_step(protector, run, source, setup, noise_for(piece), public, view=view)
+        run, records = take_step(protector, run, reader, setup, noise_for(piece), public)
         taken.append(records)
         if progress is not None:
             progress.stepped(int(run.step), whole)
@@ -316,17 +293,14 @@ def _planned(tree: Any, shapes: tuple[Any, ...], num_rows: int, num_features: in
         protector, params, setup, public = jax.tree.unflatten(tree, leaves)
         rows = Rows(jnp.zeros((num_rows, num_features)), jnp.zeros(num_rows), jnp.zeros(num_rows))
         spending, step = Spending(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
-        asked = protector.mechanisms
-        moved, state = protector.init(
-            params, Oracle(rows, setup, spending, plans[0], step, public, False, asked, sums_only=protector.additive)
-        )
+
+        def oracle(rows: Rows, sampled: bool) -> Oracle:
+            terms = Terms(public, sampled, protector.mechanisms, protector.additive)
+            return Oracle(reader_of(rows), setup, spending, plans[sampled], step, terms)
+
+        moved, state = protector.init(params, oracle(rows, False))
         view = protector.view(state)
-        rows = rows if view is None else mapped(rows, view)
-        protector.step(
-            moved,
-            state,
-            Oracle(rows, setup, spending, plans[1], step, public, True, asked, sums_only=protector.additive),
-        )
+        protector.step(moved, state, oracle(rows if view is None else mapped(rows, view), True))
 
     jax.eval_shape(trace, *shapes)
     return tuple(plans[0].draws), tuple(plans[1].draws)

@@ -15,7 +15,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, Terms, reader_of
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Spending
 from l2p.privacy.noise import Entropy, KeyNoise
 from l2p.privacy.prices import PriceList
@@ -91,7 +91,9 @@ ZERO = jnp.zeros(D + 1)
 
 def opened(rows=ROWS, spending=None, **changes):
     here = setup(**changes)
-    return Oracle(rows, here, spending or Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32))
+    return Oracle(
+        reader_of(rows), here, spending or Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
+    )
 
 
 # ---------------------------------------------------------------------------------------------- rule 1: charge, answer
@@ -102,9 +104,9 @@ def test_a_solve_by_a_protector_of_sums_is_refused_whatever_the_number_of_rows()
     for count in (60, 61):
         rows = Rows(jnp.ones((count, 2)), jnp.ones(count), jnp.ones(count))
         here = setup()
-        args = rows, here, Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
+        args = reader_of(rows), here, Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
         with pytest.raises(TypeError, match="additive = False"):
-            Oracle(*args, sums_only=True).ask(solve)
+            Oracle(*args, terms=Terms(sums_only=True)).ask(solve)
 
 
 def test_a_solve_on_a_random_batch_is_refused():
@@ -112,9 +114,9 @@ def test_a_solve_on_a_random_batch_is_refused():
     solve = Descent(Logistic(), ZERO, *map(jnp.float32, (1.0, 0.1, 1.0, 60.0, 5.0)))
     prices = Filter("rdp", BUDGET, Poisson(0.1), 1).price_list()
     here = Setup.create(MODEL, BUDGET.adjacency, prices, N)
-    args = ROWS, here, Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
+    args = reader_of(ROWS), here, Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
     with pytest.raises(InputError, match="proved for sums"):
-        Oracle(*args, sampled=True).ask(solve)
+        Oracle(*args, terms=Terms(sampled=True)).ask(solve)
 
 
 def test_ask_prices_then_charges_then_reads_rows_then_releases():

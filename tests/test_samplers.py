@@ -13,7 +13,7 @@ from l2p import api, struct
 from l2p.errors import InputError
 from l2p.fixed_point import value_of
 from l2p.models import Logistic
-from l2p.oracle import Oracle
+from l2p.oracle import InMemory, Oracle, Terms, reader_of
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter
 from l2p.privacy.noise import Batch, BatchDraw, Entropy, HostNoise
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
@@ -407,7 +407,14 @@ def test_a_query_in_init_reads_every_row_and_pays_for_every_row(sampler):
     costs = []
     for sampled in (False, True):
         given = Scripted(Batch(jnp.array([4, 0], jnp.int32), f32([1.0, 0.0])))
-        oracle = Oracle(WHO, setup(sampler, cap=f32(math.inf)), fresh_spending(), given, jnp.array(2), sampled=sampled)
+        oracle = Oracle(
+            reader_of(WHO),
+            setup(sampler, cap=f32(math.inf)),
+            fresh_spending(),
+            given,
+            jnp.array(2),
+            Terms(sampled=sampled),
+        )
         answer = oracle.ask(FeatureSum(N, f32(1.0), noise))
         costs.append(float(oracle.records[0].cost))
         assert np.flatnonzero(np.rint(answer)).tolist() == ([4] if sampled else list(range(N)))
@@ -598,7 +605,7 @@ def test_a_streamed_release_is_the_release_in_memory_with_the_same_batches(sampl
 # ------------------------------------------------------------------------------------------------- mutants and an audit
 @pytest.mark.slow
 def test_an_oracle_that_reads_every_row_at_the_price_of_a_batch_is_caught(monkeypatch):
-    monkeypatch.setattr(Oracle, "_gather", lambda self, rows: rows)
+    monkeypatch.setattr(InMemory, "_drawn", lambda self, batch: self.rows)
     answers = jax.jit(jax.vmap(lambda key: read(POISSON, key=key, with_start=start, with_advance=advance)[0].state[1]))(
         jax.random.split(KEY, 50)
     )
@@ -679,5 +686,5 @@ def test_no_attack_on_a_canary_beats_the_accountant_and_one_on_unsampled_batches
     assert 1.0 < claimed < 2.0
     honest = lower_bound(likelihood_ratios())
     assert 0.1 < honest <= claimed
-    monkeypatch.setattr(Oracle, "_gather", lambda self, rows: rows)
+    monkeypatch.setattr(InMemory, "_drawn", lambda self, batch: self.rows)
     assert lower_bound(likelihood_ratios()) > claimed

@@ -12,7 +12,7 @@ import pytest
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Logistic, Softmax, Square
 from l2p.models.mlp import MLP
-from l2p.oracle import MAX_BOUND, MIN_BOUND, Oracle
+from l2p.oracle import MAX_BOUND, MIN_BOUND, Oracle, reader_of
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.convert import gdp_mu
 from l2p.privacy.noise import KeyNoise
@@ -210,7 +210,10 @@ def test_no_answer_ends_a_run_by_a_clip_that_the_oracle_refuses(size):
     seen = Observation(jnp.zeros(2), jnp.ones(()), jnp.zeros(()), None, public)
     scheduler = PublicClip(WIDE, logit_constant(0.9))
     plan, _ = scheduler(
-        (), seen, Oracle(rows, NO_NOISE, Spending(jnp.float32(0), jnp.float32(1)), KeyNoise(KEY), jnp.int32(0)), 1
+        (),
+        seen,
+        Oracle(reader_of(rows), NO_NOISE, Spending(jnp.float32(0), jnp.float32(1)), KeyNoise(KEY), jnp.int32(0)),
+        1,
     )
     assert not scheduler.adaptive
     assert MIN_BOUND <= float(plan.clip_norm) <= MAX_BOUND

@@ -1,31 +1,30 @@
 """The oracle: the only door to private rows. It charges before it answers."""
 
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
 from l2p import struct
 from l2p.compiled import as_one
 from l2p.errors import InputError
-from l2p.features import FeatureMap
-from l2p.fixed_point import ExactSum, Lines, picked, raw_lines
+from l2p.fixed_point import ExactSum
+from l2p.oracle.readers import Reader
 from l2p.privacy import class_weights
 from l2p.privacy.events import Event
-from l2p.privacy.noise import GRID_STEPS, Batch, HostNoise, Noise
+from l2p.privacy.noise import GRID_STEPS, Batch, Noise
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.privacy.spending import Spending
 from l2p.privacy.units import over_unit
 from l2p.public_facts import Setup
 from l2p.queries.base import Query
-from l2p.sums import BlockSum, add_lines
-from l2p.task import PassRows, RemoteRows, Rows, RowSource, null_invalid
+from l2p.task import Rows
 
 #: Noise is a multiple of the bound on one row. Outside this range that product may underflow, or the sum overflow, in
 #: float32, and the answer would carry no noise; such queries are refused.
@@ -60,15 +59,30 @@ class Record:
     answer: jax.Array | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """What a protector may ask in a step, and what it sees for nothing.
+
+    Attributes:
+      public: rows that cost nothing, or None.
+      sampled: whether it is a step, whose queries read batches by the accountant's sampler; `init` reads every row.
+      mechanisms: that the protector declares; None for any.
+      sums_only: whether it declares all its queries additive, so that another is refused before anything runs.
+    """
+
+    public: Rows | None = None
+    sampled: bool = False
+    mechanisms: Sequence[str] | None = None
+    sums_only: bool = False
+
+
 class Oracle:
     """Answers queries about private rows for the length of one step.
 
     In `init` a query reads every row. In a step each query reads a batch of its own, drawn by the accountant's sampler,
     because amplification is proved per query; the queries of a permutation epoch's step share their batch.
 
-    In a release sums are exact (`l2p.fixed_point`): rows in memory are also passed as `lines`, and rows that stream are
-    mapped by `view` here, since a source may yield blocks of any size. `sums_only` says that the protector declares all
-    its queries additive, so that a non-additive query is refused before anything runs.
+    In a release sums are exact (`l2p.fixed_point`).
 
     Attributes:
       setup: the public facts.
@@ -83,35 +97,25 @@ class Oracle:
 
     def __init__(
         self,
-        rows: Rows | RowSource,
+        reader: Reader,
         setup: Setup,
         spending: Spending,
         noise: Noise,
         step: jax.Array,
-        public: Rows | None = None,
-        sampled: bool = False,
-        mechanisms: Sequence[str] | None = None,
-        lines: Lines | None = None,
-        view: FeatureMap | None = None,
-        sums_only: bool = False,
-        remaining_map: FeatureMap | None = None,
+        terms: Terms = Terms(),
     ):
-        self._sums_only = sums_only
         self.setup = setup
-        self._mechanisms = mechanisms
-        self.sampled = sampled and not isinstance(setup.price_list.sampler, FullBatch)
-        self._starts = not sampled
-        self.public = public
+        self.sampled = terms.sampled and not isinstance(setup.price_list.sampler, FullBatch)
+        self.public = terms.public
         self.step = step
         self.spending = spending
         self.refused = jnp.zeros((), bool)
         self.records: list[Record] = []
-        self._rows = rows
-        self._lines = lines
-        self._view = view
-        self.remaining_map = remaining_map
-        self._batch: Batch | None = None
+        self.remaining_map = reader.remaining_map
+        self._terms = terms
+        self._reader = reader
         self._noise = noise
+        self._batch: Batch | None = None
         self._trace_state = get_opaque_trace_state()
         self._open = True
 
@@ -148,10 +152,11 @@ class Oracle:
                 "answered more often than it is charged, so ask outside vmap, grad, cond, scan and jit."
             )
         event = query.event()
-        if self._mechanisms is not None and event.mechanism not in self._mechanisms:
+        declared = self._terms.mechanisms
+        if declared is not None and event.mechanism not in declared:
             raise TypeError(
                 f"ask({query.name}) uses mechanism {event.mechanism!r}, which its protector does not declare, but "
-                f"the accountant is chosen by `Protector.mechanisms`, here {', '.join(self._mechanisms)}; add it there."
+                f"the accountant is chosen by `Protector.mechanisms`, here {', '.join(declared)}; add it there."
             )
         if self.setup.rows_per_unit is not None and not query.is_plain_sum:
             raise InputError(
@@ -168,7 +173,7 @@ class Oracle:
                 f"{self.setup.price_list.sampler}, and what drawing them amplifies is proved for sums alone; leave the "
                 "sampler out to read every row."
             )
-        if self._sums_only and not query.additive:
+        if self._terms.sums_only and not query.additive:
             # Checked here and not when rows are read: their number may be private, and a refusal then would reveal it.
             raise TypeError(
                 f"ask({query.name}) is solved on all rows at once, but its protector says that all its queries are "
@@ -182,10 +187,10 @@ class Oracle:
             event,
             query.bound,
             query.most_rows,
-            None if self._starts else self.step,
+            self.step if self._terms.sampled else None,
             slot=len(self.records),
             sampled=self.sampled,
-            num_lines=self._num_lines,
+            num_lines=self._reader.num_lines,
         )
         granted, self.spending, self.refused = decided.granted, decided.spending, decided.refused
         safe = query.replace(noise_multiplier=decided.noise_multiplier)  # type: ignore[attr-defined]
@@ -205,108 +210,50 @@ class Oracle:
         )
         return answer
 
-    @property
-    def _num_lines(self) -> int:
-        return self._rows.y.shape[0] if isinstance(self._rows, Rows) else self._rows.num_rows
-
     def noise_multiplier(self, cost: jax.typing.ArrayLike, mechanism: str = "gaussian") -> jax.Array:
         """f32[], the least noise multiplier that `cost` pays for here, in the accountant's unit."""
         return self.setup.price_list.noise_multiplier(cost, mechanism, self.sampled)
 
     def _answer(self, query: Query, granted: jax.Array) -> jax.Array:
+        """What the reader reads for a query that was charged, released; whatever it is if that was refused."""
         if not query.additive:
             return self._whole_answer(query, granted)
-        if not isinstance(self._noise, HostNoise):
-            return query.release(self._aggregate(query, granted), self._noise, self.setup.adjacency)
+        noise, adjacency = self._noise, self.setup.adjacency
+        if not noise.exact:
+            return query.release(self._aggregate(query, granted), noise, adjacency)
         with jax.enable_x64(True):
-            aggregate, self._noise.grid = self._exact_aggregate(query, granted), grid_of(query)
-            answer = query.release(aggregate, self._noise, self.setup.adjacency)
+            aggregate, noise.grid = self._aggregate(query, granted), grid_of(query)
+            answer = query.release(aggregate, noise, adjacency)
             return answer.astype(jnp.int32 if jnp.issubdtype(answer.dtype, jnp.integer) else jnp.float32)
+
+    def _aggregate(self, query: Query, granted: jax.Array) -> jax.Array | ExactSum:
+        """The sum over the rows that the query reads, exact in a release."""
+        reader, exact = self._reader, self._noise.exact
+        weights = self.setup.class_weights if query.weighed else None
+        with jax.enable_x64(True) if reader.always_exact else contextlib.nullcontext():
+            # The batch is drawn for a refused query too: draws are planned query by query.
+            batch = self._draw() if self.sampled else None
+            if reader.skips_refused and not granted:
+                return _nothing(query, exact)
+            return (reader.exact_sum if exact else reader.sum)(query, batch, weights)
 
     def _whole_answer(self, query: Query, granted: jax.Array) -> jax.Array:
         """The answer to a non-additive query, computed on all rows at once; in float64 for a release."""
-        rows = self._rows
-        if isinstance(rows, PassRows) and not granted:
-            return query.empty()
-        if not isinstance(rows, (Rows, PassRows)):
-            raise InputError(
-                f"{query.name} is not a sum over rows but is solved on all of them at once, so they cannot stream; "
-                "load them into memory, or choose a method that goes step by step."
-            )
-        rows = self._gather(rows) if isinstance(rows, Rows) else rows
-        if not isinstance(self._noise, HostNoise):
-            return query.answer(rows, self._noise, self.setup.adjacency)  # pyrefly: ignore[bad-argument-type]
-        with jax.enable_x64(True):
-            if isinstance(rows, Rows):
-                rows = Rows(*(leaf.astype(jnp.float64) for leaf in (rows.x, rows.y, rows.mask > 0)))
-            self._noise.grid = grid_of(query)
-            return query.answer(rows, self._noise, self.setup.adjacency).astype(jnp.float32)  # pyrefly: ignore[bad-argument-type]
+        noise, exact = self._noise, self._noise.exact
+        with jax.enable_x64(True) if exact else contextlib.nullcontext():
+            rows = self._reader.whole(query, exact)
+            if self._reader.skips_refused and not granted:
+                return query.empty()
+            if not exact:
+                return query.answer(rows, noise, self.setup.adjacency)  # pyrefly: ignore[bad-argument-type]
+            noise.grid = grid_of(query)
+            return query.answer(rows, noise, self.setup.adjacency).astype(jnp.float32)  # pyrefly: ignore[bad-argument-type]
 
-    def _aggregate(self, query: Query, granted: jax.Array) -> jax.Array:
-        if isinstance(self._rows, Rows):
-            return query.add(query.empty(), self._weighed(query, self._gather(self._rows)))
-        if isinstance(self._rows, RemoteRows):
-            with jax.enable_x64(True):
-                return self._exact_aggregate(query, granted).value.astype(jnp.float32)
-        aggregate = query.empty()
-        for block in self._stream(query, granted):
-            jax.block_until_ready(aggregate)  # or blocks that wait to be added would fill the memory
-            aggregate = _add(query, aggregate, self._weighed(query, block))
-        return aggregate
-
-    def _exact_aggregate(self, query: Query, granted: jax.Array) -> ExactSum:
-        if isinstance(self._rows, Rows):
-            lines = self._lines
-            if lines is None:
-                lines = raw_lines(self._rows.x, self._rows.y, self._rows.mask)
-            if self.sampled:
-                batch = self._draw(self._rows.y.shape[0])
-                lines = picked(lines, batch.indices, batch.mask)
-            return add_lines(query, lines, ExactSum.empty(query.empty().shape[0]), self._weights(query))
-        summed = BlockSum(query, self._view, self._weights(query))
-        if not isinstance(self._rows, RemoteRows):
-            return summed(self._stream(query, granted))
-        lines = self._member_lines(self._rows)
-        return self._rows.exact_sum(summed, lines) if granted else summed(iter(()))
-
-    def _weights(self, query: Query) -> jax.Array | None:
-        return self.setup.class_weights if query.weighed else None
-
-    def _weighed(self, query: Query, rows: Rows) -> Rows:
-        """The rows of a simulation, each counting as much as its class."""
-        weights = self._weights(query)
-        if weights is None:
-            return rows
-        return dataclasses.replace(rows, mask=rows.mask * class_weights.of_rows(weights, rows.y))
-
-    def _stream(self, query: Query, granted: jax.Array) -> Iterator[Rows]:
-        """One pass over the source, or none for a refused query."""
-        source = self._rows
-        assert isinstance(source, RowSource)
-        lines = self._member_lines(source)
-        if not granted:
-            return iter(())
-        return map(null_invalid, source.blocks() if lines is None else source.members(lines))
-
-    def _member_lines(self, source: RowSource) -> np.ndarray | None:
-        """The lines that this query reads, as `RowSource.members` takes them; None for all."""
-        # The batch is drawn for a refused query too: draws are planned query by query.
-        batch = self._draw(source.num_rows) if self.sampled else None
-        return None if batch is None else np.where(np.asarray(batch.mask) > 0, np.asarray(batch.indices), -1)
-
-    def _gather(self, rows: Rows) -> Rows:
-        """The rows that this query reads."""
-        if not self.sampled:
-            return rows
-        batch = self._draw(rows.y.shape[0])
-        read = jax.tree.map(lambda leaf: leaf[batch.indices], rows)
-        return dataclasses.replace(read, mask=read.mask * batch.mask)
-
-    def _draw(self, num_rows: int) -> Batch:
-        sampler = self.setup.price_list.sampler
+    def _draw(self) -> Batch:
+        sampler, num_lines = self.setup.price_list.sampler, self._reader.num_lines
         if self._batch is None or not isinstance(sampler, PermutationEpochs):
-            sampler.check(self.setup.adjacency, num_rows)
-            self._batch = self._noise.batch(sampler, num_rows, self.step)
+            sampler.check(self.setup.adjacency, num_lines)
+            self._batch = self._noise.batch(sampler, num_lines, self.step)
         return self._batch
 
 
@@ -375,14 +322,15 @@ def _decide(
     )
 
 
+def _nothing(query: Query, exact: bool) -> jax.Array | ExactSum:
+    """The aggregate of a refused query: of no rows."""
+    size = jax.eval_shape(query.empty).shape[0]
+    return ExactSum.empty(size) if exact else jnp.zeros(size, jnp.float32)
+
+
 @as_one
 def _or_zeros(granted: jax.Array, answer: jax.Array) -> jax.Array:
     return jnp.where(granted, answer, 0)
-
-
-@jax.jit
-def _add(query: Query, aggregate: jax.Array, rows: Rows) -> jax.Array:
-    return query.add(aggregate, rows)
 
 
 @as_one

@@ -1,0 +1,17 @@
+"""The only door to private rows: `Oracle.ask` prices, charges, has a reader read, and releases."""
+
+from l2p.oracle.oracle import MAX_BOUND, MIN_BOUND, Oracle, Terms
+from l2p.oracle.readers import InMemory, Passed, Reader, Remote, Streamed, reader_of
+
+__all__ = [
+    "MAX_BOUND",
+    "MIN_BOUND",
+    "InMemory",
+    "Oracle",
+    "Passed",
+    "Reader",
+    "Remote",
+    "Streamed",
+    "Terms",
+    "reader_of",
+]
