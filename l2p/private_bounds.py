@@ -20,13 +20,15 @@ from l2p import struct
 from l2p.data.bounds import Interval
 from l2p.errors import InputError, NoResult, withheld
 from l2p.oracle import Oracle
+from l2p.oracle.trace import trace_of
+from l2p.privacy.events import Answered
 from l2p.privacy.prices import float32_down
 from l2p.private_run import PlannedRun, noise_for
 from l2p.protector import Protector
 from l2p.protectors.schedulers import SLACK
 from l2p.public_facts import Setup
 from l2p.queries.bins import BinCounts
-from l2p.run import Release, Simulation, TraceRow, start, trace_rows
+from l2p.run import Release, Simulation, start
 from l2p.schema import bins
 from l2p.task import Rows
 
@@ -103,7 +105,7 @@ class Purchase:
             noise = noise_for(CountBins(len(columns)), jnp.zeros(1), (lines, len(columns)), None, setup, key)
         return cls(columns, setup, noise, planned.num_rows)
 
-    def buy(self, binned: Rows) -> tuple[dict[str, Interval], list[TraceRow]]:
+    def buy(self, binned: Rows) -> tuple[dict[str, Interval], list[Answered]]:
         """Bounds by column, and what was granted for them.
 
         Args:
@@ -123,7 +125,7 @@ class Purchase:
         *counts, noise_std = np.asarray(run.state, np.float64)
         table = np.reshape(counts, (len(self.columns), bins.COUNT))
         chosen = [choose(column, float(noise_std), self.num_rows, len(self.columns)) for column in table]
-        return dict(zip(self.columns, chosen, strict=True)), trace_rows(records, [])
+        return dict(zip(self.columns, chosen, strict=True)), trace_of(records, [])
 
 
 def check_share(share: float) -> None:

@@ -20,29 +20,27 @@ from l2p.data import public_data, same_table
 from l2p.errors import InputError, NoResult, withheld
 from l2p.learned import sentence
 from l2p.models import Model, find_model
+from l2p.oracle.trace import Records, trace_of
 from l2p.privacy import class_weights
 from l2p.privacy.budget import Budget
 from l2p.privacy.card.of_run import card_of_run
 from l2p.privacy.card.unit import ROW, unit_on_card
-from l2p.privacy.events import Adjacency
+from l2p.privacy.events import Adjacency, Answered
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import Entropy
 from l2p.privacy.reservation import Reservation
 from l2p.privacy.units import check_unit
 from l2p.protector import Protector
 from l2p.public_facts import Setup
-from l2p.result import Result, answered, mechanisms
+from l2p.result import Result, mechanisms
 from l2p.run import (
-    Records,
     Release,
     Run,
     Simulation,
-    TraceRow,
     advance,
     advance_streaming,
     plan_noise,
     start,
-    trace_rows,
 )
 from l2p.schema.target import Unit
 from l2p.task import PassRows, RemoteRows, Rows, RowSource, Task
@@ -215,17 +213,16 @@ def _check_protects(unit: Unit, named: NamedProtector) -> None:
 
 
 def execute(
-    planned: PlannedRun, key: jax.Array | None, reservation: Reservation | None, bought: Sequence[TraceRow] = ()
+    planned: PlannedRun, key: jax.Array | None, reservation: Reservation | None, bought: Sequence[Answered] = ()
 ) -> Result:
     """Read the rows, settle the reservation, and state the guarantee; `bought` came before, under the same filter."""
     task, budget, named, filter, setup, params, noise, what, num_rows, num_features, warnings, unit = planned
     labels = _labels(what, setup.kind)
     run, asked = _train(named.protector, params, task, setup, noise, key is None, labels)
-    trace = after(bought, trace_rows(asked[0], asked[1:]))
+    trace = after(bought, trace_of(asked[0], asked[1:]))
     adaptive = bool(named.protector.adaptive_noise)
-    answers = answered(trace)
-    certified = filter.certify(answers, adaptive)
-    composition, unsettled = (None, []) if reservation is None else reservation.settle(answers, certified, adaptive)
+    certified = filter.certify(trace, adaptive)
+    composition, unsettled = (None, []) if reservation is None else reservation.settle(trace, certified, adaptive)
     released = named.protector.finish(run.params, run.state, setup)
     if not np.isfinite(released).all():
         raise NoResult(
@@ -239,7 +236,7 @@ def execute(
     card = card_of_run(
         budget,
         filter,
-        answers,
+        trace,
         certified=certified,
         unit=ROW if unit is None else unit_on_card(unit.column, unit.max_rows),
         releases=key is None,
@@ -329,7 +326,7 @@ def _go_on(
     return run, records
 
 
-def after(bought: Sequence[TraceRow], trace: Sequence[TraceRow]) -> list[TraceRow]:
+def after(bought: Sequence[Answered], trace: Sequence[Answered]) -> list[Answered]:
     """What was bought before a run and then its own trace, with what is spent added up over both."""
     before = bought[-1].spent if bought else 0.0
     return [*bought, *(dataclasses.replace(row, spent=before + row.spent) for row in trace)]

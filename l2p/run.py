@@ -9,20 +9,18 @@ protector computes the same whether it is meta-trained or deployed.
 
 import dataclasses
 import functools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from l2p import fixed_point, struct
 from l2p.compiled import as_one
 from l2p.data.lookahead import Lookahead
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle, Reader, Terms, reader_of
-from l2p.oracle.oracle import Record
+from l2p.oracle.trace import Records
 from l2p.privacy.noise import AnyDraw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
 from l2p.privacy.spending import Spending
@@ -30,7 +28,6 @@ from l2p.protector import Protector, State
 from l2p.public_facts import Setup
 from l2p.task import Mapped, RemoteRows, Rows, RowSource, mapped, mapped_as_constants, null_invalid
 
-Records = list[Record]
 Observe = Callable[[jax.Array], Any]
 
 
@@ -304,46 +301,3 @@ def _planned(tree: Any, shapes: tuple[Any, ...], num_rows: int, num_features: in
 
     jax.eval_shape(trace, *shapes)
     return tuple(plans[0].draws), tuple(plans[1].draws)
-
-
-@dataclasses.dataclass(frozen=True)
-class TraceRow:
-    """One granted query, as `trace.csv` lists it; step 0 is `init`. `answer` is that of the oracle's record."""
-
-    step: int
-    query: str
-    mechanism: str
-    noise_multiplier: float
-    clip_norm: float
-    cost: float
-    spent: float
-    tail: float = math.inf
-    answer: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
-
-
-def trace_rows(first: Records, later: Sequence[Records]) -> list[TraceRow]:
-    """Granted queries in the order they were asked, from `start` and from each `advance` in turn."""
-    rows = [_trace_row(0, record) for record in first if bool(record.granted)]
-    step = 0
-    for records in later:
-        length = records[0].granted.shape[0] if records else 0
-        host = jax.device_get(records)
-        for index in range(length):
-            step += 1
-            asked = [jax.tree.map(lambda leaf: leaf[index], record) for record in host]  # noqa: B023
-            rows += [_trace_row(step, record) for record in asked if bool(record.granted)]
-    return rows
-
-
-def _trace_row(step: int, record: Record) -> TraceRow:
-    return TraceRow(
-        step,
-        record.query,
-        record.mechanism,
-        float(record.noise_multiplier),
-        float(record.clip_norm),
-        float(record.cost),
-        float(record.spent),
-        record.tail,
-        None if record.answer is None else np.asarray(record.answer),
-    )

@@ -36,7 +36,6 @@ from l2p.privacy.filter import Filter
 from l2p.protector import Protector
 from l2p.public_facts import Setup
 from l2p.queries.bins import BinCounts
-from l2p.result import answered
 from l2p.rewritten import bought_bounds, invented, is_choice, unlike, without_schema
 from l2p.schema import Schema
 from l2p.task import Rows
@@ -327,7 +326,7 @@ def _other_noise(
         found.rehearsed = _alike(decode_events(card.envelope or []), filter.envelope, ENVELOPE_TOLERANCE)
     else:
         trace = asked(ran.protector, setup, card.num_features)
-        found.rehearsed = _alike(card.answered()[num_bought:], answered(trace), TOLERANCE)
+        found.rehearsed = _alike(card.answered()[num_bought:], trace, TOLERANCE)
     if not found.rehearsed:
         return [f"holds other noise than {ran.name} adds at this budget and size, on any table"]
     if other := _other_bounds(card, ran.protector, setup):

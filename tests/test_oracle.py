@@ -16,6 +16,7 @@ from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
 from l2p.oracle import Oracle, Terms, reader_of
+from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Spending
 from l2p.privacy.noise import Entropy, KeyNoise
 from l2p.privacy.prices import PriceList
@@ -24,8 +25,7 @@ from l2p.protector import Protector
 from l2p.protectors import AGD, CLASSES, HAND_DESIGNED
 from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, Descent, FeatureSum, NoisyMinimum
-from l2p.result import answered
-from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
+from l2p.run import Release, Simulation, advance, plan_noise, run, start
 from l2p.task import Rows
 
 D, N, STEPS = 3, 40, 6
@@ -201,7 +201,7 @@ def test_the_step_that_sees_a_refusal_moves_nothing_but_what_it_was_granted_stay
     assert np.array_equal(params, before)
     assert int(ended.step) == int(ended.state) == 2
     assert not bool(ended.alive)
-    rows = trace_rows(first, [later])
+    rows = trace_of(first, [later])
     assert [row.step for row in rows] == [1, 1, 2, 2, 3]
     assert float(ended.spending.spent) == rows[-1].spent == pytest.approx(5 / 8 * float(setup().cap), rel=1e-3)
 
@@ -214,7 +214,7 @@ def test_a_refusal_in_init_leaves_the_whole_run_frozen():
     assert np.array_equal(params, ZERO)
     assert int(ended.step) == 0
     assert float(ended.spending.spent) == 0
-    assert trace_rows(first, [later]) == []
+    assert trace_of(first, [later]) == []
 
 
 @pytest.mark.slow
@@ -420,10 +420,10 @@ def test_the_tail_of_a_noise_is_priced_and_recorded():
     tail = 8.1 * Filter("ctcdp", BUDGET).order
     (record,) = asked(tail).records
     assert bool(record.granted)
-    row = trace_rows([record], [])[0]
+    row = trace_of([record], [])[0]
     assert row.tail == tail
-    assert answered([row]) == [Answered(0, "sinh_normal", 50.0, tail)]
-    spent = Filter("ctcdp", BUDGET).spent(answered([row]))
+    assert (row.step, row.mechanism, row.noise_multiplier) == (0, "sinh_normal", 50.0)
+    spent = Filter("ctcdp", BUDGET).spent([row])
     assert float(asked(tail).spending.spent) == pytest.approx(spent, rel=2e-6)
     assert not bool(asked(tail / 2).records[0].granted)  # no theorem at the order counted at
 
@@ -512,7 +512,7 @@ def test_a_release_that_is_refused_freezes_like_a_simulation():
     protector = script([[even(2)], [even(2)], [even(2)], [1e5]])
     ended, first, later = release(protector, chunks=(4,))
     assert int(ended.step) == 2
-    assert len(trace_rows(first, later)) == 2
+    assert len(trace_of(first, later)) == 2
     assert Filter("gdp", BUDGET).spent([Answered(1, "gaussian", f32(even(2)))] * 2) <= Filter("gdp", BUDGET).limit
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,13 +10,12 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
-from l2p import struct
 from l2p.compiled import as_one
 from l2p.errors import InputError
 from l2p.fixed_point import ExactSum
 from l2p.oracle.readers import Reader
 from l2p.privacy import class_weights
-from l2p.privacy.events import Event
+from l2p.privacy.events import Answered, Event
 from l2p.privacy.noise import GRID_STEPS, Batch, Noise
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.privacy.spending import Spending
@@ -29,34 +27,6 @@ from l2p.task import Rows
 #: Noise is a multiple of the bound on one row. Outside this range that product may underflow, or the sum overflow, in
 #: float32, and the answer would carry no noise; such queries are refused.
 MIN_BOUND, MAX_BOUND = 2.0**-60, 2.0**60
-
-
-@struct.dataclass
-class Record:
-    """What the trace keeps of one ask. All public: functions of released answers and of the price list.
-
-    Attributes:
-      query: its name (static).
-      mechanism: of its noise (static).
-      noise_multiplier: f32[], scale of the noise over the sensitivity, to a unit where units are protected.
-      clip_norm: f32[], the bound on one row's contribution.
-      cost: f32[], in the accountant's unit; 0 if refused.
-      spent: f32[], of the whole run so far, this query included.
-      granted: bool[], whether it was answered.
-      tail: for `sinh_normal`, where its tails are thin (static).
-      answer: f32[k], the noised answer, where the trace keeps it: of queries that say so, and of gradient queries where
-        noise keeps answers; else None.
-    """
-
-    query: str = struct.field(pytree_node=False)
-    mechanism: str = struct.field(pytree_node=False)
-    noise_multiplier: jax.Array
-    clip_norm: jax.Array
-    cost: jax.Array
-    spent: jax.Array
-    granted: jax.Array
-    tail: float = struct.field(pytree_node=False, default=math.inf)
-    answer: jax.Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +80,7 @@ class Oracle:
         self.step = step
         self.spending = spending
         self.refused = jnp.zeros((), bool)
-        self.records: list[Record] = []
+        self.records: list[Answered] = []
         self.remaining_map = reader.remaining_map
         self._terms = terms
         self._reader = reader
@@ -196,15 +166,16 @@ class Oracle:
         safe = query.replace(noise_multiplier=decided.noise_multiplier)  # type: ignore[attr-defined]
         answer = _or_zeros(granted, self._answer(safe, granted))
         self.records.append(
-            Record(
-                query.name,
+            Answered(
+                None,
                 event.mechanism,
                 decided.shown_multiplier,
+                event.tail,
+                query.name,
                 decided.shown_bound,
                 decided.cost,
                 self.spending.spent,
                 granted,
-                event.tail,
                 answer if query.in_trace or (query.is_gradient and self._noise.keeps_answers) else None,
             )
         )

@@ -25,6 +25,7 @@ from l2p.checkpoints.structure import encode
 from l2p.cli import main
 from l2p.errors import InputError
 from l2p.models import Logistic
+from l2p.oracle.trace import trace_of
 from l2p.prediction import saved
 from l2p.privacy import Budget, Poisson
 from l2p.privacy.sampling import Sampler
@@ -34,8 +35,7 @@ from l2p.protectors.hand_designed import logit_constant
 from l2p.protectors.projectors import OPTIMIZERS
 from l2p.protectors.purchase import KINDS
 from l2p.public_facts import Setup
-from l2p.result import answered
-from l2p.run import plan_noise, run, trace_rows
+from l2p.run import plan_noise, run
 from l2p.struct import children
 from l2p.task import Rows
 from meta_train.training.untrained import BUILDERS
@@ -542,7 +542,7 @@ def test_whatever_the_numbers_of_a_checkpoint_are_its_run_stays_within_its_budge
         filter = found.filter(BUDGET)
         setup = Setup.create(Logistic(), BUDGET.adjacency, filter.price_list(), N)
         _, _, (first, later), _ = simulate(found.protector, jnp.zeros(D + 1), rows, setup, jax.random.key(seed))
-        spent.append(filter.spent(answered(trace_rows(first, [later]))) / filter.limit)
+        spent.append(filter.spent(trace_of(first, [later])) / filter.limit)
     assert max(spent) <= 1
     assert max(spent) > 0
 

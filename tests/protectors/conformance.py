@@ -13,6 +13,7 @@ from scipy import special
 
 from l2p import run as runs
 from l2p.models import Logistic
+from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
 from l2p.protectors import (
@@ -57,8 +58,7 @@ from l2p.protectors.networks import init_mlp
 from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.public_parts import OverCurvature, PublicClip, PublicFit, PublicSubspace, PublicSum
 from l2p.public_facts import Setup
-from l2p.result import answered
-from l2p.run import Simulation, trace_rows
+from l2p.run import Simulation
 from l2p.task import Rows
 
 D, N, STEPS, PART = 3, 96, 12, 4
@@ -603,4 +603,4 @@ def pick(tree, *index):
 
 
 def events(first, records):
-    return answered(trace_rows(first, [records]))
+    return trace_of(first, [records])

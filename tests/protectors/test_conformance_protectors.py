@@ -11,6 +11,7 @@ import pytest
 
 from l2p.checkpoints.structure import decode, encode
 from l2p.errors import InputError
+from l2p.oracle.trace import trace_of
 from l2p.privacy import Filter
 from l2p.privacy.noise import Entropy
 from l2p.privacy.sampling import FullBatch
@@ -22,8 +23,7 @@ from l2p.protectors import (
     BaseRate,
     Stepwise,
 )
-from l2p.result import answered
-from l2p.run import Release, Simulation, trace_rows
+from l2p.run import Release, Simulation
 from tests.protectors.conformance import (
     ALIKE,
     BUDGETS,
@@ -305,7 +305,7 @@ def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name)
                 later.append(records)
                 at += part
         ends.append(current)
-        granted = answered(trace_rows(bought, later))
+        granted = trace_of(bought, later)
         case_filter = filter_of(case)
         assert 0 < case_filter.spent(granted) <= case_filter.limit
     chex.assert_trees_all_equal(*ends)
