@@ -1,49 +1,22 @@
 """The oracle: the only door to private rows. It charges before it answers."""
 
 import contextlib
-import dataclasses
-import functools
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
 from l2p.compiled import as_one
-from l2p.errors import InputError
 from l2p.fixed_point import ExactSum
+from l2p.oracle.pricing import decide
 from l2p.oracle.readers import Reader
-from l2p.privacy import class_weights
-from l2p.privacy.events import Answered, Event
+from l2p.oracle.terms import ANYTHING, Terms
+from l2p.privacy.events import Answered
 from l2p.privacy.noise import GRID_STEPS, Batch, Noise
 from l2p.privacy.sampling import FullBatch, PermutationEpochs
 from l2p.privacy.spending import Spending
-from l2p.privacy.units import over_unit
 from l2p.public_facts import Setup
 from l2p.queries.base import Query
-from l2p.task import Rows
-
-#: Noise is a multiple of the bound on one row. Outside this range that product may underflow, or the sum overflow, in
-#: float32, and the answer would carry no noise; such queries are refused.
-MIN_BOUND, MAX_BOUND = 2.0**-60, 2.0**60
-
-
-@dataclasses.dataclass(frozen=True)
-class Terms:
-    """What a protector may ask in a step, and what it sees for nothing.
-
-    Attributes:
-      public: rows that cost nothing, or None.
-      sampled: whether it is a step, whose queries read batches by the accountant's sampler; `init` reads every row.
-      mechanisms: that the protector declares; None for any.
-      sums_only: whether it declares all its queries additive, so that another is refused before anything runs.
-    """
-
-    public: Rows | None = None
-    sampled: bool = False
-    mechanisms: Sequence[str] | None = None
-    sums_only: bool = False
 
 
 class Oracle:
@@ -72,7 +45,7 @@ class Oracle:
         spending: Spending,
         noise: Noise,
         step: jax.Array,
-        terms: Terms = Terms(),
+        terms: Terms = ANYTHING,
     ):
         self.setup = setup
         self.sampled = terms.sampled and not isinstance(setup.price_list.sampler, FullBatch)
@@ -122,35 +95,8 @@ class Oracle:
                 "answered more often than it is charged, so ask outside vmap, grad, cond, scan and jit."
             )
         event = query.event()
-        declared = self._terms.mechanisms
-        if declared is not None and event.mechanism not in declared:
-            raise TypeError(
-                f"ask({query.name}) uses mechanism {event.mechanism!r}, which its protector does not declare, but "
-                f"the accountant is chosen by `Protector.mechanisms`, here {', '.join(declared)}; add it there."
-            )
-        if self.setup.rows_per_unit is not None and not query.is_plain_sum:
-            raise InputError(
-                f"the schema protects a unit with several rows, but what one of them changes in {query.name} is proved "
-                "for single rows; choose a method that asks for sums alone (noisygd, auto_clip or control), or leave "
-                "the unit out to have rows protected."
-            )
-        if self.setup.class_weights is not None:
-            class_weights.check_weighed(query.name, query.additive)
-        if self.sampled and not query.additive:
-            # In a solve that reads rows in order a null row takes a place that a row which was not drawn does not.
-            raise InputError(
-                f"{query.name} is solved on all rows at once, but the steps of this protector read batches by "
-                f"{self.setup.price_list.sampler}, and what drawing them amplifies is proved for sums alone; leave the "
-                "sampler out to read every row."
-            )
-        if self._terms.sums_only and not query.additive:
-            # Checked here and not when rows are read: their number may be private, and a refusal then would reveal it.
-            raise TypeError(
-                f"ask({query.name}) is solved on all rows at once, but its protector says that all its queries are "
-                "sums, so nobody checked that its table has no more rows than the proof allows; set "
-                "`additive = False` there."
-            )
-        decided = _decide(
+        self._terms.check(query, event, self.setup, self.sampled)
+        decided = decide(
             self.setup,
             self.spending,
             self.refused,
@@ -226,71 +172,6 @@ class Oracle:
             sampler.check(self.setup.adjacency, num_lines)
             self._batch = self._noise.batch(sampler, num_lines, self.step)
         return self._batch
-
-
-class _Decision(NamedTuple):
-    """Whether a query is answered, and what is then known.
-
-    Attributes:
-      granted: bool[].
-      spending: with its cost.
-      refused: bool[], whether anything was refused in this step.
-      noise_multiplier: f32[], that the query is answered with; 1 if it is refused.
-      cost: f32[], in the accountant's unit; 0 if it is refused.
-      shown_multiplier, shown_bound: f32[] each, as the trace has them.
-    """
-
-    granted: jax.Array
-    spending: Spending
-    refused: jax.Array
-    noise_multiplier: jax.Array
-    cost: jax.Array
-    shown_multiplier: jax.Array
-    shown_bound: jax.Array
-
-
-@functools.partial(as_one, static=("slot", "sampled", "num_lines"))
-def _decide(
-    setup: Setup,
-    spending: Spending,
-    refused: jax.Array,
-    event: Event,
-    bound: jax.Array,
-    most_rows: jax.Array,
-    step: jax.Array | None,
-    slot: int,
-    sampled: bool,
-    num_lines: int,
-) -> _Decision:
-    """Price and charge a query.
-
-    Args:
-      setup: the public facts.
-      spending, refused: before it.
-      event: what it costs.
-      bound, most_rows: its own.
-      step, slot: as `PriceList.price` takes them.
-      sampled: whether it reads a batch.
-      num_lines: of the table.
-    """
-    valid = jnp.isfinite(event.noise_multiplier) & (event.noise_multiplier >= 0) & ~refused
-    if event.mechanism != "none":
-        valid &= (bound >= MIN_BOUND) & (bound <= MAX_BOUND)  # false for NaN
-        valid &= most_rows >= num_lines
-    # An invalid multiplier is replaced by 1 below, so that its NaN reaches no gradient.
-    priced = dataclasses.replace(event, noise_multiplier=jnp.where(valid, event.noise_multiplier, 1.0))
-    cost = jnp.where(valid, setup.price_list.price(priced, sampled, step, slot), jnp.nan)
-    in_epoch = sampled and isinstance(setup.price_list.sampler, PermutationEpochs)
-    granted, spending = (spending.charge_in_epoch if in_epoch else spending.charge)(cost)
-    return _Decision(
-        granted,
-        spending,
-        refused | ~granted,
-        jnp.where(granted, priced.noise_multiplier, 1.0),
-        jnp.where(granted, cost, 0.0).astype(jnp.float32),
-        over_unit(jnp.asarray(event.noise_multiplier, jnp.float32), setup.rows_per_unit or 1),
-        jnp.asarray(bound, jnp.float32),
-    )
 
 
 def _nothing(query: Query, exact: bool) -> jax.Array | ExactSum:

@@ -30,7 +30,7 @@ class Reader(abc.ABC):
       remaining_map: what mapped rows are still to be read through (`FeatureMap.remaining_map`), or None.
       skips_refused: whether it is left alone where a query is refused, which is known when it is called. Otherwise what
         it gives is compiled before that is known, and replaced by zeros.
-      always_exact: whether simulations, too, add up exactly.
+      always_exact: whether simulations, too, add up exactly; `sum`, too, is then called under `jax.enable_x64(True)`.
     """
 
     num_lines: int
