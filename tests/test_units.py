@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import oracle as door
+from l2p.oracle import pricing as door
 from l2p import public_facts as facts
 from l2p.data.public_data import Apart, Known
 from l2p.errors import InputError
