@@ -27,7 +27,7 @@ from l2p import struct
 from l2p.compare.results import Estimate
 from l2p.compare.summary import markdown
 from l2p.protector import Protector
-from l2p.protectors import Decaying, MixProjector, Optax, ShareScheduler
+from l2p.protectors import Centering, Decaying, MixProjector, Optax, ShareScheduler
 from l2p.protectors.lstm import NUM_UNITS
 from l2p.protectors.networks import apply_lstm, init_lstm, init_mlp, lstm_carry
 from l2p.protectors.projectors import MEMORY, Averages, Projector
@@ -189,7 +189,7 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], MetaConfig]]
         "census, signal-to-noise unseen": (blinded(*RATIOS), CONFIG),
         "census, params unseen": (blinded(PARAMS), CONFIG),
         "census, noise level and energy unseen": (blinded(*LEVELS), CONFIG),
-        "census, no private mean": (census_with(centering=None), CONFIG),
+        "census, no private mean": (lambda key: untrained.census(key).without(Centering), CONFIG),
         "census, no averaging": (census_with(averaging=None), CONFIG),
         "control, private row length and eigenbasis": (untrained.control_eigen, CONFIG),
         "census, private row length and eigenbasis": (untrained.census_eigen, CONFIG),

@@ -37,7 +37,7 @@ from l2p.audit.per_instance import instance_losses
 from l2p.compare.summary import markdown
 from l2p.privacy import Budget, Filter
 from l2p.protector import Protector
-from l2p.protectors import HAND_DESIGNED, PublicSubspace, PublicSum
+from l2p.protectors import HAND_DESIGNED, PublicFit, PublicSubspace, PublicSum
 from l2p.protectors.adamix import CLIPPED_RATE, SIGMA, adamix, descent, ngd, steps_for
 from l2p.protectors.adamix_theory import adamix_theory
 from l2p.protectors.hand_designed import Problem, logit_constant
@@ -104,7 +104,7 @@ def ablation(config: Config) -> Table:
         "without projection": without_projection,
         "projection onto the rows' gradients": _onto("rows", None),
         "without adaptive clip": lambda p: adamix(p).replace(scheduler=ngd(p).scheduler),  # type: ignore[attr-defined]
-        "without start": lambda p: adamix(p).replace(public_start=None),  # type: ignore[attr-defined]
+        "without start": lambda p: adamix(p).without(PublicFit),  # type: ignore[attr-defined]
         "without the public gradient": lambda p: adamix(p).replace(  # type: ignore[attr-defined]
             projector=PublicSubspace(descent(CLIPPED_RATE), None, "total")
         ),
@@ -138,7 +138,7 @@ def starts(config: Config) -> Table:
     knows the class but not the images."""
     lines = []
     for name, shots, names in (("zero", 0, 0), ("names", 0, 1), ("few shots", 1, 0), ("names, then few shots", 1, 1)):
-        make = without_projection if shots else lambda p: without_projection(p).replace(public_start=None)  # type: ignore[attr-defined]
+        make = without_projection if shots else lambda p: without_projection(p).without(PublicFit)  # type: ignore[attr-defined]
         lines.append([name, config.error(make, start=_at_names if names else None)])
     return ["start", "test error, %"], lines
 

@@ -33,7 +33,7 @@ from l2p.features import FeatureMap
 from l2p.models import MODELS, Model
 from l2p.oracle import Oracle
 from l2p.protector import Protector
-from l2p.protectors import Stepwise
+from l2p.protectors import Centering, Stepwise
 from l2p.protectors.conditioning import value
 from l2p.public_facts import Setup
 from l2p.simulate import mean_loss, score, simulate, split
@@ -118,7 +118,7 @@ def directions(prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]) -> di
     the sign of a gradient; `clipped`, the gradient that was noised; `loss`, the gradient of the mean loss.
     """
     inner = prepared.protector
-    assert inner.centering is None
+    assert inner.purchase(Centering) is None
     assert inner.averaging is None
     clip_norm = float(jnp.exp(inner.scheduler.log_clip_norm))
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from l2p.oracle import Record
 from l2p.privacy.card.learned import NO_STEP, NOISE, NOTHING, SIGNAL, UNMOVED, UNTOLD
+from l2p.privacy.events import Answered
 from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, NormalizedGradient
 
@@ -41,7 +41,7 @@ class _Answer(NamedTuple):
     bound: float
 
 
-def sentence(asked: Sequence[Sequence[Record]], setup: Setup, steps: int, max_steps: int, moved: bool) -> str:
+def sentence(asked: Sequence[Sequence[Answered]], setup: Setup, steps: int, max_steps: int, moved: bool) -> str:
     """What the answers of a run show.
 
     Args:
@@ -61,7 +61,7 @@ def sentence(asked: Sequence[Sequence[Record]], setup: Setup, steps: int, max_st
     return UNTOLD if stands_out is None else SIGNAL if stands_out else NOISE
 
 
-def _answers(blocks: Sequence[Sequence[Record]], setup: Setup) -> Iterator[_Answer]:
+def _answers(blocks: Sequence[Sequence[Answered]], setup: Setup) -> Iterator[_Answer]:
     """Granted answers to gradient queries, in the order in which they were asked."""
     rows_per_unit, factor = setup.rows_per_unit or 1, setup.adjacency.sensitivity_factor
     for records in blocks:

@@ -18,13 +18,15 @@ from l2p import struct
 from l2p.data.bounds import Interval
 from l2p.errors import InputError, NoResult
 from l2p.oracle import Oracle
+from l2p.oracle.trace import trace_of
 from l2p.planned_run import PlannedRun
+from l2p.privacy.events import Answered
 from l2p.privacy.prices import float32_down
 from l2p.protector import Protector
 from l2p.protectors.schedulers import SLACK
 from l2p.public_facts import Setup
 from l2p.queries.bins import BinCounts
-from l2p.run import TraceRow, start, trace_rows
+from l2p.run import start
 from l2p.run_noise import RunNoise, noise_for
 from l2p.schema import bins
 from l2p.task import Rows
@@ -102,7 +104,7 @@ class Purchase:
         noise = noise_for(CountBins(len(columns)), jnp.zeros(1), lines, shape, setup, None, key)
         return cls(columns, setup, noise, planned.num_rows)
 
-    def buy(self, binned: Rows) -> tuple[dict[str, Interval], list[TraceRow]]:
+    def buy(self, binned: Rows) -> tuple[dict[str, Interval], list[Answered]]:
         """Bounds by column, and what was granted for them.
 
         Args:
@@ -120,7 +122,7 @@ class Purchase:
         *counts, noise_std = np.asarray(run.state, np.float64)
         table = np.reshape(counts, (len(self.columns), bins.COUNT))
         chosen = [choose(column, float(noise_std), self.num_rows, len(self.columns)) for column in table]
-        return dict(zip(self.columns, chosen, strict=True)), trace_rows(records, [])
+        return dict(zip(self.columns, chosen, strict=True)), trace_of(records, [])
 
 
 def check_share(share: float) -> None:

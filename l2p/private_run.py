@@ -12,14 +12,16 @@ from l2p import intake
 from l2p.data import public_data
 from l2p.errors import NoResult
 from l2p.learned import sentence
+from l2p.oracle.trace import Records, trace_of
 from l2p.planned_run import PlannedRun, labels_of
 from l2p.privacy.card.of_run import card_of_run
 from l2p.privacy.card.unit import ROW, unit_on_card
+from l2p.privacy.events import Answered
 from l2p.privacy.reservation import Reservation
 from l2p.protector import Protector
 from l2p.public_facts import Setup
-from l2p.result import Result, answered, mechanisms
-from l2p.run import Records, Release, Run, Simulation, TraceRow, advance, advance_streaming, start, trace_rows
+from l2p.result import Result, mechanisms
+from l2p.run import Release, Run, Simulation, advance, advance_streaming, start
 from l2p.run_noise import RunNoise
 from l2p.task import Rows, RowSource, Task
 
@@ -31,15 +33,14 @@ _start = jax.jit(start)
 _advance = jax.jit(advance, static_argnames="num_steps")
 
 
-def execute(planned: PlannedRun, reservation: Reservation | None, bought: Sequence[TraceRow] = ()) -> Result:
+def execute(planned: PlannedRun, reservation: Reservation | None, bought: Sequence[Answered] = ()) -> Result:
     """Read the rows, settle the reservation, and state the guarantee; `bought` came before, under the same filter."""
     task, budget, named, filter, setup, params, noise, model, num_rows, num_features, warnings, unit = planned
     run, asked = _train(named.protector, params, task, setup, noise, labels_of(model, setup.kind))
-    trace = after(bought, trace_rows(asked[0], asked[1:]))
+    trace = after(bought, trace_of(asked[0], asked[1:]))
     adaptive = bool(named.protector.adaptive_noise)
-    answers = answered(trace)
-    certified = filter.certify(answers, adaptive)
-    composition, unsettled = (None, []) if reservation is None else reservation.settle(answers, certified, adaptive)
+    certified = filter.certify(trace, adaptive)
+    composition, unsettled = (None, []) if reservation is None else reservation.settle(trace, certified, adaptive)
     released = named.protector.finish(run.params, run.state, setup)
     if not np.isfinite(released).all():
         raise NoResult(
@@ -53,7 +54,7 @@ def execute(planned: PlannedRun, reservation: Reservation | None, bought: Sequen
     card = card_of_run(
         budget,
         filter,
-        answers,
+        trace,
         certified=certified,
         unit=ROW if unit is None else unit_on_card(unit.column, unit.max_rows),
         releases=noise.releases,
@@ -125,7 +126,7 @@ def _go_on(
     return run, records
 
 
-def after(bought: Sequence[TraceRow], trace: Sequence[TraceRow]) -> list[TraceRow]:
+def after(bought: Sequence[Answered], trace: Sequence[Answered]) -> list[Answered]:
     """What was bought before a run and then its own trace, with what is spent added up over both."""
     before = bought[-1].spent if bought else 0.0
     return [*bought, *(dataclasses.replace(row, spent=before + row.spent) for row in trace)]

@@ -23,7 +23,6 @@ from l2p.privacy.filter import Filter
 from l2p.protector import Protector
 from l2p.public_facts import Setup
 from l2p.queries.bins import BinCounts
-from l2p.result import answered
 from l2p.rewritten import bought_bounds
 from l2p.task import Rows
 
@@ -133,7 +132,7 @@ def _other_noise(
         same = _alike(decode_events(card.envelope or []), filter.envelope, ENVELOPE_TOLERANCE)
     else:
         trace = asked(ran.protector, setup, card.num_features)
-        same = _alike(card.answered()[num_bought:], answered(trace), TOLERANCE)
+        same = _alike(card.answered()[num_bought:], trace, TOLERANCE)
     if not same:
         return [f"holds other noise than {ran.name} adds at this budget and size, on any table"], False
     if other := _other_bounds(card, ran.protector, setup):

@@ -23,7 +23,6 @@ from l2p.privacy import sampling
 from l2p.privacy.card import Card
 from l2p.privacy.events import Answered
 from l2p.queries.mean import FeatureSum
-from l2p.run import TraceRow
 from l2p.schema import Encoding, Number, Schema, Target
 from l2p.schema.rows import public_facts
 from l2p.task import Rows
@@ -58,7 +57,7 @@ class Result:
     """
 
     params: jax.Array
-    trace: list[TraceRow]
+    trace: list[Answered]
     card: Card
     stop_reason: str
     steps: int
@@ -242,18 +241,9 @@ def _as_saved(schema: Schema) -> tuple[tuple[str, ...], dict[str, tuple[float, f
     return names, bounds, tuple(map(float, range(len(target.classes)))), target.column
 
 
-def answered(trace: Sequence[TraceRow]) -> list[Answered]:
-    """The trace as accountants price it.
-
-    >>> answered([TraceRow(1, "sum", "gaussian", 8.0, 1.0, 0.1, 0.1)])
-    [Answered(step=1, mechanism='gaussian', noise_multiplier=8.0, tail=inf)]
-    """
-    return [Answered(row.step, row.mechanism, row.noise_multiplier, row.tail) for row in trace]
-
-
-def mechanisms(trace: Sequence[TraceRow]) -> list[dict[str, Any]]:
+def mechanisms(trace: Sequence[Answered]) -> list[dict[str, Any]]:
     """The kinds of answered queries in order of first appearance, with counts and ranges."""
-    kinds: dict[tuple[str, str], list[TraceRow]] = {}
+    kinds: dict[tuple[str, str], list[Answered]] = {}
     for row in trace:
         kinds.setdefault((row.query, row.mechanism), []).append(row)
     return [

@@ -1,5 +1,6 @@
 """Writes a card again from what it names, by the code that writes a run's, and tells where the two differ."""
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,6 @@ from l2p.privacy.filter import Filter
 from l2p.privacy.ledger import AMOUNTS
 from l2p.queries import BinCounts
 from l2p.result import mechanisms
-from l2p.run import TraceRow
 from l2p.schema import Schema
 from l2p.schema.rows import public_facts
 
@@ -46,7 +46,7 @@ def unlike(card: Card, adaptive: bool, warnings: Sequence[str], kinds: Sequence[
       kinds: of every answered query, in order; None where its protector is not known.
     """
     trace = [
-        TraceRow(query.step, name, query.mechanism, query.noise_multiplier, math.nan, math.nan, math.nan, query.tail)
+        dataclasses.replace(query, query=name, clip_norm=math.nan)
         for query, (name, _) in zip(card.answered(), kinds or [("", "")] * len(card.answered()), strict=True)
     ]
     own = len(trace) - bought_bounds(card)

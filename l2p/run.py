@@ -9,19 +9,18 @@ protector computes the same whether it is meta-trained or deployed.
 
 import dataclasses
 import functools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from l2p import fixed_point, struct
 from l2p.compiled import as_one
 from l2p.data.lookahead import Lookahead
 from l2p.features import FeatureMap
-from l2p.oracle import Oracle, Record
+from l2p.oracle import Oracle, Reader, Terms, reader_of
+from l2p.oracle.trace import Records
 from l2p.privacy.noise import AnyDraw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.privacy.sampling import PermutationEpochs
 from l2p.privacy.spending import Spending
@@ -29,7 +28,6 @@ from l2p.protector import Protector, State
 from l2p.public_facts import Setup
 from l2p.task import Mapped, RemoteRows, Rows, RowSource, mapped, mapped_as_constants, null_invalid
 
-Records = list[Record]
 Observe = Callable[[jax.Array], Any]
 
 
@@ -113,17 +111,8 @@ def start(
     step = jnp.zeros((), jnp.int32)
     rows = null_invalid(rows) if isinstance(rows, Rows) else rows
     lines = exact_lines(rows, noise)
-    oracle = Oracle(
-        rows,
-        setup,
-        spending,
-        noise.init_noise(),
-        step,
-        public,
-        mechanisms=protector.mechanisms,
-        lines=lines,
-        sums_only=protector.additive,
-    )
+    terms = Terms(public, False, protector.mechanisms, protector.additive)
+    oracle = Oracle(reader_of(rows, lines=lines), setup, spending, noise.init_noise(), step, terms)
     params, state = protector.init(params, oracle)
     oracle.close()
     return Run(params, state, oracle.spending, step, ~oracle.refused), oracle.records
@@ -159,13 +148,12 @@ def advance(
             rows, remaining_map = mapped_as_constants(rows, view)
         else:
             rows = mapped(rows, view)
+    reader = reader_of(rows, lines=lines, remaining_map=remaining_map)
     slices, noise_for = noise.per_step(run.step, num_steps)
 
     @jax.checkpoint
     def body(run: Run, piece: Any) -> tuple[Run, tuple[Records, Any]]:
-        run, records = take_step(
-            protector, run, rows, setup, noise_for(piece), public, lines, remaining_map=remaining_map
-        )
+        run, records = take_step(protector, run, reader, setup, noise_for(piece), public)
         seen = None if observe is None else observe(protector.finish(run.params, run.state, setup))
         return run, (records, seen)
 
@@ -187,32 +175,17 @@ def exact_lines(
 def take_step(
     protector: Protector,
     run: Run,
-    rows: Rows | RowSource,
+    reader: Reader,
     setup: Setup,
     noise: Noise,
     public: Rows | None,
-    lines: fixed_point.Lines | None = None,
-    view: FeatureMap | None = None,
-    remaining_map: FeatureMap | None = None,
 ) -> tuple[Run, Records]:
     """One step, the same for both drivers."""
     sampler, spending = setup.price_list.sampler, run.spending
     if isinstance(sampler, PermutationEpochs):
         spending = spending.open_batch(run.step % sampler.steps_per_charge == 0)
-    oracle = Oracle(
-        rows,
-        setup,
-        spending,
-        noise,
-        run.step,
-        public,
-        True,
-        protector.mechanisms,
-        lines,
-        view,
-        protector.additive,
-        remaining_map,
-    )
+    terms = Terms(public, True, protector.mechanisms, protector.additive)
+    oracle = Oracle(reader, setup, spending, noise, run.step, terms)
     # Once refused, always refused: the queries of an ended run are answered with zeros and cost nothing.
     oracle.refused = ~run.alive
     params, state = protector.step(run.params, run.state, oracle)
@@ -256,11 +229,12 @@ def advance_streaming(
     progress, whole = source.progress, protector.num_steps
     if isinstance(noise, Release) and not remote:
         source = Lookahead.over(source, noise.steps, noise.steps_plan)
+    reader = reader_of(source, view)
     slices, noise_for = noise.per_step(run.step, num_steps)
     taken: list[Records] = []
     for index in range(num_steps):
         piece = jax.tree.map(lambda leaf: leaf[index], slices)  # noqa: B023
-        run, records = take_step(protector, run, source, setup, noise_for(piece), public, view=view)
+        run, records = take_step(protector, run, reader, setup, noise_for(piece), public)
         taken.append(records)
         if progress is not None:
             progress.stepped(int(run.step), whole)
@@ -316,60 +290,14 @@ def _planned(tree: Any, shapes: tuple[Any, ...], num_rows: int, num_features: in
         protector, params, setup, public = jax.tree.unflatten(tree, leaves)
         rows = Rows(jnp.zeros((num_rows, num_features)), jnp.zeros(num_rows), jnp.zeros(num_rows))
         spending, step = Spending(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
-        asked = protector.mechanisms
-        moved, state = protector.init(
-            params, Oracle(rows, setup, spending, plans[0], step, public, False, asked, sums_only=protector.additive)
-        )
+
+        def oracle(rows: Rows, sampled: bool) -> Oracle:
+            terms = Terms(public, sampled, protector.mechanisms, protector.additive)
+            return Oracle(reader_of(rows), setup, spending, plans[sampled], step, terms)
+
+        moved, state = protector.init(params, oracle(rows, False))
         view = protector.view(state)
-        rows = rows if view is None else mapped(rows, view)
-        protector.step(
-            moved,
-            state,
-            Oracle(rows, setup, spending, plans[1], step, public, True, asked, sums_only=protector.additive),
-        )
+        protector.step(moved, state, oracle(rows if view is None else mapped(rows, view), True))
 
     jax.eval_shape(trace, *shapes)
     return tuple(plans[0].draws), tuple(plans[1].draws)
-
-
-@dataclasses.dataclass(frozen=True)
-class TraceRow:
-    """One granted query, as `trace.csv` lists it; step 0 is `init`. `answer` is that of the oracle's record."""
-
-    step: int
-    query: str
-    mechanism: str
-    noise_multiplier: float
-    clip_norm: float
-    cost: float
-    spent: float
-    tail: float = math.inf
-    answer: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
-
-
-def trace_rows(first: Records, later: Sequence[Records]) -> list[TraceRow]:
-    """Granted queries in the order they were asked, from `start` and from each `advance` in turn."""
-    rows = [_trace_row(0, record) for record in first if bool(record.granted)]
-    step = 0
-    for records in later:
-        length = records[0].granted.shape[0] if records else 0
-        host = jax.device_get(records)
-        for index in range(length):
-            step += 1
-            asked = [jax.tree.map(lambda leaf: leaf[index], record) for record in host]  # noqa: B023
-            rows += [_trace_row(step, record) for record in asked if bool(record.granted)]
-    return rows
-
-
-def _trace_row(step: int, record: Record) -> TraceRow:
-    return TraceRow(
-        step,
-        record.query,
-        record.mechanism,
-        float(record.noise_multiplier),
-        float(record.clip_norm),
-        float(record.cost),
-        float(record.spent),
-        record.tail,
-        None if record.answer is None else np.asarray(record.answer),
-    )

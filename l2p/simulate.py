@@ -14,10 +14,11 @@ import numpy as np
 
 from l2p import struct
 from l2p.models import Model
+from l2p.oracle.trace import Records, trace_of
 from l2p.privacy.events import Answered
 from l2p.protector import Protector
 from l2p.public_facts import Setup
-from l2p.run import Records, Run, Simulation, advance, start
+from l2p.run import Run, Simulation, advance, start
 from l2p.task import Rows, Task
 
 #: Steps between two checks whether any run is still alive.
@@ -54,10 +55,7 @@ class Outcome:
     def answered(self, seed: int, budget: int) -> list[Answered]:
         """Granted queries of one run, in order; both arguments are indices."""
         first, later = jax.tree.map(lambda leaf: leaf[seed, budget], (self.first, self.later))
-        num_steps = self.later[0].granted.shape[-1] if self.later else 0
-        asked = [(0, record) for record in first]
-        asked += [(t + 1, jax.tree.map(lambda leaf: leaf[t], r)) for t in range(num_steps) for r in later]  # noqa: B023
-        return [Answered(step, r.mechanism, float(r.noise_multiplier), r.tail) for step, r in asked if r.granted]
+        return trace_of(first, [later])
 
     def cost_per_step(self) -> np.ndarray:
         """f32[S, E, T], what each step cost, in the accountant's unit."""

@@ -1,15 +1,60 @@
 """Frozen dataclasses that are pytrees, and that JAX tells apart by their class."""
 
+import abc
 import dataclasses
-from collections.abc import Iterable
-from typing import Any, TypeVar, dataclass_transform
+from collections.abc import Iterable, Mapping
+from typing import Any, Self, TypeVar, dataclass_transform
 
 import jax
 from flax.struct import field
 
-__all__ = ["dataclass", "field"]
+__all__ = ["Composite", "children", "dataclass", "field", "with_child"]
 
 Class = TypeVar("Class", bound=type)
+
+
+class Composite(abc.ABC):
+    """A base of dataclasses of this module whose children are not their fields one by one."""
+
+    @abc.abstractmethod
+    def children(self) -> dict[str, Any]:
+        """The children by name, in the order of their leaves."""
+
+    @classmethod
+    @abc.abstractmethod
+    def of_children(cls, children: Mapping[str, Any], static: Mapping[str, Any]) -> Self:
+        """The node with these children and static fields.
+
+        Raises:
+          TypeError: the class has other ones.
+        """
+
+
+def children(node: Any) -> dict[str, Any]:
+    """The children of a node by name: its fields that are not static, or those that a `Composite` says.
+
+    >>> @dataclass
+    ... class Point:
+    ...     x: float
+    ...     unit: str = field(pytree_node=False, default="m")
+    >>> children(Point(1.5)), with_child(Point(1.5), "x", 2.5)
+    ({'x': 1.5}, Point(x=2.5, unit='m'))
+    """
+    if isinstance(node, Composite):
+        return node.children()
+    return {each.name: getattr(node, each.name) for each in dataclasses.fields(node) if _is_child(each)}
+
+
+def with_child(node: Any, name: str, child: Any) -> Any:
+    """A copy of a node with another child of this name."""
+    if not isinstance(node, Composite):
+        return dataclasses.replace(node, **{name: child})
+    static = {each.name: getattr(node, each.name) for each in dataclasses.fields(node) if not _is_child(each)}  # type: ignore[arg-type]
+    return node.of_children(node.children() | {name: child}, static)
+
+
+def _is_child(field: dataclasses.Field) -> bool:
+    return bool(field.metadata.get("pytree_node", True))
 
 
 @dataclass_transform(field_specifiers=(field,))
@@ -37,8 +82,11 @@ def dataclass(cls: Class) -> Class:
     made: Any = dataclasses.dataclass(frozen=True)(cls)
     made.replace = lambda self, **changes: dataclasses.replace(self, **changes)
     fields = dataclasses.fields(made)
-    children = tuple(each.name for each in fields if each.metadata.get("pytree_node", True))
-    static = tuple(each.name for each in fields if each.name not in children)
+    static = tuple(each.name for each in fields if not _is_child(each))
+    if issubclass(cls, Composite):
+        _register_composite(made, static)
+        return cls
+    children = tuple(each.name for each in fields if _is_child(each))
     keys = tuple(map(jax.tree_util.GetAttrKey, children))
 
     def flatten(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -53,3 +101,21 @@ def dataclass(cls: Class) -> Class:
 
     jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
     return made
+
+
+def _register_composite(made: Any, static: tuple[str, ...]) -> None:
+    """Make a class a pytree whose nodes may have different children: their names are part of the structure."""
+
+    def flatten(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        named = node.children()
+        return tuple(named.values()), (tuple(named), tuple(getattr(node, name) for name in static))
+
+    def flatten_with_keys(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        values, facts = flatten(node)
+        return tuple(zip(map(jax.tree_util.GetAttrKey, facts[0]), values, strict=True)), facts
+
+    def unflatten(facts: tuple[Any, ...], values: Iterable[Any]) -> Any:
+        names, settings = facts
+        return made.of_children(dict(zip(names, values, strict=True)), dict(zip(static, settings, strict=True)))
+
+    jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from l2p import struct
 from l2p.errors import InputError
 from l2p.protector import Protector
 
@@ -44,7 +45,7 @@ def check(protector: Protector, constants: tuple[str, ...]) -> None:
         place, _ = parse(one)
         found: Any = protector
         for name in place:
-            found = getattr(found, name, None)
+            found = struct.children(found).get(name) if dataclasses.is_dataclass(found) else None
         if not isinstance(found, jax.Array) or found.ndim:
             raise InputError(
                 f"constants has {'.'.join(place)}, which is no single number of this protector; leave it out."
@@ -71,5 +72,5 @@ def choose(
 def _with(part: Any, place: tuple[str, ...], value: float) -> Any:
     """A copy of a protector, or of a part of one, with another constant."""
     name, *rest = place
-    new = _with(getattr(part, name), tuple(rest), value) if rest else jnp.float32(value)
-    return dataclasses.replace(part, **{name: new})
+    new = _with(struct.children(part)[name], tuple(rest), value) if rest else jnp.float32(value)
+    return struct.with_child(part, name, new)

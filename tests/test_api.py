@@ -385,8 +385,8 @@ def test_the_trace_has_one_line_per_granted_query(tmp_path):
 # ------------------------------------------------------------------------------------------------------------ batches
 def centred(sampler, **fields):
     """DP-SGD on batches, after a query for the mean of all rows."""
-    centering = BUILDERS["control"](jax.random.key(0)).centering
-    return dataclasses.replace(HAND_DESIGNED["noisygd"](BUDGET), sampler=sampler, centering=centering, **fields)
+    purchases = BUILDERS["control"](jax.random.key(0)).purchases
+    return dataclasses.replace(HAND_DESIGNED["noisygd"](BUDGET), sampler=sampler, purchases=purchases, **fields)
 
 
 @functools.cache

@@ -15,7 +15,8 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, Terms, reader_of
+from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Spending
 from l2p.privacy.noise import Entropy, KeyNoise
 from l2p.privacy.prices import PriceList
@@ -24,8 +25,7 @@ from l2p.protector import Protector
 from l2p.protectors import AGD, CLASSES, HAND_DESIGNED
 from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, Descent, FeatureSum, NoisyMinimum
-from l2p.result import answered
-from l2p.run import Release, Simulation, advance, plan_noise, run, start, trace_rows
+from l2p.run import Release, Simulation, advance, plan_noise, run, start
 from l2p.task import Rows
 
 D, N, STEPS = 3, 40, 6
@@ -91,7 +91,9 @@ ZERO = jnp.zeros(D + 1)
 
 def opened(rows=ROWS, spending=None, **changes):
     here = setup(**changes)
-    return Oracle(rows, here, spending or Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32))
+    return Oracle(
+        reader_of(rows), here, spending or Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
+    )
 
 
 # ---------------------------------------------------------------------------------------------- rule 1: charge, answer
@@ -102,9 +104,9 @@ def test_a_solve_by_a_protector_of_sums_is_refused_whatever_the_number_of_rows()
     for count in (60, 61):
         rows = Rows(jnp.ones((count, 2)), jnp.ones(count), jnp.ones(count))
         here = setup()
-        args = rows, here, Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
+        args = reader_of(rows), here, Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
         with pytest.raises(TypeError, match="additive = False"):
-            Oracle(*args, sums_only=True).ask(solve)
+            Oracle(*args, terms=Terms(sums_only=True)).ask(solve)
 
 
 def test_a_solve_on_a_random_batch_is_refused():
@@ -112,9 +114,9 @@ def test_a_solve_on_a_random_batch_is_refused():
     solve = Descent(Logistic(), ZERO, *map(jnp.float32, (1.0, 0.1, 1.0, 60.0, 5.0)))
     prices = Filter("rdp", BUDGET, Poisson(0.1), 1).price_list()
     here = Setup.create(MODEL, BUDGET.adjacency, prices, N)
-    args = ROWS, here, Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
+    args = reader_of(ROWS), here, Spending(f32(0), here.cap), KeyNoise(KEY), jnp.zeros((), jnp.int32)
     with pytest.raises(InputError, match="proved for sums"):
-        Oracle(*args, sampled=True).ask(solve)
+        Oracle(*args, terms=Terms(sampled=True)).ask(solve)
 
 
 def test_ask_prices_then_charges_then_reads_rows_then_releases():
@@ -199,7 +201,7 @@ def test_the_step_that_sees_a_refusal_moves_nothing_but_what_it_was_granted_stay
     assert np.array_equal(params, before)
     assert int(ended.step) == int(ended.state) == 2
     assert not bool(ended.alive)
-    rows = trace_rows(first, [later])
+    rows = trace_of(first, [later])
     assert [row.step for row in rows] == [1, 1, 2, 2, 3]
     assert float(ended.spending.spent) == rows[-1].spent == pytest.approx(5 / 8 * float(setup().cap), rel=1e-3)
 
@@ -212,7 +214,7 @@ def test_a_refusal_in_init_leaves_the_whole_run_frozen():
     assert np.array_equal(params, ZERO)
     assert int(ended.step) == 0
     assert float(ended.spending.spent) == 0
-    assert trace_rows(first, [later]) == []
+    assert trace_of(first, [later]) == []
 
 
 @pytest.mark.slow
@@ -418,10 +420,10 @@ def test_the_tail_of_a_noise_is_priced_and_recorded():
     tail = 8.1 * Filter("ctcdp", BUDGET).order
     (record,) = asked(tail).records
     assert bool(record.granted)
-    row = trace_rows([record], [])[0]
+    row = trace_of([record], [])[0]
     assert row.tail == tail
-    assert answered([row]) == [Answered(0, "sinh_normal", 50.0, tail)]
-    spent = Filter("ctcdp", BUDGET).spent(answered([row]))
+    assert (row.step, row.mechanism, row.noise_multiplier) == (0, "sinh_normal", 50.0)
+    spent = Filter("ctcdp", BUDGET).spent([row])
     assert float(asked(tail).spending.spent) == pytest.approx(spent, rel=2e-6)
     assert not bool(asked(tail / 2).records[0].granted)  # no theorem at the order counted at
 
@@ -510,7 +512,7 @@ def test_a_release_that_is_refused_freezes_like_a_simulation():
     protector = script([[even(2)], [even(2)], [even(2)], [1e5]])
     ended, first, later = release(protector, chunks=(4,))
     assert int(ended.step) == 2
-    assert len(trace_rows(first, later)) == 2
+    assert len(trace_of(first, later)) == 2
     assert Filter("gdp", BUDGET).spent([Answered(1, "gaussian", f32(even(2)))] * 2) <= Filter("gdp", BUDGET).limit
 
 

@@ -24,7 +24,6 @@ from l2p.privacy.card import Card
 from l2p.private_bounds import FALSE_ALARM, SHARE, TAIL, Purchase, choose
 from l2p.queries import BinCounts
 from l2p.queries.bins import SCALE
-from l2p.result import answered
 from l2p.schema import Category, Encoding, Missing, Number, Schema, Target, Unit, bins, read_rows
 from l2p.schema.unbounded import Unbounded
 from l2p.sums import exact_sum
@@ -219,7 +218,7 @@ def test_the_share_pays_for_the_counts_and_the_run_has_the_rest(accountant, unit
     read, run, purchase = planned(accountant, unit)
     bounds, bought = purchase.buy(read.binned(SCALE))
     assert [(row.step, row.query, row.mechanism) for row in bought] == [(0, "bin_counts", "gaussian")]
-    cost = run.filter.spent(answered(bought))
+    cost = run.filter.spent(bought)
     assert 0.99 * SHARE * run.filter.limit < cost <= SHARE * run.filter.limit
     assert cost + float(run.setup.cap) <= run.filter.limit
     assert math.isclose(float(run.setup.price_list.budget), (1 - SHARE) * run.filter.limit, rel_tol=1e-6)

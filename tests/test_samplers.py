@@ -13,7 +13,7 @@ from l2p import api, struct
 from l2p.errors import InputError
 from l2p.fixed_point import value_of
 from l2p.models import Logistic
-from l2p.oracle import Oracle
+from l2p.oracle import InMemory, Oracle, Terms, reader_of
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter
 from l2p.privacy.noise import Batch, BatchDraw, Entropy, HostNoise
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
@@ -407,7 +407,14 @@ def test_a_query_in_init_reads_every_row_and_pays_for_every_row(sampler):
     costs = []
     for sampled in (False, True):
         given = Scripted(Batch(jnp.array([4, 0], jnp.int32), f32([1.0, 0.0])))
-        oracle = Oracle(WHO, setup(sampler, cap=f32(math.inf)), fresh_spending(), given, jnp.array(2), sampled=sampled)
+        oracle = Oracle(
+            reader_of(WHO),
+            setup(sampler, cap=f32(math.inf)),
+            fresh_spending(),
+            given,
+            jnp.array(2),
+            Terms(sampled=sampled),
+        )
         answer = oracle.ask(FeatureSum(N, f32(1.0), noise))
         costs.append(float(oracle.records[0].cost))
         assert np.flatnonzero(np.rint(answer)).tolist() == ([4] if sampled else list(range(N)))
@@ -543,7 +550,7 @@ def unlimited(sampler):
 
 
 def descend(sampler, rows, centering=None):
-    protector, here = descent(sampler, FEW, clip=30.0, centering=centering), unlimited(sampler)
+    protector, here = descent(sampler, FEW, clip=30.0, purchases=(centering,) if centering else ()), unlimited(sampler)
     current, _ = jit_start(protector, jnp.zeros(4), rows, here, Simulation(KEY))
     current, _, _ = jit_advance(protector, current, rows, here, Simulation(KEY), num_steps=FEW)
     assert int(current.step) == FEW
@@ -571,7 +578,7 @@ def test_a_centring_bought_in_init_is_that_of_the_whole_table_whatever_steps_rea
     rows = TABLE.replace(x=TABLE.x.at[: N // 2].set(0.0))
     maps = []
     for sampler in (FullBatch(), EPOCHS):
-        protector = descent(sampler, FEW, centering=centering)
+        protector = descent(sampler, FEW, purchases=(centering,))
         current, _ = jit_start(protector, jnp.zeros(4), rows, unlimited(sampler), Simulation(KEY))
         maps.append(np.asarray(current.state.features.center))
     np.testing.assert_allclose(maps[0], maps[1], atol=1e-4)
@@ -581,7 +588,7 @@ def test_a_centring_bought_in_init_is_that_of_the_whole_table_whatever_steps_rea
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", EVERY, ids=lambda sampler: sampler.name)
 def test_a_streamed_release_is_the_release_in_memory_with_the_same_batches(sampler):
-    protector = descent(sampler, FEW, centering=Centering(f32([-2.0]), f32(-1.2), f32(0.5), f32(1.5)))
+    protector = descent(sampler, FEW, purchases=(Centering(f32([-2.0]), f32(-1.2), f32(0.5), f32(1.5)),))
     drawn = drawn_for(sampler, 3, noiseless=False, num_steps=FEW, protector=protector)
     here = setup(sampler)
     ends = []
@@ -598,7 +605,7 @@ def test_a_streamed_release_is_the_release_in_memory_with_the_same_batches(sampl
 # ------------------------------------------------------------------------------------------------- mutants and an audit
 @pytest.mark.slow
 def test_an_oracle_that_reads_every_row_at_the_price_of_a_batch_is_caught(monkeypatch):
-    monkeypatch.setattr(Oracle, "_gather", lambda self, rows: rows)
+    monkeypatch.setattr(InMemory, "_drawn", lambda self, batch: self.rows)
     answers = jax.jit(jax.vmap(lambda key: read(POISSON, key=key, with_start=start, with_advance=advance)[0].state[1]))(
         jax.random.split(KEY, 50)
     )
@@ -680,5 +687,5 @@ def test_no_attack_on_a_canary_beats_the_accountant_and_one_on_unsampled_batches
     assert 1.0 < claimed < 2.0
     honest = lower_bound(likelihood_ratios())
     assert 0.1 < honest <= claimed
-    monkeypatch.setattr(Oracle, "_gather", lambda self, rows: rows)
+    monkeypatch.setattr(InMemory, "_drawn", lambda self, batch: self.rows)
     assert lower_bound(likelihood_ratios()) > claimed

@@ -8,11 +8,12 @@ import pytest
 
 from l2p import data
 from l2p.models import MODELS
+from l2p.oracle.trace import trace_of
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.public_facts import Setup
-from l2p.run import run, trace_rows
+from l2p.run import run
 from l2p.simulate import CHUNK, mean_loss, noise_key, simulate, split, splits_digest
 from l2p.task import Rows
 
@@ -63,9 +64,10 @@ def test_each_run_equals_a_single_full_scan(simulated, rows):
             assert outcome.steps[i, j] == ended.step
             expected = [
                 (row.step, row.mechanism, pytest.approx(row.noise_multiplier, rel=1e-5), math.inf)
-                for row in trace_rows(first, [later])
+                for row in trace_of(first, [later])
             ]
-            assert outcome.answered(i, j) == expected
+            found = [(one.step, one.mechanism, one.noise_multiplier, one.tail) for one in outcome.answered(i, j)]
+            assert found == expected
             assert outcome.seen[i, j, -1] == pytest.approx(float(mean_loss(params, setup.model, private)), rel=1e-4)
 
 

@@ -10,12 +10,13 @@ import pytest
 from l2p import api
 from l2p.errors import InputError
 from l2p.models import Logistic
+from l2p.oracle.trace import trace_of
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import Entropy
 from l2p.protectors import HAND_DESIGNED
 from l2p.public_facts import Setup
-from l2p.run import Release, Simulation, advance, advance_streaming, plan_noise, start, trace_rows
+from l2p.run import Release, Simulation, advance, advance_streaming, plan_noise, start
 from l2p.task import ArraySource, Rows, RowSource
 from meta_train.training.untrained import control
 
@@ -52,7 +53,7 @@ def test_a_streamed_simulation_is_the_simulation_in_memory(name, block):
     streamed, begun = start(protector, MODEL.init(D), source, here, noise)
     streamed, records = advance_streaming(protector, streamed, source, here, noise, STEPS)
     np.testing.assert_allclose(streamed.params, run.params, rtol=2e-4, atol=2e-5)
-    for row, expected in zip(trace_rows(begun, [records]), trace_rows(first, [later]), strict=True):
+    for row, expected in zip(trace_of(begun, [records]), trace_of(first, [later]), strict=True):
         assert (row.step, row.query, row.mechanism) == (expected.step, expected.query, expected.mechanism)
         np.testing.assert_allclose(row.noise_multiplier, expected.noise_multiplier, rtol=1e-4)
         np.testing.assert_allclose(row.spent, expected.spent, rtol=1e-4)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import oracle as door
 from l2p import public_facts as facts
 from l2p.admission import admit
 from l2p.data.public_data import Apart, Known
@@ -19,7 +18,8 @@ from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN
 from l2p.models import Logistic, find_model
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, reader_of
+from l2p.oracle import pricing as door
 from l2p.planned_run import plan_run
 from l2p.privacy import Adjacency, Budget, Filter, Spending
 from l2p.privacy.accountants import for_runs
@@ -152,7 +152,9 @@ def farthest(query, adjacency):
 
 def sensitivity(query, adjacency):
     """To a person, as noise is scaled to it: the noise of multiplier 1 over the sensitivity to a row, times k."""
-    one = Oracle(empty(), setup(adjacency), Spending(f32(0), f32(1e9)), Ones(jax.random.key(0)), jnp.zeros((), int))
+    one = Oracle(
+        reader_of(empty()), setup(adjacency), Spending(f32(0), f32(1e9)), Ones(jax.random.key(0)), jnp.zeros((), int)
+    )
     noised = one.ask(query.replace(noise_multiplier=f32(1.0)))
     return MOST * float(np.max(noised))
 
@@ -201,7 +203,7 @@ def test_every_query_is_a_plain_sum_here_or_refuses():
 
 @pytest.mark.parametrize("query", OTHERS, ids=lambda query: query.name)
 def test_a_query_whose_proof_is_about_one_row_is_refused_before_it_is_charged(query):
-    here = Oracle(empty(), setup(), Spending(f32(0), f32(1e9)), Ones(jax.random.key(0)), jnp.zeros((), int))
+    here = Oracle(reader_of(empty()), setup(), Spending(f32(0), f32(1e9)), Ones(jax.random.key(0)), jnp.zeros((), int))
     with pytest.raises(InputError, match="proved for single rows"):
         here.ask(query)
     assert float(here.spending.spent) == 0
@@ -238,7 +240,7 @@ def test_planted_a_rule_that_looks_at_other_peoples_rows_is_caught(monkeypatch):
 def check_charged(most, name="gdp"):
     """What a query costs is what one costs whose noise is over the sensitivity to a unit, and the trace says so."""
     here = setup(most=most, name=name)
-    asked = Oracle(empty(), here, Spending(f32(0), f32(1e9)), Ones(jax.random.key(0)), jnp.zeros((), int))
+    asked = Oracle(reader_of(empty()), here, Spending(f32(0), f32(1e9)), Ones(jax.random.key(0)), jnp.zeros((), int))
     answer = asked.ask(FeatureSum(D, f32(1.0), f32(60.0)))
     noise_std = float(answer[0])
     record = asked.records[0]

@@ -99,7 +99,7 @@ def base_rate_loss(model_name: str, part: Task, num_features: int, seed: int) ->
     setup = Setup.create(model, budget.adjacency, Filter("gdp", budget).price_list(), num_rows)
     plain = BUILDERS["noisygd"](jax.random.key(0))
     whole = BaseRate(jnp.array([20.0]), jnp.log(jnp.float32(0.35)), jnp.float32(0.0))
-    protector = Stepwise(plain.scheduler, plain.projector, base_rate=whole)
+    protector = Stepwise(plain.scheduler, plain.projector, (whole,))
     begun, _ = start(protector, model.init(num_features), part.private, setup, Simulation(jax.random.key(seed)))
     return float(mean_loss(begun.params, model, part.test))
 

@@ -13,10 +13,10 @@ from l2p.compare.config import CompareConfig
 from l2p.compare.runner import compare
 from l2p.errors import InputError
 from l2p.models import Logistic, Quadratic
+from l2p.oracle.trace import trace_of
 from l2p.privacy.budget import Budget
 from l2p.public_facts import Setup
-from l2p.result import answered
-from l2p.run import run, trace_rows
+from l2p.run import run
 from l2p.simulate import mean_loss
 from l2p.task import Rows
 from meta_train.evaluation.budgets import ByMu
@@ -54,7 +54,7 @@ def test_shipped_protectors_stay_within_budget_and_beat_guessing(name):
     found = lookup.resolve(name, BUDGET, "logistic")
     setup = Setup.create(Logistic(), BUDGET.adjacency, found.filter(BUDGET).price_list(), 2000)
     params, _, (first, later), _ = jax.jit(run)(found.protector, Logistic().init(12), rows, setup, jax.random.key(0))
-    priced = answered(trace_rows(first, [later]))
+    priced = trace_of(first, [later])
     share = found.filter(BUDGET).spent(priced) / found.filter(BUDGET).limit
     assert 0.9 < share <= 1.0
     accuracy = float((Logistic().predict(params, x) == y).mean())
@@ -73,7 +73,7 @@ def test_protectors_for_quadratic_problems_come_close_to_an_optimum_they_have_ne
     filter = found.filter(BUDGET)
     setup = Setup.create(model, BUDGET.adjacency, filter.price_list(), 2000)
     params, _, (first, later), _ = jax.jit(run)(found.protector, model.init(10), rows, setup, jax.random.key(0))
-    assert filter.spent(answered(trace_rows(first, [later]))) <= filter.limit
+    assert filter.spent(trace_of(first, [later])) <= filter.limit
     # Noise on the target leaves 0.005, and zero, where the run starts, has 1/6 more.
     assert float(mean_loss(params, model, rows)) < 0.005 + 0.1 / 6
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from l2p.checkpoints import checkpoint
+from l2p.protectors import Centering, PublicGeometry
 from meta_train.config import EveryModel
 from meta_train.evaluation import budgets
 from meta_train.recipes import resolve
@@ -24,8 +25,8 @@ def test_a_training_cycles_through_shapes_and_evaluates_all_of_them(tmp_path, mo
 def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
     config = ALONG_DIRECTIONS.but(num_steps=4, unseen=(7, 9))
     found = checkpoint.load(meta_train(config, tmp_path))
-    assert_same_directions(found.protector.geometry, directions_of(7, 9))
-    assert found.protector.centering is None
+    assert_same_directions(found.protector.purchase(PublicGeometry), directions_of(7, 9))
+    assert found.protector.purchase(Centering) is None
     assert found.card["range"]["num_features"] == [64, 64]
 
 

@@ -14,6 +14,7 @@ from l2p.checkpoints.named import NamedProtector, stand_in
 from l2p.checkpoints.ranges import range_warnings
 from l2p.errors import InputError
 from l2p.models import Model
+from l2p.oracle.trace import Records, trace_of
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
 from l2p.privacy.envelope import rehearsed
@@ -23,8 +24,7 @@ from l2p.privacy.prices import PriceList, float32_down
 from l2p.privacy.units import check_unit
 from l2p.protector import Protector
 from l2p.public_facts import Setup
-from l2p.result import answered
-from l2p.run import Records, TraceRow, run, trace_rows
+from l2p.run import run
 from l2p.task import Rows
 
 #: What a query is: its name and its mechanism.
@@ -119,7 +119,7 @@ def filter_for(
 
     def rehearse(price_list: PriceList) -> list[Answered]:
         setup = Setup.create(model, budget.adjacency, price_list, num_rows, kind)
-        return answered(asked(named.protector, setup, num_features, public))
+        return asked(named.protector, setup, num_features, public)
 
     return rehearsed(filter, rehearse)
 
@@ -131,14 +131,14 @@ def asked(
     public: Rows | None = None,
     seed: int = 0,
     value: float = 0.0,
-) -> list[TraceRow]:
+) -> list[Answered]:
     """The queries granted on a table of null rows; if noise is fixed beforehand, the same as on every table.
 
     With a `value` the rows count, and every cell holds it; `seed` fixes their noise.
     """
     params, shape = setup.model.init(num_features), shape_of(setup, num_features)
     first, later = _asked(protector, params, shape, setup, public, jax.random.key(seed), jnp.float32(value))
-    return trace_rows(first, [later])
+    return trace_of(first, [later])
 
 
 def kinds_asked(

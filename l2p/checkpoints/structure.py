@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p import struct
 from l2p.errors import InputError
 from l2p.privacy.sampling import Sampler, from_json
 from l2p.protectors import CLASSES
@@ -42,12 +43,11 @@ def encode(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
             f"{path or 'the protector'} is a {type(value).__name__}, which no checkpoint may name; register its class "
             "with `l2p.protectors.register`."
         )
-    fields, static = {}, {}
+    fields = {name: encode(item, arrays, _join(path, name)) for name, item in struct.children(value).items()}
+    static = {}
     for field in dataclasses.fields(value):
-        item = getattr(value, field.name)
-        if field.metadata.get("pytree_node", True):
-            fields[field.name] = encode(item, arrays, _join(path, field.name))
-        else:
+        if not field.metadata.get("pytree_node", True):
+            item = getattr(value, field.name)
             static[field.name] = item.to_json() if isinstance(item, Sampler) else item
     return {"class": type(value).__name__, "fields": fields, "static": static}
 
@@ -78,18 +78,19 @@ def _decoded(node: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:
         case {"class": str(name), "fields": dict(fields), "static": dict(static)}:
             if name not in CLASSES:
                 raise InputError(f"it names the class {name!r}, which this version of l2p does not know")
-            arguments = {key: _decoded(item, arrays, _join(path, key)) for key, item in fields.items()}
+            children = {key: _decoded(item, arrays, _join(path, key)) for key, item in fields.items()}
             # JSON has no tuples, and static fields must be hashable.
-            arguments |= {key: _static(item, _join(path, key)) for key, item in static.items()}
-            return _made(CLASSES[name], arguments, path)
+            return _made(
+                CLASSES[name], children, {key: _static(item, _join(path, key)) for key, item in static.items()}, path
+            )
         case _:
             raise InputError(f"it describes nothing known at {path or '(root)'!r}")
 
 
-def _made(cls: type, arguments: Mapping[str, Any], path: str) -> Any:
+def _made(cls: type, children: Mapping[str, Any], static: Mapping[str, Any], path: str) -> Any:
     """A part of a protector from its fields, each checked by its type, and then all together."""
     try:
-        part = cls(**arguments)
+        part = cls.of_children(children, static) if issubclass(cls, struct.Composite) else cls(**children, **static)
     except TypeError as error:
         raise InputError(f"it has other fields at {path or '(root)'!r} than class {cls.__name__!r} takes") from error
     sizes: dict[str, int] = {}

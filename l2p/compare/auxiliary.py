@@ -14,6 +14,7 @@ from l2p.privacy.filter import Filter, default_accountant
 from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.geometry import PublicGeometry
+from l2p.protectors.stepwise import Stepwise
 from l2p.protectors.warm_start import NUM_DIRECTIONS, POWER, RIDGE, check_directions
 from l2p.public_facts import Setup
 from l2p.run import run
@@ -38,7 +39,7 @@ class Auxiliary:
         if isinstance(self.geometry, str):
             raise InputError(self.geometry)
         check_directions(protector, name)
-        return dataclasses.replace(cast(Any, protector), geometry=self.geometry)
+        return protector if self.geometry is None else cast(Stepwise, protector).with_purchases(self.geometry)
 
 
 def public_geometry(rows: Rows) -> PublicGeometry | str:

@@ -181,7 +181,9 @@ def _first_within(
 def _enveloped(filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]], raised: float) -> EnvelopeFilter:
     cap = filter.limit * math.exp(raised)
     asked = rehearse(dataclasses.replace(filter.price_list(), budget=jnp.asarray(float32_down(cap))))
-    envelope = tuple(query._replace(noise_multiplier=_below(query.noise_multiplier)) for query in asked)
+    envelope = tuple(
+        Answered(query.step, query.mechanism, _below(query.noise_multiplier), query.tail) for query in asked
+    )
     return EnvelopeFilter(filter.name, filter.budget, filter.sampler, filter.num_steps, envelope=envelope, cap=cap)
 
 

@@ -2,7 +2,7 @@
 
 import enum
 import math
-from typing import NamedTuple
+from typing import Any
 
 import jax
 
@@ -65,15 +65,35 @@ class Event:
     log_delta: jax.Array | float = -math.inf
 
 
-class Answered(NamedTuple):
-    """One granted query, as float64 accounting sees it.
+@struct.dataclass
+class Answered:
+    """One query that an oracle was asked: its record while a run is compiled, a line of the trace, and what accountants
+    price. All public: functions of released answers and of the price list.
+
+    Numbers are f32[] in a compiled run, with leading axes where steps or runs are stacked, and Python's elsewhere.
 
     Attributes:
-      step: 0 in `init`, which reads every row; from 1 on the run's sampler draws the rows.
-      mechanism, noise_multiplier, tail: as in `Event`.
+      step: 0 in `init`, which reads every row; from 1 on the run's sampler draws the rows. None while a
+        run is compiled.
+      mechanism: as in `Event` (static).
+      noise_multiplier: scale of the noise over the sensitivity, to a unit where units are protected.
+      tail: as in `Event` (static).
+      query: its name; empty where a card does not say (static).
+      clip_norm: the bound on one row's contribution; None where a card does not say, like the other two.
+      cost: in the accountant's unit; 0 if refused.
+      spent: of the whole run so far, this query included.
+      granted: whether it was answered.
+      answer: f32[k], the noised answer, where the trace keeps it: of queries that say so, and of gradient queries where
+        noise keeps answers; else None.
     """
 
-    step: int
-    mechanism: str
-    noise_multiplier: float
-    tail: float = math.inf
+    step: Any
+    mechanism: str = struct.field(pytree_node=False)
+    noise_multiplier: Any
+    tail: float = struct.field(pytree_node=False, default=math.inf)
+    query: str = struct.field(pytree_node=False, default="", repr=False)
+    clip_norm: Any = struct.field(default=None, repr=False)
+    cost: Any = struct.field(default=None, repr=False)
+    spent: Any = struct.field(default=None, repr=False)
+    granted: Any = struct.field(default=True, repr=False)
+    answer: Any = struct.field(default=None, repr=False, compare=False)

@@ -11,7 +11,7 @@ import math
 import os
 import secrets
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -48,9 +48,13 @@ class Noise(abc.ABC):
 
     Attributes:
       keeps_answers: whether the trace keeps answers to gradient queries.
+      exact: whether it is added to exact sums, and rounded to a public grid, as in a release.
+      grid: the step f64[] of that grid; of solves.
     """
 
     keeps_answers: bool = False
+    exact: ClassVar[bool] = False
+    grid: jax.Array | float = 0.0
 
     @abc.abstractmethod
     def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
@@ -205,10 +209,10 @@ class HostNoise(Noise):
     """
 
     keeps_answers = True
+    exact = True
 
     def __init__(self, drawn: list[jax.Array], plan: Sequence[AnyDraw]):
         self._draws = zip(drawn, plan, strict=True)
-        self.grid: jax.Array | float = 0.0
 
     def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
         bits, draw = next(self._draws)

@@ -16,6 +16,7 @@ from l2p.protectors.auto_clip import AutoClip, auto_clip
 from l2p.protectors.base_rate import BaseRate
 from l2p.protectors.bolt_on import BoltOn, bolt_on, bolt_on_sc
 from l2p.protectors.boosted_adassp import BoostedAdaSSP, boosted_adassp
+from l2p.protectors.centering import Centering
 from l2p.protectors.curve_scheduler import CurveScheduler
 from l2p.protectors.dp_fc import dp_fc
 from l2p.protectors.dp_ls import DPLeastSquares, dp_ls
@@ -59,4 +60,4 @@ from l2p.protectors.register import CLASSES, HAND_DESIGNED
 from l2p.protectors.ridge import Ridge
 from l2p.protectors.row_length import RowLength
 from l2p.protectors.schedulers import Decaying, ShareScheduler
-from l2p.protectors.stepwise import Centering, Stepwise
+from l2p.protectors.stepwise import Stepwise

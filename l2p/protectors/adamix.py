@@ -76,8 +76,7 @@ def mixed(budget: Budget, model: str, projector: Projector) -> Stepwise:
     return Stepwise(
         Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0])),
         projector,
-        public_length=PublicLength(jnp.float32(1.0), centered=True),
-        public_start=PublicFit(log_constant(start), log_constant(1e-3)),
+        (PublicLength(jnp.float32(1.0), centered=True), PublicFit(log_constant(start), log_constant(1e-3))),
         num_steps=steps_for(budget),
     )
 

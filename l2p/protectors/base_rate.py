@@ -1,6 +1,7 @@
 """A start that knows how often each class occurs, or the mean of the targets."""
 
 import functools
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from l2p.oracle import Oracle
 from l2p.protectors import empirical_bayes
 from l2p.protectors.conditioning import Facts, at, facts_of
 from l2p.protectors.fields import Curve, Scalar, Share
+from l2p.protectors.purchase import Purchase, Stage, Start
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import TargetSum
@@ -19,7 +21,7 @@ from l2p.queries import TargetSum
 
 @stored
 @struct.dataclass
-class BaseRate:
+class BaseRate(Purchase):
     """Buys the counts of the classes, or the mean of the targets, and starts from the intercepts that fit them.
 
     Where noise hides what features say, this is all that can be learned, and where classes are rare it is much.
@@ -44,6 +46,16 @@ class BaseRate:
     log_width: Scalar | None = None
     logit_again: Curve | None = None
     urgency: Curve | None = None
+    kind: ClassVar[str] = "base_rate"
+    stage: ClassVar[Stage] = Stage.RATES
+    maps_rows: ClassVar[bool] = False
+
+    def fits(self, model: Model) -> bool:
+        return model.num_rates > 0
+
+    def buy(self, start: Start, oracle: Oracle) -> Start:
+        params, variance, rates = self(start.params, oracle)
+        return start.but(params=params, start_variance=variance, rates=rates)
 
     def __call__(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Params with these intercepts; the variance f32[p] of their error, which is 0 for all other params, and
@@ -58,7 +70,7 @@ class BaseRate:
         return jax.tree.map(lambda ours, start: jnp.where(oracle.refused, start, ours), bought, public)
 
     @property
-    def adaptive(self) -> bool:
+    def adaptive(self) -> bool:  # type: ignore[override]
         """Whether the price of the second purchase depends on what the first one told."""
         return self.logit_again is not None and self.urgency is not None
 

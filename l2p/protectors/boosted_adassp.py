@@ -9,6 +9,7 @@ from l2p.features import FeatureMap
 from l2p.models import Model
 from l2p.oracle import Oracle
 from l2p.protectors.adassp import adaptive_ridge
+from l2p.protectors.centering import Centering
 from l2p.protectors.centred import OnCentredRows
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
@@ -17,7 +18,6 @@ from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.protectors.smooth import check_norm_bound
-from l2p.protectors.stepwise import Centering
 from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, LeastEigenvalue, SecondMoment
 from l2p.queries.moments import unfolded

@@ -7,7 +7,7 @@ import jax
 from l2p.features import FeatureMap
 from l2p.oracle import Oracle
 from l2p.protector import Protector
-from l2p.protectors.stepwise import Centering
+from l2p.protectors.centering import Centering
 from l2p.public_facts import Setup
 
 

@@ -24,11 +24,13 @@ def dp_fc(problem: Problem) -> Stepwise:
         Stepwise(
             Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0])),
             Optax("sgd", {"learning_rate": log_constant(0.5), "momentum": logit_constant(0.9)}),
-            eigenbasis=Eigenbasis(
-                logit_share=logit_constant(0.1),
-                log_power=log_constant(1.0),
-                log_ridge=log_constant(1.0),
-                row_norm=jnp.float32(2.5),
+            (
+                Eigenbasis(
+                    logit_share=logit_constant(0.1),
+                    log_power=log_constant(1.0),
+                    log_ridge=log_constant(1.0),
+                    row_norm=jnp.float32(2.5),
+                ),
             ),
         ),
         problem,

@@ -8,13 +8,13 @@ from l2p.errors import InputError
 from l2p.models import Model, Softmax
 from l2p.oracle import Oracle
 from l2p.protectors.adassp import predicting_labels
+from l2p.protectors.centering import Centering
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.gradient_descent import private_mean
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.noised_moments import Moments, NoisedMoments
 from l2p.protectors.register import hand_designed
-from l2p.protectors.stepwise import Centering
 
 
 @struct.dataclass

@@ -8,6 +8,7 @@ from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import GeneralizedLinear, Model
 from l2p.oracle import Oracle
+from l2p.protectors.centering import Centering
 from l2p.protectors.centred import OnCentredRows
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
@@ -16,7 +17,6 @@ from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import noise_for_share, tail_share
 from l2p.protectors.smooth import check_norm_bound, check_smooth
-from l2p.protectors.stepwise import Centering
 from l2p.queries import ClippedGradient, HessianSum
 from l2p.queries.moments import noise_radius, unfolded
 

@@ -10,6 +10,7 @@ from l2p.features import Basis, FeatureMap
 from l2p.oracle import Oracle
 from l2p.protectors.conditioning import at, facts_for, value
 from l2p.protectors.fields import Polynomial, Positive, Scalar, Share
+from l2p.protectors.purchase import Purchase, Stage, Start
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import Covariance
@@ -23,7 +24,7 @@ MAX_FEATURES = 512
 
 @stored
 @struct.dataclass
-class Eigenbasis:
+class Eigenbasis(Purchase):
     """Buys the covariance of mapped rows, and rotates and scales rows by it: z = U' x (lambda + ridge)^(-power / 2).
 
     Noise on the covariance raises some small eigenvalues and makes others negative; the ridge is a multiple of the
@@ -55,6 +56,12 @@ class Eigenbasis:
     log_least_ratio: Scalar | None = None
     #: The share is not tuned by gradients, see above; the others are public choices.
     fixed: ClassVar[tuple[str, ...]] = ("logit_share", "row_norm", "log_least_ratio")
+    kind: ClassVar[str] = "eigenbasis"
+    stage: ClassVar[Stage] = Stage.BASIS
+
+    def buy(self, start: Start, oracle: Oracle) -> Start:
+        features, strength, moment = self(start.features, oracle)
+        return start.but(features=features, strength=strength, moment=moment)
 
     def __call__(self, features: FeatureMap, oracle: Oracle) -> tuple[FeatureMap, jax.Array, jax.Array]:
         """The map followed by the basis; f32[d], log of each direction's eigenvalue relative to the noise's; and

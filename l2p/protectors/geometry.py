@@ -9,8 +9,10 @@ import numpy as np
 from l2p import struct
 from l2p.errors import InputError
 from l2p.features import Basis, FeatureMap
+from l2p.oracle import Oracle
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Numbers, Polynomial
+from l2p.protectors.purchase import Purchase, Stage, Start
 from l2p.protectors.register import stored
 from l2p.public_facts import Setup
 
@@ -20,7 +22,7 @@ TARGET_NORM = 2.5
 
 @stored
 @struct.dataclass
-class PublicGeometry:
+class PublicGeometry(Purchase):
     """Reads rows along the directions in which public rows vary most: z = U' (x - m) (lambda + ridge)^(-power / 2).
 
     Noise has the same size along every direction of the params, but the signal does not: a digit's pixels vary
@@ -45,6 +47,14 @@ class PublicGeometry:
     log_ridge: Polynomial
     #: Facts about public rows.
     fixed: ClassVar[tuple[str, ...]] = ("center", "directions", "variances")
+    kind: ClassVar[str] = "geometry"
+    stage: ClassVar[Stage] = Stage.DIRECTIONS
+    replaces_maps: ClassVar[bool] = True
+    is_free: ClassVar[bool] = True
+
+    def buy(self, start: Start, oracle: Oracle) -> Start:
+        features, strength = self(oracle.setup.model.num_features(start.params.shape[0]), oracle.setup)
+        return start.but(features=features, strength=strength)
 
     @classmethod
     def of(cls, x: np.ndarray, num_directions: int) -> "PublicGeometry":

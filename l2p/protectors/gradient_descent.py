@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.privacy.sampling import Poisson
+from l2p.protectors.centering import Centering
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.projectors import Optax
 from l2p.protectors.register import hand_designed
 from l2p.protectors.schedulers import Decaying
-from l2p.protectors.stepwise import Centering, Stepwise
+from l2p.protectors.stepwise import Stepwise
 
 
 @hand_designed()
@@ -76,4 +77,4 @@ def on_private_mean(plain: Stepwise, problem: Problem, share: float = 0.05) -> S
             f"rows are centred on a private mean, and model {problem.model} has no intercept to absorb the shift; "
             "choose noisygd, dpsgd or another model."
         )
-    return dataclasses.replace(plain, centering=private_mean(share))
+    return plain.with_purchases(private_mean(share))

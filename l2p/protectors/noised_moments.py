@@ -9,12 +9,12 @@ from l2p import struct
 from l2p.features import FeatureMap
 from l2p.models import Model, Softmax
 from l2p.oracle import Oracle
+from l2p.protectors.centering import Centering
 from l2p.protectors.centred import OnCentredRows
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.schedulers import SLACK
 from l2p.protectors.smooth import check_norm_bound
-from l2p.protectors.stepwise import Centering
 from l2p.queries import ClassMoment, CrossMoment, SecondMoment
 from l2p.queries.moments import noise_radius, unfolded
 

@@ -9,13 +9,13 @@ from l2p.errors import InputError
 from l2p.models import Model
 from l2p.models.base import softplus
 from l2p.oracle import Oracle
+from l2p.protectors.centering import Centering
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial
 from l2p.protectors.gradient_descent import private_mean
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.noised_moments import Moments, NoisedMoments
 from l2p.protectors.register import hand_designed
-from l2p.protectors.stepwise import Centering
 
 #: Nodes of the quadrature for a Chebyshev coefficient, which it finds to float32 for intervals up to 100 or so.
 _NODES = np.cos((np.arange(256) + 0.5) * np.pi / 256)

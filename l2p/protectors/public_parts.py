@@ -15,6 +15,7 @@ from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Count, Polynomial, Positive
 from l2p.protectors.projectors import Projector
 from l2p.protectors.public_rows import Matrix, PublicGradients, fit, missing, moment_bound, projected, public_rows
+from l2p.protectors.purchase import Purchase, Stage, Start
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation, Plan, Scheduler
 from l2p.public_facts import Setup
@@ -26,7 +27,7 @@ LEAST_CLIP_NORM, MOST_CLIP_NORM = 1e-6, 1e12
 
 @stored
 @struct.dataclass
-class PublicLength:
+class PublicLength(Purchase):
     """Scales rows by one number, so that public rows have a root mean square length of `target_norm`.
 
     AdaMix trains on features of length 1. Rows that have it already stay as they are, unless they are centred.
@@ -40,6 +41,14 @@ class PublicLength:
     target_norm: Positive
     centered: bool = struct.field(pytree_node=False, default=False)
     fixed: ClassVar[tuple[str, ...]] = ("target_norm",)
+    kind: ClassVar[str] = "public_length"
+    stage: ClassVar[Stage] = Stage.SCALE
+    replaces_maps: ClassVar[bool] = True
+    is_free: ClassVar[bool] = True
+    needs_public: ClassVar[bool] = True
+
+    def buy(self, start: Start, oracle: Oracle) -> Start:
+        return start.but(features=self(oracle.setup.model.num_features(start.params.shape[0]), oracle))
 
     def __call__(self, num_features: int, oracle: Oracle) -> FeatureMap:
         rows = public_rows(oracle, "a length of rows")
@@ -53,7 +62,7 @@ class PublicLength:
 
 @stored
 @struct.dataclass
-class PublicFit:
+class PublicFit(Purchase):
     """Starts at the model of public rows: gradient descent on their mean loss, from the public start (AdaMix).
 
     Attributes:
@@ -65,6 +74,18 @@ class PublicFit:
     log_learning_rate: Polynomial
     log_decay: Polynomial
     num_steps: Count = struct.field(pytree_node=False, default=200)
+    kind: ClassVar[str] = "public_start"
+    stage: ClassVar[Stage] = Stage.START
+    maps_rows: ClassVar[bool] = False
+    is_free: ClassVar[bool] = True
+    needs_public: ClassVar[bool] = True
+
+    def fits(self, model: Model) -> bool:
+        return True
+
+    def buy(self, start: Start, oracle: Oracle) -> Start:
+        params = start.mapped_params(oracle.setup.model)
+        return start.but(fitted=self(params, start.features, oracle))
 
     def __call__(self, params: jax.Array, features: FeatureMap, oracle: Oracle) -> jax.Array:
         rows = public_rows(oracle, "a start at the model of public rows")

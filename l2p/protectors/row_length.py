@@ -11,6 +11,7 @@ from l2p.features import FeatureMap
 from l2p.oracle import Oracle
 from l2p.protectors.conditioning import at, facts_for
 from l2p.protectors.fields import Positive, Share
+from l2p.protectors.purchase import Purchase, Stage, Start
 from l2p.protectors.register import stored
 from l2p.protectors.schedulers import noise_for_share
 from l2p.queries import LengthSum
@@ -21,7 +22,7 @@ SHORTEST = 0.02
 
 @stored
 @struct.dataclass
-class RowLength:
+class RowLength(Purchase):
     """Buys the mean length of mapped rows, and scales all rows so that it becomes `target_norm`.
 
     A mean in [0, 1] bounds a feature's variance by m (1 - m), which holds for indicators and is several times too much
@@ -38,6 +39,11 @@ class RowLength:
     target_norm: Positive
     #: A public choice of scale, never tuned.
     fixed: ClassVar[tuple[str, ...]] = ("target_norm",)
+    kind: ClassVar[str] = "row_length"
+    stage: ClassVar[Stage] = Stage.LENGTH
+
+    def buy(self, start: Start, oracle: Oracle) -> Start:
+        return start.but(features=self(start.features, oracle))
 
     def __call__(self, features: FeatureMap, oracle: Oracle) -> FeatureMap:
         setup = oracle.setup

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p import struct
 from l2p.errors import InputError
 from l2p.protectors.conditioning import standardize
 from l2p.protectors.fields import has_knots, kinds
@@ -66,7 +67,7 @@ def _fields(protector: Any, path: tuple) -> list[tuple[Any, str]]:
     for entry in path:
         if isinstance(entry, jax.tree_util.GetAttrKey):
             found.append((owner, entry.name))
-            owner = getattr(owner, entry.name)
+            owner = struct.children(owner)[entry.name]
         else:
             owner = owner[getattr(entry, "key", getattr(entry, "idx", None))]
     return found

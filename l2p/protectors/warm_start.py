@@ -1,7 +1,7 @@
 """Any protector, started from a fit on public rows, and reading rows along the directions in which these vary."""
 
 import dataclasses
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from l2p.features import FeatureMap
 from l2p.models import Model
 from l2p.oracle import Oracle
 from l2p.protector import Protector, State
+from l2p.protectors.base_rate import BaseRate
 from l2p.protectors.geometry import PublicGeometry
 from l2p.protectors.public_prior import from_public_rows, is_filter
 from l2p.protectors.stepwise import Stepwise
@@ -77,7 +78,7 @@ class WarmStart(ProtectorWrapper):
             start = model.init(public.x.shape[1])
             params = minimise(model, start, public, 1.0 / jnp.maximum(public.mask.sum(), 1.0))
             if isinstance(inner, Stepwise):  # the intercepts of this fit are not those of rates alone
-                inner = dataclasses.replace(cast(Any, inner), base_rate=None)
+                inner = inner.without(BaseRate)
         if self.projected:
             inner = along(inner, public_directions(public))
         params, state = inner.init(params, oracle)
@@ -104,8 +105,9 @@ def check_directions(protector: Protector, name: str) -> None:
 
 def along(protector: Protector, geometry: PublicGeometry) -> Protector:
     """A stepwise protector that reads rows through `geometry`, in place of what it buys or knows of the features."""
-    changes = {"geometry": geometry, "centering": None, "row_length": None, "eigenbasis": None, "public_length": None}
-    return dataclasses.replace(cast(Any, protector), **changes)
+    inner = cast(Stepwise, protector)
+    kept = (purchase for purchase in inner.purchases if not purchase.maps_rows)
+    return dataclasses.replace(inner, purchases=(*kept, geometry))
 
 
 def public_directions(public: Rows) -> PublicGeometry:

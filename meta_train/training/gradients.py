@@ -13,6 +13,7 @@ from l2p import struct
 from l2p.errors import InputError
 from l2p.models import Model
 from l2p.protector import Protector
+from l2p.protectors.purchase import KINDS
 from l2p.protectors.tunable import combine, of_lines, of_wide_tables, partition, tunable
 from meta_train.compiling import quick_options
 from meta_train.config.drawn import Shape, Tasks
@@ -30,8 +31,8 @@ from meta_train.training.objective import first_segment, next_segment, soft_run,
 
 #: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not dominate the rest.
 TASK_GRADIENT_NORM = 1.0
-#: Parts of a protector that decide what the budget is spent on.
-SPENDERS = ("scheduler", "base_rate", "centering", "row_length", "eigenbasis", "norm_query")
+#: Parts of a protector that decide what the budget is spent on; purchases that are not free do, too.
+SPENDERS = ("scheduler", "norm_query")
 
 
 @struct.dataclass
@@ -55,7 +56,8 @@ def groups(protector: Protector) -> Protector:
     def group(path, allowed: bool) -> str:
         if not allowed:
             return "fixed"
-        return "scheduler" if getattr(path[0], "name", "") in SPENDERS else "projector"
+        part = getattr(path[0], "name", "")
+        return "scheduler" if part in SPENDERS or (part in KINDS and not KINDS[part].is_free) else "projector"
 
     return jax.tree_util.tree_map_with_path(group, tunable(protector))
 

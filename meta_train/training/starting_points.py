@@ -69,12 +69,13 @@ def _in_directions(start: Protector, tasks: Pairs, directions: int, name: str) -
     if tasks.unseen is not None:
         family = family.of_classes(set(family.classes) - set(tasks.unseen))
     geometry = PublicGeometry.of(np.asarray(family.x), directions)
-    return dataclasses.replace(cast(Any, _without_moments(start)), geometry=geometry)
+    return _without_moments(start).with_purchases(geometry)
 
 
 def _without_moments(start: Stepwise) -> Stepwise:
     """`start` without its queries for the features' means and moments."""
-    return dataclasses.replace(cast(Any, start), centering=None, row_length=None, eigenbasis=None)
+    kept = tuple(purchase for purchase in start.purchases if purchase.is_free or not purchase.maps_rows)
+    return dataclasses.replace(start, purchases=kept)
 
 
 def _lifted(
@@ -113,7 +114,7 @@ def warm_start(start: Protector, source: Protector) -> Protector:
     known = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(source)}
 
     def take(path, leaf: jax.Array, may_be_tuned: bool) -> jax.Array:
-        is_of_rows = not may_be_tuned and getattr(path[0], "name", "") == "geometry"
+        is_of_rows = not may_be_tuned and getattr(path[0], "name", "") == PublicGeometry.kind
         found = None if is_of_rows else known.get(jax.tree_util.keystr(path))
         return leaf if found is None or found.shape != leaf.shape else jnp.asarray(found)
 

@@ -58,13 +58,13 @@ def noisygd(key: jax.Array) -> Stepwise:
 
 def noisygd_mean(key: jax.Array) -> Stepwise:
     """`noisygd` with the private feature mean."""
-    return dataclasses.replace(cast(Any, noisygd(key)), centering=_centering())
+    return noisygd(key).with_purchases(_centering())
 
 
 def dp_fc(key: jax.Array) -> Stepwise:
     """`noisygd_mean` on rows whitened by private second moments, for the share of the budget that `universal` pays."""
     whitening = dataclasses.replace(_eigenbasis(), log_ridge=_quadratic(0.0))
-    return dataclasses.replace(cast(Any, noisygd_mean(key)), eigenbasis=whitening)
+    return noisygd_mean(key).with_purchases(whitening)
 
 
 def _on_centred_rows(schedule: dict | None, tensor: dict | None, coordinate: dict | None) -> Stepwise:
@@ -77,7 +77,7 @@ def _on_centred_rows(schedule: dict | None, tensor: dict | None, coordinate: dic
             tensor_network=tensor,
             coordinate_network=coordinate,
         ),
-        centering=_centering(),
+        purchases=(_centering(),),
         averaging=_quadratic(0.0),
     )
 
@@ -109,7 +109,7 @@ def census(key: jax.Array) -> Stepwise:
 
 def control_eigen(key: jax.Array) -> Stepwise:
     """`control` with rows scaled to a private length, in a private eigenbasis."""
-    return dataclasses.replace(cast(Any, control(key)), row_length=_row_length(), eigenbasis=_eigenbasis())
+    return control(key).with_purchases(_row_length(), _eigenbasis())
 
 
 def census_eigen(key: jax.Array) -> Stepwise:
@@ -117,9 +117,7 @@ def census_eigen(key: jax.Array) -> Stepwise:
     plain = census(key)
     network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
     projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
-    return dataclasses.replace(
-        cast(Any, plain), projector=projector, row_length=_row_length(), eigenbasis=_eigenbasis()
-    )
+    return dataclasses.replace(plain, projector=projector).with_purchases(_row_length(), _eigenbasis())
 
 
 def universal(key: jax.Array) -> Stepwise:
@@ -172,19 +170,22 @@ def control_filter(key: jax.Array) -> Stepwise:
             rate_power=_curve(1.0, 1.0),
             log_sampling=_curve(0.0, 0.0),
         ),
-        centering=dataclasses.replace(
-            plain.centering,
-            logit_share=_curve(-2.5, -2.5),
-            log_level_spread=jnp.log(jnp.float32(0.1)),
-            log_width=jnp.zeros(()),
-        ),
-        row_length=dataclasses.replace(plain.row_length, logit_share=_curve(-5.0, -5.0)),
-        base_rate=BaseRate(
-            _curve(-2.5, -6.0),
-            log_spread=jnp.log(jnp.float32(0.35)),
-            log_width=jnp.zeros(()),
-            logit_again=_curve(1.0, -3.0),
-            urgency=_curve(1.0, 0.5),
+        purchases=(
+            BaseRate(
+                _curve(-2.5, -6.0),
+                log_spread=jnp.log(jnp.float32(0.35)),
+                log_width=jnp.zeros(()),
+                logit_again=_curve(1.0, -3.0),
+                urgency=_curve(1.0, 0.5),
+            ),
+            dataclasses.replace(
+                _centering(),
+                logit_share=_curve(-2.5, -2.5),
+                log_level_spread=jnp.log(jnp.float32(0.1)),
+                log_width=jnp.zeros(()),
+            ),
+            dataclasses.replace(_row_length(), logit_share=_curve(-5.0, -5.0)),
+            _eigenbasis(),
         ),
         averaging=None,
     )
@@ -220,8 +221,7 @@ def universal_level(key: jax.Array) -> Stepwise:
 
 
 def _to_level(plain: Stepwise) -> Stepwise:
-    centering = dataclasses.replace(cast(Any, plain.centering), log_level_spread=jnp.log(jnp.float32(0.1)))
-    return dataclasses.replace(cast(Any, plain), centering=centering)
+    return plain.with_purchases(dataclasses.replace(_centering(), log_level_spread=jnp.log(jnp.float32(0.1))))
 
 
 def _row_length() -> RowLength:

@@ -88,7 +88,7 @@ def test_a_run_with_other_queries_is_refused():
     bought = Centering(jnp.zeros(1), jnp.float32(-1.0), jnp.float32(1.0), jnp.float32(1.0))
     here = Setup.create(MODEL, Adjacency.ZERO_OUT, Filter("gdp", BUDGET).price_list(), N)
     with pytest.raises(ValueError, match="a query before the first step"):
-        instance_losses(protector.replace(centering=bought), jnp.zeros(D + 1), ROWS, here, KEY)
+        instance_losses(protector.with_purchases(bought), jnp.zeros(D + 1), ROWS, here, KEY)
 
 
 def test_the_auc_is_the_share_of_pairs_in_the_right_order():

@@ -25,6 +25,7 @@ from l2p.checkpoints.structure import encode
 from l2p.cli import main
 from l2p.errors import InputError
 from l2p.models import Logistic
+from l2p.oracle.trace import trace_of
 from l2p.prediction import saved
 from l2p.privacy import Budget, Poisson
 from l2p.privacy.sampling import Sampler
@@ -32,10 +33,11 @@ from l2p.protectors import CLASSES, HAND_DESIGNED, NormQuery, Optax, PrivateMeta
 from l2p.protectors.fields import MAX_LOG, Coefficients, Either, has_knots, kinds
 from l2p.protectors.hand_designed import logit_constant
 from l2p.protectors.projectors import OPTIMIZERS
+from l2p.protectors.purchase import KINDS
 from l2p.public_facts import Setup
-from l2p.result import answered
-from l2p.run import plan_noise, run, trace_rows
+from l2p.run import plan_noise, run
 from l2p.schema import Number, Schema, Target
+from l2p.struct import children
 from l2p.task import Rows
 from meta_train.training.untrained import BUILDERS
 
@@ -64,7 +66,7 @@ def examples():
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))
     made = methods()
     return made | {
-        "noisygd": made["noisygd"].replace(geometry=PublicGeometry.of(ROWS, 2)),
+        "noisygd": made["noisygd"].with_purchases(PublicGeometry.of(ROWS, 2)),
         "ngd": HAND_DESIGNED["ngd"](BUDGET, "square", N),
         "outpert": made["outpert"].replace(noise_multiplier=jnp.float32(3.0)),
         "paper": paper.replace(norm_query=norm_query),
@@ -190,7 +192,7 @@ def test_a_part_that_is_none_or_another_is_refused(tmp_path, name):
     for part, path in parts(structure):
         for field in part["fields"]:
             wrong = [*NODES, next(other for other, _ in parts(structure) if other is not part) if path else structure]
-            optional = type(None) in typing.get_args(kinds(CLASSES[part["class"]])[field])
+            optional = field in KINDS or type(None) in typing.get_args(kinds(CLASSES[part["class"]])[field])
             for value in wrong if optional else [*wrong, None]:
                 bad = changed(structure, path, **{f"fields__{field}": value})
                 refused(write(tmp_path / "mine.safetensors", bad, arrays))
@@ -516,7 +518,9 @@ def extremes(protector, seed):
     random = np.random.default_rng(seed)
 
     def one(path, leaf):
-        owner = functools.reduce(lambda node, key: getattr(node, getattr(key, "name", ""), node), path[:-1], protector)
+        owner = protector
+        for key in path[:-1]:
+            owner = children(owner)[key.name] if hasattr(key, "name") else owner
         name = getattr(path[-1], "name", None)
         kind = kinds(type(owner)).get(name) if dataclasses.is_dataclass(owner) and name else None
         # A field that may be None has a union of kinds.
@@ -548,7 +552,7 @@ def test_whatever_the_numbers_of_a_checkpoint_are_its_run_stays_within_its_budge
         filter = found.filter(BUDGET)
         setup = Setup.create(Logistic(), BUDGET.adjacency, filter.price_list(), N)
         _, _, (first, later), _ = simulate(found.protector, jnp.zeros(D + 1), rows, setup, jax.random.key(seed))
-        spent.append(filter.spent(answered(trace_rows(first, [later]))) / filter.limit)
+        spent.append(filter.spent(trace_of(first, [later])) / filter.limit)
     assert max(spent) <= 1
     assert max(spent) > 0
 

@@ -18,6 +18,7 @@ from l2p.checkpoints.shipped import index
 from l2p.errors import InputError
 from l2p.models import Softmax
 from l2p.privacy.budget import Budget
+from l2p.protectors import PublicGeometry
 from l2p.task import Rows
 from meta_train.config import Addition
 from meta_train.recipes import resolve
@@ -88,7 +89,7 @@ def test_results_are_of_shipped_protectors_that_never_saw_the_data(inputs):
 @pytest.mark.parametrize("name", ["directions-mnist-rest-3,5", "directions-svm-mnist-rest-3,5"])
 def test_protectors_along_the_directions_of_digits_refuse_other_features(name):
     found = checkpoint.load(name)
-    assert found.card["config"]["directions"] == found.protector.geometry.variances.shape[0] == 96
+    assert found.card["config"]["directions"] == found.protector.purchase(PublicGeometry).variances.shape[0] == 96
     assert found.card["range"]["num_features"] == [784, 784]
     rows = Rows(np.zeros((2000, 64), np.float32), np.zeros(2000, np.float32), np.ones(2000, np.float32))
     with pytest.raises(InputError, match="principal directions of 784 features in their order, and these have 64"):

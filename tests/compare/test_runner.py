@@ -317,7 +317,7 @@ def frozen(tmp_path, name="still", **fields):
 @pytest.mark.slow
 def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
     still = frozen(tmp_path)
-    centred = frozen(tmp_path, "centred", centering=checkpoint.load("control-plain-adult").protector.centering)
+    centred = frozen(tmp_path, "centred", purchases=checkpoint.load("control-plain-adult").protector.purchases)
     methods = (still, f"{still}:pretrained", f"{centred}:pretrained")
     config = CompareConfig(
         "digits:3,5", tmp_path / "out", methods=methods, epsilon=(1.0,), delta=1e-5, seeds=1, aux="digits:4,6"
@@ -350,7 +350,7 @@ def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     public, budget = load_rows(dataclasses.replace(config, data="digits:4,6")), Budget(0.3, 1e-5)
     found = public_geometry(public)
     lent = find_method("noisygd:projected", [budget], "logistic", 292, auxiliary=Auxiliary(geometry=found))
-    assert lent.protectors[budget].geometry is found
+    assert lent.protectors[budget].purchases == (found,)
     # It uses nothing of the compared set.
     np.testing.assert_allclose(found.center, np.asarray(public.x).mean(0), atol=1e-6)
 

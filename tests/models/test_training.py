@@ -11,13 +11,13 @@ from scipy import optimize
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN
 from l2p.models import GeneralizedLinear, Hinge, HuberSVM
+from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED, Centering, Decaying, Optax, Stepwise
 from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, NoisyMinimum
 from l2p.queries.solve import minimise
-from l2p.result import answered
-from l2p.run import run, trace_rows
+from l2p.run import run
 from l2p.simulate import mean_loss
 from l2p.sums import exact_sum
 from l2p.task import Rows, null_invalid
@@ -124,7 +124,7 @@ def unlimited(name, accountant="gdp"):
 def descent(rate, clip_norm, centering=None):
     rates = {"learning_rate": jnp.log(f32([rate])), "momentum": f32([-np.inf])}
     scheduler = Decaying(jnp.log(f32([clip_norm])), f32([0.0]))
-    return Stepwise(scheduler, Optax("sgd", rates), centering, num_steps=STEPS)
+    return Stepwise(scheduler, Optax("sgd", rates), (centering,) if centering else (), num_steps=STEPS)
 
 
 jit_run = jax.jit(run)
@@ -182,7 +182,7 @@ def test_a_run_keeps_its_budget_in_float64_and_learns_where_it_is_large(name, me
     protector = HAND_DESIGNED[method](BUDGET).replace(num_steps=40)
     _, _, (first, records), _ = jit_run(protector, model.init(D), rows, setup(name, accountant), jax.random.key(0))
     planned = Filter(accountant, BUDGET)
-    assert 0 < planned.spent(answered(trace_rows(first, [records]))) <= planned.limit
+    assert 0 < planned.spent(trace_of(first, [records])) <= planned.limit
     params, _, _, _ = jit_run(protector, model.init(D), rows, unlimited(name, accountant), jax.random.key(0))
     assert float(mean_loss(params, model, rows)) < 0.95 * float(mean_loss(model.init(D), model, rows))
 

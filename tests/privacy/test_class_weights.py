@@ -19,7 +19,7 @@ from l2p.estimators import PrivateClassifier
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN, ExactSum, picked, raw_lines
 from l2p.models import Logistic, find_model
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, reader_of
 from l2p.planned_run import plan_run
 from l2p.privacy import Adjacency, Budget, Filter, Spending, class_weights
 from l2p.privacy.noise import HostNoise, KeyNoise
@@ -247,7 +247,9 @@ def setup(weights=SHARES):
 
 def asked(query, weights=SHARES, rows=None, noise=Nothing):
     rows = jax.tree.map(jnp.asarray, encoded(TABLE)) if rows is None else rows
-    here = Oracle(rows, setup(weights), Spending(f32(0), f32(1e9)), noise(jax.random.key(0)), jnp.zeros((), int))
+    here = Oracle(
+        reader_of(rows), setup(weights), Spending(f32(0), f32(1e9)), noise(jax.random.key(0)), jnp.zeros((), int)
+    )
     return here, here.ask(query)
 
 
@@ -278,8 +280,8 @@ def test_every_shipped_query_is_weighed_describes_rows_or_is_refused():
 
 def test_a_release_weighs_rows_in_memory_and_in_a_stream_alike():
     def total(rows):
-        here = Oracle(rows, setup(), Spending(f32(0), f32(1e9)), HostNoise([], ()), jnp.zeros((), int))
-        return here._exact_aggregate(gradient(), jnp.array(True))
+        here = Oracle(reader_of(rows), setup(), Spending(f32(0), f32(1e9)), HostNoise([], ()), jnp.zeros((), int))
+        return here._aggregate(gradient(), jnp.array(True))
 
     with jax.enable_x64(True):
         expected = in_units(gradient(), everything()[0], SHARES)[0][0]
@@ -489,7 +491,7 @@ def test_a_method_takes_weights_or_refuses_before_a_row_is_read(method):
 def test_a_solve_is_refused_by_the_oracle_before_it_is_charged():
     protector = HAND_DESIGNED["outpert"](BUDGET)
     here = Oracle(
-        jax.tree.map(jnp.asarray, encoded(TABLE)),
+        reader_of(jax.tree.map(jnp.asarray, encoded(TABLE))),
         setup(),
         Spending(f32(0), f32(1e9)),
         Nothing(jax.random.key(0)),

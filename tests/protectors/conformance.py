@@ -13,6 +13,7 @@ from scipy import special
 
 from l2p import run as runs
 from l2p.models import Logistic
+from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
 from l2p.protectors import (
@@ -56,8 +57,7 @@ from l2p.protectors.line import LineStep
 from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.public_parts import OverCurvature, PublicClip, PublicFit, PublicSubspace, PublicSum
 from l2p.public_facts import Setup
-from l2p.result import answered
-from l2p.run import Simulation, trace_rows
+from l2p.run import Simulation
 from l2p.task import Rows
 from tests.conftest import EVERY_CASE
 
@@ -146,10 +146,11 @@ def sgd(rate=2.0, momentum=0.5):
 ADAGRAD_LIKE = Optax("adam", {"learning_rate": jnp.log(f32([0.2])), "b1": f32([0.8])})
 EVEN = Decaying(jnp.log(f32([1.0])), f32([0.0]))
 SHARES = ShareScheduler(f32([[0.1, 0.3], [0.1, 0.0]]), f32([[-0.2, 0.3]]))
+MEAN_OF_ROWS = Centering(f32([-2.2]), f32(-1.2), f32(0.5), f32(1.5))
 CONTROL = Stepwise(
     SHARES,
     MixProjector(f32([[0.5, 0.2]]), f32([[0.5, 0.0, 0.0, 1.0, 0.0]])),
-    Centering(f32([-2.2]), f32(-1.2), f32(0.5), f32(1.5)),
+    (MEAN_OF_ROWS,),
     averaging=f32([0.0]),
 )
 NORM = NormQuery(f32([-2.0]), jnp.log(f32(1.0)))
@@ -164,8 +165,7 @@ LENGTH = RowLength(f32([-3.0]), f32(1.5))
 EIGENBASIS = Eigenbasis(f32([-1.5]), f32([-0.3]), f32([0.2]), f32(1.5))
 #: With networks that have every input, and a mean that is shrunk towards its own average.
 IN_BASIS = CENSUS.replace(
-    centering=CONTROL.centering.replace(log_level_spread=f32(-2.0)),
-    eigenbasis=EIGENBASIS,
+    purchases=(MEAN_OF_ROWS.replace(log_level_spread=f32(-2.0)), EIGENBASIS),
     scheduler=SHARES.replace(network=network((3, 8, 2))),
     projector=CENSUS.projector.replace(
         tensor_network=network((TENSOR_INPUTS, 8, 6)),
@@ -174,13 +174,14 @@ IN_BASIS = CENSUS.replace(
 )
 #: Two directions of three features.
 ALONG = CONTROL.replace(
-    centering=None,
-    geometry=PublicGeometry(
-        f32([0.4, 0.5, 0.6]),
-        f32([[0.6, 0.0], [0.8, 0.0], [0.0, 1.0]]),
-        f32([0.1, 0.05]),
-        f32([-0.5]),
-        f32([-2.0]),
+    purchases=(
+        PublicGeometry(
+            f32([0.4, 0.5, 0.6]),
+            f32([[0.6, 0.0], [0.8, 0.0], [0.0, 1.0]]),
+            f32([0.1, 0.05]),
+            f32([-0.5]),
+            f32([-2.0]),
+        ),
     ),
 )
 #: Knots that change over the budgets of this table, and slopes in the numbers of features and margins.
@@ -192,13 +193,15 @@ KALMAN = Stepwise(
         network((INPUTS, 4, OUTPUTS), 0.03),
         LineStep(RISING, RISING - 2.0, RISING),
     ),
-    centering=CONTROL.centering.replace(log_level_spread=f32(-2.0), log_width=f32(0.1)),
-    row_length=LENGTH,
-    eigenbasis=EIGENBASIS,
-    base_rate=BaseRate(f32([-2.0]), f32(-1.0)),
+    (
+        BaseRate(f32([-2.0]), f32(-1.0)),
+        MEAN_OF_ROWS.replace(log_level_spread=f32(-2.0), log_width=f32(0.1)),
+        LENGTH,
+        EIGENBASIS,
+    ),
 )
 #: What it may have besides: prices by what was bought first.
-ADAPTIVE_KALMAN = KALMAN.replace(base_rate=BaseRate(RISING - 2.0, f32(-1.0), f32(0.1), RISING - 1.0, RISING))
+ADAPTIVE_KALMAN = KALMAN.with_purchases(BaseRate(RISING - 2.0, f32(-1.0), f32(0.1), RISING - 1.0, RISING))
 LSTM = LSTMProjector(perturbed(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
 GREEDY = AGD(
     **logs(
@@ -310,9 +313,7 @@ CASES = {
     "pass_glm": Case(first=(MEAN,), each=("second_moment", "cross_moment"), exhausts=True),
     # With a mean that clips no row: each row whose clipping starts or ends within a difference is a kink.
     "boosted_adassp": Case(
-        HAND_DESIGNED["boosted_adassp"](BUDGETS[MIDDLE]).replace(
-            centering=CONTROL.centering.replace(row_norm=f32(1.1))
-        ),
+        HAND_DESIGNED["boosted_adassp"](BUDGETS[MIDDLE]).replace(centering=MEAN_OF_ROWS.replace(row_norm=f32(1.1))),
         first=(MEAN, "least_eigenvalue", "second_moment"),
     ),
     "linear_scaling": Case(
@@ -320,11 +321,11 @@ CASES = {
     ),
     "control": Case(CONTROL, first=(MEAN,)),
     "census": Case(CENSUS, first=(MEAN,)),
-    "control, eigenbasis": Case(CONTROL.replace(eigenbasis=EIGENBASIS), first=(MEAN, COVARIANCE), accountant="rdp"),
-    "census, row length, eigenbasis": Case(IN_BASIS.replace(row_length=LENGTH), first=(MEAN, "row_length", COVARIANCE)),
+    "control, eigenbasis": Case(CONTROL.with_purchases(EIGENBASIS), first=(MEAN, COVARIANCE), accountant="rdp"),
+    "census, row length, eigenbasis": Case(IN_BASIS.with_purchases(LENGTH), first=(MEAN, "row_length", COVARIANCE)),
     "control, public geometry": Case(ALONG),
     "kalman, eigenbasis": Case(KALMAN, first=(TARGETS, MEAN, "row_length", COVARIANCE)),
-    "kalman": Case(ADAPTIVE_KALMAN.replace(centering=None, row_length=None, eigenbasis=None), first=(TARGETS, TARGETS)),
+    "kalman": Case(ADAPTIVE_KALMAN.without(Centering, RowLength, Eigenbasis), first=(TARGETS, TARGETS)),
     "paper": Case(Stepwise(spender(3.0), LSTM), exhausts=True),
     "paper, norm query": Case(Stepwise(spender(1.5), LSTM, norm_query=NORM), each=(NORM_OF, GRADIENT), exhausts=True),
     "shares, norm query, batches": Case(
@@ -344,7 +345,7 @@ CASES = {
         first=("meta_descent",),
     ),
     "LSTM scheduler, sgd": Case(Stepwise(spender(2.0), sgd()), exhausts=True),
-    "shares, LSTM projector": Case(Stepwise(SHARES, LSTM, CONTROL.centering), first=(MEAN,), accountant="zcdp"),
+    "shares, LSTM projector": Case(Stepwise(SHARES, LSTM, CONTROL.purchases), first=(MEAN,), accountant="zcdp"),
     "dpsgd": Case(Stepwise(EVEN, sgd(), sampler=Poisson(0.2)), accountant="rdp", slack=2e-3),
     "dpsgd, LSTM scheduler": Case(
         Stepwise(spender(1.3), sgd(), sampler=Poisson(0.2)), accountant="ctcdp", exhausts=True
@@ -402,7 +403,7 @@ CASES = {
         Stepwise(
             PublicClip(spender(2.0), f32([1.0])),
             PublicSubspace(PublicSum(OverCurvature(CONTROL.projector)), 2, "rows"),
-            public_start=PublicFit(f32([0.5]), f32([-3.0]), num_steps=5),
+            (PublicFit(f32([0.5]), f32([-3.0]), num_steps=5),),
         ),
         exhausts=True,
     ),
@@ -431,7 +432,7 @@ CASES = {
         Stepwise(
             GROWING.replace(clip_by="maximum"),
             ADAGRAD_LIKE,
-            CONTROL.centering,
+            (MEAN_OF_ROWS,),
         ),
         first=(MEAN,),
         exhausts=True,
@@ -621,4 +622,4 @@ def pick(tree, *index):
 
 
 def events(first, records):
-    return answered(trace_rows(first, [records]))
+    return trace_of(first, [records])

@@ -12,7 +12,7 @@ import pytest
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Logistic, Softmax, Square
 from l2p.models.mlp import MLP
-from l2p.oracle import MAX_BOUND, MIN_BOUND, Oracle
+from l2p.oracle import MAX_BOUND, MIN_BOUND, Oracle, reader_of
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.convert import gdp_mu
 from l2p.privacy.noise import KeyNoise
@@ -97,7 +97,7 @@ def test_without_noise_and_with_all_directions_adamix_is_gradient_descent_on_bot
     protector = Stepwise(
         WIDE,
         PublicSubspace(PublicSum(descent(2.0)), D + 1, "rows"),
-        public_length=PublicLength(jnp.float32(1.0)),
+        purchases=(PublicLength(jnp.float32(1.0)),),
         num_steps=STEPS,
     )
     params, ended, _, _ = go(protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
@@ -132,7 +132,7 @@ def test_a_projection_keeps_the_first_singular_vectors_of_the_public_gradient(ma
 def test_adamix_moves_along_the_total_public_gradient_only():
     """Algorithm 2 takes the singular vectors of the total gradient, which are fewer than those of the rows' gradients:
     here two of five."""
-    made = HAND_DESIGNED["adamix"](BUDGET, str(MODEL)).replace(public_length=None, num_steps=1)
+    made = HAND_DESIGNED["adamix"](BUDGET, str(MODEL)).without(PublicLength).replace(num_steps=1)
     decay = made.projector.projector.projector.log_decay
     start, *_ = go(made.replace(projector=descent(1e-12)), ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
     after, *_ = go(made, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
@@ -210,7 +210,10 @@ def test_no_answer_ends_a_run_by_a_clip_that_the_oracle_refuses(size):
     seen = Observation(jnp.zeros(2), jnp.ones(()), jnp.zeros(()), None, public)
     scheduler = PublicClip(WIDE, logit_constant(0.9))
     plan, _ = scheduler(
-        (), seen, Oracle(rows, NO_NOISE, Spending(jnp.float32(0), jnp.float32(1)), KeyNoise(KEY), jnp.int32(0)), 1
+        (),
+        seen,
+        Oracle(reader_of(rows), NO_NOISE, Spending(jnp.float32(0), jnp.float32(1)), KeyNoise(KEY), jnp.int32(0)),
+        1,
     )
     assert not scheduler.adaptive
     assert MIN_BOUND <= float(plan.clip_norm) <= MAX_BOUND

@@ -34,7 +34,7 @@ def started(name, epsilon, key=0, base_rate=BASE_RATE):
     model, budget = find_model(name), Budget(epsilon, 1e-6)
     setup = Setup.create(model, budget.adjacency, Filter("gdp", budget).price_list(), 400)
     plain = BUILDERS["noisygd"](jax.random.key(0))
-    protector = Stepwise(plain.scheduler, plain.projector, base_rate=base_rate)
+    protector = Stepwise(plain.scheduler, plain.projector, (base_rate,) if base_rate else ())
     begun, _ = start(protector, model.init(2), constant_rows(), setup, Simulation(jax.random.key(key)))
     return model, np.asarray(begun.params)
 
@@ -111,7 +111,7 @@ def test_the_error_of_the_start_is_as_large_as_it_is_said_to_be(name):
     setup = Setup.create(model, budget.adjacency, Filter("gdp", budget).price_list(), 4000)
     plain = BUILDERS["noisygd"](jax.random.key(0))
     told = dataclasses.replace(BASE_RATE, log_width=jnp.float32(0.0))
-    protector = Stepwise(plain.scheduler, plain.projector, base_rate=told)
+    protector = Stepwise(plain.scheduler, plain.projector, (told,))
     rows = jax.tree.map(lambda leaf: np.repeat(leaf, 10, 0), constant_rows())
     if name == "softmax:3":
         rows = dataclasses.replace(rows, y=np.arange(4000.0, dtype=np.float32) % 3)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from l2p.models import Logistic
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, reader_of
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import KeyNoise
@@ -34,7 +34,7 @@ def centre(rows: Rows, epsilon: float, key: int = 0, cap: float | None = None, c
     num_rows, num_features = rows.x.shape
     setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).price_list(), num_rows)
     spending = Spending(jnp.float32(0), setup.cap if cap is None else jnp.float32(cap))
-    oracle = Oracle(rows, setup, spending, KeyNoise(jax.random.key(key)), jnp.zeros((), jnp.int32))
+    oracle = Oracle(reader_of(rows), setup, spending, KeyNoise(jax.random.key(key)), jnp.zeros((), jnp.int32))
     return centering(num_features, oracle), oracle
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from l2p.checkpoints.structure import decode, encode
 from l2p.errors import InputError
+from l2p.oracle.trace import trace_of
 from l2p.privacy import Filter
 from l2p.privacy.noise import Entropy
 from l2p.privacy.sampling import FullBatch
@@ -19,9 +20,10 @@ from l2p.protectors import (
     CLASSES,
     HAND_DESIGNED,
     AveragedWithPublic,
+    BaseRate,
+    Stepwise,
 )
-from l2p.result import answered
-from l2p.run import Release, Simulation, trace_rows
+from l2p.run import Release, Simulation
 from tests.conftest import EVERY_CASE
 from tests.protectors.conformance import (
     ALIKE,
@@ -220,7 +222,7 @@ def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
     elif isinstance(protector, AveragedWithPublic):
         protector = protector.replace(inner=protector.inner.replace(**logs(max_step=200.0)))
     other = OTHER_ROWS
-    if getattr(protector, "base_rate", None) is not None:
+    if isinstance(protector, Stepwise) and protector.purchase(BaseRate):
         # A second purchase depends on how uneven classes are.
         other = other.replace(y=jnp.ones_like(other.y))
     ends, asked = [], []
@@ -308,7 +310,7 @@ def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name)
                 later.append(records)
                 at += part
         ends.append(current)
-        granted = answered(trace_rows(bought, later))
+        granted = trace_of(bought, later)
         case_filter = filter_of(case)
         assert 0 < case_filter.spent(granted) <= case_filter.limit
     chex.assert_trees_all_equal(*ends)

@@ -8,7 +8,7 @@ import pytest
 from l2p import private_train
 from l2p.features import FeatureMap
 from l2p.models import MODELS
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, reader_of
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import KeyNoise
@@ -51,7 +51,7 @@ def asked(epsilon: float, eigenbasis: Eigenbasis, key: int = 0, spent: float = 0
     budget = Budget(epsilon, 1e-6)
     here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
     spending = Spending(here.cap * spent, here.cap)
-    oracle = Oracle(ROWS, here, spending, KeyNoise(jax.random.key(key), jax.random.key(key)), jnp.array(0))
+    oracle = Oracle(reader_of(ROWS), here, spending, KeyNoise(jax.random.key(key), jax.random.key(key)), jnp.array(0))
     features, strength, moment = eigenbasis(features, oracle)
     assert moment.shape == strength.shape
     return features, strength, oracle.records[0]
@@ -79,7 +79,9 @@ def test_moments_along_its_directions_are_no_larger_than_it_says(epsilon):
     root of what Gaussian ensembles deviate from it."""
     budget = Budget(epsilon, 1e-6)
     here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
-    oracle = Oracle(ROWS, here, Spending(0.0 * here.cap, here.cap), KeyNoise(*jax.random.split(KEY)), jnp.array(0))
+    oracle = Oracle(
+        reader_of(ROWS), here, Spending(0.0 * here.cap, here.cap), KeyNoise(*jax.random.split(KEY)), jnp.array(0)
+    )
     features, _, moment = basis(0.7)(CENTRED, oracle)
     ratio = np.linalg.eigvalsh(moments(features) / np.sqrt(np.outer(moment, moment))).max()
     assert ratio < 1.1
@@ -181,7 +183,7 @@ def test_descent_in_the_basis_finds_what_varies_least():
         params, _, _, _ = run(protector, jnp.zeros(D + 1), ROWS, setup, jax.random.key(0))
         return mean_loss(params, MODEL, ROWS)
 
-    turned = dataclasses.replace(plain, eigenbasis=basis(1.0))
+    turned = plain.with_purchases(basis(1.0))
     assert float(loss(turned)) < float(loss(plain)) - 0.05
 
 
@@ -214,7 +216,7 @@ def test_rows_mapped_once_are_rows_mapped_at_every_step(epsilon):
     fields = {
         "scheduler": Decaying(jnp.log(jnp.array([0.5])), jnp.zeros(1)),
         "projector": Optax("sgd", {"learning_rate": jnp.log(jnp.array([2.0]))}),
-        "eigenbasis": basis(1.0),
+        "purchases": (basis(1.0),),
         "num_steps": 5,
     }
     results = [
@@ -228,7 +230,7 @@ def test_a_stream_is_read_through_the_same_map():
     protector = Stepwise(
         Decaying(jnp.log(jnp.array([0.5])), jnp.zeros(1)),
         Optax("sgd", {"learning_rate": jnp.log(jnp.array([2.0]))}),
-        eigenbasis=basis(1.0),
+        purchases=(basis(1.0),),
         num_steps=4,
     )
     within = jnp.clip(ROWS.x, 0, 1)
@@ -255,7 +257,9 @@ def test_below_its_least_ratio_no_basis_is_bought_and_hardly_anything_is_paid():
 def test_of_more_features_than_it_turns_nothing_is_asked(monkeypatch):
     monkeypatch.setattr(eigenbasis_module, "MAX_FEATURES", D - 1)
     here = Setup.create(MODEL, Budget(1.0, 1e-6).adjacency, Filter("zcdp", Budget(1.0, 1e-6)).price_list(), N)
-    oracle = Oracle(ROWS, here, Spending(jnp.array(0.0), here.cap), KeyNoise(*[jax.random.key(0)] * 2), jnp.array(0))
+    oracle = Oracle(
+        reader_of(ROWS), here, Spending(jnp.array(0.0), here.cap), KeyNoise(*[jax.random.key(0)] * 2), jnp.array(0)
+    )
     features, strength, _ = basis(1.0)(CENTRED, oracle)
     assert features is CENTRED
     assert not oracle.records

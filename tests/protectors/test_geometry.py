@@ -43,9 +43,9 @@ def geometry(power: float, ridge: float = 1e-6, directions: int = K) -> PublicGe
     return dataclasses.replace(found, log_power=log_power, log_ridge=jnp.log(jnp.array([ridge])))
 
 
-def stepping(**fields) -> Stepwise:
+def stepping(*purchases) -> Stepwise:
     rate = Optax("sgd", {"learning_rate": jnp.log(jnp.array([2.0]))})
-    return Stepwise(Decaying(jnp.log(jnp.array([1.0])), jnp.zeros(1)), rate, num_steps=20, **fields)
+    return Stepwise(Decaying(jnp.log(jnp.array([1.0])), jnp.zeros(1)), rate, num_steps=20, purchases=purchases)
 
 
 def test_of_public_rows_it_finds_the_directions_in_which_they_vary():
@@ -96,7 +96,7 @@ def test_with_every_direction_and_no_power_a_run_is_one_on_centred_rows():
     setup = dataclasses.replace(SETUP, cap=jnp.array(jnp.inf), price_list=Filter("gdp", Budget(1e4, 1e-6)).price_list())
     params = [
         run(protector, jnp.zeros(D + 1), rows, setup, jax.random.key(0))[0]
-        for protector, rows in ((stepping(geometry=turned), ROWS), (stepping(), scaled))
+        for protector, rows in ((stepping(turned), ROWS), (stepping(), scaled))
     ]
     losses = [float(mean_loss(found, MODEL, rows)) for found, rows in zip(params, (ROWS, scaled), strict=True)]
     assert losses[0] < 0.68
@@ -109,13 +109,13 @@ def test_at_one_budget_it_finds_what_a_run_on_rows_as_they_come_does_not():
         losses = jax.vmap(lambda key: mean_loss(run(protector, jnp.zeros(D + 1), ROWS, SETUP, key)[0], MODEL, ROWS))
         return float(losses(jax.random.split(jax.random.key(0), 8)).mean())
 
-    assert loss(stepping(geometry=geometry(1.0))) < loss(stepping()) - 0.03
+    assert loss(stepping(geometry(1.0))) < loss(stepping()) - 0.03
 
 
 @pytest.mark.slow
 def test_meta_gradients_reach_power_and_ridge():
     def loss(one: PublicGeometry) -> jax.Array:
-        released, *_ = run(stepping(geometry=one), jnp.zeros(D + 1), ROWS, SETUP, jax.random.key(0))
+        released, *_ = run(stepping(one), jnp.zeros(D + 1), ROWS, SETUP, jax.random.key(0))
         return mean_loss(released, MODEL, ROWS)
 
     slopes = jax.grad(loss)(geometry(0.5, ridge=0.1))
@@ -129,14 +129,14 @@ def test_meta_gradients_reach_power_and_ridge():
 @pytest.mark.parametrize("model", ["softmax:3", "mlp"])
 def test_models_with_many_lines_of_weights_run_in_directions_too(model):
     rows = WITHIN.replace(y=jnp.asarray(np.arange(N) % 3, jnp.float32)) if model == "softmax:3" else WITHIN
-    result = private_train(rows, stepping(geometry=geometry(0.5)), BUDGET, model=model, key=jax.random.key(0))
+    result = private_train(rows, stepping(geometry(0.5)), BUDGET, model=model, key=jax.random.key(0))
     assert np.isfinite(result.params).all()
 
 
 @pytest.mark.slow
 def test_a_stream_is_read_along_the_same_directions():
     stream = ArraySource(jax.tree.map(np.asarray, WITHIN), 512)
-    protector = stepping(geometry=geometry(0.5))
+    protector = stepping(geometry(0.5))
     whole, streamed = (
         private_train(data, protector, BUDGET, key=jax.random.key(1)).params for data in (WITHIN, stream)
     )
@@ -145,7 +145,7 @@ def test_a_stream_is_read_along_the_same_directions():
 
 @pytest.mark.slow
 def test_a_release_draws_noise_for_the_directions_alone():
-    result = private_train(WITHIN, stepping(geometry=geometry(0.5)), BUDGET)
+    result = private_train(WITHIN, stepping(geometry(0.5)), BUDGET)
     assert result.params.shape == (D + 1,)
     assert np.isfinite(result.params).all()
 
@@ -155,5 +155,5 @@ def test_rows_of_other_features_are_refused_before_anything_is_spent(tmp_path):
     ledger = Ledger.create(tmp_path / "ward.ledger", "ward", limit, "gdp", limit_of("gdp", limit))
     narrow = WITHIN.replace(x=WITHIN.x[:, :-1])
     with pytest.raises(InputError, match="principal directions of 12 features in their order, and these have 11"):
-        private_train(narrow, stepping(geometry=geometry(0.5)), BUDGET, ledger=ledger)
+        private_train(narrow, stepping(geometry(0.5)), BUDGET, ledger=ledger)
     assert not ledger.entries()

@@ -7,6 +7,7 @@ import pytest
 
 from l2p import Adjacency, Budget, Oracle, Rows, Setup
 from l2p.models import Logistic
+from l2p.oracle import Terms, reader_of
 from l2p.privacy import Filter, Poisson
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.spending import Spending
@@ -89,7 +90,9 @@ def test_they_are_told_the_sampling_rate():
     seen = Observation(NOISE, jnp.float32(STD), jnp.float32(1.0))
     for setup, rate in ((SETUP, 1.0), (batches, 0.05)):
         noise, spending = KeyNoise(*[jax.random.key(0)] * 2), Spending(jnp.array(0.0), setup.cap)
-        plan, _ = schedule((), seen, Oracle(ROWS, setup, spending, noise, jnp.array(0), sampled=True), 20)
+        plan, _ = schedule(
+            (), seen, Oracle(reader_of(ROWS), setup, spending, noise, jnp.array(0), Terms(sampled=True)), 20
+        )
         assert float(jnp.log(plan.clip_norm)) == pytest.approx(standardize_rate(rate), abs=1e-5)
     assert standardize_rate(1e-4) == -2.0
 

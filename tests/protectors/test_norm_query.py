@@ -7,7 +7,7 @@ import pytest
 
 from l2p.features import FeatureMap
 from l2p.models import MODELS
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, reader_of
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import KeyNoise
@@ -39,7 +39,7 @@ def asked(epsilon: float, key: jax.Array, share: float = 0.1, step: int = 0):
     """The norm at zero params, and what was recorded."""
     here = setup(epsilon)
     spending = Spending(jnp.zeros(()), here.cap)
-    oracle = Oracle(ROWS, here, spending, KeyNoise(key, key), jnp.array(step))
+    oracle = Oracle(reader_of(ROWS), here, spending, KeyNoise(key, key), jnp.array(step))
     query = NormQuery(jnp.array([np.log(share / (1 - share))], jnp.float32), jnp.log(jnp.float32(0.5)))
     return query(jnp.zeros(D + 1), FeatureMap.identity(D), oracle, STEPS), oracle.records[0]
 

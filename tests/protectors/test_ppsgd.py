@@ -13,6 +13,7 @@ from scipy import special
 import l2p
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Hinge, Logistic, Softmax, find_model
+from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.sampling import FixedSize
 from l2p.protectors import HAND_DESIGNED, FineTuned, Stepwise
@@ -23,8 +24,7 @@ from l2p.protectors.public_growth import GrowthState, published_noise
 from l2p.protectors.public_rows import PublicGradients
 from l2p.protectors.schedulers import Observation
 from l2p.public_facts import Setup
-from l2p.result import answered
-from l2p.run import run, trace_rows
+from l2p.run import run
 from l2p.task import Rows, Task
 
 D, N = 3, 400
@@ -157,16 +157,14 @@ def test_a_precondition_that_fails_midway_stops_the_run_having_spent_what_was_an
     protector = changed(method("ppsgd", budget), share=0.02, growth=2.0, noise_ratio=1e-6, clip_ratio=1e6)
     planned, here = setup_of(protector, "paper_13", budget)
     params, ended, (first, (record,)), _ = jit_run(protector, ZERO, ROWS, here, KEY, PUBLIC)
-    trace = trace_rows(first, [(record,)])
+    trace = trace_of(first, [(record,)])
     done = int(ended.step)
     assert done == 2
     assert not bool(ended.alive)
     assert [row.step for row in trace] == list(range(1, done + 1))
     refused = 0.02 * 3.0**done * planned.limit
-    assert refused < planned.limit - planned.spent(answered(trace))  # it could be paid
-    assert planned.spent(answered(trace)) == pytest.approx(
-        planned.limit * 0.02 * sum(3.0**t for t in range(done)), rel=1e-3
-    )
+    assert refused < planned.limit - planned.spent(trace)  # it could be paid
+    assert planned.spent(trace) == pytest.approx(planned.limit * 0.02 * sum(3.0**t for t in range(done)), rel=1e-3)
     asked = record.noise_multiplier[done]
     rho_s = 0.5 / float(asked) ** 2
     assert math.log(10) / (4 * rho_s) < planned.order  # what eq. 4 forgets

@@ -9,7 +9,7 @@ import pytest
 
 from l2p.features import FeatureMap
 from l2p.models import MODELS
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, reader_of
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter
 from l2p.privacy.noise import KeyNoise
@@ -32,7 +32,9 @@ def stretched(spread: float, epsilon: float, spent: float = 0.0, seed: int = 0) 
     budget = Budget(epsilon, 1e-6)
     setup = Setup.create(MODELS["logistic"], budget.adjacency, Filter("gdp", budget).price_list(), N)
     noise = KeyNoise(jax.random.key(seed), jax.random.key(seed))
-    after = CONSTANT(before, Oracle(rows, setup, Spending(setup.cap * spent, setup.cap), noise, jnp.array(0)))
+    after = CONSTANT(
+        before, Oracle(reader_of(rows), setup, Spending(setup.cap * spent, setup.cap), noise, jnp.array(0))
+    )
     return before, after, float(jnp.sqrt(after.squared_norms(rows.x)).mean())
 
 

@@ -11,6 +11,7 @@ from jax.test_util import check_grads
 from scipy import special
 
 from l2p.models import INTERCEPT_COLUMN, Square
+from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Filter
 from l2p.privacy.sampling import FullBatch
 from l2p.protectors import (
@@ -24,7 +25,7 @@ from l2p.protectors import (
 )
 from l2p.protectors.hyfree import _least_change
 from l2p.public_facts import Setup
-from l2p.run import Simulation, trace_rows
+from l2p.run import Simulation
 from tests.protectors.conformance import (
     ADADP,
     ADAGRAD_LIKE,
@@ -282,7 +283,7 @@ def test_without_a_budget_only_the_public_start_is_released(name):
     begun, first = jit_start(case.protector, ZERO, ROWS, here, Simulation(KEY))
     ended, records, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=STEPS)
     assert np.array_equal(case.protector.finish(ended.params, ended.state, here), public_start(case, here, ZERO))
-    assert trace_rows(first, [records]) == []
+    assert trace_of(first, [records]) == []
     assert float(ended.spending.spent) == 0
 
 

@@ -13,7 +13,7 @@ from scipy import special
 
 from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Hinge, HuberSVM, Logistic, Square
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, Terms, reader_of
 from l2p.privacy import Adjacency, Filter
 from l2p.privacy.budget import Budget
 from l2p.privacy.noise import KeyNoise, Noise
@@ -237,7 +237,14 @@ def test_noise_of_least_squares_is_for_rows_as_long_as_public_ones():
         public = np.zeros((3, features), np.float32)
         public[:, 0] = 1.0, 0.5, 9.0
         rows = Rows(f32(public), f32([0, 1, 1]), f32([1, 1, 0]))  # the longest one is a null row
-        oracle = Oracle(rows, setup, Spending(f32(0.0), f32(1.0)), KeyNoise(jax.random.key(0)), jnp.zeros(()), rows)
+        oracle = Oracle(
+            reader_of(rows),
+            setup,
+            Spending(f32(0.0), f32(1.0)),
+            KeyNoise(jax.random.key(0)),
+            jnp.zeros(()),
+            Terms(rows),
+        )
         ends.append(pnsgd.query(Square().init(features), oracle))
     norm = math.sqrt(1.0 + INTERCEPT_COLUMN**2)
     for end in ends:

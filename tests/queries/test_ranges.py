@@ -13,7 +13,7 @@ import pytest
 from l2p.errors import InputError
 from l2p.fixed_point import MARGIN
 from l2p.models import Hinge, HuberSVM, Quadratic, Square
-from l2p.oracle import Oracle
+from l2p.oracle import Oracle, reader_of
 from l2p.privacy import Adjacency, Filter, Spending
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.passes import Passes
@@ -218,7 +218,7 @@ def answered_at_all(query):
     name = {"objective": "basic", "gaussian": "gdp"}.get(query.event().mechanism, "rdp")
     setup = Setup.create(MODEL, BUDGET.adjacency, Filter(name, BUDGET).price_list(), N)
     spending = Spending(f32(0), f32(1e6))  # room for all that has a price
-    asked = Oracle(table(pad=0), setup, spending, KeyNoise(jax.random.key(0)), jnp.zeros((), int))
+    asked = Oracle(reader_of(table(pad=0)), setup, spending, KeyNoise(jax.random.key(0)), jnp.zeros((), int))
     answer = asked.ask(query)
     return asked.records[0].granted, asked.spending.spent, answer
 
@@ -278,7 +278,7 @@ def test_a_static_field_that_means_nothing_raises_before_anything_runs(query, fi
         bad = moved(query, field, value)
         bad = bad.replace(setup=setup) if isinstance(query, MetaDescent) else bad
         spending = Spending(f32(0), setup.cap)
-        Oracle(rows, setup, spending, KeyNoise(jax.random.key(0)), jnp.zeros((), int)).ask(bad)
+        Oracle(reader_of(rows), setup, spending, KeyNoise(jax.random.key(0)), jnp.zeros((), int)).ask(bad)
         if query.additive:
             with jax.enable_x64(True):
                 exact_sum(bad, rows)  # as a release adds up

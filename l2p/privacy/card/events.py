@@ -37,10 +37,10 @@ def decode_events(spans: Iterable[dict[str, Any]]) -> list[Answered]:
     Answered(step=2, mechanism='gaussian', noise_multiplier=8.0, tail=inf)
     """
     return [
-        Answered(step, mechanism, *map(float, numbers))
+        Answered(step, mechanism, float(noise_multiplier), float(tail[0]) if tail else math.inf)
         for span in spans
         for step in range(int(span["steps"][0]), int(span["steps"][1]) + 1)
-        for mechanism, *numbers in span["queries"]
+        for mechanism, noise_multiplier, *tail in span["queries"]
     ]
 
 

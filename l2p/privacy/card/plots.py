@@ -15,7 +15,7 @@ Point = tuple[float, float]
 
 
 class Granted(Protocol):
-    """The part of `l2p.run.TraceRow` that is drawn; `spent` adds up, in the accountant's own unit."""
+    """The part of `l2p.privacy.events.Answered` that is drawn; `spent` adds up, in the accountant's own unit."""
 
     @property
     def step(self) -> int:

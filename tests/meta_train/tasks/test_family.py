@@ -401,8 +401,8 @@ def test_quadratics_are_tuned_for_models_of_numbers_and_not_centred():
         OneSource(source=QUADRATICS).one_model()
     with pytest.raises(InputError, match="binary"):
         OneSource(model="quadratic").one_model()
-    assert starting_point(Plain.of("x", "control", source=QUADRATICS, model="quadratic")).centering is None
-    assert starting_point(Plain.of("x", "control")).centering is not None
+    assert not starting_point(Plain.of("x", "control", source=QUADRATICS, model="quadratic")).purchases
+    assert starting_point(Plain.of("x", "control")).purchases
     with pytest.raises(InputError, match="no table"):
         families(QUADRATICS)[0].draw(jax.random.key(0), 8, None)
     with pytest.raises(InputError, match="no accuracy"):

@@ -10,7 +10,7 @@ import pytest
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic, find_model
-from l2p.protectors import Stepwise
+from l2p.protectors import Eigenbasis, Stepwise
 from l2p.protectors.tunable import combine, partition
 from l2p.run import Simulation, start
 from l2p.simulate import mean_loss
@@ -159,7 +159,7 @@ def test_rows_that_are_held_constant_give_the_gradients_of_mapped_ones(name, bat
     monkeypatch.setattr(Stepwise, "reads_remaining_map", False)
     plain, whole = value_and_gradient()
     np.testing.assert_allclose(value, plain, rtol=1e-4)
-    assert np.abs(whole.eigenbasis.log_ridge).max() > 1e-4  # so that a basis was bought and counts
+    assert np.abs(whole.purchase(Eigenbasis).log_ridge).max() > 1e-4  # so that a basis was bought and counts
     scale = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(whole))
     chex.assert_trees_all_close(gradient, whole, rtol=2e-3, atol=1e-4 * scale)
 
@@ -333,9 +333,9 @@ def test_warm_start_takes_shared_parameters_and_keeps_new_ones():
 @pytest.mark.slow
 def test_warm_start_takes_constants_that_a_training_chose_at_its_end():
     control = short("control_filter")
-    basis = control.eigenbasis.replace(log_least_ratio=jnp.float32(0.7))
-    started = warm_start(short("filter"), control.replace(eigenbasis=basis))
-    assert float(started.eigenbasis.log_least_ratio) == pytest.approx(0.7)
+    basis = control.purchase(Eigenbasis).replace(log_least_ratio=jnp.float32(0.7))
+    started = warm_start(short("filter"), control.with_purchases(basis))
+    assert float(started.purchase(Eigenbasis).log_least_ratio) == pytest.approx(0.7)
     assert started.projector.network is not None
 
 

@@ -280,10 +280,11 @@ def test_unseen_classes_are_not_used_for_selection(tmp_path, monkeypatch, unseen
 
 def test_a_warm_start_takes_what_was_tuned_and_no_facts_about_other_rows():
     whole, fold = starting_point(ALONG_DIRECTIONS), starting_point(ALONG_DIRECTIONS.but(unseen=(7, 9)))
-    tuned = dataclasses.replace(whole.geometry, log_power=whole.geometry.log_power + 1.0)
-    started = warm_start(fold, dataclasses.replace(whole, geometry=tuned))
-    np.testing.assert_array_equal(started.geometry.log_power, tuned.log_power)
-    assert_same_directions(started.geometry, directions_of(7, 9))
+    geometry = whole.purchase(PublicGeometry)
+    tuned = dataclasses.replace(geometry, log_power=geometry.log_power + 1.0)
+    started = warm_start(fold, whole.with_purchases(tuned)).purchase(PublicGeometry)
+    np.testing.assert_array_equal(started.log_power, tuned.log_power)
+    assert_same_directions(started, directions_of(7, 9))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 """Where tuning starts: rivals that have a start of their own keep what makes them that method."""
 
-import dataclasses
-
 import jax
 import pytest
 
+from l2p import struct
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.tunable import tunable
@@ -16,8 +15,8 @@ from meta_train.training.untrained import BUILDERS
 @pytest.mark.parametrize("name", ["noisygd", "noisygd_mean", "dp_fc"])
 def test_a_start_of_its_own_has_the_parts_of_the_method_and_averaging(name):
     plain, start = HAND_DESIGNED[name](Budget(1.0, 1e-8)), BUILDERS[name](jax.random.key(0))
-    parts = [field.name for field in dataclasses.fields(plain) if getattr(plain, field.name) is not None]
-    ours = [field.name for field in dataclasses.fields(start) if getattr(start, field.name) is not None]
+    parts = [name for name, part in struct.children(plain).items() if part is not None]
+    ours = [name for name, part in struct.children(start).items() if part is not None]
     assert sorted(ours) == sorted([*parts, "averaging"])
     assert start.mechanisms == plain.mechanisms
     assert start.num_steps == plain.num_steps

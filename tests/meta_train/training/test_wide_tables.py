@@ -6,7 +6,7 @@ import pytest
 
 from l2p.checkpoints import checkpoint
 from l2p.errors import InputError
-from l2p.protectors import conditioning
+from l2p.protectors import BaseRate, Centering, conditioning
 from l2p.protectors.eigenbasis import MAX_FEATURES
 from l2p.protectors.tunable import of_wide_tables
 from meta_train.config import Addition
@@ -29,8 +29,8 @@ def test_what_only_wide_tables_read_is_the_last_number_of_every_knot():
     curves = [*jax.tree.leaves(counted.projector)][:13]
     assert set(curves) == set(jax.tree.leaves(counted.projector.line)) == {8}
     assert sum(jax.tree.leaves(counted.projector.network)) == 0
-    assert counted.base_rate.logit_again == 8
-    assert counted.base_rate.log_spread == counted.centering.row_norm == 0
+    assert counted.purchase(BaseRate).logit_again == 8
+    assert counted.purchase(BaseRate).log_spread == counted.purchase(Centering).row_norm == 0
 
 
 def test_all_else_is_what_wide_tables_do_not_add():
