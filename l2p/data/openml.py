@@ -130,7 +130,7 @@ def read(name: str, cache: Path) -> Content:
         x, y, found = _without_rare(x, y)
     if size != known.rows or found != known.classes:
         raise InputError(
-            f"{source.said} is not {name} as published, which has {_said(known.rows, known.classes)}: it has "
+            f"{source.title} is not {name} as published, which has {_said(known.rows, known.classes)}: it has "
             f"{_said(size, found)}. Put the published file into the folder that {FOLDER} names."
         )
     return Content(x, y, encoding.names)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from l2p.data.bounds import Bounds, Interval, interval, is_finite, scale
-from l2p.data.header import is_header, listed, what_is_missing
+from l2p.data.header import complaint_of_missing, is_header, listed
 from l2p.data.table import Table
 from l2p.errors import InputError, withheld
 
@@ -61,7 +61,7 @@ class Preparation:
             missing or do not fit.
         """
         declared = tuple(dict.fromkeys((target, *(features or ()), *bounds)))
-        if said := what_is_missing(columns, declared):
+        if said := complaint_of_missing(columns, declared):
             raise InputError(f"the table {said}")
         chosen = tuple(name for name in columns if name != target) if features is None else tuple(features)
         if not chosen or target in chosen or len(set(chosen)) != len(chosen):

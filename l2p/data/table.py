@@ -59,13 +59,13 @@ def read_table(
     (('age', 'readmit'), [[61.0, 1.0], [nan, 0.0]])
     """
     source = open_table(path, format)
-    source.check(declared)
+    source.check_columns(declared)
     values = source.numbers() if isinstance(source, Delimited) else None
     if values is None:
         blocks = [_as_numbers(source, block, declared) for block in source.blocks(source.names)]
         values = np.concatenate([np.empty((0, len(source.names))), *blocks])
     if len(values) == 0:
-        raise InputError(f"{source.said} has no rows to learn from; check the file and its filters.")
+        raise InputError(f"{source.title} has no rows to learn from; check the file and its filters.")
     return Table(source.names, values)
 
 
@@ -77,7 +77,7 @@ def _as_numbers(source: RawSource, block: Block, declared: Collection[str]) -> n
             values[:, place] = [_as_number(cell) for cell in block[name].tolist()]
         except ValueError:
             raise InputError(
-                f"{called(place, source.names, declared)} of {source.said.removeprefix('the table ')} holds something "
+                f"{called(place, source.names, declared)} of {source.title.removeprefix('the table ')} holds something "
                 "that is not a number: say if it writes 7,5 for 7.5 (--decimal ,), encode it as numbers first, or "
                 "declare the table in a schema (l2p schema)"
             ) from None

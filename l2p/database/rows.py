@@ -127,21 +127,21 @@ class _Table(PostgreSQL):
             connection.commit()
         except import_adbc().Error:
             raise InputError(
-                f"the aggregate cannot be made in the database of {self.said}: this role needs the privilege TEMPORARY "
-                "there (GRANT TEMPORARY ON DATABASE), and the server must not be a read-only standby."
+                f"the aggregate cannot be made in the database of {self.title}: this role needs the privilege "
+                "TEMPORARY there (GRANT TEMPORARY ON DATABASE), and the server must not be a read-only standby."
             ) from None
 
     def encode(self, schema: Schema) -> int:
         """Encode every row, once; returns how many there are. What cannot be encoded is refused before budget is spent,
         and so is a key that does not tell all rows apart."""
-        self.check((*schema.features, schema.target.column))
+        self.check_columns((*schema.features, schema.target.column))
         assert self.key is not None
         lines = lines_query(schema, ".".join(map(quoted, self.address.table)), self.key, self._kinds)
         self.ask("SET LOCAL work_mem = '64MB'")  # for sorts of wide rows
         self.ask(f"INSERT INTO pg_temp.l2p_lines {lines}")
         rows, settled = self.ask("SELECT count(*), coalesce(bool_and(alone), true) FROM pg_temp.l2p_lines")
         if not rows:
-            raise InputError(f"{self.said} has no rows to learn from; check it and its filters.")
+            raise InputError(f"{self.title} has no rows to learn from; check it and its filters.")
         if not settled:
             raise self._unsettled()
         return rows
@@ -167,5 +167,5 @@ def held_rows(address: Address, schema: Schema) -> Iterator[TableRows]:
             "write postgresql://HOST/DATABASE?table=T&key=COLUMN."
         )
     table = _Table(address)
-    with table.held():
+    with table.snapshot():
         yield TableRows(table, schema)

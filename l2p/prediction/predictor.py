@@ -110,7 +110,7 @@ class Predictor:
         if isinstance(data, Table):
             data = dict(zip(data.columns, data.values.T, strict=True))
         source = open_table(data, self.schema.format(format), self._names(data) if isinstance(data, np.ndarray) else ())
-        source.check(self.schema.features)
+        source.check_columns(self.schema.features)
         return source
 
     def _names(self, array: np.ndarray) -> tuple[str, ...]:

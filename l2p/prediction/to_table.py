@@ -45,7 +45,7 @@ def write_table(
     """
     if source.key is None and not source.ordered:
         raise InputError(
-            f"{source.said} has no order, so nobody could tell which row a prediction is of; name a unique column as "
+            f"{source.title} has no order, so nobody could tell which row a prediction is of; name a unique column as "
             "&key= in its address."
         )
     if (column := source.key or LINE) in header:
@@ -64,7 +64,7 @@ def write_table(
                 writer.write_batch(batch)
                 progress.read(len(keys))
             if writer is None:
-                raise InputError(f"{source.said} has no rows to predict for; check it and its filters.")
+                raise InputError(f"{source.title} has no rows to predict for; check it and its filters.")
         with pa.ipc.open_file(kept) as file:
             batches = pa.RecordBatchReader.from_batches(
                 file.schema, (file.get_batch(place) for place in range(file.num_record_batches))

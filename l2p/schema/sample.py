@@ -1,4 +1,4 @@
-"""What a column of a public sample can be learned from as, and why others are left out, in words."""
+"""Columns of a public sample: their types, and the reasons for which some are left out, in words."""
 
 import datetime
 import re
@@ -26,7 +26,7 @@ _DATES = "dates; if time matters, add a column of numbers to the table, such as 
 
 
 def why_ignored(name: str, held: np.ndarray, values: np.ndarray, kind: str, some_missing: bool = False) -> str | None:
-    """Why nothing should be learned from a column; None if something may be.
+    """Reason to learn nothing from a column; None if something may be learned.
 
     Args:
       held: its cells that are not missing.
@@ -77,7 +77,7 @@ def _is_id(name: str) -> bool:
 
 
 def _is_day(value: float) -> bool:
-    """Whether a number is a day written as YYYYMMDD."""
+    """True if a number is a day written as YYYYMMDD."""
     if not 1900_01_01 <= value <= 2099_12_31:
         return False
     year, rest = divmod(int(value), 10_000)
@@ -93,10 +93,10 @@ def _text(cell: object) -> str:
 
 
 def refuse_commas(name: str, held: np.ndarray, values: np.ndarray, table: str) -> None:
-    """Refuse a column whose texts look like numbers with decimal commas, of a table that nothing was said of.
+    """Refuse a column whose texts look like numbers with decimal commas, of a table without a declared decimal mark.
 
     Raises:
-      InputError: it does; every other reading would drop it, or make a category of each number.
+      InputError: they do; any other reading would drop the column, or make a category of each number.
     """
     commas = [has_comma(cell) for cell in held.tolist()]
     if any(commas) and all(comma or np.isfinite(value) for comma, value in zip(commas, values, strict=True)):
