@@ -80,9 +80,9 @@ class Lookahead(WrappedSource):
         offset = 0
         for block in self.source.blocks():
             start, end = np.searchsorted(lines, (offset, offset + block.y.shape[0]))
-            here, at = lines[start:end] - offset, places[start:end]
+            indices, at = lines[start:end] - offset, places[start:end]
             for array, part in ((x, block.x), (y, block.y), (mask, block.mask)):
-                array[at] = np.asarray(part)[here]
+                array[at] = np.asarray(part)[indices]
             offset += block.y.shape[0]
         ends = np.cumsum([len(batch) for batch in wanted])[:-1]
         parts = (np.split(array, ends) for array in (x, y, mask))

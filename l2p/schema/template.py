@@ -62,12 +62,12 @@ def template(source: RawSource, target: str, format: Format | None = None) -> di
     source.check_columns((target,))
     format = format or Format()
     holds = {"number": {"type": "number", "bounds": None}, "category": {"type": "category", "values": None}}
-    asked = {"number": {"bounds": None, "classes": None}, "category": {"classes": None}}
+    target_values = {"number": {"bounds": None, "classes": None}, "category": {"classes": None}}
     kind = source.types.get(target, "")
     return {
         "format": FORMAT,
         "about": _ABOUT,
-        "target": {"column": target, **asked.get(kind, {"classes": None, "bounds": None})},
+        "target": {"column": target, **target_values.get(kind, {"classes": None, "bounds": None})},
         "missing_words": list(MISSING_WORDS),
         **format_fields(format.encoding, format.decimal),
         "columns": {
@@ -140,8 +140,8 @@ def sampled(
         kind = source.types.get(name, "")
         cells = np.concatenate([block[name] for block in blocks]) if name in (*read, target) else None
         if cells is not None and kind != "number" and format.decimal is None:
-            held = cells[~_is_missing(cells)]
-            refuse_commas(name, held, numbers(held), source.title)
+            present = cells[~_is_missing(cells)]
+            refuse_commas(name, present, numbers(present), source.title)
         if name != target:
             columns[name], why[name] = _read(name, cells, kind, _why_unread(source, name, format))
     if all(isinstance(column, Ignore) for column in columns.values()):
@@ -179,17 +179,17 @@ def _read(name: str, cells: np.ndarray | None, kind: str, unread: str) -> tuple[
     if cells is None:
         return Ignore(), ("ignored", unread)
     missing = _is_missing(cells)
-    held = cells[~missing]
-    if (reason := why_ignored(name, held, numbers(held), kind, bool(missing.any()))) is not None:
+    present = cells[~missing]
+    if (reason := why_ignored(name, present, numbers(present), kind, bool(missing.any()))) is not None:
         return Ignore(), ("ignored", reason)
     column = _column(cells, kind)
     return column, described(column)
 
 
-def _of_target(target: Target, asked: str | None) -> str:
+def _of_target(target: Target, target_type: str | None) -> str:
     if target.classes is None:
         return "a number, bounds {:g} to {:g}".format(*(target.bounds or ()))
-    are_numbers = asked is None and not isinstance(target.classes[0], (str, bool))
+    are_numbers = target_type is None and not isinstance(target.classes[0], (str, bool))
     return f"classes {listed([str(value) for value in target.classes])}" + (
         "; if they are amounts, --target-type number predicts a number" if are_numbers else ""
     )
@@ -203,12 +203,12 @@ def _column(cells: np.ndarray, kind: str) -> Column:
     values = numbers(cells, MISSING_WORDS)
     missing = _is_missing(cells)
     if kind != "category" and not np.isinf(values).any() and not missing.all():
-        held = values[np.isfinite(values)]
-        low, high = np.quantile(held, (OUTSIDE, 1 - OUTSIDE))
+        present = values[np.isfinite(values)]
+        low, high = np.quantile(present, (OUTSIDE, 1 - OUTSIDE))
         if low == high:
-            low, high = held.min(), held.max()
+            low, high = present.min(), present.max()
         low, high = _widened(float(low), float(high))
-        return Number(low, high, Missing(float(np.median(held)), indicator=bool(missing.any())))
+        return Number(low, high, Missing(float(np.median(present)), indicator=bool(missing.any())))
     return _category(cells, _distinct(cells[~missing]), bool(missing.any()))
 
 
@@ -222,19 +222,19 @@ def _category(cells: np.ndarray, values: tuple[Value, ...], has_missing: bool) -
     return Category(values, missing=missing, shares=shares)
 
 
-def _target(name: str, cells: np.ndarray, kind: str, asked: str | None) -> Target:
+def _target(name: str, cells: np.ndarray, kind: str, target_type: str | None) -> Target:
     values, missing = numbers(cells, MISSING_WORDS), _is_missing(cells)
-    held = cells[~missing]
-    is_number = asked == "number"
-    numeric = (is_number or kind != "category") and len(held) > 0 and not np.isinf(values).any()
+    present = cells[~missing]
+    is_number = target_type == "number"
+    numeric = (is_number or kind != "category") and len(present) > 0 and not np.isinf(values).any()
     integral = numeric and (values[~missing] == np.floor(values[~missing])).all()
-    count = len({whole_number(cell) for cell in held.tolist()}) if integral else 0
+    count = len({whole_number(cell) for cell in present.tolist()}) if integral else 0
     if is_number and not numeric:
         raise InputError(
             f"the target {name!r} holds something else than numbers in the public sample, so it is no number to "
             "predict; leave out --target-type, or name another target."
         )
-    if numeric and (is_number or not (integral and count <= (MAX_VALUES if asked == "classes" else MAX_CLASSES))):
+    if numeric and (is_number or not (integral and count <= (MAX_VALUES if target_type == "classes" else MAX_CLASSES))):
         low, high = float(values[~missing].min()), float(values[~missing].max())
         if low == high:
             raise InputError(
@@ -243,8 +243,8 @@ def _target(name: str, cells: np.ndarray, kind: str, asked: str | None) -> Targe
             )
         return Target(name, bounds=_widened(low, high))
     if numeric and count > 1:
-        return Target(name, tuple(sorted({whole_number(cell) for cell in held.tolist()})))
-    labels = _distinct(held)
+        return Target(name, tuple(sorted({whole_number(cell) for cell in present.tolist()})))
+    labels = _distinct(present)
     if all(isinstance(value, bool) for value in labels):
         return Target(name, labels)
     words = [str(value) for value in labels]

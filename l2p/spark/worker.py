@@ -129,8 +129,8 @@ def summed(
             totals[0] += len(rows.y)
             totals[1] += sum_of_rows(rows, key)
             if lines is not None:
-                here = lines[slice(*np.searchsorted(lines, (start, start + len(rows.y))))] - start
-                rows = Rows(rows.x[here], rows.y[here], rows.mask[here])
+                indices = lines[slice(*np.searchsorted(lines, (start, start + len(rows.y))))] - start
+                rows = Rows(rows.x[indices], rows.y[indices], rows.mask[indices])
             yield from ArraySource(rows, SUM_BLOCK).blocks()
         yield from ArraySource(_null(size), SUM_BLOCK).blocks()  # the unit of a sum is known once a block was added
 

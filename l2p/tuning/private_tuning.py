@@ -152,10 +152,10 @@ def private_tuning(
     else:
         ledger = open_ledger(ledger, num_rows, key)
         with held(ledger) as id:
-            before, cost = ledger.spent(), cost_of_best(ledger, budget, law, rho)
+            spent_before, cost = ledger.spent(), cost_of_best(ledger, budget, law, rho)
             ledger.reserve(cost, f"the best of {law.mean:g} runs on average, {budget}", id)
             score, candidate, result = _best(data, runs, scoring, law, key, common)
-            composition, unsettled = count(ledger, id, cost, cost, before)
+            composition, unsettled = count(ledger, id, cost, cost, spent_before)
     if result is None:
         params = find_model(model).init(num_features)
         return Tuned(params, None, None, budget, rho, key is None, statement, None)

@@ -153,10 +153,10 @@ def split_tuning(
         ledger, cost = open_ledger(ledger, num_lines, key), Cost(budget.epsilon, budget.delta)
         _check_ledger(ledger, budget)
         with held(ledger) as id:
-            before = ledger.spent()
+            spent_before = ledger.spent()
             ledger.reserve(cost, f"the best of {len(candidates)} candidates on parts, {budget}", id)
             index, result = run()
-            composition, unsettled = count(ledger, id, cost, cost, before)
+            composition, unsettled = count(ledger, id, cost, cost, spent_before)
     card = _card(result.card, budget, num_lines, len(candidates))
     card = dataclasses.replace(card, composition=composition, warnings=[*card.warnings, *unsettled])
     result = dataclasses.replace(result, card=card)
