@@ -1,7 +1,5 @@
-"""Checks that a caller's private rows fit together; messages never say what the rows hold.
-
-Messages here do not state the size of an array either, because the number of rows may be private.
-"""
+"""Checks that a caller's private rows fit together. Messages quote no cell and no size of an array, because the number
+of rows may be private."""
 
 import dataclasses
 import secrets
@@ -24,8 +22,8 @@ class Checked(WrappedSource):
     """A source whose blocks are checked as they come, whose passes are compared, and whose own errors quote nothing.
 
     Every price rests on all passes reading the same rows: a row that moves between two passes of an epoch of
-    permutations is in two of its batches. A pass that reads others than the first ends the run before its answer, which
-    is known only once all blocks have come.
+    permutations is in two of its batches. A pass that reads other rows than the first ends the run before its answer,
+    which is known only once all blocks have come.
     """
 
     source: RowSource  # pyrefly: ignore[bad-override]
@@ -43,8 +41,8 @@ class Checked(WrappedSource):
             digest = PassDigest(self.source.ordered, self._key)
             for block in self.source.blocks():
                 # An InputError would claim that nothing was spent.
-                if said := complaint(block) or out_of_place(block, self.labels):
-                    raise RowsError(f"a block of the source does not fit: {said}")
+                if fault := complaint(block) or out_of_place(block, self.labels):
+                    raise RowsError(f"a block of the source does not fit: {fault}")
                 digest.add(block)
                 yield block
             self._first = self._first or digest.value()
@@ -71,16 +69,16 @@ def shape_of(rows: Rows | RowSource) -> tuple[int, int]:
             f"rows came as {type(rows).__name__}, which does not say what are features and what are labels; declare "
             "that in a schema (schema=), or pass l2p.Rows(x, y, mask) or a source that yields them."
         )
-    whole = rows.rows if isinstance(rows, ArraySource) else rows
-    if isinstance(whole, RowSource):
-        return whole.num_rows, whole.num_features
-    if said := complaint(whole):
-        raise InputError(f"the rows do not fit: {said}")
-    return whole.x.shape[0], whole.x.shape[1]
+    loaded = rows.rows if isinstance(rows, ArraySource) else rows
+    if isinstance(loaded, RowSource):
+        return loaded.num_rows, loaded.num_features
+    if fault := complaint(loaded):
+        raise InputError(f"the rows do not fit: {fault}")
+    return loaded.x.shape[0], loaded.x.shape[1]
 
 
 def complaint(rows: Rows) -> str | None:
-    """Why x, y and mask do not fit together, in a sentence; None if they do."""
+    """Sentence on why x, y and mask do not fit together; None if they do."""
     parts = {"x": rows.x, "y": rows.y, "mask": rows.mask}
     for name, part in parts.items():
         if not hasattr(part, "shape"):
@@ -100,18 +98,18 @@ def check_scaled(rows: Rows | RowSource, labels: tuple[float, ...] | None) -> No
     in [0, 1]. A value that is not finite makes a null row, and a null row may hold anything.
 
     Raises:
-      InputError: they are not.
+      InputError: a value is out of place.
     """
-    whole = rows.rows if isinstance(rows, ArraySource) else rows
-    if isinstance(whole, Rows):  # a stream is looked at as it comes
+    loaded = rows.rows if isinstance(rows, ArraySource) else rows
+    if isinstance(loaded, Rows):  # a stream is looked at as it comes
         with withheld("checking rows"):
-            said = out_of_place(whole, labels)
-        if said:
-            raise InputError(f"the rows cannot be learned from as they are: {said}")
+            fault = out_of_place(loaded, labels)
+        if fault:
+            raise InputError(f"the rows cannot be learned from as they are: {fault}")
 
 
 def out_of_place(rows: Rows, labels: tuple[float, ...] | None) -> str | None:
-    """Which values no model learns from, in a sentence; None if there are none."""
+    """Sentence on values that no model learns from; None if there are none."""
     with np.errstate(over="ignore"):
         x, y, mask = (np.asarray(part).astype(np.float32, copy=False) for part in (rows.x, rows.y, rows.mask))
     counted = np.isfinite(x).all(axis=1) & np.isfinite(y) & (mask > 0)
@@ -141,7 +139,7 @@ def _is_real(array: Any) -> bool:
     return any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_))
 
 
-def number_of_rows(lines: int, declared: int | None, budget: Budget) -> int:
+def number_of_rows(num_lines: int, declared: int | None, budget: Budget) -> int:
     """N: the declared number, else the number of lines if all neighbours have the same.
 
     Raises:
@@ -154,7 +152,7 @@ def number_of_rows(lines: int, declared: int | None, budget: Budget) -> int:
             "neighbours under add_remove differ in how many rows they have, so N must not be read off the table; pass "
             "num_rows, known from elsewhere or rounded, or choose zero_out, where N is public."
         )
-    return lines
+    return num_lines
 
 
 def check_mask(rows: Rows | RowSource) -> None:
@@ -181,11 +179,11 @@ def check_whole(name: str, rows: Rows | RowSource, num_rows: int) -> None:
         )
 
 
-def check_planned(name: str, planned_rows: int | None, lines: int) -> None:
+def check_planned(name: str, planned_rows: int | None, num_lines: int) -> None:
     """Refuse a table with more lines than protector `name` is planned for: every query of it would be refused."""
-    if planned_rows is not None and lines > planned_rows:
+    if planned_rows is not None and num_lines > planned_rows:
         raise InputError(
-            f"protector {name!r} is planned for at most {planned_rows} rows, but the table has {lines}, for which "
+            f"protector {name!r} is planned for at most {planned_rows} rows, but the table has {num_lines}, for which "
             "nothing is proved, so none of its queries would be answered; plan it for this table, or name a method, "
             "such as bolt_on, which plans itself."
         )

@@ -24,7 +24,7 @@ from l2p.privacy.card import Card
 from l2p.privacy.events import Answered
 from l2p.queries.mean import FeatureSum
 from l2p.schema import Encoding, Number, Schema, Target
-from l2p.schema.rows import public_facts
+from l2p.schema.rows import public_statements
 from l2p.task import Rows
 from l2p.whole_folder import written_whole
 
@@ -130,7 +130,7 @@ class Result:
           bought: columns whose bounds came from the budget.
         """
         card, sums = self.card, self._feature_sums()
-        said = [*card.not_private, *public_facts(schema, bought)]
+        said = [*card.not_private, *public_statements(schema, bought)]
         if sums is not None:
             card = dataclasses.replace(card, not_private=said)
             params = unmet.without_unmet(self.params, find_model(self.model), schema, sums)

@@ -17,7 +17,7 @@ from l2p.privacy.ledger import AMOUNTS
 from l2p.queries import BinCounts
 from l2p.result import mechanisms
 from l2p.schema import Schema
-from l2p.schema.rows import public_facts
+from l2p.schema.rows import public_statements
 
 #: Relative tolerance between two fields that hold the same number; another machine composes losses on a grid otherwise.
 _SAME, _SAME_ENVELOPE = 1e-6, 1e-3
@@ -136,7 +136,7 @@ def _learned_otherwise(card: Card, learned: str | None, kinds: Sequence[Kind] | 
 
 def without_schema(card: Card, schema: Schema, bought: bool) -> Iterator[str]:
     """Sentences of a run's schema that its card lacks; which bounds were `bought` only the card says."""
-    for sentence in public_facts(schema)[1 if bought else 0 :]:
+    for sentence in public_statements(schema)[1 if bought else 0 :]:
         if sentence not in card.not_private:
             yield f"leaves out of not_private what a run with the schema beside it says: {sentence.rstrip('.')}"
 

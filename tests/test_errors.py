@@ -8,7 +8,7 @@ import pytest
 
 from l2p.data.reading import open_table
 from l2p.errors import InputError, RowsError, ending_run, withheld
-from l2p.estimators.said import unquoted
+from l2p.estimators.messages import unquoted
 from l2p.schema import Number, Schema, Target, Unit, read_rows
 from l2p.schema.encoding import Encoding
 from l2p.schema.units import FirstRows

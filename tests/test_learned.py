@@ -120,7 +120,7 @@ def test_params_that_never_move_are_told():
 def test_estimators_warn_of_a_fit_that_learned_nothing():
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     from l2p.estimators import PrivateClassifier
-    from l2p.estimators.said import NothingLearnedWarning
+    from l2p.estimators.messages import NothingLearnedWarning
 
     method = load("noisygd", BUDGET)
     deaf = Deaf(**{field.name: getattr(method, field.name) for field in dataclasses.fields(method)})

@@ -13,7 +13,7 @@ import pytest
 import l2p
 from l2p import public_facts as facts
 from l2p.admission import admit
-from l2p.data.public_data import Apart, Known
+from l2p.data.public_data import Apart, PublicRowSet
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN
@@ -348,7 +348,7 @@ def test_a_stream_is_not_taken_for_single_rows_that_count_alike_where_its_schema
     with streamed(table, declared) as rows:
         for asked in (
             lambda: l2p.private_train(Task(rows), "noisygd", BUDGET),
-            lambda: l2p.private_train(Task(Apart(rows, Known(frozenset()))), "noisygd", BUDGET),
+            lambda: l2p.private_train(Task(Apart(rows, PublicRowSet(frozenset()))), "noisygd", BUDGET),
             lambda: private_tuning(rows, ["noisygd"], BUDGET),
         ):
             with pytest.raises(InputError, match="would protect single rows that all count alike"):

@@ -15,7 +15,7 @@ from l2p.privacy.card import SEED_POLICY, Card, learned, versions
 from l2p.privacy.card.of_run import FLOATS, RANDOMNESS
 from l2p.privacy.sampling import Poisson
 from l2p.schema import Category, Number, Schema, Target
-from l2p.schema.rows import public_facts
+from l2p.schema.rows import public_statements
 
 CARDS = Path(__file__).parent / "cards"
 
@@ -494,7 +494,7 @@ def test_a_card_is_compared_with_the_schema_beside_it(verify, tmp_path):
     made = card("noisygd")
     code, said = verify(made)
     assert (code, "with the schema beside it says" in said) == (1, True)
-    made["not_private"] += public_facts(schema)
+    made["not_private"] += public_statements(schema)
     code, said = verify(made)
     assert (code, "the card holds" in said) == (0, True)
 

@@ -43,7 +43,7 @@ class MakeSchema(TableOptions):
 
     def run(self) -> int:
         """Write it."""
-        from l2p.data.header import what_is_missing
+        from l2p.data.header import complaint_of_missing
         from l2p.data.reading import open_table
         from l2p.data.same_table import SAMPLE, refuse_same
         from l2p.schema.file import as_text, to_json
@@ -57,13 +57,13 @@ class MakeSchema(TableOptions):
                 "schema DATA, or l2p schema --from FILE where FILE is public."
             )
         source = open_table(self.data or self.public, dataclasses.replace(self.format, ignore=()))
-        if fault := what_is_missing(source.names, self.ignore):
-            raise InputError(f"--ignore names columns, and {source.said} {fault}")
+        if fault := complaint_of_missing(source.names, self.ignore):
+            raise InputError(f"--ignore names columns, and {source.title} {fault}")
         if self.public is None:
             text, report = as_text(template(source, self.target, self.format)), []
             summary = f"fill in every null, then l2p apply --schema {self.out}"
         else:
-            source.check((self.target,))
+            source.check_columns((self.target,))
             if self.data is not None:
                 refuse_same([self.data], [self.public], SAMPLE)
             public = open_table(self.public, self.format)

@@ -49,7 +49,7 @@ def checked_bounds(pair: Any, otherwise: str = "from public knowledge", of: str 
 
 
 def is_finite(value: Any) -> bool:
-    """Whether this is a number that a float can hold; booleans are not numbers here.
+    """True if this is a number that a float can hold; booleans are not numbers here.
 
     >>> is_finite(3), is_finite(True), is_finite(10**400), is_finite(np.float32("inf"))
     (True, False, False, False)

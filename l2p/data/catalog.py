@@ -75,19 +75,19 @@ def _packaged(name: str, folder: Path, urls: Mapping[str, Sequence[str]] | None)
 
 
 def num_classes(name: str) -> int | None:
-    """How many classes a set has, known without reading it; None for a regression.
+    """Number of classes of a set, known without reading it; None for a regression.
 
     >>> num_classes("digits"), num_classes("digits:odd"), num_classes("california")
     (10, 2, None)
     """
     if openml.is_openml(name):
-        return openml.facts(name).classes
+        return openml.table_info(name).classes
     entry, variant, _ = _named(name)
     return (variant.num_classes if variant else None) or len(entry.classes) or None
 
 
 def kind_of(name: str) -> Kind:
-    """What a set's target is, known without reading it.
+    """Kind of a set's target, known without reading it.
 
     >>> kind_of("digits"), kind_of("digits:odd"), kind_of("california")
     ('multiclass', 'binary', 'regression')
@@ -106,17 +106,17 @@ def _named(name: str) -> tuple[PublicSet, Variant | None, str]:
         for variant in entry.variants:
             if re.fullmatch(variant.pattern, text):
                 return entry, variant, text
-    raise InputError(f"unknown data set {name!r}: {_known()}")
+    raise InputError(f"unknown data set {name!r}: {_known_names()}")
 
 
-def _known() -> str:
+def _known_names() -> str:
     by_variants: dict[tuple[Variant, ...], list[str]] = {}
     for name in NAMES:
         by_variants.setdefault(find(name).variants, []).append(name)
-    said = [
+    sentences = [
         f"{' and '.join(names)} may be followed by {', or '.join(variant.meaning for variant in variants)}"
         for variants, names in by_variants.items()
         if variants
     ]
     tables = f"{openml.OPENML} may be followed by a table of OpenML's, {', '.join(openml.TABLES)}"
-    return "; ".join([f"known names are {', '.join(NAMES)}", *said, tables])
+    return "; ".join([f"known names are {', '.join(NAMES)}", *sentences, tables])

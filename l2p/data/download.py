@@ -21,7 +21,7 @@ from pathlib import Path
 from l2p.errors import InputError
 
 _GZIP_MAGIC = b"\x1f\x8b"
-#: What reading or downloading a file raises where it fails.
+#: Exceptions of reading or downloading a file.
 UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError, http.client.HTTPException, ValueError)
 
 

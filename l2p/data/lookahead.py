@@ -20,13 +20,13 @@ WINDOW = 2**26
 
 @dataclasses.dataclass(eq=False)
 class Lookahead(WrappedSource):
-    """A source that knows which batches will be asked for.
+    """A source that is told which batches will be asked for.
 
     It gives the rows that `source.members` gives, as one block of the batch's own size instead of all blocks of the
     table. A batch that does not fit the window alone is read in a pass of its own.
 
     Attributes:
-      source: what it reads.
+      source: the source to read.
       coming: batches i32[capacity], -1 for none, in the order in which they will be asked for. One may be asked for
         several times in a row, or not at all.
       window: bytes of rows to hold.
@@ -77,13 +77,13 @@ class Lookahead(WrappedSource):
         lines = lines[places]  # first of all -1, which no block reaches
         x = np.zeros((sum(map(len, wanted)), self.num_features), np.float32)
         y, mask = np.zeros(len(x), np.float32), np.zeros(len(x), np.float32)
-        done = 0
+        offset = 0
         for block in self.source.blocks():
-            start, end = np.searchsorted(lines, (done, done + block.y.shape[0]))
-            here, at = lines[start:end] - done, places[start:end]
-            for whole, part in ((x, block.x), (y, block.y), (mask, block.mask)):
-                whole[at] = np.asarray(part)[here]
-            done += block.y.shape[0]
+            start, end = np.searchsorted(lines, (offset, offset + block.y.shape[0]))
+            indices, at = lines[start:end] - offset, places[start:end]
+            for array, part in ((x, block.x), (y, block.y), (mask, block.mask)):
+                array[at] = np.asarray(part)[indices]
+            offset += block.y.shape[0]
         ends = np.cumsum([len(batch) for batch in wanted])[:-1]
-        parts = (np.split(whole, ends) for whole in (x, y, mask))
+        parts = (np.split(array, ends) for array in (x, y, mask))
         return [Rows(*batch) for batch in zip(*parts, strict=True)]  # pyrefly: ignore[bad-argument-type]

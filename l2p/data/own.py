@@ -1,4 +1,4 @@
-"""A table of a user's own as a source of protectors: named by its file, and known again by its content."""
+"""A table of a user's own as a source of protectors: named by its file, and recognised by its content."""
 
 import gzip
 import hashlib
@@ -14,7 +14,7 @@ MIN_OF_CLASS = 10
 
 
 def is_own(source: str) -> bool:
-    """Whether a source is a user's own table."""
+    """True if a source is a user's own table."""
     return source.startswith(OWN)
 
 
@@ -28,7 +28,7 @@ def own_source(name: str, sha256: str) -> str:
 
 
 def name_of(path: str | Path) -> str:
-    """What a table is called: its file's name without what says its format.
+    """Name of a table: its file's name without suffixes of formats.
 
     >>> name_of("data/credit.g.arff.gz"), name_of("my table+1.csv")
     ('credit.g', 'my-table-1')
@@ -38,7 +38,7 @@ def name_of(path: str | Path) -> str:
 
 
 def content_sha256(path: str | Path) -> str:
-    """SHA-256 of a file's bytes, unpacked if it is packed: the same table is known again as `.csv` and `.csv.gz`."""
+    """SHA-256 of a file's bytes, unpacked if it is packed: a table has the same one as `.csv` and `.csv.gz`."""
     path = Path(path)
     digest = hashlib.sha256()
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:

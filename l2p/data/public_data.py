@@ -1,7 +1,7 @@
-"""Public rows beside private ones: which are refused, how a card names them, and why no row counts as both.
+"""Public rows beside private ones: their checks, their entry on a card, and the nulling of private rows that equal one.
 
-A private row that equals a public one counts as a null row. That is said nowhere: a count of such rows, or an error,
-would tell whether somebody's row is in the private table. What becomes of a row depends on that row and on the public
+A private row that equals a public one counts as a null row. No message says so: a count of such rows, or an error,
+would tell whether somebody's row is in the private table. Whether a row is nulled depends on that row and on the public
 ones alone, so tables that differ in one row still differ in one.
 """
 
@@ -25,16 +25,16 @@ def checked(public: Rows, num_features: int, labels: tuple[float, ...] | None) -
     """The public rows as NumPy f32 arrays; `labels` None is for targets in [0, 1].
 
     Raises:
-      InputError: they are not what private rows are learned from: other shapes, no row, a number that is not finite,
-        or values out of place.
+      InputError: they do not fit the private rows: other shapes, no row, a number that is not finite, or values out of
+        place.
     """
     if not isinstance(public, Rows):
         raise InputError(
             f"public rows came as {type(public).__name__}, which does not say what are features and what are labels; "
             "pass l2p.Rows(x, y, mask), or the raw table with its schema."
         )
-    if said := intake.complaint(public):
-        raise InputError(f"the public rows do not fit: {said}")
+    if fault := intake.complaint(public):
+        raise InputError(f"the public rows do not fit: {fault}")
     with np.errstate(over="ignore"):
         rows = jax.tree.map(lambda part: np.asarray(part).astype(np.float32), public)
     if rows.x.shape[1] != num_features:
@@ -53,14 +53,14 @@ def checked(public: Rows, num_features: int, labels: tuple[float, ...] | None) -
             "the public rows hold numbers that are not finite, which would spoil whatever is computed from them; "
             "leave these rows out or correct them: they are public."
         )
-    if said := intake.out_of_place(rows, labels):
-        raise InputError(f"the public rows cannot be read as they are: {said}")
+    if fault := intake.out_of_place(rows, labels):
+        raise InputError(f"the public rows cannot be read as they are: {fault}")
     return rows
 
 
 def on_card(public: Rows | None) -> dict[str, Any] | None:
-    """What a card says of the public rows: how many there are, and the SHA-256 of the bytes of their features and
-    target, encoded, as little-endian float32 [n, d + 1].
+    """Entry of a card on the public rows: their number, and the SHA-256 of the bytes of their features and target,
+    encoded, as little-endian float32 [n, d + 1].
 
     >>> from l2p.task import Rows
     >>> on_card(Rows(np.zeros((2, 3)), np.ones(2), np.ones(2)))["num_rows"]
@@ -73,20 +73,20 @@ def on_card(public: Rows | None) -> dict[str, Any] | None:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Known:
-    """Public rows to know again."""
+class PublicRowSet:
+    """The public rows as bytes, to recognise them among private ones."""
 
-    lines: frozenset[bytes]
+    rows: frozenset[bytes]
 
     @classmethod
-    def of(cls, public: Rows) -> "Known":
+    def of(cls, public: Rows) -> "PublicRowSet":
         counted = np.asarray(public.mask) > 0
-        return cls(frozenset(line for line, counts in zip(lines_of(public), counted, strict=True) if counts))
+        return cls(frozenset(row for row, counts in zip(rows_as_bytes(public), counted, strict=True) if counts))
 
     def nulled(self, rows: Rows) -> Rows:
         """The rows with those that equal a public one turned into null rows; NumPy arrays of the same shapes."""
-        kept = np.array([line not in self.lines for line in lines_of(rows)], bool)
-        return jax.tree.map(lambda leaf: np.where(kept if leaf.ndim == 1 else kept[:, None], leaf, 0), rows)
+        is_private = np.array([row not in self.rows for row in rows_as_bytes(rows)], bool)
+        return jax.tree.map(lambda leaf: np.where(is_private if leaf.ndim == 1 else is_private[:, None], leaf, 0), rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,21 +94,21 @@ class Apart(WrappedSource):
     """A source whose rows that equal a public one come as null rows."""
 
     source: RowSource  # pyrefly: ignore[bad-override]
-    known: Known
+    public: PublicRowSet
 
     def blocks(self) -> Iterator[Rows]:
-        return map(self.known.nulled, self.source.blocks())
+        return map(self.public.nulled, self.source.blocks())
 
 
 def apart(rows: Rows | RowSource, public: Rows | None) -> Rows | RowSource:
-    """Private rows with those that equal a public one as null rows, whatever holds them."""
+    """Private rows, in memory or streamed, with those that equal a public one as null rows."""
     if public is None:
         return rows
-    known = Known.of(public)
-    return known.nulled(rows) if isinstance(rows, Rows) else Apart(rows, known)
+    row_set = PublicRowSet.of(public)
+    return row_set.nulled(rows) if isinstance(rows, Rows) else Apart(rows, row_set)
 
 
-def lines_of(rows: Rows) -> Iterator[bytes]:
+def rows_as_bytes(rows: Rows) -> Iterator[bytes]:
     """Every row's features and target as bytes."""
     x, y = np.asarray(rows.x), np.asarray(rows.y)
     for start in range(0, len(y), _BLOCK):

@@ -1,4 +1,4 @@
-"""What a public data set is: everything that is known of it before it is read, and the parser of its files."""
+"""Declaration of a public data set, known before it is read, and the parser of its files."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

@@ -40,12 +40,12 @@ class PassDigest:
             self._sum += sum_of_rows(rows, self._key)
 
     def value(self) -> tuple[int, int, bytes]:
-        """What passes are compared by."""
+        """Number of rows, their sum and their digest, by which passes are compared."""
         return self._count, self._sum % 2**64, self._bytes.digest()
 
 
 def sum_of_rows(rows: Rows, key: int) -> int:
-    """A number that another set of rows has by a chance of 2^-32 or less, if `key` is random; their order is no matter.
+    """A number that another set of rows has with probability 2^-32 at most, for a random `key`, in any order of rows.
 
     It is the sum of one number per row, so sums over parts of a table add up modulo 2^64.
     """

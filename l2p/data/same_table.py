@@ -1,8 +1,8 @@
-"""The private table given where another one is meant: public rows, a public sample, a test table.
+"""Refusals of the private table where another one is meant: public rows, a public sample, a test table.
 
-What is read off those is not private, so whoever names the wrong file publishes exact facts of private rows. A file is
-known again by its path and its bytes, and under another name or in another format by its rows. Sentences say nothing
-but that it is the private table. That it was refused is all that becomes known, before anything is released.
+Those are read without noise, so whoever names the wrong file publishes exact facts of private rows. A file is
+recognised by its path and its bytes, and under another name or in another format by its rows. Messages say nothing
+but that it is the private table, and they come before anything is released.
 """
 
 import collections
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from l2p.data.own import content_sha256, is_own, own_source
-from l2p.data.public_data import lines_of
+from l2p.data.public_data import rows_as_bytes
 from l2p.errors import InputError, withheld
 from l2p.task import Rows, Task
 
@@ -43,15 +43,15 @@ SOURCE = (
 )
 
 
-def refuse_same(data: Any, other: Any, sentence: str = PUBLIC_ROWS) -> None:
+def refuse_same(data: Any, table: Any, sentence: str = PUBLIC_ROWS) -> None:
     """Refuse a table that is the private one: the same object, or a file of the same path or bytes.
 
     Raises:
-      InputError: it is; the message is the `sentence`.
+      InputError: it is the private one; the message is the `sentence`.
     """
-    if other is None:
+    if table is None:
         return
-    if any(_is_same(part, another) for part in _parts(data) for another in _parts(other)):
+    if any(_is_same(part, another) for part in _parts(data) for another in _parts(table)):
         raise InputError(sentence)
 
 
@@ -59,7 +59,7 @@ def refuse_own(data: Any, sources: Sequence[str] | None) -> None:
     """Refuse a protector one of whose `sources` is a file of the private table, by its bytes.
 
     Raises:
-      InputError: one is.
+      InputError: one of them is.
     """
     digests = {source.rpartition(":")[2] for source in sources or () if is_own(source)}
     files = [part for part in _parts(data) if isinstance(part, Path) and part.is_file()] if digests else []
@@ -67,33 +67,33 @@ def refuse_own(data: Any, sources: Sequence[str] | None) -> None:
         raise InputError(SOURCE)
 
 
-def refuse_equal(private: Iterable[Rows], other: Rows, sentence: str = PUBLIC_ROWS) -> None:
+def refuse_equal(private: Iterable[Rows], rows: Rows, sentence: str = PUBLIC_ROWS) -> None:
     """Refuse rows that are all the private ones and no others, in any order; null rows aside.
 
-    It stops at the first private row that is not among the others.
+    It stops at the first private row that is not among `rows`.
 
     Args:
-      private: blocks of rows, encoded as the others.
+      private: blocks of rows, encoded as `rows`.
 
     Raises:
-      InputError: they are.
+      InputError: they are the same.
     """
     with withheld("comparing rows"):
-        left = collections.Counter(_valid(other))
-        for line in (line for block in private for line in _valid(block)):
-            left[line] -= 1
-            if left[line] < 0:
+        remaining = collections.Counter(_valid(rows))
+        for row in (row for block in private for row in _valid(block)):
+            remaining[row] -= 1
+            if remaining[row] < 0:
                 return
-        same = not any(left.values())
+        same = not any(remaining.values())
     if same:
         raise InputError(sentence)
 
 
-def refuse_shared(private: Iterable[Rows], other: Rows, sentence: str) -> None:
-    """Refuse rows that are the private ones, or of which most are: see `SHARE`.
+def refuse_shared(private: Iterable[Rows], rows: Rows, sentence: str) -> None:
+    """Refuse rows that are the private ones, or most of which are: see `SHARE`.
 
     Raises:
-      InputError: they are.
+      InputError: most of them are private.
 
     >>> rows = Rows(np.arange(40.0)[:, None], np.ones(40), np.ones(40))
     >>> refuse_shared([rows], rows.replace(x=rows.x + 20), TEST)  # half of them
@@ -102,22 +102,22 @@ def refuse_shared(private: Iterable[Rows], other: Rows, sentence: str) -> None:
     l2p.errors.InputError: the test table holds the private table's own rows, ...
     """
     with withheld("comparing rows"):
-        counts, here, total = collections.Counter(_valid(other)), collections.Counter(), 0
-        for line in (line for block in private for line in _valid(block)):
+        counts, private_counts, total = collections.Counter(_valid(rows)), collections.Counter(), 0
+        for row in (row for block in private for row in _valid(block)):
             total += 1
-            if line in counts:
-                here[line] += 1
-        alone = [line for line, count in counts.items() if count == 1]
-        shared = sum(here[line] == 1 for line in alone)
-        most = len(alone) >= LEAST and shared >= SHARE * len(alone)
-        same = most or (here == counts and total == counts.total() > 0)
+            if row in counts:
+                private_counts[row] += 1
+        unique = [row for row, count in counts.items() if count == 1]
+        shared = sum(private_counts[row] == 1 for row in unique)
+        most = len(unique) >= LEAST and shared >= SHARE * len(unique)
+        same = most or (private_counts == counts and total == counts.total() > 0)
     if same:
         raise InputError(sentence)
 
 
 def _valid(rows: Rows) -> Iterator[bytes]:
     counted = np.asarray(rows.mask) > 0
-    return (line for line, counts in zip(lines_of(rows), counted, strict=True) if counts)
+    return (row for row, counts in zip(rows_as_bytes(rows), counted, strict=True) if counts)
 
 
 def _parts(table: Any) -> list[Any]:
@@ -133,11 +133,11 @@ def _parts(table: Any) -> list[Any]:
     return [Path(table) if isinstance(table, str) else table]
 
 
-def _is_same(part: Any, other: Any) -> bool:
-    if not isinstance(part, Path) or not isinstance(other, Path):
-        return part is other
-    if part == other:  # a table in a database, too
+def _is_same(first: Any, second: Any) -> bool:
+    if not isinstance(first, Path) or not isinstance(second, Path):
+        return first is second
+    if first == second:  # a table in a database, too
         return True
-    if not (part.is_file() and other.is_file()):  # whoever reads it says so
+    if not (first.is_file() and second.is_file()):  # whoever reads it says so
         return False
-    return part.samefile(other) or content_sha256(part) == content_sha256(other)
+    return first.samefile(second) or content_sha256(first) == content_sha256(second)

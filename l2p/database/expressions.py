@@ -1,4 +1,4 @@
-"""A schema as SQL: what `l2p.schema.Encoding` makes of a row, computed by PostgreSQL.
+"""A schema as SQL: the rows of `l2p.schema.Encoding`, computed by PostgreSQL.
 
 Numbers are rounded to single precision as there, but below a millionth of a millionth they are 0, since PostgreSQL
 fails where a product is too small. A row that is invalid there has a label of NULL here.
@@ -22,9 +22,9 @@ from l2p.schema.columns import Value, kind_of
 _TINY = 1e-12
 
 
-def lines_query(schema: Schema, table: str, key: str, kinds: Mapping[str, str]) -> str:
-    """The query of a table's lines in the order of its key: line (int, from 1), x (float8[]), y (0, 1 or NULL), and
-    whether the key tells the row from those before it.
+def encoded_rows_query(schema: Schema, table: str, key: str, kinds: Mapping[str, str]) -> str:
+    """The query of a table's encoded rows in the order of its key: line (int, from 1), x (float8[]), y (0, 1 or NULL),
+    and alone, which is true if the key tells the row from those before it.
 
     Args:
       schema: of numbers with bounds, and two classes.
@@ -37,7 +37,7 @@ def lines_query(schema: Schema, table: str, key: str, kinds: Mapping[str, str]) 
 
     >>> from l2p.schema import Target
     >>> ward = Schema({"age": Number(0, 120)}, Target("back", classes=(False, True)))
-    >>> lines_query(ward, '"ward"', "id", {"age": "int4", "back": "bool"}).split(" FROM ", 1)[1]
+    >>> encoded_rows_query(ward, '"ward"', "id", {"age": "int4", "back": "bool"}).split(" FROM ", 1)[1]
     '(SELECT "id" AS key, "age"::float8 AS x1, CASE WHEN ... THEN 0 WHEN ... THEN 1 END AS y FROM "ward") AS cells'
     """
     columns = _numbers(schema, kinds)
@@ -54,7 +54,7 @@ def lines_query(schema: Schema, table: str, key: str, kinds: Mapping[str, str]) 
 
 
 def _numbers(schema: Schema, kinds: Mapping[str, str]) -> dict[str, Number]:
-    found: dict[str, Number] = {}
+    columns: dict[str, Number] = {}
     for name in schema.features:
         column = schema.columns[name]
         if not isinstance(column, Number) or column.is_private or column.missing or kinds.get(name) not in NUMBERS:
@@ -63,13 +63,13 @@ def _numbers(schema: Schema, kinds: Mapping[str, str]) -> dict[str, Number]:
                 "declared bounds and nothing that stands in for missing ones; make it one in a view, or train outside "
                 "of the database (private_train)."
             )
-        found[name] = column
+        columns[name] = column
     if schema.unit is not None or schema.target.weights is not None:
         raise InputError(
             "the schema protects units or weighs classes, but passes over rows are proved for single rows that count "
             "alike; leave both out, or choose a method that asks for sums, such as noisygd, outside of the database."
         )
-    return found
+    return columns
 
 
 def _scaled(cell: str, column: Number) -> str:
@@ -80,10 +80,10 @@ def _scaled(cell: str, column: Number) -> str:
 
 
 def _valid(schema: Schema, cell: str) -> str:
-    """Whether a cell is a finite number (NaN is above infinity here) and no number that stands for a missing one."""
+    """Condition that a cell is a finite number (NaN is above infinity here) and none that stands for a missing one."""
     words = numbers(np.array(schema.missing_words or ("",), object))
-    said = "".join(f" AND {cell} <> {number(value)}" for value in words.tolist() if math.isfinite(value))
-    return f"{cell} > '-Infinity' AND {cell} < 'Infinity'{said}"
+    exclusions = "".join(f" AND {cell} <> {number(value)}" for value in words.tolist() if math.isfinite(value))
+    return f"{cell} > '-Infinity' AND {cell} < 'Infinity'{exclusions}"
 
 
 def _label(schema: Schema, kinds: Mapping[str, str]) -> str:
@@ -97,9 +97,9 @@ def _label(schema: Schema, kinds: Mapping[str, str]) -> str:
         )
     cell = quoted(target.column)
     cell = {float: f"{cell}::float8", bool: cell, str: f"btrim({cell}::text, E' \\t\\n\\r\\f\\v')"}[fitting]
-    spellings = [(one, *(word for word, value in target.aliases.items() if value == one)) for one in classes]
-    found = [f"{cell} IN ({', '.join(map(_literal, words))})" for words in spellings]
-    return f"CASE WHEN {found[0]} THEN 0 WHEN {found[1]} THEN 1 END"
+    spellings = [(label, *(word for word, value in target.aliases.items() if value == label)) for label in classes]
+    conditions = [f"{cell} IN ({', '.join(map(_literal, words))})" for words in spellings]
+    return f"CASE WHEN {conditions[0]} THEN 0 WHEN {conditions[1]} THEN 1 END"
 
 
 def _literal(value: Value) -> str:

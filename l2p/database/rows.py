@@ -20,7 +20,7 @@ from l2p.data.reading.address import Address
 from l2p.data.reading.arrow import import_pyarrow
 from l2p.data.reading.database import quoted
 from l2p.data.reading.in_postgresql import PostgreSQL, import_adbc
-from l2p.database.expressions import lines_query
+from l2p.database.expressions import encoded_rows_query
 from l2p.errors import InputError, ending_run
 from l2p.models import HuberSVM, Logistic, Model
 from l2p.protector import Protector
@@ -33,7 +33,7 @@ from l2p.task import PassRows
 SGD = Path(__file__).with_name("sgd.sql")
 #: Of a ridge, a radius, a step size or the bound of rows' lengths, where it is above 0.
 _LEAST = 1e-20
-_LINES = "SELECT line, x, y FROM pg_temp.l2p_lines"
+_SELECT_ROWS = "SELECT line, x, y FROM pg_temp.l2p_lines"
 _PASS = "SELECT pg_temp.l2p_pass($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 
 
@@ -91,8 +91,8 @@ class TableRows(PassRows):
             places = np.empty(plan.num_rows, np.int32)
             places[drawn[: plan.num_rows]] = np.arange(1, plan.num_rows + 1)
             with ending_run():
-                (found,) = self._table.ask(_PASS, _bound(_LINES, places, params, size, *settings))
-            params = np.array(found, np.float64)
+                (answer,) = self._table.ask(_PASS, _bound(_SELECT_ROWS, places, params, size, *settings))
+            params = np.array(answer, np.float64)
         return params
 
 
@@ -105,11 +105,11 @@ def _special(protector: BoltOn) -> bool:
     )
 
 
-def _bound(*given: Any) -> Any:
+def _bound(*values: Any) -> Any:
     """Parameters of `_PASS` for the driver, which knows them by their Arrow types."""
     pa = import_pyarrow("training in PostgreSQL")
     kinds = pa.string(), pa.list_(pa.int32()), *[pa.list_(pa.float64())] * 2, pa.int32(), *[pa.float64()] * 4
-    arrays = [pa.array([value], kind) for value, kind in zip(given, kinds, strict=True)]
+    arrays = [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)]
     return pa.record_batch(arrays, [f"_{place}" for place in range(len(arrays))])
 
 
@@ -127,27 +127,27 @@ class _Table(PostgreSQL):
             connection.commit()
         except import_adbc().Error:
             raise InputError(
-                f"the aggregate cannot be made in the database of {self.said}: this role needs the privilege TEMPORARY "
-                "there (GRANT TEMPORARY ON DATABASE), and the server must not be a read-only standby."
+                f"the aggregate cannot be made in the database of {self.title}: this role needs the privilege "
+                "TEMPORARY there (GRANT TEMPORARY ON DATABASE), and the server must not be a read-only standby."
             ) from None
 
     def encode(self, schema: Schema) -> int:
         """Encode every row, once; returns how many there are. What cannot be encoded is refused before budget is spent,
         and so is a key that does not tell all rows apart."""
-        self.check((*schema.features, schema.target.column))
+        self.check_columns((*schema.features, schema.target.column))
         assert self.key is not None
-        lines = lines_query(schema, ".".join(map(quoted, self.address.table)), self.key, self._kinds)
+        query = encoded_rows_query(schema, ".".join(map(quoted, self.address.table)), self.key, self._kinds)
         self.ask("SET LOCAL work_mem = '64MB'")  # for sorts of wide rows
-        self.ask(f"INSERT INTO pg_temp.l2p_lines {lines}")
+        self.ask(f"INSERT INTO pg_temp.l2p_lines {query}")
         rows, settled = self.ask("SELECT count(*), coalesce(bool_and(alone), true) FROM pg_temp.l2p_lines")
         if not rows:
-            raise InputError(f"{self.said} has no rows to learn from; check it and its filters.")
+            raise InputError(f"{self.title} has no rows to learn from; check it and its filters.")
         if not settled:
             raise self._unsettled()
         return rows
 
     def ask(self, statement: str, bound: Any = None) -> Any:
-        """The first row of what a statement gives, if it gives any."""
+        """The first row that a statement returns; None if it returns none."""
         with self._refused(), self._connection.cursor() as cursor:
             cursor.execute(statement, parameters=bound)
             return cursor.fetchone() if cursor.description else None
@@ -167,5 +167,5 @@ def held_rows(address: Address, schema: Schema) -> Iterator[TableRows]:
             "write postgresql://HOST/DATABASE?table=T&key=COLUMN."
         )
     table = _Table(address)
-    with table.held():
+    with table.snapshot():
         yield TableRows(table, schema)

@@ -5,14 +5,14 @@ estimator in a pipeline read rows without paying: docs/estimators.md says which 
 """
 
 from l2p.estimators.classifier import PrivateClassifier
-from l2p.estimators.regressor import PrivateRegressor
-from l2p.estimators.said import (
+from l2p.estimators.messages import (
     DefaultBoundsWarning,
     NothingLearnedWarning,
     PrivacyLeakWarning,
     RepeatedFitWarning,
     SimulationWarning,
 )
+from l2p.estimators.regressor import PrivateRegressor
 
 __all__ = [
     "DefaultBoundsWarning",

@@ -1,4 +1,4 @@
-"""What both estimators share: input as scikit-learn checks it, the budget of a fit, and repeated fits."""
+"""The base of both estimators: input as scikit-learn checks it, the budget of a fit, and repeated fits."""
 
 import dataclasses
 import warnings
@@ -14,13 +14,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: 
 from l2p.api import private_train
 from l2p.data.same_table import refuse_same
 from l2p.errors import InputError
-from l2p.estimators.said import (
+from l2p.estimators.messages import (
     DEFAULT_BOUNDS,
     NothingLearnedWarning,
     RepeatedFitWarning,
     SimulationWarning,
-    undeclared,
     unquoted,
+    warn_of_default_bounds,
 )
 from l2p.privacy.budget import Budget
 from l2p.privacy.card.learned import IDLE
@@ -34,14 +34,14 @@ DEFAULT_DELTA = 1e-5
 
 @dataclasses.dataclass(eq=False)
 class Lineage:
-    """What an estimator and its clones share: how often they were cloned and released something."""
+    """Numbers of clones and of releases of an estimator, shared with its clones."""
 
     clones: int = 0
     releases: int = 0
 
 
 class PrivateEstimator(BaseEstimator):
-    """What both estimators share."""
+    """The base of both estimators."""
 
     #: Set by their constructors.
     epsilon: float
@@ -67,7 +67,7 @@ class PrivateEstimator(BaseEstimator):
         return twin
 
     def validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        """Features and target as `private_train` takes them; learns how many features there are and their names."""
+        """Features and target as `private_train` takes them; sets the number of features and their names."""
         refuse_same((X, y), self.public)  # here, because scikit-learn may copy X
         if self.schema is not None:
             X, y = validate_data(self, X, y, skip_check_array=True)
@@ -75,14 +75,14 @@ class PrivateEstimator(BaseEstimator):
         with unquoted():
             return validate_data(self, X, y)
 
-    def release(self, X: Any, y: np.ndarray, model: str, declared: dict[str, Any], said: list[str]) -> None:
-        """Train, and keep the result with its card."""
+    def release(self, X: Any, y: np.ndarray, model: str, declared: dict[str, Any], disclosures: list[str]) -> None:
+        """Train, and store the result with its card, which lists the `disclosures` as not private."""
         budget = Budget(self.epsilon, DEFAULT_DELTA if self.delta is None else self.delta)
         bounds = self.bounds
         if self.schema is None:
             if bounds is None:
                 bounds = DEFAULT_BOUNDS
-                said.append(undeclared("features", "bounds=(low, high)"))
+                disclosures.append(warn_of_default_bounds("features", "bounds=(low, high)"))
             X = named(self, X)
         key = None
         if self.simulation_seed is not None:
@@ -110,7 +110,7 @@ class PrivateEstimator(BaseEstimator):
         )
         if result.learned in IDLE:
             warnings.warn(result.learned, NothingLearnedWarning, stacklevel=4)
-        card = dataclasses.replace(result.card, not_private=[*result.card.not_private, *said])
+        card = dataclasses.replace(result.card, not_private=[*result.card.not_private, *disclosures])
         self.result_ = dataclasses.replace(result, card=card)
         self.card_ = card
 

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.errors import InputError
 from l2p.estimators.base import PrivateEstimator
-from l2p.estimators.said import present, unread
+from l2p.estimators.messages import present_labels, unreadable_rows
 from l2p.models.softmax import Softmax
 from l2p.privacy.ledger import Ledger
 from l2p.schema import Schema
@@ -40,14 +40,14 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         not called `random_state`, because scikit-learn's ensembles and searches set that of every clone in silence.
 
     Attributes:
-      card_: what is guaranteed.
+      card_: the guarantee.
       result_: the `l2p.Result`, with its `save`.
       classes_: the labels in sorted order, which is that of the columns of `predict_proba`.
       n_features_in_, feature_names_in_: as in scikit-learn.
 
     >>> X, y = np.linspace(0, 9, 900)[:, None], np.repeat(["low", "high"], 450)
-    >>> made = PrivateClassifier(8.0, protector="noisygd", bounds=(0, 9), classes=["low", "high"])
-    >>> made.fit(X, y).predict([[1.0], [8.0]]).tolist(), made.card_.private_release
+    >>> classifier = PrivateClassifier(8.0, protector="noisygd", bounds=(0, 9), classes=["low", "high"])
+    >>> classifier.fit(X, y).predict([[1.0], [8.0]]).tolist(), classifier.card_.private_release
     (['low', 'high'], True)
     """
 
@@ -90,7 +90,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
           InputError: anything does not fit, before budget is spent.
         """
         X, y = self.validated(X, y)
-        said: list[str] = []
+        disclosures: list[str] = []
         if self.schema is not None:
             schema = self.schema if isinstance(self.schema, Schema) else Schema.read(self.schema)
             classes = schema.target.classes
@@ -109,22 +109,24 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
                         "the labels that these rows hold; declare classes= too."
                     )
                 check_classification_targets(y)  # its words depend on the labels
-                classes = present(y)
-                said.append("The classes are the labels that these rows hold, read off them: they are not private.")
+                classes = present_labels(y)
+                disclosures.append(
+                    "The classes are the labels that these rows hold, read off them: they are not private."
+                )
             declared = {"classes": classes, "class_weights": self.class_weights}
         names = as_array(list(classes))
         model = self.model or ("logistic" if len(names) == 2 else Softmax.name)
-        self.release(X, y, model, declared, said)
+        self.release(X, y, model, declared, disclosures)
         self.classes_ = np.sort(names)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The label of each row, [n]."""
         X = self.read(X)
-        found = self.result_.predict(X)
-        if found.dtype == object and any(label is None for label in found):
-            raise unread()
-        return found.astype(self.classes_.dtype)
+        labels = self.result_.predict(X)
+        if labels.dtype == object and any(label is None for label in labels):
+            raise unreadable_rows()
+        return labels.astype(self.classes_.dtype)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each of `classes_` in each row, f64[n, K].
@@ -133,8 +135,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
           InputError: the model gives none.
         """
         X = self.read(X)
-        found = self.result_.predict_proba(X)
-        if np.isnan(found).any():
-            raise unread()
+        probabilities = self.result_.predict_proba(X)
+        if np.isnan(probabilities).any():
+            raise unreadable_rows()
         declared = list(self.result_.predictor.classes)
-        return found[:, [declared.index(name) for name in self.classes_.tolist()]]
+        return probabilities[:, [declared.index(name) for name in self.classes_.tolist()]]

@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.estimators.base import PrivateEstimator
-from l2p.estimators.said import DEFAULT_BOUNDS, undeclared, unread
+from l2p.estimators.messages import DEFAULT_BOUNDS, unreadable_rows, warn_of_default_bounds
 from l2p.privacy.ledger import Ledger
 from l2p.schema import Schema
 
@@ -63,18 +63,18 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
           InputError: anything does not fit, before budget is spent.
         """
         X, y = self.validated(X, y)
-        said: list[str] = []
+        disclosures: list[str] = []
         bounds = self.target_bounds
         if self.schema is None and bounds is None:
             bounds = DEFAULT_BOUNDS
-            said.append(undeclared("targets", "target_bounds=(low, high)"))
-        self.release(X, y, self.model or "square", {"target_bounds": bounds}, said)
+            disclosures.append(warn_of_default_bounds("targets", "target_bounds=(low, high)"))
+        self.release(X, y, self.model or "square", {"target_bounds": bounds}, disclosures)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The number predicted for each row, f64[n], in the target's own units."""
         X = self.read(X)
-        found = self.result_.predict(X)
-        if np.isnan(found).any():
-            raise unread()
-        return found
+        values = self.result_.predict(X)
+        if np.isnan(values).any():
+            raise unreadable_rows()
+        return values

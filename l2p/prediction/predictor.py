@@ -1,6 +1,6 @@
 """Predictions of a trained model on raw tables, in the target's own words or units.
 
-Rows are encoded by the schema that the model was trained with, one at a time, so what is predicted for a row depends on
+Rows are encoded by the schema that the model was trained with, one at a time, so the prediction for a row depends on
 that row alone: not on the order of columns, the kind of file, or the rows beside it.
 """
 
@@ -18,13 +18,13 @@ from l2p.models import MODELS, Model
 from l2p.models.softmax import Softmax
 from l2p.schema import Encoding, Schema, Value
 
-#: Rows that go through a model at a time. It is always as many, so that a model compiles once and the rows beside a row
+#: Rows that go through a model at a time: a fixed number, so that a model compiles once and the rows beside a row
 #: do not change the order of its sums.
 CHUNK = 1024
 
 
 class Predicted(NamedTuple):
-    """What is predicted for n rows.
+    """Predictions for n rows.
 
     Attributes:
       values: [n], classes as they were declared, or numbers f64 in the target's own units. For a row that cannot be
@@ -44,9 +44,9 @@ class Predictor:
     A row cannot be read if a cell is missing where the schema lets nothing stand in for it, infinite, or no number.
 
     Attributes:
-      model: what was trained.
+      model: the trained model.
       params: f32[p], for encoded rows.
-      schema: what its tables hold. They need neither the target nor columns that are ignored.
+      schema: declaration of its tables, which need neither the target nor ignored columns.
     """
 
     model: Model
@@ -59,7 +59,7 @@ class Predictor:
         return tuple(self.schema.target.classes or ())
 
     def predict(self, data: Any, format: Format | None = None) -> np.ndarray:
-        """What is predicted for each row of a table, [n]: `Predicted.values`.
+        """The prediction for each row of a table, [n]: `Predicted.values`.
 
         Args:
           data: what `l2p.data.reading.open_table` takes: a path or several, a DataFrame, an Arrow table, columns by
@@ -81,8 +81,8 @@ class Predictor:
           InputError: the model gives none, or as for `predict`.
         """
         self.check_probabilities()
-        found = [predicted.probabilities for predicted in self.blocks(data, format)]
-        return _joined(found, np.zeros((0, len(self.classes))))
+        probabilities = [predicted.probabilities for predicted in self.blocks(data, format)]
+        return _joined(probabilities, np.zeros((0, len(self.classes))))
 
     def check_probabilities(self) -> None:
         """Refuse a model that gives no probabilities."""
@@ -107,13 +107,13 @@ class Predictor:
     def opened(self, data: Any, format: Format | None = None) -> RawSource:
         """The table's raw rows, checked to have the columns that the model learned from; see `predict`."""
         source = open_table(data, self.schema.format(format), self._names(data) if isinstance(data, np.ndarray) else ())
-        source.check(self.schema.features)
+        source.check_columns(self.schema.features)
         return source
 
     def _names(self, array: np.ndarray) -> tuple[str, ...]:
-        """The columns of an array without names, which its width tells."""
-        known = (self.schema.names, tuple(self.schema.columns), self.schema.features)
-        return next((names for names in known if array.ndim == 2 and array.shape[1] == len(names)), known[1])
+        """The columns of an array without names, told by its width."""
+        possible = (self.schema.names, tuple(self.schema.columns), self.schema.features)
+        return next((names for names in possible if array.ndim == 2 and array.shape[1] == len(names)), possible[1])
 
     @withheld("predicting")
     def of_block(self, block: Block) -> Predicted:
@@ -121,8 +121,8 @@ class Predictor:
         encoding = Encoding(self.schema)
         x, valid = encoding.features(block)
         parts = [self._of_chunk(x[start : start + CHUNK]) for start in range(0, len(x), CHUNK)]
-        found, scores = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-        values = encoding.decode(found)
+        outputs, scores = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        values = encoding.decode(outputs)
         if not valid.all():
             values = values.astype(object if self.classes else np.float64)
             values[~valid] = None if self.classes else np.nan
@@ -137,7 +137,7 @@ class Predictor:
 
 
 def _joined(parts: list, empty: np.ndarray) -> np.ndarray:
-    """All blocks, or what a table without rows gives."""
+    """The blocks as one array; `empty` if there are none."""
     with withheld("predicting"):
         return np.concatenate(parts) if parts else empty
 

@@ -73,29 +73,29 @@ def load_model(path: str | Path) -> Predictor:
 
 
 def digest(schema: Schema) -> str:
-    """SHA-256 of what a schema declares, by which a model knows the one it was trained with."""
+    """SHA-256 of a schema's JSON, by which a model's file names the schema it was trained with."""
     return hashlib.sha256(json.dumps(to_json(schema), sort_keys=True).encode()).hexdigest()
 
 
 def _beside(path: Path, sha256: str, columns: list[str]) -> Schema:
     """The schema that lies beside a model's file, if it is the one that the model was trained with."""
-    found = path.with_name("schema.json")
-    if not found.is_file():
+    file = path.with_name("schema.json")
+    if not file.is_file():
         raise InputError(
-            f"{path} was trained on tables that {found} declares, and there is no such file, so nothing can be encoded "
+            f"{path} was trained on tables that {file} declares, and there is no such file, so nothing can be encoded "
             "for it; put the file back, or name the folder of the run."
         )
-    schema = Schema.read(found)
+    schema = Schema.read(file)
     if digest(schema) != sha256 or list(Encoding(schema).names) != columns:
         raise InputError(
-            f"{found} is not what {path.name} beside it was trained with, so rows would be encoded in another way than "
+            f"{file} is not what {path.name} beside it was trained with, so rows would be encoded in another way than "
             "in training; put the run's own schema back."
         )
     return schema
 
 
 def _of_bounds(parts: Mapping[str, Any]) -> Schema:
-    """What a model declares of tables of numbers, which bounds and classes are all that is known of."""
+    """Schema of a model for tables of numbers, of which only bounds and classes are stored."""
     columns = {name: Number(*parts["bounds"][name]) for name in parts["columns"]}
     name = parts["target"] or "target"
     while name in columns:

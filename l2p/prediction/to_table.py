@@ -1,7 +1,7 @@
 """Predictions as a new table in a database.
 
-They are made first, into a temporary file, and then written in one transaction: a database has all of them or none, and
-the table that they are made from may be in the same file.
+They first go to a temporary file, and then into the table in one transaction: a database has all of them or none, and
+the table of the rows may be in the same file.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ from l2p.errors import InputError, withheld
 from l2p.prediction.predictor import Predicted, Predictor
 from l2p.progress import Progress
 
-#: The column that says which row a prediction is of, where the table names no key: lines of the table from 1.
+#: Column of the numbers of rows, from 1, by which predictions are matched with them where the table names no key.
 LINE = "line"
 
 
 def write_table(
     predictor: Predictor, source: RawSource, address: Address, header: Sequence[str], progress: Progress
 ) -> bool:
-    """Write predictions to a new table, with the key of the rows they are of; whether any is missing.
+    """Write predictions to a new table, with the keys of their rows. Returns True if any is missing.
 
     Args:
       predictor: the model.
@@ -45,7 +45,7 @@ def write_table(
     """
     if source.key is None and not source.ordered:
         raise InputError(
-            f"{source.said} has no order, so nobody could tell which row a prediction is of; name a unique column as "
+            f"{source.title} has no order, so nobody could tell which row a prediction is of; name a unique column as "
             "&key= in its address."
         )
     if (column := source.key or LINE) in header:
@@ -53,19 +53,19 @@ def write_table(
     _check_absent(address)
     pa = import_pyarrow("writing to a database")
     with tempfile.TemporaryDirectory(prefix="l2p-") as folder:
-        kept, unread = Path(folder, "predictions.arrow"), False
-        with _with_room(kept), contextlib.ExitStack() as stack:
+        file, unread = Path(folder, "predictions.arrow"), False
+        with _with_room(file), contextlib.ExitStack() as stack:
             writer = None
-            for keys, found in _predictions(predictor, source):
-                unread |= bool(_missing(found).any())
-                batch = _batch(pa, column, keys, header, found, predictor)
+            for keys, predicted in _predictions(predictor, source):
+                unread |= bool(_missing(predicted).any())
+                batch = _batch(pa, column, keys, header, predicted, predictor)
                 if writer is None:
-                    writer = stack.enter_context(pa.ipc.new_file(kept, batch.schema))
+                    writer = stack.enter_context(pa.ipc.new_file(file, batch.schema))
                 writer.write_batch(batch)
                 progress.read(len(keys))
             if writer is None:
-                raise InputError(f"{source.said} has no rows to predict for; check it and its filters.")
-        with pa.ipc.open_file(kept) as file:
+                raise InputError(f"{source.title} has no rows to predict for; check it and its filters.")
+        with pa.ipc.open_file(file) as file:
             batches = pa.RecordBatchReader.from_batches(
                 file.schema, (file.get_batch(place) for place in range(file.num_record_batches))
             )
@@ -75,28 +75,31 @@ def write_table(
 
 def _predictions(predictor: Predictor, source: RawSource) -> Iterator[tuple[Sequence[Any], Predicted]]:
     """Keys and predictions, block by block."""
-    names, lines = predictor.schema.features, itertools.count(1)
+    names, line_numbers = predictor.schema.features, itertools.count(1)
     wanted = names if source.key is None else tuple(dict.fromkeys((*names, source.key)))
     for block in source.blocks(wanted):
-        found = predictor.of_block(block)
-        count = len(found.values)
-        yield list(itertools.islice(lines, count)) if source.key is None else block[source.key].tolist(), found
+        predicted = predictor.of_block(block)
+        count = len(predicted.values)
+        yield (
+            list(itertools.islice(line_numbers, count)) if source.key is None else block[source.key].tolist(),
+            predicted,
+        )
 
 
-def _missing(found: Predicted) -> np.ndarray:
-    return np.array([value is None or value != value for value in found.values.tolist()], bool)
+def _missing(predicted: Predicted) -> np.ndarray:
+    return np.array([value is None or value != value for value in predicted.values.tolist()], bool)
 
 
 @withheld("writing predictions")
 def _batch(
-    pa: Any, column: str, keys: Sequence[Any], header: Sequence[str], found: Predicted, predictor: Predictor
+    pa: Any, column: str, keys: Sequence[Any], header: Sequence[str], predicted: Predicted, predictor: Predictor
 ) -> Any:
     classes = predictor.classes
     kind = pa.array(list(classes)).type if classes else pa.float64()
-    missing = _missing(found)
-    parts = [pa.array(keys), pa.array(found.values.tolist(), kind, mask=missing)]
-    if len(header) > 1 and found.probabilities is not None:
-        parts += [pa.array(values, pa.float64(), mask=missing) for values in found.probabilities.T]
+    missing = _missing(predicted)
+    parts = [pa.array(keys), pa.array(predicted.values.tolist(), kind, mask=missing)]
+    if len(header) > 1 and predicted.probabilities is not None:
+        parts += [pa.array(values, pa.float64(), mask=missing) for values in predicted.probabilities.T]
     return pa.record_batch(parts, [column, *header])
 
 
@@ -108,7 +111,7 @@ def _check_absent(address: Address) -> None:
             return
         duckdb = import_duckdb()
         with _refused(address, duckdb.Error), duckdb.connect(address.location, read_only=True) as connection:
-            found = connection.execute(
+            matches = connection.execute(
                 "SELECT 1 FROM information_schema.tables WHERE table_name = $1 AND $2 IN ('', table_schema)",
                 [table, schema],
             ).fetchall()
@@ -120,8 +123,8 @@ def _check_absent(address: Address) -> None:
             connection.cursor() as cursor,
         ):
             cursor.execute("SELECT 1 WHERE to_regclass($1) IS NOT NULL", parameters=(_name(address),))
-            found = cursor.fetchall()
-    if found:
+            matches = cursor.fetchall()
+    if matches:
         raise InputError(f"there is a table {address.shown} already, which predictions never replace; name another.")
 
 
@@ -161,7 +164,7 @@ def _name(address: Address) -> str:
 
 @contextlib.contextmanager
 def _with_room(file: Path) -> Iterator[None]:
-    """Say so where the temporary file finds no room. What reads rows has sentences of its own."""
+    """Refuse where the temporary file finds no room; readers of rows have messages of their own."""
     try:
         yield
     except OSError as error:

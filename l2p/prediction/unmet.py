@@ -1,9 +1,8 @@
-"""Cells that no row of a table held, as far as a released feature mean tells, and what they count as instead.
+"""Substitutes for cells that no row of a table held, as far as a released feature mean tells.
 
-A weight that no row trains is the noise of the run, and a prediction for a cell that training never met would be moved
-by it. So such a cell counts as what rows did hold: a value of a category as the average of those that were met, and a
-column that says which cells are missing or not declared as if it were empty. All of it follows from the schema and from
-paid answers.
+A weight that no row trains is noise of the run alone, and would move the prediction for a cell that training never met.
+So such a value of a category counts as the average of the values that were met, and an indicator of missing or
+undeclared cells as 0. All of it follows from the schema and from paid answers.
 """
 
 from typing import NamedTuple
@@ -35,7 +34,7 @@ class FeatureSums(NamedTuple):
 
 
 def indicators(schema: Schema) -> tuple[str, ...]:
-    """The encoded features that only say which cells are missing or not declared."""
+    """The encoded features that indicate missing or undeclared cells."""
     columns = schema.columns
     return tuple(
         name for column in schema.features for name in names_of(column, columns[column])[_size(schema, column) :]
@@ -43,13 +42,13 @@ def indicators(schema: Schema) -> tuple[str, ...]:
 
 
 def without_unmet(params: jax.Array, model: Model, schema: Schema, sums: FeatureSums) -> jax.Array:
-    """Params f32[p] under which cells that no row held count as what rows did hold.
+    """Params f32[p] under which cells that no row held count as in `counted_as`.
 
     Args:
       params: of a model that was trained on rows that `schema` encodes.
       model: the model.
       schema: the declaration.
-      sums: what its run released of these rows.
+      sums: released by its run.
     """
     features = counted_as(schema, sums)
     if (features == np.eye(len(features))).all():
@@ -59,7 +58,7 @@ def without_unmet(params: jax.Array, model: Model, schema: Schema, sums: Feature
 
 
 def counted_as(schema: Schema, sums: FeatureSums) -> np.ndarray:
-    """What encoded features count as, f64[d, d]: x becomes x @ counted_as, and stays as it is where nothing is doubted.
+    """Substitution of encoded features, f64[d, d]: x becomes x @ counted_as; the identity where no cell is in doubt.
 
     >>> from l2p.schema import Missing, Target
     >>> ward = Schema({"eye": Category(("b", "g", "x"), missing=Missing(indicator=True))}, Target("back", (0, 1)))
@@ -67,24 +66,24 @@ def counted_as(schema: Schema, sums: FeatureSums) -> np.ndarray:
     [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.75, 0.25, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
     values = np.asarray(sums.values, np.float64)
-    whole, start = np.eye(len(values)), 0
+    matrix, start = np.eye(len(values)), 0
     for name in schema.features:
         column = schema.columns[name]
         size, end = _size(schema, name), start + len(names_of(name, column))
         if isinstance(column, Category) and not column.ordered:
             place = slice(start, start + size)
-            whole[place, place] = _values_counted_as(column, values[place], sums.noise_std)
+            matrix[place, place] = _values_counted_as(column, values[place], sums.noise_std)
         for place in range(start + size, end):
-            whole[place, place] = float(values[place] >= DOUBT * sums.noise_std)
+            matrix[place, place] = float(values[place] >= DOUBT * sums.noise_std)
         start = end
-    return whole
+    return matrix
 
 
 def _values_counted_as(column: Category, sums: np.ndarray, noise_std: float) -> np.ndarray:
-    """What the values of a category count as, f64[k, k].
+    """Substitution of the values of a category, f64[k, k].
 
-    A value was met by no row if its sum shows none where the share that is declared of it would show twice what is
-    needed: if rows do hold it as often, that errs once in 700 times.
+    A value counts as unmet if its sum is below the limit although its declared share makes twice the limit expected. If
+    rows do hold it as often, that errs once in 700 times.
     """
     expected = np.array(column.average) * sums.sum()
     unmet = (sums < DOUBT * noise_std) & (expected > 2.0 * DOUBT * noise_std)
@@ -95,7 +94,7 @@ def _values_counted_as(column: Category, sums: np.ndarray, noise_std: float) -> 
 
 
 def _size(schema: Schema, name: str) -> int:
-    """How many encoded features of a column stand for its value."""
+    """Number of encoded features that stand for a column's value."""
     column = schema.columns[name]
     if isinstance(column, Ignore):
         return 0

@@ -27,7 +27,7 @@ MIN_CHANGE, MAX_CHANGE = 0.9, 1.1
 
 @struct.dataclass
 class AdaDPState:
-    """Between two steps: log_rate f32[], log of the learning rate."""
+    """State between two steps: log_rate f32[], log of the learning rate."""
 
     log_rate: jax.Array
 
@@ -75,8 +75,8 @@ class AdaDP(Protector):
         share = tail_share(jnp.zeros(setup.num_charges(self.num_steps)), oracle.charge)
         noise_multiplier = noise_for_share(oracle, share / 2.0)
 
-        def gradient(at: jax.Array) -> jax.Array:
-            query = ClippedGradient(setup.model, at, identity, clip_norm, noise_multiplier)
+        def gradient(point: jax.Array) -> jax.Array:
+            query = ClippedGradient(setup.model, point, identity, clip_norm, noise_multiplier)
             return oracle.ask(query) / setup.batch_rows
 
         rate = jnp.exp(state.log_rate)
@@ -96,7 +96,7 @@ class AdaDP(Protector):
 
 @hand_designed(form="rival")
 def adadp(problem: Problem) -> AdaDP:
-    """ADADP: a learning rate from how far two half-steps differ.
+    """ADADP: a learning rate from the difference of two half-steps.
 
     ADADP at its authors' tolerance, 1, on full batches, with as many steps and the first rate of `noisygd`.
     """

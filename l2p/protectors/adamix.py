@@ -58,15 +58,15 @@ def descent(rate: float, to_start: bool = False) -> Decay:
 
 
 def descent_for(model: str, rate: float) -> Projector:
-    """The same at a rate that was chosen for softmax, whose gradients are bounded; least squares, whose are not, steps
-    by the curvature."""
+    """`descent` at a rate that was chosen for softmax, whose gradients are bounded; for least squares, whose gradients
+    are not, at a rate by the curvature."""
     return descent(rate) if has_bounded_gradients(model) else OverCurvature(descent(UNBOUNDED_RATE))
 
 
 def has_bounded_gradients(model: str) -> bool:
-    """Whether a row's gradient stays bounded however wrong the model of this name is."""
-    found = find_model(model)
-    return not isinstance(found, GeneralizedLinear) or math.isfinite(found.lipschitz)
+    """True if a row's gradient is bounded, whatever the params of the model of this name."""
+    resolved = find_model(model)
+    return not isinstance(resolved, GeneralizedLinear) or math.isfinite(resolved.lipschitz)
 
 
 def mixed(budget: Budget, model: str, projector: Projector) -> Stepwise:

@@ -131,11 +131,11 @@ def lipschitz_on_unit_rows(model: Model) -> float:
     (1.118, 1.5811)
     """
     if isinstance(model, Softmax):
-        most = math.sqrt(2.0)  # softmax minus one-hot
+        bound = math.sqrt(2.0)  # softmax minus one-hot
     else:
         assert isinstance(model, GeneralizedLinear)
-        most = model.lipschitz
-    return most * math.sqrt(1.0 + INTERCEPT_COLUMN**2)
+        bound = model.lipschitz
+    return bound * math.sqrt(1.0 + INTERCEPT_COLUMN**2)
 
 
 @hand_designed(form="paper")

@@ -55,12 +55,12 @@ class AdaSSP(Protector):
         norm_bound = jnp.exp(value(self.log_norm_bound, setup.log_signal))
         multiplier = oracle.noise_multiplier((1.0 - SLACK) / 3.0 * setup.price_list.budget)
         moment = SecondMoment(size - 1, norm_bound, multiplier)
-        least = oracle.ask(LeastEigenvalue(moment, multiplier))[0]
+        least_eigenvalue = oracle.ask(LeastEigenvalue(moment, multiplier))[0]
         second = unfolded(oracle.ask(moment), size)
         is_binary = setup.kind == "binary"
         cross = oracle.ask(CrossMoment(size - 1, norm_bound, multiplier, is_binary))
         noise_std = multiplier * moment.bound * setup.adjacency.sensitivity_factor
-        ridge = adaptive_ridge(least, noise_std, size, value(self.log_failure, setup.log_signal))
+        ridge = adaptive_ridge(least_eigenvalue, noise_std, size, value(self.log_failure, setup.log_signal))
         solution = jnp.linalg.solve(second + ridge * jnp.eye(size), cross)
         return predicting_labels(solution) if is_binary else solution, state
 
@@ -68,19 +68,20 @@ class AdaSSP(Protector):
         return params
 
 
-def adaptive_ridge(least: jax.Array, noise_std: jax.Array, size: int, log_failure: jax.Array) -> jax.Array:
+def adaptive_ridge(least_eigenvalue: jax.Array, noise_std: jax.Array, size: int, log_failure: jax.Array) -> jax.Array:
     """The ridge f32[] of Wang (2018).
 
     Args:
-      least: f32[], the noised least eigenvalue of a second moment f32[size, size].
+      least_eigenvalue: f32[], the noised least eigenvalue of a second moment f32[size, size].
       noise_std: f32[], standard deviation of the noise on it, and on the matrix, `folded`.
       size: number of params.
       log_failure: f32[], log of the probability that the noise exceeds what the ridge allows for.
     """
-    # With high probability the eigenvalue is at least `surely` and the noise on the matrix at most `most`.
-    surely = jnp.maximum(least - noise_std * jnp.sqrt(-2.0 * log_failure), 0.0)
-    most = noise_std * jnp.sqrt(size * (jnp.log(2.0 * size**2) - log_failure))
-    return jnp.maximum(most - surely, 0.0)
+    # With high probability the eigenvalue is at least `eigenvalue_bound`, and the noise on the matrix at most
+    # `noise_bound`.
+    eigenvalue_bound = jnp.maximum(least_eigenvalue - noise_std * jnp.sqrt(-2.0 * log_failure), 0.0)
+    noise_bound = noise_std * jnp.sqrt(size * (jnp.log(2.0 * size**2) - log_failure))
+    return jnp.maximum(noise_bound - eigenvalue_bound, 0.0)
 
 
 def predicting_labels(params: jax.Array) -> jax.Array:

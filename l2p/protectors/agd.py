@@ -34,7 +34,7 @@ WINDOW = 10
 
 @struct.dataclass
 class AGDState:
-    """Between two steps.
+    """State between two steps.
 
     Attributes:
       gradient: f32[p], the noised gradient sum bought so far at this point; zeros once a move was made.

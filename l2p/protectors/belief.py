@@ -1,4 +1,4 @@
-"""What a Kalman filter knows of each coordinate between two steps, and where it aims."""
+"""State of a Kalman filter in each coordinate between two steps, and the minimum that it aims at."""
 
 from typing import NamedTuple
 
@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from l2p import struct
 from l2p.protectors import empirical_bayes
 
-#: How fast the averages that the network sees forget.
+#: Decay of the averages that are inputs of the network.
 MEMORY = 0.8
-#: How fast measurements of the minimum are forgotten: early ones fall short where the curvature is less than assumed.
+#: Decay of measurements of the minimum: early ones fall short where the curvature is less than assumed.
 REMEMBERED = 0.97
-#: How fast a curvature that gradients showed is forgotten, and the most that it may be over its bound.
+#: Decay of a curvature that gradients showed, and the most that it may be over its bound.
 STEEPER_MEMORY, MOST_STEEPER = 0.9, 1e3
-#: Measurements as noisy as this, over the distance that is expected, tell nothing; squares of more overflow.
+#: Largest ratio of a measurement's variance to that of the expected distance; squares of larger ones overflow.
 NOISIEST = 1e6
 #: The largest ridge, over the curvature that it is added to.
 MOST_RIDGE = 1e4
@@ -22,7 +22,7 @@ MOST_RIDGE = 1e4
 
 @struct.dataclass
 class Measured:
-    """What the gradients so far say of the minimum's place, apart from where the steps have led: f32[p] each.
+    """The minimum's distance from the start as the gradients so far measure it, f32[p] each.
 
     A noised gradient g at w measures the minimum as w - g / h, with the variance noise^2 / h^2.
 
@@ -35,48 +35,48 @@ class Measured:
     precision: jax.Array
 
     def after(self, distance: jax.Array, variance: jax.Array) -> "Measured":
-        """With another distance f32[p] of the given variance f32[p]."""
+        """These measurements and another distance f32[p] with its variance f32[p]."""
         return Measured(REMEMBERED * self.total + distance / variance, REMEMBERED * self.precision + 1.0 / variance)
 
     def log_scale(self, prior: jax.Array, sampling: jax.Array, counts: jax.Array, width: jax.Array) -> jax.Array:
-        """log f32[] of how many times the variance `prior` f32[p] the distances show, over `counts` bool[p].
+        """log f32[] of the factor on the variance `prior` f32[p] that the distances show, over `counts` bool[p].
 
-        Squared distances are on average scale * prior + sampling + 1 / precision, with the variance f32[p] of what
-        drawing the rows does to their minimum, and each is weighted by how little it varies if the scale is 1; `width`
-        f32[] is the deviation of log(scale) among tables.
+        Squared distances are on average scale * prior + sampling + 1 / precision, where `sampling` f32[p] is the
+        variance of the minimum among draws of rows. Each is weighted by its precision if the scale is 1; `width` f32[]
+        is the deviation of log(scale) among tables.
         """
         ratio = jnp.minimum((1.0 / self.precision + sampling) / prior, NOISIEST)
         weight = jnp.where(counts, jnp.square(1.0 / (1.0 + ratio)), 0.0)
         total = weight.sum() + 1e-18  # far below the weight of one coordinate, for a table without features
         weight = weight / total
-        found = (weight * (jnp.square(self.total / self.precision) / prior - ratio)).sum()
-        return empirical_bayes.log_scale(found, (weight * ratio).sum(), total, width)
+        signal = (weight * (jnp.square(self.total / self.precision) / prior - ratio)).sum()
+        return empirical_bayes.log_scale(signal, (weight * ratio).sum(), total, width)
 
 
 @struct.dataclass
 class Belief:
-    """Between two steps, for each coordinate f32[p].
+    """State between two steps, for each coordinate f32[p].
 
     Attributes:
       start: the params at the start.
-      left: the share of the distance from the start to the minimum that is left, as far as the filter knows.
+      remaining: expected share of the distance from the start to the minimum that is left.
       variance: of the noise in the params.
-      measured: where the gradients so far place the minimum.
+      measured: the minimum as the gradients so far measure it.
       update: the last one, in each coordinate.
-      change: the last update with what was added along the line.
+      change: the last update with the step along the line.
       average: running average of gradients.
       noise: the variance of that average's noise.
-      surprise: running average of squared gradients over what the filter expected of them.
-      weight: f32[], the total weight of what is in the averages.
+      surprise: running average of squared gradients over those that the filter expected.
+      weight: f32[], the total weight of the gradients in the averages.
       last: the last gradient.
       last_noise: f32[], the variance of its noise.
-      steeper: f32[], how many times larger the curvature is than its bound, by what gradients showed; at least 1.
-      line: f32[], variance of the logarithm of how many times as far as the params the minimum along their line is; 0
-        before the first gradient.
+      steeper: f32[], the factor by which gradients showed the curvature to exceed its bound; at least 1.
+      line: f32[], variance of log(distance to the minimum along the line of the params / their distance), both from
+        the start; 0 before the first gradient.
     """
 
     start: jax.Array
-    left: jax.Array
+    remaining: jax.Array
     variance: jax.Array
     measured: Measured
     update: jax.Array
@@ -91,10 +91,10 @@ class Belief:
     line: jax.Array
 
     def after(self, gradient: jax.Array, noise: jax.Array, curvature: jax.Array, prior: jax.Array) -> "Belief":
-        """With another gradient f32[p] and its noise's variance f32[] in the averages, where its square is expected for
-        this curvature f32[p] and variance f32[p] of the distance at the start."""
+        """The state with another gradient f32[p] and its noise's variance f32[] in the averages; its square is expected
+        from the curvature f32[p] and the variance `prior` f32[p] of the distance at the start."""
         new = 1.0 - MEMORY
-        expected = jnp.square(curvature) * (jnp.square(self.left) * prior + self.variance) + noise
+        expected = jnp.square(curvature) * (jnp.square(self.remaining) * prior + self.variance) + noise
         return self.replace(  # type: ignore[attr-defined]
             average=MEMORY * self.average + new * gradient,
             noise=MEMORY**2 * self.noise + new**2 * noise,
@@ -102,27 +102,27 @@ class Belief:
             weight=MEMORY * self.weight + new,
         )
 
-    def shown(self, gradient: jax.Array, noise: jax.Array, bound: jax.Array) -> jax.Array:
+    def steeper_after(self, gradient: jax.Array, noise: jax.Array, bound: jax.Array) -> jax.Array:
         """`steeper` f32[] given the next gradient f32[p], its noise's variance f32[], and the bound f32[p].
 
-        How much the gradient changed along the last step shows the curvature there. Two standard deviations of the
-        noise are taken off."""
+        The change of the gradient along the last step shows the curvature there. Two standard deviations of the noise
+        are subtracted."""
         square = jnp.square(self.change).sum()
         has_moved = square > 1e-12
         std = jnp.sqrt((noise + self.last_noise) * jnp.where(has_moved, square, 1.0))
         change = jnp.vdot(gradient - self.last, self.change) - 2.0 * std
         expected = jnp.vdot(self.change * bound, self.change)
-        found = jnp.where(has_moved, change / jnp.where(has_moved, expected, 1.0), 1.0)
-        return jnp.maximum(jnp.clip(found, 1.0, MOST_STEEPER), self.steeper**STEEPER_MEMORY)
+        ratio = jnp.where(has_moved, change / jnp.where(has_moved, expected, 1.0), 1.0)
+        return jnp.maximum(jnp.clip(ratio, 1.0, MOST_STEEPER), self.steeper**STEEPER_MEMORY)
 
 
 class Aim(NamedTuple):
-    """Where gradients lead to once a ridge is added: the most likely minimum of all that the rows were drawn from.
+    """The minimum that gradients lead to with a ridge: the most likely minimiser of the population of the rows.
 
     Attributes:
       ridge: f32[p].
       curvature: f32[p], with the ridge.
-      prior: variance f32[p] of the distance from the start to there.
+      prior: variance f32[p] of the distance from the start to that minimiser.
     """
 
     ridge: jax.Array
@@ -131,7 +131,7 @@ class Aim(NamedTuple):
 
     @classmethod
     def at(cls, curvature: jax.Array, prior: jax.Array, sampling: jax.Array) -> "Aim":
-        """Of that curvature f32[p], the variance f32[p] of the distance to the minimum of all, and that f32[p] of what
-        drawing rows adds."""
+        """The aim for this curvature f32[p], the variance `prior` f32[p] of the distance to the population's minimiser,
+        and the variance `sampling` f32[p] that drawing rows adds."""
         ratio = jnp.minimum(sampling / prior, MOST_RIDGE)
         return cls(ratio * curvature, (1.0 + ratio) * curvature, prior / (1.0 + ratio))

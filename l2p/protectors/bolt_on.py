@@ -28,7 +28,7 @@ RowCount = Annotated[int, Between(2**31 - 1)]
 
 @struct.dataclass
 class PassProtector(Protector):
-    """What methods that go through the rows in order share; its settings are constants (all static).
+    """Base of the methods that go through the rows in order; its settings are constants (all static).
 
     Params are fitted to rows shrunk to `norm_bound`, see `l2p.queries.shrunk`. A model with several classes is trained
     as one problem for each class against the rest, which share the budget.
@@ -67,7 +67,7 @@ class PassProtector(Protector):
 
     @classmethod
     def of(cls, problem: Problem, **settings: Any) -> Self:
-        """For these public facts, with batches of 50.
+        """The protector for these public facts, with batches of 50.
 
         Raises:
           InputError: the adjacency has no proof.
@@ -77,7 +77,7 @@ class PassProtector(Protector):
         return cls(rows, batch_size=min(50, rows), **settings)
 
     def misfit(self) -> str | None:
-        """Why its settings describe no run; None if they do."""
+        """Reason why its settings describe no run; None if they do."""
         if not 0 < self.norm_bound < math.inf:
             return f"shrinks rows to {self.norm_bound!r}, which is no length"
         try:
@@ -92,9 +92,9 @@ class PassProtector(Protector):
 
     def loss(self, model: Model) -> GeneralizedLinear:
         """The loss of each problem."""
-        found = model if isinstance(model, GeneralizedLinear) else find_model(self.class_loss)
-        assert isinstance(found, GeneralizedLinear)
-        return found
+        loss = model if isinstance(model, GeneralizedLinear) else find_model(self.class_loss)
+        assert isinstance(loss, GeneralizedLinear)
+        return loss
 
     def plan(self, loss: GeneralizedLinear) -> Passes:
         """The course of a run with this loss."""

@@ -46,7 +46,7 @@ class BoostedAdaSSP(OnCentredRows):
       centering: the private mean that is bought first.
       log_norm_bound: f32[k], log of the norm that mapped rows, with their intercept column, are shrunk to.
       log_clip_norm: f32[k], log of the clipping norm of residual times row.
-      logit_share: f32[k], logit of what second moment and eigenvalue cost together, of what is left after the mean.
+      logit_share: f32[k], logit of the share of second moment and eigenvalue together in the budget after the mean.
       log_failure: f32[k], log of the probability that the noise exceeds what the ridge allows for.
       logit_shrinkage: f32[k], logit of the share of a round's solution that is added.
       num_steps: T, rounds (static).
@@ -72,26 +72,26 @@ class BoostedAdaSSP(OnCentredRows):
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, BoostedState]:
         params, features = super().init(params, oracle)
-        setup, size, at = oracle.setup, params.shape[0], oracle.setup.log_signal
-        share = jax.nn.sigmoid(value(self.logit_share, at))
+        setup, size, log_signal = oracle.setup, params.shape[0], oracle.setup.log_signal
+        share = jax.nn.sigmoid(value(self.logit_share, log_signal))
         multiplier = noise_for_share(oracle, share / 2.0)  # for both, before either is paid for
-        moment = SecondMoment(size - 1, jnp.exp(value(self.log_norm_bound, at)), multiplier, features)
-        least = oracle.ask(LeastEigenvalue(moment, multiplier))[0]
+        moment = SecondMoment(size - 1, jnp.exp(value(self.log_norm_bound, log_signal)), multiplier, features)
+        least_eigenvalue = oracle.ask(LeastEigenvalue(moment, multiplier))[0]
         second = unfolded(oracle.ask(moment), size)
         noise_std = multiplier * moment.bound * setup.adjacency.sensitivity_factor
-        ridge = adaptive_ridge(least, noise_std, size, value(self.log_failure, at))
+        ridge = adaptive_ridge(least_eigenvalue, noise_std, size, value(self.log_failure, log_signal))
         return params, BoostedState(features, second + ridge * jnp.eye(size))
 
     def view(self, state: BoostedState) -> FeatureMap | None:
         return state.features
 
     def step(self, params: jax.Array, state: BoostedState, oracle: Oracle) -> tuple[jax.Array, BoostedState]:
-        setup, at = oracle.setup, oracle.setup.log_signal
+        setup, log_signal = oracle.setup, oracle.setup.log_signal
         share = tail_share(jnp.zeros(setup.num_charges(self.num_steps)), oracle.charge)
         as_given = FeatureMap.identity(setup.model.num_features(params.shape[0]))
-        clip_norm = jnp.exp(value(self.log_clip_norm, at))
+        clip_norm = jnp.exp(value(self.log_clip_norm, log_signal))
         query = ClippedGradient(setup.model, params, as_given, clip_norm, noise_for_share(oracle, share))
-        shrinkage = jax.nn.sigmoid(value(self.logit_shrinkage, at))
+        shrinkage = jax.nn.sigmoid(value(self.logit_shrinkage, log_signal))
         return params - shrinkage * jnp.linalg.solve(state.moment, oracle.ask(query)), state
 
     def finish(self, params: jax.Array, state: BoostedState, setup: Setup) -> jax.Array:

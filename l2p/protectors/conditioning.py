@@ -26,7 +26,7 @@ def standardize(log_signal: jax.Array, within: tuple[float, float] = LOG_SIGNAL_
     """log(mu N) -> [-2, 2] over the range that a protector is meta-trained on, by default that of polynomials, and
     clipped to it.
 
-    Outside, a polynomial or a network extrapolates badly; results worse than no training at all were seen.
+    Outside, a polynomial or a network extrapolates badly, in places to results worse than without training.
     """
     low, high = within
     return 4.0 * (jnp.clip(log_signal, low, high) - low) / (high - low) - 2.0
@@ -72,7 +72,7 @@ def value(coefficients: jax.Array, log_signal: jax.Array) -> jax.Array:
 
 
 class Facts(NamedTuple):
-    """What is public about a run before it starts.
+    """Public facts of a run, on which constants and networks are conditioned.
 
     Attributes:
       log_signal: f32[], log(mu N).
@@ -89,9 +89,9 @@ class Facts(NamedTuple):
     wide: float
 
     @property
-    def told(self) -> list[jax.Array]:
-        """What networks are told beside the budget, f32[] each: not `wide`, because none that ships runs there."""
-        return [jnp.asarray(one) for one in (self.size, self.margins, self.hidden)]
+    def inputs(self) -> list[jax.Array]:
+        """Inputs of networks beside the budget, f32[] each: not `wide`, because no shipped network runs there."""
+        return [jnp.asarray(fact) for fact in (self.size, self.margins, self.hidden)]
 
 
 def facts_of(setup: Setup, num_params: int) -> Facts:

@@ -15,7 +15,7 @@ from l2p.protectors.register import stored
 from l2p.protectors.schedulers import Observation, Plan, Scheduler, noise_for_share, tail_share
 from l2p.public_facts import Setup
 
-#: Inputs of the network, see `_seen`.
+#: Inputs of the network, see `_inputs`.
 SCHEDULE_INPUTS = 9
 
 
@@ -24,17 +24,16 @@ SCHEDULE_INPUTS = 9
 class CurveScheduler(Scheduler):
     """Noise and clipping norms that change geometrically over the run; norms are in units of the loss's slope.
 
-    Where rows are fitted well their gradients are short, and a shorter clipping norm lets in less noise. On an easy
-    table that is so soon, on a hard one never, and what was released tells which it is: how long margins have become,
-    and how gradients compare with their noise. A network may decide by these. Noise multipliers, which are what is
-    paid for, do not depend on it.
+    Where rows are fitted well their gradients are short, and a shorter clipping norm means less noise. On an easy table
+    that happens soon, on a hard one never. Released values tell the two apart: the length of margins, and the ratio of
+    gradients to their noise. A network may decide by these. Noise multipliers, and so prices, do not depend on it.
 
     Attributes:
       log_clip_norm: f32[k, 5], log of the first step's clipping norm over the loss's `typical_slope`.
       rate: f32[k, 5], spending grows by exp(rate) from the first step to the last.
       clip_rate: f32[k, 5], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
         shrink as rows are fitted.
-      network: with up to `SCHEDULE_INPUTS` inputs; what it puts out is added to the log of the clipping norm. Or None.
+      network: with up to `SCHEDULE_INPUTS` inputs; its output is added to the log of the clipping norm. Or None.
     """
 
     log_clip_norm: Curve
@@ -43,36 +42,45 @@ class CurveScheduler(Scheduler):
     network: Annotated[dict, Layers(SCHEDULE_INPUTS, 1)] | None = None
     adaptive: ClassVar[bool] = False
 
-    def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+    def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
         setup = oracle.setup
-        facts = facts_of(setup, seen.gradient.shape[0])
+        facts = facts_of(setup, observation.gradient.shape[0])
         charge, num_charges = oracle.charge, setup.num_charges(num_steps)
         share = tail_share(between_knots(self.rate, facts) * jnp.arange(num_charges) / num_charges, charge)
         progress = oracle.step / num_steps
         log_clip_norm = between_knots(self.log_clip_norm, facts) + between_knots(self.clip_rate, facts) * progress
         if self.network is not None:
-            said = apply_known(self.network, _seen(seen, progress, facts, setup))[0]
-            log_clip_norm = log_clip_norm + jnp.where(jnp.isnan(said), 0.0, said)
-        # Noise that is fixed in advance must be spent whatever answers say: a bound that the oracle refuses would end
-        # the run where the network pleases.
+            output = apply_known(self.network, _inputs(observation, progress, facts, setup))[0]
+            log_clip_norm = log_clip_norm + jnp.where(jnp.isnan(output), 0.0, output)
+        # Noise that is fixed in advance must be spent whatever the answers are: a bound that the oracle refuses would
+        # let the network end the run.
         bound = jnp.exp(jnp.clip(log_clip_norm, -MAX_LOG_BOUND, MAX_LOG_BOUND))
         clip_norm = setup.model.typical_slope(setup.kind) * bound
         return Plan(noise_for_share(oracle, share), clip_norm), state
 
 
-def _seen(seen: Observation, progress: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
-    """What the network is told, f32[SCHEDULE_INPUTS]."""
-    model, size = setup.model, seen.gradient.shape[0]
-    noise = size * jnp.square(seen.noise_std)
-    square = jnp.square(seen.gradient).sum()
+def _inputs(observation: Observation, progress: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+    """The network's inputs, f32[SCHEDULE_INPUTS]."""
+    model, size = setup.model, observation.gradient.shape[0]
+    noise = size * jnp.square(observation.noise_std)
+    square = jnp.square(observation.gradient).sum()
     # How much of the last gradient is signal, and how long that is for rows whose losses have a typical slope.
     strength = jnp.log(square / (noise + 1e-20) + 0.1) / 2.0
-    length = INTERCEPT_COLUMN if seen.length is None else seen.length
+    length = INTERCEPT_COLUMN if observation.length is None else observation.length
     unit = jnp.square(model.typical_slope(setup.kind) * length)
     signal = jnp.log(jnp.maximum(square - noise, 0.0) / unit + 1e-4) / 4.0
     margin = jnp.zeros(())
-    if seen.params is not None and seen.moment is not None:
-        margin = jnp.log1p(seen.moment @ jnp.square(seen.params) / jnp.square(model.typical_margin(setup.kind))) / 2.0
-    slope = jnp.zeros(()) if seen.rates is None else jnp.log(model.scales_at_rates(seen.rates, setup.kind)[0].mean())
-    run = [2.0 * progress - 1.0, standardize(facts.log_signal, KNOT_RANGE), *facts.told]
+    if observation.params is not None and observation.moment is not None:
+        margin = (
+            jnp.log1p(
+                observation.moment @ jnp.square(observation.params) / jnp.square(model.typical_margin(setup.kind))
+            )
+            / 2.0
+        )
+    slope = (
+        jnp.zeros(())
+        if observation.rates is None
+        else jnp.log(model.scales_at_rates(observation.rates, setup.kind)[0].mean())
+    )
+    run = [2.0 * progress - 1.0, standardize(facts.log_signal, KNOT_RANGE), *facts.inputs]
     return jnp.stack([margin, strength, signal, slope, *run])

@@ -21,10 +21,10 @@ from l2p.protectors.register import hand_designed
 class DPLeastSquares(NoisedMoments):
     """Ridge regression on noised moments; several classes are fitted as one-hot targets, and two as -1 and 1.
 
-    Numbers are fitted by what is added to the public start, so that a ridge that dominates everything leaves the middle
-    of the targets' range and not zero. For softmax, margins are the fitted one-hot targets, less their average over
-    classes, times a scale, because class probabilities need larger margins than targets of 0 and 1: K is what minimises
-    the second-order approximation of the softmax loss at zero. The scale does not change which class is predicted.
+    For numbers the fit is a change of the public start, so that a dominating ridge predicts the middle of the targets'
+    range and not zero. For softmax, margins are the fitted one-hot targets, less their average over classes, times a
+    scale, because class probabilities need larger margins than targets of 0 and 1: a scale of K minimises the
+    second-order approximation of the softmax loss at zero. The scale does not change which class is predicted.
 
     Attributes:
       centering, log_norm_bound, logit_share, log_ridge: as in `NoisedMoments`.

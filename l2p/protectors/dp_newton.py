@@ -25,8 +25,8 @@ from l2p.queries.moments import noise_radius, unfolded
 class DPNewton(OnCentredRows):
     """Steps of a noised gradient times the inverse of a noised Hessian with a ridge, of limited length.
 
-    Both are released sums, so what is made of them is free. Ganesh et al. noise the gradient, too, but then the step
-    and not the Hessian; Mehta et al. noise gradient and Hessian as here. A row's Hessian moves the sum by at most
+    Both are released sums, and post-processing is free. Ganesh et al. noise the gradient, too, but then the step and
+    not the Hessian; Mehta et al. noise gradient and Hessian as here. A row's Hessian moves the sum by at most
     beta R^2 in Frobenius norm, which holds for rows that are longer than R, too, because the query limits them. The
     ridge is a multiple of the noise's spectral radius. Where noise dominates, the limit on a step's length keeps
     params from going anywhere at random. All arrays are polynomials in log(mu N), f32[k].
@@ -37,7 +37,7 @@ class DPNewton(OnCentredRows):
       log_norm_bound: f32[k], log of R, for mapped rows with their intercept column.
       logit_hessian_share: f32[k], logit of the Hessian's share of a step's budget.
       log_ridge: f32[k], log of the ridge over the spectral radius of the noise on the Hessian.
-      log_max_step: f32[k], log of the most a step moves params of mapped rows.
+      log_max_step: f32[k], log of the largest length of a step, in params of mapped rows.
       num_steps: T (static).
     """
 
@@ -68,21 +68,23 @@ class DPNewton(OnCentredRows):
     def step(self, params: jax.Array, state: FeatureMap, oracle: Oracle) -> tuple[jax.Array, FeatureMap]:
         setup, size = oracle.setup, params.shape[0]
         assert isinstance(setup.model, GeneralizedLinear)
-        at = setup.log_signal
+        log_signal = setup.log_signal
         share = tail_share(jnp.zeros(setup.num_charges(self.num_steps)), oracle.charge)
-        hessian_share = jax.nn.sigmoid(value(self.logit_hessian_share, at))
+        hessian_share = jax.nn.sigmoid(value(self.logit_hessian_share, log_signal))
         # Both are planned before either is paid for.
         multipliers = [noise_for_share(oracle, share * part) for part in (hessian_share, 1.0 - hessian_share)]
-        hessian = HessianSum(setup.model, params, jnp.exp(value(self.log_norm_bound, at)), multipliers[0])
-        bend = unfolded(oracle.ask(hessian), size)
+        query = HessianSum(setup.model, params, jnp.exp(value(self.log_norm_bound, log_signal)), multipliers[0])
+        hessian = unfolded(oracle.ask(query), size)
         as_given = FeatureMap.identity(setup.model.num_features(size))
-        clip_norm = jnp.exp(value(self.log_clip_norm, at))
-        slope = oracle.ask(ClippedGradient(setup.model, params, as_given, clip_norm, multipliers[1]))
-        ridge = jnp.exp(value(self.log_ridge, at)) * noise_radius(multipliers[0], hessian.bound, size, setup.adjacency)
-        direction = jnp.linalg.solve(bend + ridge * jnp.eye(size), slope)
+        clip_norm = jnp.exp(value(self.log_clip_norm, log_signal))
+        gradient = oracle.ask(ClippedGradient(setup.model, params, as_given, clip_norm, multipliers[1]))
+        ridge = jnp.exp(value(self.log_ridge, log_signal)) * noise_radius(
+            multipliers[0], query.bound, size, setup.adjacency
+        )
+        direction = jnp.linalg.solve(hessian + ridge * jnp.eye(size), gradient)
         length = jnp.sqrt(jnp.square(direction).sum() + 1e-24)
-        most = jnp.exp(value(self.log_max_step, at))
-        return params - direction * jnp.minimum(1.0, most / length), state
+        max_length = jnp.exp(value(self.log_max_step, log_signal))
+        return params - direction * jnp.minimum(1.0, max_length / length), state
 
 
 @hand_designed(form="rival")

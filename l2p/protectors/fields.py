@@ -23,7 +23,7 @@ MAX_LOG = 80.0
 #: Largest absolute value of the logarithm of a bound on a row, where that depends on answers: well within what the
 #: oracle takes, so that no answer decides whether a run goes on.
 MAX_LOG_BOUND = 40.0 * math.log(2.0)
-#: What a knot has: a value and its slopes in four public facts.
+#: Numbers of a knot: a value and its slopes in four public facts.
 KNOT_COLUMNS = 5
 #: Maximum number of coefficients: powers of numbers up to 2 stay far within float32.
 MAX_COEFFICIENTS = 32
@@ -54,8 +54,8 @@ class Coefficients:
 
 @dataclasses.dataclass(frozen=True)
 class Knots:
-    """f32[k, 5], for `conditioning.between_knots`: values, their slopes in two sizes that are kept in [-2, 2], and what
-    is added for a hidden layer and for a wide table.
+    """f32[k, 5], for `conditioning.between_knots`: values, their slopes in two sizes that are kept in [-2, 2], and
+    terms for a hidden layer and for a wide table.
 
     They are logarithms, logits or the like, so none leaves [-MAX_LOG, MAX_LOG].
     """
@@ -108,8 +108,8 @@ class Between:
 
 
 Polynomial = Annotated[jax.Array, Coefficients()]
-#: Values at log(mu N) of each knot, and how they change with the numbers of features and of margins, with a hidden
-#: layer and with a wide table.
+#: Values at log(mu N) of each knot, and their changes with the numbers of features and of margins, with a hidden layer
+#: and with a wide table.
 Curve = Annotated[jax.Array, Knots()]
 #: A polynomial in log(mu N), or values at knots: what `conditioning.at` takes.
 Share = Annotated[jax.Array, Either()]
@@ -129,18 +129,18 @@ def kinds(cls: type) -> Mapping[str, Any]:
 
 
 def has_knots(value: jax.Array, kind: Any) -> bool:
-    """Whether a field's value of this type is the knots of a curve.
+    """True if a field's value of this type is the knots of a curve.
 
     >>> import jax.numpy as jnp
     >>> has_knots(jnp.zeros((8, 5)), Curve), has_knots(jnp.zeros((8, 5)), Share | None), has_knots(jnp.zeros(3), Share)
     (True, True, False)
     """
-    rules = [rule for one in (kind, *typing.get_args(kind)) for rule in typing.get_args(one)]
+    rules = [rule for part in (kind, *typing.get_args(kind)) for rule in typing.get_args(part)]
     return any(isinstance(rule, Knots) or (isinstance(rule, Either) and value.ndim == 2) for rule in rules)
 
 
 def misfit(value: Any, kind: Any, sizes: Sizes) -> str | None:
-    """Why a value is not of its kind, as the end of a sentence that begins with the field's name; None if it is.
+    """Reason why a value is not of its kind, as a predicate of the field's name; None if it is.
 
     Args:
       value: of one field.
@@ -155,7 +155,7 @@ def misfit(value: Any, kind: Any, sizes: Sizes) -> str | None:
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):  # the only unions are with None
-        plain = next(one for one in arguments if one is not types.NoneType)
+        plain = next(argument for argument in arguments if argument is not types.NoneType)
         return None if value is None else misfit(value, plain, sizes)
     if origin is Annotated:
         plain, rule = arguments

@@ -1,4 +1,4 @@
-"""Hand-designed methods: how they set themselves up from public facts, and what their proofs require."""
+"""Hand-designed methods: their set-up from public facts, and the requirements of their proofs."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ class Problem:
     """The public facts for which a method sets itself up.
 
     Attributes:
-      budget: what may be spent.
+      budget: of the run.
       model: name of the model, as `l2p.models.find_model` takes it.
       num_rows: N, public by declaration; None while only names and options are checked.
       accountant: the requested one, or None.

@@ -28,7 +28,7 @@ DOUBT = 2.0
 
 @struct.dataclass
 class HyFreeState:
-    """Between two steps: momentum f32[p]; log_rate and log_loss_clip f32[]."""
+    """State between two steps: momentum f32[p]; log_rate and log_loss_clip f32[]."""
 
     momentum: jax.Array
     log_rate: jax.Array
@@ -118,15 +118,15 @@ class HyFree(Protector):
         sizes = jnp.exp(state.log_rate) * jnp.array([-1.0, 0.0, 1.0])
         candidates = params[None, :] - sizes[:, None] * direction[None, :]
         query = ClippedLoss(setup.model, candidates, jnp.exp(state.log_loss_clip), noise_multiplier)
-        before, here, after = oracle.ask(query) / setup.batch_rows
+        backward, current, forward = oracle.ask(query) / setup.batch_rows
         noise_std = noise_multiplier * query.bound * setup.adjacency.sensitivity_factor / setup.batch_rows
         doubt = DOUBT * noise_std
         # The first difference holds two noises, the second 1 + 4 + 1.
         rate_change = _least_change(
-            before - after, 2**0.5 * doubt, 2.0 * (before - 2.0 * here + after), 24**0.5 * doubt
+            backward - forward, 2**0.5 * doubt, 2.0 * (backward - 2.0 * current + forward), 24**0.5 * doubt
         )
         mean_loss = jnp.exp(state.log_loss_clip - value(self.log_loss_ratio, setup.log_signal))
-        clip_change = _least_change(here, doubt, mean_loss, 0.0)
+        clip_change = _least_change(current, doubt, mean_loss, 0.0)
         # Kept within the oracle's range, or the answers could end the run by a refused bound.
         log_loss_clip = jnp.clip(state.log_loss_clip + clip_change, -MAX_LOG_BOUND, MAX_LOG_BOUND)
         return state.replace(log_rate=state.log_rate + rate_change, log_loss_clip=log_loss_clip)  # type: ignore[attr-defined]
@@ -146,8 +146,8 @@ def _least_change(
     def log_ratio(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
         # The unused side of a `where` is differentiated too, so it divides by a safe value.
         rises, bends = numerator > 0.0, denominator > 0.0
-        known = rises & bends
-        log = jnp.log(jnp.where(known, numerator, 1.0) / jnp.where(known, denominator, 1.0))
+        valid = rises & bends
+        log = jnp.log(jnp.where(valid, numerator, 1.0) / jnp.where(valid, denominator, 1.0))
         limit = math.log(MAX_CHANGE)
         return jnp.where(rises, jnp.where(bends, jnp.clip(log, -limit, limit), limit), -limit)
 

@@ -18,13 +18,13 @@ from l2p.queries import ClippedGradient, ClippedLoss
 
 #: Share of the budget for a loss that nobody reads, because compiled code cannot skip the query.
 MIN_SHARE = 1e-6
-#: What trials at the second level cost over those at the first: their mu is twice as large.
+#: Price of trials at the second level over those at the first: their mu is twice as large.
 LEVEL_COST = 4.0
 
 
 @struct.dataclass
 class LinearScalingState:
-    """Between two steps.
+    """State between two steps.
 
     Attributes:
       start: f32[p], where every trial and the final run begin.
@@ -43,11 +43,11 @@ class LinearScalingState:
 class LinearScaling(Protector):
     """Momentum SGD whose step size is extrapolated from short trials at two small budgets.
 
-    What a run may move in all, its step size times its steps, should grow linearly with mu. So a few candidates are
-    tried at two small levels of mu, 1 and 2 in some unit, each scored by a noised mean loss, and a line through the
-    best of both levels says what the final run may move. It is kept between the best of the second level and what is
-    proportional to it, because noise may tilt the line. Trials, scores and the final run are steps of one run, and all
-    of them are paid for: prices do not depend on answers. All arrays are polynomials in log(mu N), f32[k].
+    The travel of a run, its step size times its steps, should grow linearly with mu. So a few candidates are tried at
+    two small levels of mu, 1 and 2 in some unit, each scored by a noised mean loss, and a line through the best of both
+    levels gives the travel of the final run. It is kept between the best of the second level and its proportional
+    extrapolation, because noise may tilt the line. Trials, scores and the final run are steps of one run, and all of
+    them are paid for: prices do not depend on answers. All arrays are polynomials in log(mu N), f32[k].
 
     Attributes:
       log_clip_norm: f32[k], log of the clipping norm of gradients.
@@ -76,7 +76,7 @@ class LinearScaling(Protector):
     adaptive_noise = False
 
     def misfit(self) -> str | None:
-        """Why its parts do not fit together; None if they do."""
+        """Reason why its parts do not fit together; None if they do."""
         if self._final_steps > 0:
             return None
         return f"has {self.num_steps} steps, which its trials take up; none are left for the final run"
@@ -90,7 +90,7 @@ class LinearScaling(Protector):
         return self.num_steps - self._first_final
 
     def _prices(self, setup: Setup) -> tuple[jax.Array, jax.Array]:
-        """What the gradient and the score of every step cost, f32[T] each, in any unit."""
+        """Prices of the gradient and the score of every step, f32[T] each, in any unit."""
         trials, score = (
             jax.nn.sigmoid(value(logit, setup.log_signal)) for logit in (self.logit_trial_share, self.logit_score_share)
         )
@@ -109,7 +109,7 @@ class LinearScaling(Protector):
     def step(
         self, params: jax.Array, state: LinearScalingState, oracle: Oracle
     ) -> tuple[jax.Array, LinearScalingState]:
-        setup, at = oracle.setup, oracle.setup.log_signal
+        setup, log_signal = oracle.setup, oracle.setup.log_signal
         step, trial = oracle.step, oracle.step // self.trial_steps
         is_trial, level = step < self._first_final, jnp.clip(trial // self.num_trials, 0, 1)
         gradient_price, score_price = self._prices(setup)
@@ -121,20 +121,22 @@ class LinearScaling(Protector):
         params = jnp.where(since == 0, state.start, params)
         velocity = jnp.where(since == 0, 0.0, state.velocity)
         candidate = trial % self.num_trials - 0.5 * (self.num_trials - 1)
-        tried = jnp.exp(value(self.log_travel, at) + candidate * value(self.log_spread, at)) * (1.0 + level)
+        tried = jnp.exp(value(self.log_travel, log_signal) + candidate * value(self.log_spread, log_signal)) * (
+            1.0 + level
+        )
         travel = jnp.where(is_trial, tried, self._extrapolated(state.travel, gradient_price))
         steps = jnp.where(is_trial, self.trial_steps, max(self._final_steps, 1))
 
         raw = FeatureMap.identity(setup.model.num_features(params.shape[0]))
-        clip_norm = jnp.exp(value(self.log_clip_norm, at))
+        clip_norm = jnp.exp(value(self.log_clip_norm, log_signal))
         gradient = oracle.ask(ClippedGradient(setup.model, params, raw, clip_norm, multipliers[0])) / setup.num_rows
-        momentum = jax.nn.sigmoid(value(self.logit_momentum, at))
+        momentum = jax.nn.sigmoid(value(self.logit_momentum, log_signal))
         velocity = momentum * velocity + (1.0 - momentum) * gradient
         # An average that starts from zero is too short at first, and more so in a trial than in the final run.
         params = params - travel / steps * velocity / (1.0 - momentum ** (since + 1.0))
 
-        most = jnp.exp(value(self.log_loss_clip, at))
-        loss = oracle.ask(ClippedLoss(setup.model, params[None, :], most, multipliers[1]))[0] / setup.num_rows
+        loss_clip = jnp.exp(value(self.log_loss_clip, log_signal))
+        loss = oracle.ask(ClippedLoss(setup.model, params[None, :], loss_clip, multipliers[1]))[0] / setup.num_rows
         is_best = is_trial & (step % self.trial_steps == self.trial_steps - 1) & (loss < state.loss[level])
         return params, LinearScalingState(
             state.start,

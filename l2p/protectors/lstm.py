@@ -45,20 +45,21 @@ class LSTMScheduler(Scheduler):
     def init(self, oracle: Oracle) -> Any:
         return lstm_carry(1, NUM_UNITS)
 
-    def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+    def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
         clip_norm = jnp.exp(self.log_clip_norm)
-        norm = seen.norm / clip_norm
+        norm = observation.norm / clip_norm
         progress = 2.0 * oracle.step / num_steps - 1.0
         inputs = jnp.stack([jnp.log(norm + 1e-3), progress, standardize(oracle.setup.log_signal)])
         state, output = apply_lstm(self.network, state, inputs[None, :])
         even = oracle.noise_multiplier(
             oracle.setup.price_list.budget * (1.0 - SLACK) / oracle.setup.num_charges(num_steps)
         )
-        return Plan(_or_what_is_left(even * jnp.exp(output[0, 0]), oracle), clip_norm), state
+        return Plan(_or_rest(even * jnp.exp(output[0, 0]), oracle), clip_norm), state
 
 
-def _or_what_is_left(noise_multiplier: jax.Array, oracle: Oracle) -> jax.Array:
-    """The demand f32[], or all that is left if that is less than the demand but at least half of it."""
+def _or_rest(noise_multiplier: jax.Array, oracle: Oracle) -> jax.Array:
+    """The demanded noise f32[], or that of the whole remaining budget where this pays for at least half of the demand
+    but not for all of it."""
     rest = noise_for_share(oracle, jnp.ones(()))
     return jnp.where((rest > noise_multiplier) & (rest < noise_multiplier * 2.0**0.5), rest, noise_multiplier)
 
@@ -86,11 +87,11 @@ class LSTMProjector(Projector):
         return lstm_carry(params.shape[0], NUM_UNITS)
 
     def __call__(
-        self, state: Any, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
+        self, state: Any, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Any]:
-        gradient = seen.gradient
+        gradient = observation.gradient
         magnitude = jnp.log(jnp.abs(gradient) + 1e-8) / LOG_MAGNITUDE_SCALE
-        ratio = jnp.arcsinh(gradient / (seen.noise_std + 1e-12))
+        ratio = jnp.arcsinh(gradient / (observation.noise_std + 1e-12))
         sign = jnp.clip(gradient * 100.0, -1.0, 1.0)
         state, output = apply_lstm(self.network, state, jnp.stack([magnitude, sign, ratio], axis=1))
         return jnp.exp(self.log_step) * output[:, 0], state

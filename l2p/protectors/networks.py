@@ -35,9 +35,9 @@ def apply_mlp(params: dict, inputs: jax.Array) -> jax.Array:
     return hidden
 
 
-def apply_known(params: dict, facts: jax.Array) -> jax.Array:
-    """f32[..., out] from the first of the `facts` f32[..., known], as many as the network has inputs."""
-    return apply_mlp(params, facts[..., : params["layer0"]["w"].shape[0]])
+def apply_known(params: dict, inputs: jax.Array) -> jax.Array:
+    """f32[..., out] from the first of the `inputs` f32[..., k], as many as the network takes."""
+    return apply_mlp(params, inputs[..., : params["layer0"]["w"].shape[0]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Layers:
 
 
 def _misfit(layer: Any, shapes: dict[str, Numbers], sizes: Sizes) -> str | None:
-    """Why a layer does not have these arrays; None if it does."""
+    """Reason why a layer does not have these arrays; None if it does."""
     if not isinstance(layer, dict) or layer.keys() != shapes.keys():
         return f" is no layer of {' and '.join(shapes)}"
-    if odd := [name for name in shapes if not isinstance(layer[name], ARRAYS)]:
-        return f".{odd[0]} is no array"
+    if missing := [name for name in shapes if not isinstance(layer[name], ARRAYS)]:
+        return f".{missing[0]} is no array"
     reasons = ((name, shape(layer[name], sizes)) for name, shape in shapes.items())
     return next((f".{name} {reason}" for name, reason in reasons if reason), None)
 
@@ -104,11 +104,11 @@ class LikeLSTM:
 
     def __call__(self, value: dict, sizes: Sizes) -> str | None:
         del sizes
-        known, found = (dict(map(_shape_at, jax.tree.leaves_with_path(tree))) for tree in (self._like, value))
-        if known.keys() != found.keys():
+        expected, shapes = (dict(map(_shape_at, jax.tree.leaves_with_path(tree))) for tree in (self._like, value))
+        if expected.keys() != shapes.keys():
             return "has other arrays than a network of two LSTM layers and a head"
-        if odd := [name for name in known if known[name] != found[name]]:
-            return f"'s {odd[0]} has shape {found[odd[0]]} where {known[odd[0]]} belongs"
+        if mismatches := [name for name in expected if expected[name] != shapes[name]]:
+            return f"'s {mismatches[0]} has shape {shapes[mismatches[0]]} where {expected[mismatches[0]]} belongs"
         finite = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(value))
         return None if finite else "holds a number that is not finite"
 

@@ -25,7 +25,7 @@ class Moments:
 
     Attributes:
       second: f32[p, p], of x x'.
-      ridge: f32[], what to add to its diagonal.
+      ridge: f32[], added to its diagonal.
       cross: f32[p], of y x with numbers y; with classes -1 and 1 for two classes; f32[p, K] of one-hot classes.
     """
 
@@ -48,7 +48,7 @@ class NoisedMoments(OnCentredRows):
     Attributes:
       centering: the private mean that is bought first.
       log_norm_bound: f32[k], log of the norm that mapped rows, with their intercept column, are shrunk to.
-      logit_share: f32[k], logit of the second moment's share of what is left after the mean.
+      logit_share: f32[k], logit of the second moment's share of the budget after the mean.
       log_ridge: f32[k], log of the ridge over the spectral radius of the noise.
       num_steps: 1 (static).
     """
@@ -64,18 +64,18 @@ class NoisedMoments(OnCentredRows):
         check_norm_bound(type(self).__name__, self.log_norm_bound)
 
     def buy(self, params: jax.Array, oracle: Oracle) -> Moments:
-        """Both sums, for all that the mean leaves."""
-        setup, at = oracle.setup, oracle.setup.log_signal
+        """Both sums, for the whole budget after the mean."""
+        setup, log_signal = oracle.setup, oracle.setup.log_signal
         num_features = setup.model.num_features(params.shape[0])
-        norm_bound = jnp.exp(value(self.log_norm_bound, at))
-        share = jax.nn.sigmoid(value(self.logit_share, at))
-        after_mean = 1.0 - jax.nn.sigmoid(value(self.centering.logit_share, at))
-        # Not of what is left just now: a second step would buy noise with the crumbs, and here it is refused.
+        norm_bound = jnp.exp(value(self.log_norm_bound, log_signal))
+        share = jax.nn.sigmoid(value(self.logit_share, log_signal))
+        after_mean = 1.0 - jax.nn.sigmoid(value(self.centering.logit_share, log_signal))
+        # Not of the remaining budget: a second step would spend the rest on noise, and so it is refused.
         price = after_mean * (1.0 - SLACK) * setup.price_list.budget
         multipliers = [oracle.noise_multiplier(part * price) for part in (share, 1.0 - share)]
         second = SecondMoment(num_features, norm_bound, multipliers[0])
         answer = unfolded(oracle.ask(second), num_features + 1)
-        ridge = jnp.exp(value(self.log_ridge, at)) * noise_radius(
+        ridge = jnp.exp(value(self.log_ridge, log_signal)) * noise_radius(
             multipliers[0], second.bound, num_features + 1, setup.adjacency
         )
         if isinstance(setup.model, Softmax):

@@ -1,4 +1,4 @@
-"""Public rows alone, and their ensemble with AGD: what private rows have to add to (Wang & Zhou 2020)."""
+"""Public rows alone, and their ensemble with AGD: the baselines of private rows (Wang & Zhou 2020)."""
 
 import jax
 import jax.numpy as jnp

@@ -28,7 +28,7 @@ class PassGLM(NoisedMoments):
     The loss is log(1 + exp(m)) - y m; the even part of the first term is replaced by a + b m^2, the best such
     polynomial for margins in [-radius, radius] in Chebyshev's weight, and the odd part m / 2 is exact. So the loss of
     all rows depends on the second moment and on the sum of +-x alone, and is released once for any number of fits. Both
-    sums are noised as in `NoisedMoments`, which also tells the ridge.
+    sums are noised as in `NoisedMoments`, which also sets the ridge.
 
     Attributes:
       centering, log_norm_bound, logit_share, log_ridge: as in `NoisedMoments`.
@@ -53,9 +53,9 @@ class PassGLM(NoisedMoments):
 
     def solution(self, params: jax.Array, moments: Moments, oracle: Oracle) -> jax.Array:
         del params
-        bend = curvature(jnp.exp(value(self.log_radius, oracle.setup.log_signal)))
+        coefficient = curvature(jnp.exp(value(self.log_radius, oracle.setup.log_signal)))
         # The gradient is sum of 2 b x x' params - (y - 1/2) x.
-        return moments.solve(moments.cross) / (4.0 * bend)
+        return moments.solve(moments.cross) / (4.0 * coefficient)
 
 
 def curvature(radius: jax.Array) -> jax.Array:

@@ -84,9 +84,9 @@ class PNSGD(Protector):
         )
         sigma = multiplier * setup.adjacency.sensitivity_factor / longest.num_last**0.5  # over L
         steps = setup.num_rows + longest.num_last - 1
-        wanted = 2.0 * longest.radius / longest.lipschitz
-        wanted = wanted * jax.lax.rsqrt(steps * (1.0 + params.shape[0] * jnp.square(sigma)))
-        multiple = wanted * jnp.exp(value(self.log_step, signal)) * model.smoothness * jnp.square(norm_bound)
+        step_size = 2.0 * longest.radius / longest.lipschitz
+        step_size = step_size * jax.lax.rsqrt(steps * (1.0 + params.shape[0] * jnp.square(sigma)))
+        multiple = step_size * jnp.exp(value(self.log_step, signal)) * model.smoothness * jnp.square(norm_bound)
         return longest.replace(step_size=jnp.minimum(multiple, 2.0))  # type: ignore[attr-defined]
 
     def finish(self, params: jax.Array, state: tuple, setup: Setup) -> jax.Array:

@@ -105,8 +105,8 @@ def with_settings(
     paper's experiments have, want a larger one.
 
     >>> from l2p.privacy import Budget
-    >>> made = with_settings(ppgd(Problem(Budget(1.0, 1e-6))), alpha=0.0, reuse=1.0)
-    >>> made.log_weight.tolist(), made.inner.scheduler.log_growth.tolist()
+    >>> protector = with_settings(ppgd(Problem(Budget(1.0, 1e-6))), alpha=0.0, reuse=1.0)
+    >>> protector.log_weight.tolist(), protector.inner.scheduler.log_growth.tolist()
     ([0.0], [-inf])
     """
     inner = protector.inner

@@ -49,12 +49,12 @@ def to_vector(protector: Protector) -> jax.Array:
 def from_vector(vector: jax.Array, protector: Protector) -> Protector:
     """The protector with its tunable numbers replaced by f32[q]."""
     leaves, tree = jax.tree.flatten(protector)
-    taken, done = [], 0
+    replaced, offset = [], 0
     for leaf, allowed in zip(leaves, jax.tree.leaves(tunable(protector)), strict=True):
         size = leaf.size if allowed else 0
-        taken.append(vector[done : done + size].reshape(leaf.shape) if allowed else leaf)
-        done += size
-    return jax.tree.unflatten(tree, taken)
+        replaced.append(vector[offset : offset + size].reshape(leaf.shape) if allowed else leaf)
+        offset += size
+    return jax.tree.unflatten(tree, replaced)
 
 
 @struct.dataclass
@@ -68,8 +68,7 @@ class MetaDescent(Query):
 
     Attributes:
       protector: whose settings are learned; full batch.
-      setup: of the runs simulated on blocks: the public facts of the main run, with the budget that will be left for
-        it.
+      setup: of the runs simulated on blocks: that of the main run, with the budget that it will have.
       clip_norm: f32[], L2 bound on a block's meta-gradient; above 0.
       learning_rate: f32[], of Adam; any value, because Adam only sees noised answers.
       noise_multiplier: f32[], noise standard deviation over the sensitivity, of all outer steps together.
@@ -111,7 +110,7 @@ class MetaDescent(Query):
         blocks = in_blocks(single, -(-rows.y.shape[0] // self.num_blocks))
         scale = self.noise_multiplier * math.sqrt(self.num_outer) * self.bound
         noises = scale * noise.standard(self.mechanism, (self.num_outer, begin.size))
-        # What rounding to the grid may add is subtracted first, so that no meta-gradient is longer than the bound.
+        # Rounding to the grid may lengthen a meta-gradient, so it is first limited to less than the bound.
         shrink = 1.0 - (begin.size**0.5 + 2.0) / GRID_STEPS
         optimizer = optax.adam(self.learning_rate)
 
@@ -140,9 +139,9 @@ class MetaDescent(Query):
             protector = from_vector(vector, self.protector)
             rows = dataclasses.replace(rows, mask=rows.mask * weight)
             params = self.setup.model.init(rows.x.shape[1])
-            begun, _ = start(protector, params, rows, self.setup, Simulation(key))
-            ended, _, _ = advance(protector, begun, rows, self.setup, Simulation(key), protector.num_steps)
-            return mean_loss(protector.finish(ended.params, ended.state, self.setup), self.setup.model, rows)
+            initial, _ = start(protector, params, rows, self.setup, Simulation(key))
+            final, _, _ = advance(protector, initial, rows, self.setup, Simulation(key), protector.num_steps)
+            return mean_loss(protector.finish(final.params, final.state, self.setup), self.setup.model, rows)
 
         return jax.lax.map(lambda rows: jax.grad(final_loss)(vector, rows), blocks, batch_size=16)
 
@@ -178,7 +177,7 @@ class PrivateMeta(Protector):
         return tuple(dict.fromkeys((MetaDescent.mechanism, *self.inner.mechanisms)))
 
     def misfit(self) -> str | None:
-        """Why its parts do not fit together; None if they do."""
+        """Reason why its parts do not fit together; None if they do."""
         return "learns the settings of what learns settings" if isinstance(self.inner, PrivateMeta) else None
 
     def check(self, model: Model) -> None:
@@ -193,9 +192,11 @@ class PrivateMeta(Protector):
         setup = oracle.setup
         share = jax.nn.sigmoid(value(self.logit_share, setup.log_signal))
         multiplier = noise_for_share(oracle, share)
-        left = setup.price_list.budget * (1.0 - share) * oracle.left
+        remaining = setup.price_list.budget * (1.0 - share) * oracle.left
         rest = dataclasses.replace(
-            setup, price_list=dataclasses.replace(setup.price_list, budget=left), cap=jnp.asarray(left, jnp.float32)
+            setup,
+            price_list=dataclasses.replace(setup.price_list, budget=remaining),
+            cap=jnp.asarray(remaining, jnp.float32),
         )
         learned = oracle.ask(
             MetaDescent(

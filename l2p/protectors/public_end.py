@@ -1,4 +1,4 @@
-"""What public rows add to the result of a private run: a fine-tuning, or the mean with a fit to them alone."""
+"""Ends of a private run with public rows: a fine-tuning of its result, or its mean with a fit to them alone."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from l2p.task import Rows
 
 @struct.dataclass
 class WithPublic:
-    """Between two steps: public rows, and the inner protector's state."""
+    """State between two steps: public rows, and the inner protector's state."""
 
     public: Rows
     inner: Any
@@ -28,7 +28,7 @@ class WithPublic:
 
 @struct.dataclass
 class PublicEnd(ProtectorWrapper):
-    """A private run, whatever runs it, and then something done to its result with public rows: post-processing.
+    """A private run by any protector, and post-processing of its result with public rows.
 
     Public rows travel in the state, since `finish` has no oracle.
 
@@ -46,7 +46,7 @@ class PublicEnd(ProtectorWrapper):
         return tuple(name for name in self.inner.models if name in FITTED)
 
     def misfit(self) -> str | None:
-        """Why its parts do not fit together; None if they do."""
+        """Reason why its parts do not fit together; None if they do."""
         return "ends twice with public rows" if isinstance(self.inner, PublicEnd) else None
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, WithPublic]:

@@ -10,7 +10,7 @@ from l2p.models import INTERCEPT_COLUMN, GeneralizedLinear, Hinge, HuberSVM, Mod
 from l2p.protectors.public_rows import PublicGradients
 from l2p.task import Rows
 
-#: Models whose loss has a known bound on its curvature, or a smooth stand-in: what a fit can choose its steps by.
+#: Models whose loss has a known bound on its curvature, by which a fit chooses its steps, or a smooth stand-in.
 FITTED = ("logistic", "svm", "hinge", "square", "softmax", "quadratic")
 #: Width of the bend that replaces the hinge's kink; it moves the mean loss by at most a quarter of that.
 HINGE_WIDTH = 0.05
@@ -19,7 +19,7 @@ NUM_STEPS = 200
 
 
 def fit(model: Model, start: jax.Array, rows: Rows, toward: jax.Array, weight: jax.Array) -> jax.Array:
-    """About the minimiser f32[p] of the rows' mean loss + weight ||params - toward||^2.
+    """Approximate minimiser f32[p] of the rows' mean loss + weight ||params - toward||^2.
 
     `NUM_STEPS` accelerated gradient steps (Nesterov 2004, 2.2.1), as many on every table, so that it has a derivative.
 
@@ -34,13 +34,13 @@ def fit(model: Model, start: jax.Array, rows: Rows, toward: jax.Array, weight: j
     counts = rows.mask > 0
     length = (_squared_norms(smooth, rows.x) @ counts) / jnp.maximum(counts.sum(), 1)
     curvature = _curvature(smooth) * length
-    most, least = curvature + 2.0 * weight, 2.0 * weight
-    momentum = (jnp.sqrt(most) - jnp.sqrt(least)) / (jnp.sqrt(most) + jnp.sqrt(least))
+    largest, smallest = curvature + 2.0 * weight, 2.0 * weight
+    momentum = (jnp.sqrt(largest) - jnp.sqrt(smallest)) / (jnp.sqrt(largest) + jnp.sqrt(smallest))
 
     def step(carry: tuple[jax.Array, jax.Array], _: None) -> tuple[tuple[jax.Array, jax.Array], None]:
         params, ahead = carry
         slope = PublicGradients.at(smooth, ahead, rows).mean() + 2.0 * weight * (ahead - toward)
-        moved = ahead - slope / most
+        moved = ahead - slope / largest
         return (moved, moved + momentum * (moved - params)), None
 
     return jax.lax.scan(step, (start, start), length=NUM_STEPS)[0][0]

@@ -20,7 +20,7 @@ from l2p.protectors.schedulers import SLACK, Observation, Plan, Scheduler
 
 @struct.dataclass
 class GrowthState:
-    """price f32[], of the last step in the accountant's unit, and its clip_norm f32[]."""
+    """State between two steps: price f32[] of the last one in the accountant's unit, and its clip_norm f32[]."""
 
     price: jax.Array
     clip_norm: jax.Array
@@ -36,8 +36,8 @@ class PublicGrowth(Scheduler):
         price <- (1 + alpha) price        if phi |g| < the noise's root mean square length, sqrt(p) noise_std;
         clip_norm <- (1 - beta) clip_norm if varphi |g| < clip_norm.
 
-    The run ends when the price exceeds what is left, as in the paper; with `published` also when it is one that eq. 4
-    has no theorem for. Every array is a polynomial in log(mu N), f32[k].
+    The run ends when the price exceeds the remaining budget, as in the paper; with `published` also when eq. 4 has no
+    theorem for it. Every array is a polynomial in log(mu N), f32[k].
 
     Attributes:
       log_share: f32[k], log of the first price over the budget.
@@ -70,28 +70,28 @@ class PublicGrowth(Scheduler):
         )
 
     def __call__(
-        self, state: GrowthState, seen: Observation, oracle: Oracle, num_steps: int
+        self, state: GrowthState, observation: Observation, oracle: Oracle, num_steps: int
     ) -> tuple[Plan, GrowthState]:
         del num_steps  # the budget ends the run
         signal = oracle.setup.log_signal
-        mean, longest = self._norms(seen)
-        noise = seen.noise_std * jnp.sqrt(float(seen.gradient.shape[0]))
-        begun = oracle.step > 0
-        drowned = begun & (jnp.exp(value(self.log_noise_ratio, signal)) * mean < noise)
+        mean, longest = self._norms(observation)
+        noise = observation.noise_std * jnp.sqrt(float(observation.gradient.shape[0]))
+        has_gradient = oracle.step > 0
+        drowned = has_gradient & (jnp.exp(value(self.log_noise_ratio, signal)) * mean < noise)
         longest_or_mean = mean if self.clip_by == "mean" else longest
-        short = begun & (jnp.exp(value(self.log_clip_ratio, signal)) * longest_or_mean < state.clip_norm)
+        short = has_gradient & (jnp.exp(value(self.log_clip_ratio, signal)) * longest_or_mean < state.clip_norm)
         growth, shrinking = jnp.exp(value(self.log_growth, signal)), jax.nn.sigmoid(value(self.logit_shrinking, signal))
         price = jnp.where(drowned, 1.0 + growth, 1.0) * state.price
         clip_norm = jnp.where(short, 1.0 - shrinking, 1.0) * state.clip_norm
         return Plan(self._noise(price, oracle), clip_norm), GrowthState(price, clip_norm)
 
-    def _norms(self, seen: Observation) -> tuple[jax.Array, jax.Array]:
+    def _norms(self, observation: Observation) -> tuple[jax.Array, jax.Array]:
         """Length f32[] of the public rows' mean gradient, and of the longest one where that is asked for.
 
         Raises:
           InputError: at trace time, there are no public rows.
         """
-        public = known(seen, "a budget that grows by public gradients")
+        public = known(observation, "a budget that grows by public gradients")
         mean = jnp.asarray(optax.safe_norm(public.mean(), 1e-12))
         return mean, mean if self.clip_by == "mean" else public.norms().max()
 
@@ -105,7 +105,7 @@ def published_noise(price: Any, rate: float) -> jax.Array:
     """The noise multiplier f32[] of eq. 4: a batch is paid for as rho_s = rho_t / (13 (s/m)^2), and eq. 4's
     N(0, 2 C^2 / (s^2 rho_s)) on the mean is sqrt(1 / (2 rho_s)) times the sensitivity 2 C / s.
 
-    Twice `UP` larger, what float32 prices are rounded up by, so that the charge is not above rho_t.
+    Larger by `UP` squared, by which float32 prices are rounded up, so that the charge is not above rho_t.
 
     >>> print(round(float(published_noise(1e-4, 0.05)), 3))
     12.748

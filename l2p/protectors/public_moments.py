@@ -26,8 +26,8 @@ from l2p.task import Rows
 
 @struct.dataclass
 class MomentsState:
-    """Between two steps: states of the scheduler and the projector, the map that params are for, and the last noised
-    gradient's norm f32[]."""
+    """State between two steps: states of the scheduler and the projector, the map of the rows that params are for, the
+    last noised gradient f32[p], its norm f32[] and the deviation f32[] of its noise."""
 
     scheduler: Any
     projector: Any
@@ -81,9 +81,9 @@ class PublicMoments(Protector):
         params = model.params_for_mapped_rows(params, features)
         if self.public_start is not None:
             params = self.public_start(params, features, oracle)
-        zeros, one = jnp.zeros_like(params), jnp.ones(())
+        zeros, unit = jnp.zeros_like(params), jnp.ones(())
         projector = self.projector.init(params, oracle.setup)
-        return params, MomentsState(self.scheduler.init(oracle), projector, features, jnp.zeros(()), one, zeros)
+        return params, MomentsState(self.scheduler.init(oracle), projector, features, jnp.zeros(()), unit, zeros)
 
     def step(self, params: jax.Array, state: MomentsState, oracle: Oracle) -> tuple[jax.Array, MomentsState]:
         setup, model = oracle.setup, oracle.setup.model
@@ -93,14 +93,14 @@ class PublicMoments(Protector):
         mapped = model.params_for_mapped_rows(params, scaling)
         features = FeatureMap(plain.center, plain.scale, scaling.basis)
         public = PublicGradients.at(model, mapped, rows, features)
-        seen = Observation(state.gradient, state.noise_std, state.norm, None, public)
-        plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
+        observation = Observation(state.gradient, state.noise_std, state.norm, None, public)
+        plan, scheduler = self.scheduler(state.scheduler, observation, oracle, self.num_steps)
         query = ClippedGradient(model, mapped, features, plan.clip_norm, plan.noise_multiplier)
         gradient = oracle.ask(query) / setup.batch_rows
         noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows
         norm = jnp.sqrt(jnp.maximum(jnp.square(gradient).sum(), 1e-24))
-        seen = Observation(gradient, noise_std, norm, None, public)
-        update, projector = self.projector(state.projector, seen, params, oracle.step / self.num_steps, setup)
+        observation = Observation(gradient, noise_std, norm, None, public)
+        update, projector = self.projector(state.projector, observation, params, oracle.step / self.num_steps, setup)
         return params + update, MomentsState(scheduler, projector, plain, norm, noise_std, gradient)
 
     def scaling(self, public: PublicGradients, setup: Setup) -> FeatureMap:

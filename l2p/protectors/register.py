@@ -8,7 +8,7 @@ from l2p.privacy.events import Adjacency
 from l2p.protector import Protector
 from l2p.protectors.hand_designed import HandDesigned, Problem
 
-#: Methods that need no checkpoint, by name: what `l2p protectors` lists, and every command takes.
+#: Methods that need no checkpoint, by name, as `l2p protectors` lists them and every command takes them.
 HAND_DESIGNED: dict[str, HandDesigned] = {}
 #: Every class that a checkpoint may name, by its name.
 CLASSES: dict[str, type] = {}
@@ -46,13 +46,13 @@ def hand_designed(
     """
 
     def register(make: Factory) -> Factory:
-        name, made = make.__name__, typing.get_type_hints(make).get("return")
-        if not isinstance(made, type) or not issubclass(made, Protector) or made is Protector:
-            raise TypeError(f"{name} returns {made}, which no checkpoint could build; annotate the protector's class.")
+        name, cls = make.__name__, typing.get_type_hints(make).get("return")
+        if not isinstance(cls, type) or not issubclass(cls, Protector) or cls is Protector:
+            raise TypeError(f"{name} returns {cls}, which no checkpoint could build; annotate the protector's class.")
         if HAND_DESIGNED.setdefault(name, HandDesigned(make, accountant, adjacency, form)).make is not make:
             raise TypeError(f"two methods are called {name}, which a command could not tell apart; rename one.")
         if in_checkpoints:
-            stored(made)
+            stored(cls)
         return make
 
     return register

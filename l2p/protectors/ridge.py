@@ -1,4 +1,4 @@
-"""An L2 term in the loss, added to the noised gradient: it is the same on every table, so it costs nothing."""
+"""An L2 term of the loss, added to the noised gradient: it does not depend on rows, so it costs nothing."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from l2p.task import Rows
 @stored
 @struct.dataclass
 class Ridge(Projector):
-    """Any projector, on the loss + weight ||w||^2; w without what belongs to no feature, such as intercepts.
+    """Any projector, on the loss + weight ||w||^2; w are the params of features, without intercepts.
 
     Attributes:
       inner: the projector that gets the regularised gradient.
@@ -40,10 +40,10 @@ class Ridge(Projector):
         return self.inner.init(params, setup)
 
     def __call__(
-        self, state: Any, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
+        self, state: Any, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Any]:
         model = setup.model
         shrunk = model.per_param(jnp.ones(model.num_features(params.shape[0]))) * params
         slope = 2.0 * jnp.exp(value(self.log_weight, setup.log_signal)) * shrunk
-        seen = seen.replace(gradient=seen.gradient + slope)  # type: ignore[attr-defined]
-        return self.inner(state, seen, params, progress, setup)
+        observation = observation.replace(gradient=observation.gradient + slope)  # type: ignore[attr-defined]
+        return self.inner(state, observation, params, progress, setup)

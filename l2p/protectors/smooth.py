@@ -11,16 +11,16 @@ from l2p.models import GeneralizedLinear, Model
 
 def check_smooth(method: str, model: Model) -> None:
     """Refuse a model whose gradient on a row of bounded norm is unbounded or discontinuous."""
-    why = None
+    reason = None
     if not isinstance(model, GeneralizedLinear):
-        why = "is not a generalized linear model, whose loss depends on a row through one margin"
+        reason = "is not a generalized linear model, whose loss depends on a row through one margin"
     elif not math.isfinite(model.lipschitz):
-        why = "has a loss whose gradient is unbounded however short the rows are"
+        reason = "has a loss whose gradient is unbounded however short the rows are"
     elif not math.isfinite(model.smoothness):
-        why = "has a loss whose gradient is discontinuous"
-    if why is not None:
+        reason = "has a loss whose gradient is discontinuous"
+    if reason is not None:
         raise InputError(
-            f"{method} is proved for smooth losses with bounded gradients, but {model.name} {why}, so nothing would "
+            f"{method} is proved for smooth losses with bounded gradients, but {model.name} {reason}, so nothing would "
             "be guaranteed; choose model logistic or svm, or another method."
         )
 

@@ -1,4 +1,4 @@
-"""The tunable numbers of a protector, and how a method's constants become functions of the budget."""
+"""The tunable numbers of a protector, and a method's constants as functions of the budget."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from l2p.protectors.line import LineStep
 
 
 def tunable(protector: Any) -> Any:
-    """The pytree of a protector or a part of one with each leaf replaced by whether it may be tuned.
+    """The pytree of a protector or a part of one with each leaf replaced by True if it may be tuned.
 
     Floating-point leaves may, except in a field listed in its class's `fixed`, a ClassVar of names, for public choices
     that a proof or a scale depends on. Integers may not.
@@ -25,52 +25,52 @@ def tunable(protector: Any) -> Any:
     False
     """
 
-    def one(path: tuple, leaf: jax.Array) -> bool:
+    def is_tunable(path: tuple, leaf: jax.Array) -> bool:
         fields = _fields(protector, path)
         return _is_float(leaf) and not any(name in getattr(type(owner), "fixed", ()) for owner, name in fields)
 
-    return jax.tree_util.tree_map_with_path(one, protector)
+    return jax.tree_util.tree_map_with_path(is_tunable, protector)
 
 
 def of_wide_tables(protector: Any) -> Any:
     """The pytree of a protector or a part of one with 1 at each number that only runs on wide tables read, and 0 at
     all others.
 
-    These are what curves add there (`conditioning.Facts.wide`), the last numbers of their knots.
+    These are the last numbers of the knots of curves, which count only there (`conditioning.Facts.wide`).
 
     >>> from l2p.protectors import RowLength
     >>> of_wide_tables(RowLength(jnp.zeros((1, 5)), jnp.ones(()))).logit_share.tolist()
     [[0.0, 0.0, 0.0, 0.0, 1.0]]
     """
 
-    def one(path: tuple, leaf: jax.Array) -> jax.Array:
+    def mask(path: tuple, leaf: jax.Array) -> jax.Array:
         owner, name = _fields(protector, path)[-1]
         zeros = jnp.zeros_like(leaf)
         return zeros.at[:, -1].set(1.0) if has_knots(leaf, kinds(type(owner))[name]) else zeros
 
-    return jax.tree_util.tree_map_with_path(one, protector)
+    return jax.tree_util.tree_map_with_path(mask, protector)
 
 
 def of_lines(protector: Any) -> Any:
     """The same with 1 at the numbers of steps along the line (`line.LineStep`), and 0 at all others."""
 
-    def one(path: tuple, leaf: jax.Array) -> jax.Array:
+    def mask(path: tuple, leaf: jax.Array) -> jax.Array:
         fill = jnp.ones_like if isinstance(_fields(protector, path)[-1][0], LineStep) else jnp.zeros_like
         return fill(leaf)
 
-    return jax.tree_util.tree_map_with_path(one, protector)
+    return jax.tree_util.tree_map_with_path(mask, protector)
 
 
 def _fields(protector: Any, path: tuple) -> list[tuple[Any, str]]:
-    """The fields that lead to a leaf, the outermost first: whose they are, and their names."""
-    found, owner = [], protector
+    """The fields that lead to a leaf, the outermost first: their owners and names."""
+    fields, owner = [], protector
     for entry in path:
         if isinstance(entry, jax.tree_util.GetAttrKey):
-            found.append((owner, entry.name))
+            fields.append((owner, entry.name))
             owner = struct.children(owner)[entry.name]
         else:
             owner = owner[getattr(entry, "key", getattr(entry, "idx", None))]
-    return found
+    return fields
 
 
 def around(protector: Any, spread: jax.typing.ArrayLike, key: jax.Array) -> Any:
@@ -86,7 +86,7 @@ def around(protector: Any, spread: jax.typing.ArrayLike, key: jax.Array) -> Any:
     True
     """
 
-    def one(index: int, leaf: jax.Array) -> jax.Array:
+    def moved_leaf(index: int, leaf: jax.Array) -> jax.Array:
         noise_key, stay_key = jax.random.split(jax.random.fold_in(key, index))
         powers = 0.5 ** jnp.arange(leaf.shape[0]).reshape((-1,) + (1,) * (leaf.ndim - 1)) if leaf.ndim else 1.0
         change = spread * powers * jax.random.normal(noise_key, leaf.shape) * jax.random.bernoulli(stay_key)
@@ -94,7 +94,7 @@ def around(protector: Any, spread: jax.typing.ArrayLike, key: jax.Array) -> Any:
 
     leaves, tree = jax.tree.flatten(protector)
     allowed = jax.tree.leaves(tunable(protector))
-    moved = [one(index, jnp.asarray(leaf)) if allowed[index] else leaf for index, leaf in enumerate(leaves)]
+    moved = [moved_leaf(index, jnp.asarray(leaf)) if allowed[index] else leaf for index, leaf in enumerate(leaves)]
     return jax.tree.unflatten(tree, moved)
 
 
@@ -108,7 +108,7 @@ def partition(protector: Any) -> tuple[Any, Any]:
 def combine(floats: Any, others: Any) -> Any:
     """The protector with these leaves."""
     return jax.tree.map(
-        lambda one, other: other if one is None else one, floats, others, is_leaf=lambda leaf: leaf is None
+        lambda number, rest: rest if number is None else number, floats, others, is_leaf=lambda leaf: leaf is None
     )
 
 
@@ -135,7 +135,7 @@ def lift(starts: Sequence[Any], log_signals: Sequence[float]) -> Any:
     middle = starts[len(starts) // 2]
     allowed, tree = jax.tree.flatten(tunable(middle))
 
-    def one(index: int, leaf: jax.Array) -> jax.Array:
+    def polynomial(index: int, leaf: jax.Array) -> jax.Array:
         if not allowed[index] or leaf.ndim == 0 or leaf.shape[0] != 1:
             return leaf
         at_budgets = np.stack([np.asarray(leaves[index][0], np.float64) for leaves in values])
@@ -145,7 +145,7 @@ def lift(starts: Sequence[Any], log_signals: Sequence[float]) -> Any:
             coefficients = np.linalg.solve(powers, at_budgets.reshape(len(starts), -1)).reshape(at_budgets.shape)
         return jnp.asarray(coefficients, leaf.dtype)
 
-    return jax.tree.unflatten(tree, [one(index, leaf) for index, leaf in enumerate(jax.tree.leaves(middle))])
+    return jax.tree.unflatten(tree, [polynomial(index, leaf) for index, leaf in enumerate(jax.tree.leaves(middle))])
 
 
 def with_tuned(start: Any, tuned: Any) -> Any:
@@ -157,13 +157,13 @@ def with_tuned(start: Any, tuned: Any) -> Any:
     Raises:
       InputError: the method has other fields now than when it was tuned.
     """
-    found = dict(_named(tuned))
-    if found.keys() != dict(_named(start)).keys():
+    tuned_leaves = dict(_named(tuned))
+    if tuned_leaves.keys() != dict(_named(start)).keys():
         raise InputError(
             "a method has other fields now than when it was tuned, so the tuned ones do not fit it; tune it again."
         )
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf, allowed: found[jax.tree_util.keystr(path)] if allowed else leaf, start, tunable(start)
+        lambda path, leaf, allowed: tuned_leaves[jax.tree_util.keystr(path)] if allowed else leaf, start, tunable(start)
     )
 
 

@@ -1,4 +1,4 @@
-"""What protectors that run another one have in common: its facts are theirs."""
+"""Base of protectors that run another one and have its public properties."""
 
 from l2p.models import Model
 from l2p.privacy.sampling import Sampler
@@ -7,7 +7,7 @@ from l2p.task import Rows
 
 
 class ProtectorWrapper(Protector):
-    """A protector that asks exactly what `inner` asks, and changes where that starts or what becomes of its result.
+    """A protector that asks the queries of `inner`, and changes its start or its result.
 
     Attributes:
       inner: the protector that runs.

@@ -1,4 +1,4 @@
-"""Bins that do not depend on the data: signed powers of two, and zero. What a cell counts in depends on it alone."""
+"""Bins that do not depend on the data: signed powers of two, and zero. The bin of a cell depends on it alone."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Raw cells as numbers and as places in a list of declared values. What a cell becomes depends on that cell alone.
+"""Raw cells as numbers and as places in a list of declared values. The result of a cell depends on that cell alone.
 
 Cells come as one-dimensional NumPy arrays: of numbers, of booleans, or of objects that are texts, numbers, booleans or
 None. A text, a number and a boolean that mean the same are taken for the same: files do not agree on how to write them.
@@ -32,19 +32,19 @@ def numbers(cells: np.ndarray, missing_words: Collection[str] = ()) -> np.ndarra
     """
     words = frozenset(missing_words)
     with np.errstate(over="ignore"):  # a warning would tell of a single cell
-        found = cells.astype(np.float64) if cells.dtype.kind in "biuf" else _of_objects(cells.tolist(), words)
+        floats = cells.astype(np.float64) if cells.dtype.kind in "biuf" else _of_objects(cells.tolist(), words)
     values = [value for value in map(_float, words) if math.isfinite(value)]  # of words such as -999
-    return np.where(np.isin(found, values), np.nan, found) if values else found
+    return np.where(np.isin(floats, values), np.nan, floats) if values else floats
 
 
 def _of_objects(cells: list, words: frozenset[str]) -> np.ndarray:
     try:
-        found = np.array(list(map(float, cells)), np.float64)
+        floats = np.array(list(map(float, cells)), np.float64)
     except (TypeError, ValueError, OverflowError):
         return np.array([_number(cell, words) for cell in cells], np.float64)
-    if np.isinf(found).any():  # a word for missing may read as infinite
+    if np.isinf(floats).any():  # a word for missing may read as infinite
         return np.array([_number(cell, words) for cell in cells], np.float64)
-    return found
+    return floats
 
 
 def _number(cell: object, words: frozenset[str]) -> float:
@@ -72,7 +72,7 @@ def codes(
     [1, 0, -2, -1, -2]
     >>> codes(np.array([1.0, 3.0, np.nan]), ("1", "2")).tolist(), codes(np.array(["1.0"]), (1,)).tolist()
     ([0, -1, -2], [0])
-    >>> [codes(np.array(one), ("0.0", "1")).tolist() for one in ([0, 1], [0.0, 1.0], [-0.0, 0.0], ["0", "1.0"])]
+    >>> [codes(np.array(cells), ("0.0", "1")).tolist() for cells in ([0, 1], [0.0, 1.0], [-0.0, 0.0], ["0", "1.0"])]
     [[0, 1], [0, 1], [0, 0], [0, 1]]
 
     Raises:
@@ -80,7 +80,7 @@ def codes(
     """
     place = _Places(values, missing_words, aliases or {})
     if cells.dtype.kind == "f":
-        _check_held(cells.dtype, values)
+        _refuse_inexact(cells.dtype, values)
     if cells.dtype.kind in "biuf":
         distinct, inverse = np.unique(cells, return_inverse=True)
         return np.array([place.of(cell) for cell in distinct.tolist()], np.int64)[inverse.reshape(-1)]
@@ -95,15 +95,15 @@ def whole_number(cell: object) -> int:
     (9007199254740993, 100)
     """
     spellings = (_WHOLE.fullmatch(spelling) for spelling in _spellings(cell))
-    return next((int(found[1]) for found in spellings if found), None) or int(_float(cell))
+    return next((int(match[1]) for match in spellings if match), None) or int(_float(cell))
 
 
-def _check_held(kind: np.dtype, values: Sequence[Value]) -> None:
+def _refuse_inexact(kind: np.dtype, values: Sequence[Value]) -> None:
     """Refuse declared whole numbers that floating-point numbers of a kind take for one another."""
     limit = 2.0 ** (np.finfo(kind).nmant + 1)
     for value in values:
-        found = _WHOLE.fullmatch(value) if isinstance(value, str) else None
-        number = int(found[1]) if found else value
+        match = _WHOLE.fullmatch(value) if isinstance(value, str) else None
+        number = int(match[1]) if match else value
         if not isinstance(number, str) and abs(number) >= limit:
             raise InputError(
                 f"the value {value!r} is declared, but its column holds floating-point numbers ({kind}), which take "
@@ -139,22 +139,22 @@ class _Places(dict[str, int]):
         return MISSING if any(spelling in self._missing for spelling in spellings) else OTHER
 
     def _read(self, text: str) -> Value | None:
-        """What a text means as a value of the declared kind."""
+        """A text as a value of the declared kind; None where it is none."""
         if self._kind is str:
             return text
         if self._kind is float:
-            whole = _WHOLE.fullmatch(text)
-            number = int(whole[1]) if whole else _float(text)
-            return number if whole or abs(number) < INEXACT else None
-        known = {"true": True, "false": False}.get(text.casefold())
-        return {1.0: True, 0.0: False}.get(_float(text)) if known is None else known
+            match = _WHOLE.fullmatch(text)
+            number = int(match[1]) if match else _float(text)
+            return number if match or abs(number) < INEXACT else None
+        value = {"true": True, "false": False}.get(text.casefold())
+        return {1.0: True, 0.0: False}.get(_float(text)) if value is None else value
 
 
 def _spellings(cell: object) -> Iterator[str]:
-    """How files write a cell: a whole number with or without its .0, a boolean with or without its capital.
+    """Spellings of a cell in files: a whole number with or without its .0, a boolean with or without its capital.
 
-    Those of a cell do not depend on its type, which other cells of its column may have decided: a column of whole
-    numbers becomes one of floats where one is missing, and one of texts where one is no number.
+    They do not depend on the cell's type, which other cells of its column may have decided: a column of whole numbers
+    becomes one of floats where one is missing, and one of texts where one is no number.
     """
     if isinstance(cell, str):
         text = cell.strip()
@@ -172,7 +172,7 @@ def _spellings(cell: object) -> Iterator[str]:
         text = str(int(number)) if number == int(number) else repr(number)
     else:
         return
-    if whole := _WHOLE.fullmatch(text):
-        yield from (whole[1], f"{whole[1]}.0")
+    if match := _WHOLE.fullmatch(text):
+        yield from (match[1], f"{match[1]}.0")
     elif not isinstance(cell, str):
         yield text

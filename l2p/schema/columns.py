@@ -1,4 +1,4 @@
-"""What a column is declared to hold. Everything here is public: it is told by the user, never read off private rows."""
+"""Declarations of columns. Everything here is public: the user declares it, and nothing is read off private rows."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ Value = str | float | bool
 
 @dataclasses.dataclass(frozen=True)
 class Missing:
-    """What stands in for a missing cell.
+    """Stand-in for a missing cell.
 
     Attributes:
       fill: the value that it is counted as; None for a category whose missing cells count as the average of its values.
@@ -84,13 +84,13 @@ class Number:
 
     @property
     def bounds(self) -> Interval | Literal["private"]:
-        """As the file says it."""
+        """[low, high] or "private", as the schema file has it."""
         return "private" if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclasses.dataclass(frozen=True)
 class Category:
-    """One of some declared values. Any other value counts as their average, whatever it is.
+    """One of some declared values. Any other value counts as their average.
 
     Attributes:
       values: the values, all texts, all numbers or all booleans; in order where `ordered`.
@@ -128,13 +128,13 @@ class Category:
     def _check_shares(self) -> None:
         if self.shares is None:
             return
-        given, count = self.shares, len(self.values)
-        is_list = isinstance(given, Sequence) and not isinstance(given, str)
-        if not (is_list and len(given) == count and all(is_finite(share) and share >= 0 for share in given)):
+        shares, count = self.shares, len(self.values)
+        is_list = isinstance(shares, Sequence) and not isinstance(shares, str)
+        if not (is_list and len(shares) == count and all(is_finite(share) and share >= 0 for share in shares)):
             raise InputError(f"shares must be {count} numbers of at least 0, one per value in their order.")
-        if not 0 < sum(map(float, given)) < math.inf:
+        if not 0 < sum(map(float, shares)) < math.inf:
             raise InputError("shares must have a sum above 0 that a number can hold; write 1 for each value, say.")
-        object.__setattr__(self, "shares", tuple(map(float, given)))
+        object.__setattr__(self, "shares", tuple(map(float, shares)))
 
     @property
     def average(self) -> tuple[float, ...]:
@@ -145,41 +145,41 @@ class Category:
 
 @dataclasses.dataclass(frozen=True)
 class Ignore:
-    """A column that nothing is learned from."""
+    """A column to learn nothing from."""
 
 
 Column = Number | Category | Ignore
 
 
-def distinct(values: Any, what: str, at_least: int) -> tuple[Value, ...]:
+def distinct(values: Any, name: str, at_least: int) -> tuple[Value, ...]:
     """Declared values, all of one kind and no two alike; `InputError` otherwise.
 
     >>> distinct(["a", "b"], "values", 2)
     ('a', 'b')
     """
     if isinstance(values, str) or not isinstance(values, Sequence):
-        raise InputError(f"{what} must be a list of texts, numbers or booleans; write [value, value].")
+        raise InputError(f"{name} must be a list of texts, numbers or booleans; write [value, value].")
     if len(values) < at_least:
         has = "none" if not values else "one"
-        raise InputError(f"{what} must be at least {at_least}, but there is {has}; list what the column may hold.")
+        raise InputError(f"{name} must be at least {at_least}, but there is {has}; list what the column may hold.")
     kinds = {kind_of(value) for value in values}
     if len(kinds) > 1 or None in kinds:
         raise InputError(
-            f"{what} must be all texts, all finite numbers or all booleans, so that it is clear what a cell is "
+            f"{name} must be all texts, all finite numbers or all booleans, so that it is clear what a cell is "
             "compared with; write them all as texts, say."
         )
     if any(isinstance(value, float) and abs(value) >= INEXACT for value in values):
         raise InputError(
-            f"{what} hold a number from 2^53 on with a point or an exponent, which stands for several whole numbers; "
+            f"{name} hold a number from 2^53 on with a point or an exponent, which stands for several whole numbers; "
             "write all its digits, without a point."
         )
-    found = tuple(value.strip() if isinstance(value, str) else value for value in values)
-    if "" in found and kinds == {str}:
-        raise InputError(f"{what} include an empty text, but an empty cell is a missing one; declare it as missing.")
-    if len(set(found)) < len(found):
-        twice = next(value for value in found if found.count(value) > 1)
-        raise InputError(f"{what} name {twice!r} twice; leave out one of the two.")
-    return found
+    stripped = tuple(value.strip() if isinstance(value, str) else value for value in values)
+    if "" in stripped and kinds == {str}:
+        raise InputError(f"{name} include an empty text, but an empty cell is a missing one; declare it as missing.")
+    if len(set(stripped)) < len(stripped):
+        twice = next(value for value in stripped if stripped.count(value) > 1)
+        raise InputError(f"{name} name {twice!r} twice; leave out one of the two.")
+    return stripped
 
 
 def kind_of(value: object) -> type | None:
@@ -195,15 +195,15 @@ def as_array(values: Sequence[Value]) -> np.ndarray:
     >>> as_array((2, 3)).dtype.kind, as_array((-1, 2**63)).dtype.kind, as_array((0.5, 2**53 + 1)).tolist()
     ('i', 'O', [0.5, 9007199254740993])
     """
-    found = np.asarray(values)
-    exact = found.dtype.kind != "f" or bool((np.abs(found) < INEXACT).all())
-    return found if exact else np.asarray(values, object)
+    array = np.asarray(values)
+    exact = array.dtype.kind != "f" or bool((np.abs(array) < INEXACT).all())
+    return array if exact else np.asarray(values, object)
 
 
-def same(one: Value, other: Value) -> bool:
-    """Whether these are one declared value: 1, True and "1" are three.
+def same(first: Value, second: Value) -> bool:
+    """True if these are one declared value: 1, True and "1" are three.
 
     >>> same(1, 1.0), same(1, True)
     (True, False)
     """
-    return kind_of(one) is kind_of(other) and one == other
+    return kind_of(first) is kind_of(second) and first == second

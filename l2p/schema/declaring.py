@@ -12,7 +12,7 @@ from l2p.errors import InputError, withheld
 from l2p.schema import Number, Schema, Target
 from l2p.schema.columns import same
 
-#: What the target of a table without a schema is called.
+#: Name of the target of a table without a schema.
 TARGET = "y"
 
 
@@ -44,13 +44,13 @@ def declared(
     (['x0', 'y'], {'x0': Number(low=0.0, high=120.0, missing=None)}, ('no', 'yes'))
     """
     if schema is not None:
-        given = {
+        options = {
             "bounds": bounds,
             "classes": classes,
             "target_bounds": target_bounds,
             "class_weights": class_weights,
         }
-        if twice := [name for name, value in given.items() if value is not None]:
+        if twice := [name for name, value in options.items() if value is not None]:
             raise InputError(
                 f"a schema declares bounds and classes, and {twice[0]} might contradict it; leave out one of the two."
             )
@@ -70,7 +70,7 @@ def declared(
 
 
 def is_pair(data: Any) -> bool:
-    """Whether features and target came apart; two paths are one table in two files."""
+    """True if features and target come apart; two paths are one table in two files."""
     return isinstance(data, tuple) and len(data) == 2 and not all(isinstance(part, (str, Path)) for part in data)
 
 
@@ -95,8 +95,8 @@ def _opened(x: Any) -> RawSource:
     return open_table(x, names=[f"x{place}" for place in range(shape[1])] if len(shape) == 2 else ())
 
 
-def _free(name: str, taken: Sequence[str]) -> str:
-    return name if name not in taken else _free(f"{name}_", taken)
+def _free(name: str, others: Sequence[str]) -> str:
+    return name if name not in others else _free(f"{name}_", others)
 
 
 def _values(classes: Sequence[Any] | None) -> tuple[Any, ...] | None:
@@ -119,8 +119,8 @@ def _weights(weights: Any, classes: Sequence[Any] | None) -> Any:
         names = _values(list(weights)) or ()
         if classes is not None:
             _check_named(names, classes)
-            found = dict(zip(names, weights.values(), strict=True))
-            weights = [next(found[name] for name in names if same(name, known)) for known in classes]
+            weight_of = dict(zip(names, weights.values(), strict=True))
+            weights = [next(weight_of[name] for name in names if same(name, label)) for label in classes]
         else:
             weights = list(weights.values())
     return _values(weights) if weights is not None and _is_list(weights) else weights
@@ -129,14 +129,14 @@ def _weights(weights: Any, classes: Sequence[Any] | None) -> Any:
 def _check_named(names: Sequence[Any], classes: Sequence[Any]) -> None:
     """Refuse {class: weight} that does not name every class once."""
     for name in names:
-        if not any(same(name, known) for known in classes):
+        if not any(same(name, label) for label in classes):
             raise InputError(
                 f"class weights name {name!r}, which is none of the classes, so it would weigh nothing; name one of "
                 "them."
             )
-    for known in classes:
-        if sum(same(name, known) for name in names) != 1:
-            raise InputError(f"class {known!r} has no weight, or several; name every class once, by {{class: weight}}.")
+    for label in classes:
+        if sum(same(name, label) for name in names) != 1:
+            raise InputError(f"class {label!r} has no weight, or several; name every class once, by {{class: weight}}.")
 
 
 def _is_list(values: Any) -> bool:

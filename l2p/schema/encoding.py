@@ -1,6 +1,6 @@
 """From raw cells to rows to learn from, and from predictions back to words and units.
 
-What a row becomes depends on that row and on the schema alone, so training, testing and prediction, whole tables and
+An encoded row depends on the raw row and on the schema alone, so training, testing and prediction, whole tables and
 blocks of them, all see the same rows bit for bit. No message quotes a cell or counts cells.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l2p.data.bounds import scale
-from l2p.data.header import listed, what_is_missing
+from l2p.data.header import complaint_of_missing, listed
 from l2p.errors import InputError, withheld
 from l2p.schema.cells import MISSING, OTHER, codes, numbers
 from l2p.schema.columns import Category, Ignore, Number, Value, as_array, same
@@ -31,7 +31,7 @@ _REMEDY = 'correct the table, or choose on_invalid "null" (--on-invalid null) to
 
 @dataclasses.dataclass(frozen=True)
 class Encoding:
-    """What a schema makes of raw rows.
+    """Encoder of raw rows by a schema.
 
     Attributes:
       schema: the declaration, with all bounds known.
@@ -72,7 +72,7 @@ class Encoding:
           InputError: the block lacks a column.
           RowsError: anything else, such as a lack of memory.
         """
-        self._check(block, self.schema.features)
+        self._check_columns(block, self.schema.features)
         parts = [self.column(name, block) for name in self.schema.features]
         valid = np.logical_and.reduce([ok for _, ok in parts])
         x = np.concatenate([part for part, _ in parts], axis=1)
@@ -83,11 +83,11 @@ class Encoding:
     def targets(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of classes, or values scaled to [0, 1], f32[n], and which are valid, bool[n]; the others are 0."""
         target, words = self.schema.target, self.schema.missing_words
-        self._check(block, (target.column,))
+        self._check_columns(block, (target.column,))
         cells = block[target.column]
         if target.classes is not None:
-            found = codes(cells, target.classes, words, target.aliases)
-            return np.maximum(found, 0).astype(np.float32), found >= 0
+            classes = codes(cells, target.classes, words, target.aliases)
+            return np.maximum(classes, 0).astype(np.float32), classes >= 0
         assert target.bounds is not None
         values = numbers(cells, words)
         valid = np.isfinite(values)
@@ -103,8 +103,8 @@ class Encoding:
         from l2p.task import Rows  # imports JAX, which is not needed to declare and read tables
 
         x, valid = self.features(block)
-        y, known = self.targets(block)
-        mask = valid & known
+        y, labelled = self.targets(block)
+        mask = valid & labelled
         x[~mask] = 0
         return Rows(x=x, y=np.where(mask, y, np.float32(0)), mask=mask.astype(np.float32))  # pyrefly: ignore[bad-argument-type]
 
@@ -113,19 +113,19 @@ class Encoding:
         """Refuse a block that has an invalid row.
 
         Raises:
-          InputError: it does. The message names the column and what is declared of it.
+          InputError: it has one. The message names the column and its declaration.
         """
-        self._check(block, (*self.schema.features, self.schema.target.column))
+        self._check_columns(block, (*self.schema.features, self.schema.target.column))
         for name in self.schema.features:
             column = self.schema.columns[name]
             if not self.column(name, block)[1].all() and not isinstance(column, Ignore):
                 if isinstance(column, Number):
-                    what = "are infinite or no numbers" if column.missing else "are missing, infinite or no numbers"
+                    fault = "are infinite or no numbers" if column.missing else "are missing, infinite or no numbers"
                 else:
-                    what = "are missing"
+                    fault = "are missing"
                 fill = "" if column.missing else _DECLARE_MISSING
                 commas = _COMMAS if isinstance(column, Number) and self.schema.decimal is None else ""
-                raise InputError(f"column {name!r} has cells that {what}: {fill}{commas}{_REMEDY}")
+                raise InputError(f"column {name!r} has cells that {fault}: {fill}{commas}{_REMEDY}")
         target = self.schema.target
         if not self.targets(block)[1].all():
             if target.classes is None:
@@ -154,9 +154,9 @@ class Encoding:
         low, high = target.bounds
         return low + (high - low) * np.asarray(predicted, np.float64)
 
-    def _check(self, block: Block, needed: tuple[str, ...]) -> None:
-        if said := what_is_missing(tuple(block), needed):
-            raise InputError(f"the table {said}")
+    def _check_columns(self, block: Block, needed: tuple[str, ...]) -> None:
+        if complaint := complaint_of_missing(tuple(block), needed):
+            raise InputError(f"the table {complaint}")
 
     def column(self, name: str, block: Block) -> tuple[np.ndarray, np.ndarray]:
         """One column's features f32[n, k], and which of its cells are valid, bool[n]."""
@@ -168,7 +168,7 @@ class Encoding:
 
 
 def _encoded_number(column: Number, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """f32[n, k] and which are valid, of values as `numbers` gives them."""
+    """Features f32[n, k] and which are valid, bool[n], of values as `numbers` gives them."""
     bounds = column.bounds
     assert bounds != "private"
     missing, valid = np.isnan(values), ~np.isinf(values)
@@ -179,34 +179,34 @@ def _encoded_number(column: Number, values: np.ndarray) -> tuple[np.ndarray, np.
     return _with_indicators(scaled, column, missing), valid
 
 
-def _encoded_category(column: Category, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """f32[n, k] and which are valid, of codes as `codes` gives them.
+def _encoded_category(column: Category, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Features f32[n, k] and which are valid, bool[n], of `places` as `codes` gives them.
 
     A cell of which nothing is known counts as the average of the declared values. It then lies among what rows of
     those values train, in every model, where zeros or a column of its own would get the noise of an untrained weight.
     """
-    missing, other = found == MISSING, found == OTHER
-    valid = ~missing if column.missing is None else np.ones(len(found), bool)
+    missing, undeclared = places == MISSING, places == OTHER
+    valid = ~missing if column.missing is None else np.ones(len(places), bool)
     if column.missing is not None and column.missing.fill is not None:
-        found = np.where(missing, _place(column.missing.fill, column), found)
+        places = np.where(missing, _place(column.missing.fill, column), places)
     count = len(column.values)
     of_values = np.linspace(0, 1, count)[:, None] if column.ordered else np.eye(count)
-    known = np.concatenate([of_values, [column.average @ of_values]]).astype(np.float32)
-    x = known[np.where(found >= 0, found, count)]
-    return _with_indicators(x, column, missing, other), valid
+    table = np.concatenate([of_values, [column.average @ of_values]]).astype(np.float32)
+    x = table[np.where(places >= 0, places, count)]
+    return _with_indicators(x, column, missing, undeclared), valid
 
 
 def _place(value: Value, column: Category) -> int:
-    return next(place for place, known in enumerate(column.values) if same(known, value))
+    return next(place for place, declared in enumerate(column.values) if same(declared, value))
 
 
 def _with_indicators(
-    x: np.ndarray, column: Number | Category, missing: np.ndarray, other: np.ndarray | None = None
+    x: np.ndarray, column: Number | Category, missing: np.ndarray, undeclared: np.ndarray | None = None
 ) -> np.ndarray:
-    """Features with the columns that say which cells were not declared and which were missing, as `names_of` has it."""
+    """Features with indicators of undeclared and of missing cells, in the order of `names_of`."""
     parts = [x]
-    if isinstance(column, Category) and column.other and other is not None:
-        parts.append(other[:, None])
+    if isinstance(column, Category) and column.other and undeclared is not None:
+        parts.append(undeclared[:, None])
     if column.missing is not None and column.missing.indicator:
         parts.append(missing[:, None])
     return np.concatenate(parts, axis=1, dtype=np.float32)

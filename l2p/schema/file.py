@@ -1,4 +1,4 @@
-"""A schema as JSON: what its file holds, read strictly, and templates that are still to be filled."""
+"""A schema as JSON, read strictly, and templates that are still to be filled."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -128,15 +128,15 @@ def from_json(content: Any) -> Schema:
     """The schema that a JSON value stands for.
 
     Raises:
-      InputError: none; the message starts with the part that is wrong.
+      InputError: it is not a schema; the message starts with the part that is wrong.
     """
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f'the key "format" must be "{FORMAT}", the only version known here; {_start_from()}')
-    _check("the whole", content, _TOP)
+    _check_fields("the whole", content, _TOP)
     _refuse_unfinished(content)
     columns = {
-        name: _named(f"column {name!r}", lambda given=given: _column(given))
-        for name, given in content["columns"].items()
+        name: _named(f"column {name!r}", lambda declaration=declaration: _column(declaration))
+        for name, declaration in content["columns"].items()
     }
     target = _named("the target", lambda: _target(content["target"]))
     unit = None if content.get("unit") is None else _named("the unit", lambda: _unit(content["unit"]))
@@ -155,17 +155,17 @@ def to_json(schema: Schema) -> dict[str, Any]:
     content: dict[str, Any] = {"format": FORMAT}
     content |= {} if unit is None else {"unit": {"column": unit.column, "max_rows": unit.max_rows}}
     content |= {"target": written, "missing_words": list(schema.missing_words)}
-    content |= text_of(schema.encoding, schema.decimal)
+    content |= format_fields(schema.encoding, schema.decimal)
     return content | {"columns": {name: _written(column) for name, column in schema.columns.items()}}
 
 
-def text_of(encoding: str | None, decimal: str | None) -> dict[str, str]:
-    """What a file says of how texts are written: what is said at all."""
+def format_fields(encoding: str | None, decimal: str | None) -> dict[str, str]:
+    """Encoding and decimal mark as fields of a schema file; those that are None are left out."""
     return {name: value for name, value in (("encoding", encoding), ("decimal", decimal)) if value is not None}
 
 
 def unfinished(content: Mapping[str, Any]) -> list[str]:
-    """What a template still lacks, as messages name it: columns without a type, bounds or values, and the target."""
+    """Names of what a template still lacks: columns without a type, bounds or values, and the target."""
     lacking = []
     for name, column in content["columns"].items():
         if isinstance(column, dict):
@@ -187,32 +187,32 @@ def _refuse_unfinished(content: Mapping[str, Any]) -> None:
         )
 
 
-def _column(given: Any) -> Column:
-    kind = given.get("type") if isinstance(given, dict) else None
+def _column(declaration: Any) -> Column:
+    kind = declaration.get("type") if isinstance(declaration, dict) else None
     if kind not in _COLUMNS:
         raise InputError(
             'it must say what it holds; write {"type": "number"}, {"type": "category"} or {"type": "ignore"}.'
         )
-    _check("it", given, _COLUMNS[kind])
+    _check_fields("it", declaration, _COLUMNS[kind])
     if kind == "ignore":
         return Ignore()
-    missing = None if given.get("missing") is None else Missing(**given["missing"])
+    missing = None if declaration.get("missing") is None else Missing(**declaration["missing"])
     if kind == "category":
-        others = {key: given[key] for key in ("ordered", "shares", "other") if key in given}
-        return Category(given["values"], missing=missing, **others)
-    low, high = (None, None) if given["bounds"] == "private" else given["bounds"]
+        others = {key: declaration[key] for key in ("ordered", "shares", "other") if key in declaration}
+        return Category(declaration["values"], missing=missing, **others)
+    low, high = (None, None) if declaration["bounds"] == "private" else declaration["bounds"]
     return Number(low, high, missing)
 
 
-def _target(given: Any) -> Target:
-    _check("it", given, _TARGET)
-    bounds = given.get("bounds")
-    return Target(**(given | {"bounds": None if bounds is None else tuple(bounds)}))
+def _target(declaration: Any) -> Target:
+    _check_fields("it", declaration, _TARGET)
+    bounds = declaration.get("bounds")
+    return Target(**(declaration | {"bounds": None if bounds is None else tuple(bounds)}))
 
 
-def _unit(given: Any) -> Unit:
-    _check("it", given, _UNIT)
-    return Unit(**given)
+def _unit(declaration: Any) -> Unit:
+    _check_fields("it", declaration, _UNIT)
+    return Unit(**declaration)
 
 
 def _written(column: Column) -> dict[str, Any]:
@@ -232,12 +232,12 @@ def _written(column: Column) -> dict[str, Any]:
     return written
 
 
-def _check(what: str, given: Any, schema: Mapping[str, Any]) -> None:
-    if wrong := violation(given, schema):
+def _check_fields(part: str, content: Any, schema: Mapping[str, Any]) -> None:
+    if wrong := violation(content, schema):
         field, how = wrong
-        known = ", ".join(schema["properties"])
+        keys = ", ".join(schema["properties"])
         raise InputError(
-            f"{f'{field!r} of ' if field else ''}{what} is not as it should be: {how}; the keys are {known}."
+            f"{f'{field!r} of ' if field else ''}{part} is not as it should be: {how}; the keys are {keys}."
         )
 
 

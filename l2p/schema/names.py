@@ -1,4 +1,4 @@
-"""What encoded features and declared values are called."""
+"""Names of encoded features and of declared values."""
 
 from l2p.schema.columns import Category, Column, Ignore, Value
 

@@ -29,8 +29,8 @@ def read_rows(
 
     Args:
       data: what `open_table` takes; an array [n, c] has the columns of the schema in their order, the target last.
-      encoding: what to make of them.
-      on_invalid: what an invalid row does: "refuse" refuses the table, "null" counts the row as null.
+      encoding: encodes its rows.
+      on_invalid: "refuse" refuses a table with an invalid row, "null" counts the row as null.
       format: how its text is written, and which columns are left out.
       exact: whether a column that the schema does not declare is refused, rather than left out.
       unit: whose first rows alone count; the others, and rows without a unit, become null rows. None counts all.
@@ -57,7 +57,7 @@ def blocks_of(
     exact: bool = True,
     unit: Unit | None = None,
 ) -> Iterator[tuple[Block, "Rows"]]:
-    """Raw blocks and what they are encoded as; as in `read_rows`. There is at least one."""
+    """Raw blocks with their encoded rows, at least one; arguments and errors are those of `read_rows`."""
     if on_invalid not in ("refuse", "null"):
         raise InputError(f"on_invalid is {on_invalid!r}, which is not known; choose 'refuse' or 'null'.")
     schema = encoding.schema
@@ -71,16 +71,16 @@ def blocks_of(
             encoding.refuse_invalid(block)
         rows = encoding.rows(block)
         if rule is not None and unit is not None:
-            rows = _kept(rows, rule.keep(block[unit.column], np.asarray(rows.mask) > 0))
+            rows = _with_others_null(rows, rule.keep(block[unit.column], np.asarray(rows.mask) > 0))
         yield block, rows
     if empty:
-        raise InputError(f"{source.said} has no rows to learn from; check the file and its filters.")
+        raise InputError(f"{source.title} has no rows to learn from; check the file and its filters.")
 
 
-def _kept(rows: "Rows", kept: np.ndarray) -> "Rows":
-    """The rows with all but those `kept` bool[n] turned into null rows."""
-    x, y = np.where(kept[:, None], rows.x, np.float32(0)), np.where(kept, rows.y, np.float32(0))
-    return type(rows)(x=x, y=y, mask=kept.astype(np.float32))  # pyrefly: ignore[bad-argument-type]
+def _with_others_null(rows: "Rows", counted: np.ndarray) -> "Rows":
+    """The rows with those not `counted`, bool[n], turned into null rows."""
+    x, y = np.where(counted[:, None], rows.x, np.float32(0)), np.where(counted, rows.y, np.float32(0))
+    return type(rows)(x=x, y=y, mask=counted.astype(np.float32))  # pyrefly: ignore[bad-argument-type]
 
 
 def joined(blocks: Iterator["Rows"]) -> "Rows":
@@ -102,7 +102,7 @@ def opened(data: Any, schema: Schema, format: Format | None = None, exact: bool 
         )
     source = open_table(data, format, schema.names)
     needed = tuple(name for name in schema.names if name in schema.features or name == schema.target.column)
-    source.check(needed if schema.unit is None or not exact else (*needed, schema.unit.column))
+    source.check_columns(needed if schema.unit is None or not exact else (*needed, schema.unit.column))
     if schema.unit is not None and exact and schema.unit.column in source.inexact:
         raise InputError(
             f"the column {schema.unit.column!r} of the unit holds decimals, which are read as floating-point numbers, "
@@ -112,32 +112,32 @@ def opened(data: Any, schema: Schema, format: Format | None = None, exact: bool 
     if exact and undeclared:
         shown = f": {listed(undeclared)}" if is_header(source.names, schema.names) else ""
         raise InputError(
-            f'{source.said} has columns that the schema does not declare{shown}; declare them, as {{"type": "ignore"}} '
-            "if nothing is to be learned from them."
+            f"{source.title} has columns that the schema does not declare{shown}; declare them, as "
+            '{"type": "ignore"} if nothing is to be learned from them.'
         )
     return source
 
 
-def public_facts(schema: Schema, bought: Sequence[str] = ()) -> list[str]:
-    """What of a schema a card lists as not private, in sentences; bounds of the columns `bought` are."""
+def public_statements(schema: Schema, bought: Sequence[str] = ()) -> list[str]:
+    """Sentences of a card on what a schema makes public; bounds of the columns `bought` are private."""
     columns, target = schema.columns.values(), schema.target
     others = f", but for those of {listed(bought)}, which were bought from the budget (bin_counts)" if bought else ""
     parts = ["the columns and their types", f"the bounds of numbers{others}", "the values of categories"]
     if any(getattr(column, "missing", None) for column in columns):
         parts.append("what stands in for missing cells")
     parts.append("the words for missing cells")
-    what = f"the bounds of {target.column!r}" if target.classes is None else f"the classes of {target.column!r}"
-    parts.append(f"{what} and their aliases" if target.aliases else what)
-    said = [
+    of_target = f"the bounds of {target.column!r}" if target.classes is None else f"the classes of {target.column!r}"
+    parts.append(f"{of_target} and their aliases" if target.aliases else of_target)
+    sentences = [
         f"The schema, public by declaration and kept with the model: {', '.join(parts)}.",
         "Cells that are none of a category's values counted as their average, without a look at how many there are.",
     ]
     if target.weights is not None:
-        said.append(
+        sentences.append(
             f"Class weights, public by declaration: {weights_in_words(target)}. A row counted that much over the "
             "largest in what was learned, and in full in N, in what describes rows and in scores."
         )
-    return said
+    return sentences
 
 
 def weights_in_words(target: Target) -> str:

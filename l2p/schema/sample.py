@@ -1,4 +1,4 @@
-"""What a column of a public sample can be learned from as, and why others are left out, in words."""
+"""Columns of a public sample: their types, and the reasons for which some are left out, in words."""
 
 import datetime
 import re
@@ -25,11 +25,13 @@ _UNIT = 'if it says whose row it is and somebody has several, declare "unit": {"
 _DATES = "dates; if time matters, add a column of numbers to the table, such as days since a day that everybody knows"
 
 
-def why_ignored(name: str, held: np.ndarray, values: np.ndarray, kind: str, some_missing: bool = False) -> str | None:
-    """Why nothing should be learned from a column; None if something may be.
+def why_ignored(
+    name: str, present: np.ndarray, values: np.ndarray, kind: str, some_missing: bool = False
+) -> str | None:
+    """Reason to learn nothing from a column; None if something may be learned.
 
     Args:
-      held: its cells that are not missing.
+      present: its cells that are not missing.
       values: the same as numbers f64[n], infinite where they are none.
       kind: "number" or "category" if the table declares the column's type, else "".
       some_missing: whether further cells are missing, which may tell something even of texts that are all the same.
@@ -39,16 +41,16 @@ def why_ignored(name: str, held: np.ndarray, values: np.ndarray, kind: str, some
     >>> why_ignored("ward", np.array(["a", "b", "a", "b"]), np.full(4, np.inf), "") is None
     True
     """
-    count = len(held)
+    count = len(present)
     if not count:
         return "no cell of the sample holds anything"
     numeric = kind != "category" and np.isfinite(values).all()
-    distinct = set(values.tolist()) if numeric else {_text(cell) for cell in held.tolist()}
+    distinct = set(values.tolist()) if numeric else {_text(cell) for cell in present.tolist()}
     if len(distinct) == 1:
         return None if some_missing and not numeric else "one value in the whole sample"
     if numeric:
         return _why_no_number(name, values, len(distinct))
-    texts = [_text(cell) for cell in held.tolist()]
+    texts = [_text(cell) for cell in present.tolist()]
     if all(_DATE.fullmatch(text) for text in distinct):
         return _DATES
     alone = sum(times == 1 for times in Counter(texts).values())
@@ -77,7 +79,7 @@ def _is_id(name: str) -> bool:
 
 
 def _is_day(value: float) -> bool:
-    """Whether a number is a day written as YYYYMMDD."""
+    """True if a number is a day written as YYYYMMDD."""
     if not 1900_01_01 <= value <= 2099_12_31:
         return False
     year, rest = divmod(int(value), 10_000)
@@ -92,13 +94,13 @@ def _text(cell: object) -> str:
     return str(cell).strip()
 
 
-def refuse_commas(name: str, held: np.ndarray, values: np.ndarray, table: str) -> None:
-    """Refuse a column whose texts look like numbers with decimal commas, of a table that nothing was said of.
+def refuse_commas(name: str, present: np.ndarray, values: np.ndarray, table: str) -> None:
+    """Refuse a column whose texts look like numbers with decimal commas, of a table without a declared decimal mark.
 
     Raises:
-      InputError: it does; every other reading would drop it, or make a category of each number.
+      InputError: they do; any other reading would drop the column, or make a category of each number.
     """
-    commas = [has_comma(cell) for cell in held.tolist()]
+    commas = [has_comma(cell) for cell in present.tolist()]
     if any(commas) and all(comma or np.isfinite(value) for comma, value in zip(commas, values, strict=True)):
         raise InputError(
             f"column {name!r} of {table} looks like numbers with decimal commas, such as 7,5 for 7.5; say that it is "

@@ -134,9 +134,9 @@ class Schema:
             self, encoding=format.encoding or self.encoding, decimal=format.decimal or self.decimal
         )
 
-    def format(self, given: Format | None = None) -> Format:
-        """How a table is written: as `given`, else as is declared here."""
-        return (given or Format()).filled(self.encoding, self.decimal)
+    def format(self, override: Format | None = None) -> Format:
+        """Format of a table: `override`, else as declared here."""
+        return (override or Format()).filled(self.encoding, self.decimal)
 
     @classmethod
     def read(cls, path: str | Path) -> "Schema":

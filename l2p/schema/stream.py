@@ -1,6 +1,6 @@
 """A raw table that streams: read and encoded block by block at every pass, because it does not fit in memory.
 
-What a row becomes is what `read_rows` makes of it, so a release adds up the same whole numbers.
+Rows are encoded as by `read_rows`, so a release adds up the same whole numbers.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import numpy as np
 from l2p.data.reading import Format, RawSource
 from l2p.data.reading.source import BLOCK
 from l2p.errors import InputError, ending_run
-from l2p.fixed_point import BLOCK as LINES
+from l2p.fixed_point import BLOCK as SUM_BLOCK
 from l2p.progress import Progress
 from l2p.schema.encoding import Encoding
 from l2p.schema.rows import blocks_of, opened
@@ -44,13 +44,13 @@ class StreamedTable(RowSource):
         self._version = source.version()
         self.num_rows = sum(len(rows.y) for rows in self._encoded(on_invalid))
         if source.version() != self._version:
-            raise InputError(f"{source.said} was written to while it was read; begin again once it is whole.")
+            raise InputError(f"{source.title} was written to while it was read; begin again once it is whole.")
 
     def __repr__(self) -> str:
         return "StreamedTable(not shown)"
 
     def blocks(self) -> Iterator[Rows]:
-        size = min(BLOCK, -(-self.num_rows // LINES) * LINES)
+        size = min(BLOCK, -(-self.num_rows // SUM_BLOCK) * SUM_BLOCK)
         with ending_run():
             self._check_version()
             count = 0
@@ -61,7 +61,7 @@ class StreamedTable(RowSource):
                     self.progress.read(filled)
             self._check_version()
             if count != self.num_rows:
-                raise InputError(_CHANGED.format(self._source.said))
+                raise InputError(_CHANGED.format(self._source.title))
 
     def every_row(self) -> Iterator[Rows]:
         """All rows in blocks, those of a unit beyond the first ones, too: to compare, not to learn from."""
@@ -73,7 +73,7 @@ class StreamedTable(RowSource):
 
     def _check_version(self) -> None:
         if self._source.version() != self._version:
-            raise InputError(_CHANGED.format(self._source.said))
+            raise InputError(_CHANGED.format(self._source.title))
 
 
 _CHANGED = (
@@ -118,27 +118,27 @@ def streamed(
     source = opened(data, schema, format)
     if schema.unit is not None and not source.ordered:
         raise InputError(
-            f"of each {schema.unit.column!r} the first rows count, but {source.said} has no order that stays the same "
+            f"of each {schema.unit.column!r} the first rows count, but {source.title} has no order that stays the same "
             "from pass to pass; name a unique column as &key= in the address."
         )
-    with source.held():
+    with source.snapshot():
         table = StreamedTable(source, Encoding(schema), on_invalid)
         table.progress = progress
         yield table
 
 
 def is_large(data: Any, schema: Schema, format: Format | None = None, num_rows: int | None = None) -> bool:
-    """Whether the rows of a table are better streamed than read into memory.
+    """True if the rows of a table are better streamed than read into memory.
 
     Args:
       data, format: as for `read_rows`.
       schema: its declaration.
-      num_rows: how many there are, if that is known; else it is estimated by the sizes of files and the like.
+      num_rows: number of rows, if known; else estimated from the sizes of files and the like.
     """
     if num_rows is None:
         num_rows = opened(data, schema, format).about_rows()
-    known = schema.with_bounds(dict.fromkeys(schema.private_bounds, (0.0, 1.0)))
-    row = 4 * (len(Encoding(known).names) + 2)
+    placeholder = schema.with_bounds(dict.fromkeys(schema.private_bounds, (0.0, 1.0)))
+    row = 4 * (len(Encoding(placeholder).names) + 2)
     return num_rows is not None and COPIES * row * num_rows > SHARE * _memory()
 
 
@@ -152,13 +152,13 @@ def _memory() -> int:
 
 def _of_one_size(parts: Iterator[Rows], size: int) -> Iterator[tuple[Rows, int]]:
     """The same rows in blocks of `size`, the last filled up with null rows; and how many of each are rows."""
-    kept: list[np.ndarray] = []
+    pending: list[np.ndarray] = []
     for part in parts:
         arrays = [np.asarray(leaf) for leaf in (part.x, part.y, part.mask)]
-        kept = [np.concatenate(pair) for pair in zip(kept, arrays, strict=True)] if kept else arrays
-        while len(kept[1]) >= size:
-            yield Rows(*(leaf[:size] for leaf in kept)), size  # pyrefly: ignore[bad-argument-type]
-            kept = [leaf[size:] for leaf in kept]
-    if filled := len(kept[1]):
+        pending = [np.concatenate(pair) for pair in zip(pending, arrays, strict=True)] if pending else arrays
+        while len(pending[1]) >= size:
+            yield Rows(*(leaf[:size] for leaf in pending)), size  # pyrefly: ignore[bad-argument-type]
+            pending = [leaf[size:] for leaf in pending]
+    if filled := len(pending[1]):
         short = size - filled
-        yield Rows(*(np.pad(leaf, [(0, short)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in kept)), filled  # pyrefly: ignore[bad-argument-type]
+        yield Rows(*(np.pad(leaf, [(0, short)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in pending)), filled  # pyrefly: ignore[bad-argument-type]

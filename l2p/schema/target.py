@@ -1,4 +1,4 @@
-"""What is predicted: a class or a number."""
+"""The target of a table, a class or a number, and its unit of privacy."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -62,29 +62,29 @@ class Target:
         classes = self.classes or ()
         if not isinstance(self.aliases, Mapping) or not all(isinstance(alias, str) for alias in self.aliases):
             raise InputError("aliases must be texts that stand for a class; write {word: class}.")
-        found = {alias.strip(): value for alias, value in self.aliases.items()}
-        for alias, value in found.items():
-            if not any(same(value, known) for known in classes):
+        aliases = {alias.strip(): value for alias, value in self.aliases.items()}
+        for alias, value in aliases.items():
+            if not any(same(value, label) for label in classes):
                 raise InputError(f"the alias {alias!r} stands for {value!r}, which is no class; name one of them.")
             if not alias or alias in classes:
                 raise InputError(f"the alias {alias!r} is empty or a class itself; leave it out.")
-        return found
+        return aliases
 
     def _checked_weights(self) -> tuple[float, ...] | None:
         if self.weights is None:
             return None
-        given, count = self.weights, len(self.classes or ())
-        is_list = isinstance(given, Sequence) and not isinstance(given, str)
-        if not (is_list and len(given) == count and all(is_finite(w) and w > 0 for w in given)):
+        weights, count = self.weights, len(self.classes or ())
+        is_list = isinstance(weights, Sequence) and not isinstance(weights, str)
+        if not (is_list and len(weights) == count and all(is_finite(w) and w > 0 for w in weights)):
             raise InputError(
                 f"weights must be {count} numbers above 0, one per class in their order; write [1, 3], say."
             )
-        if max(given) > MAX_RATIO * min(given):
+        if max(weights) > MAX_RATIO * min(weights):
             raise InputError(
                 f"the largest weight is more than {MAX_RATIO:,} times the least, so rows of the other class "
                 "would be rounded to nothing; write weights closer to each other, or drop that class."
             )
-        return tuple(map(float, given))
+        return tuple(map(float, weights))
 
     @property
     def kind(self) -> Kind:
@@ -95,7 +95,7 @@ class Target:
 
 
 def _is_formula(value: Value) -> bool:
-    """Whether a spreadsheet takes a cell for a formula; a lone sign and numbers are none.
+    """True if a spreadsheet takes a cell for a formula; a lone sign and numbers are none.
 
     >>> [_is_formula(value) for value in ("=1+1", "@SUM(A1)", "-a", "+", "-1.5", -1, "<=50K", "a-b")]
     [True, True, True, False, False, False, False, False]

@@ -11,7 +11,7 @@ from l2p.data.reading import Format, RawSource
 from l2p.errors import InputError
 from l2p.schema.cells import codes, numbers, whole_number
 from l2p.schema.columns import Category, Column, Ignore, Missing, Number, Value
-from l2p.schema.file import FORMAT, text_of
+from l2p.schema.file import FORMAT, format_fields
 from l2p.schema.sample import MAX_CLASSES, MAX_VALUES, described, refuse_commas, why_ignored
 from l2p.schema.schema import MISSING_WORDS, Schema
 from l2p.schema.target import Target
@@ -53,23 +53,23 @@ def template(source: RawSource, target: str, format: Format | None = None) -> di
 
     >>> from l2p.data.reading import open_table
     >>> source = open_table({"age": np.array([61.5]), "ward": ["a"], "back": ["no"]})
-    >>> made = template(source, "back")
-    >>> made["columns"]
+    >>> content = template(source, "back")
+    >>> content["columns"]
     {'age': {'type': 'number', 'bounds': None}, 'ward': {'type': None}}
-    >>> made["target"]
+    >>> content["target"]
     {'column': 'back', 'classes': None, 'bounds': None}
     """
-    source.check((target,))
+    source.check_columns((target,))
     format = format or Format()
     holds = {"number": {"type": "number", "bounds": None}, "category": {"type": "category", "values": None}}
-    asked = {"number": {"bounds": None, "classes": None}, "category": {"classes": None}}
+    target_values = {"number": {"bounds": None, "classes": None}, "category": {"classes": None}}
     kind = source.types.get(target, "")
     return {
         "format": FORMAT,
         "about": _ABOUT,
-        "target": {"column": target, **asked.get(kind, {"classes": None, "bounds": None})},
+        "target": {"column": target, **target_values.get(kind, {"classes": None, "bounds": None})},
         "missing_words": list(MISSING_WORDS),
-        **text_of(format.encoding, format.decimal),
+        **format_fields(format.encoding, format.decimal),
         "columns": {
             name: {"type": "ignore"}
             if name in format.ignore
@@ -122,14 +122,16 @@ def sampled(
       InputError: the sample lacks the target or has no rows, its target is neither classes nor numbers, or its numbers
         seem to have decimal commas and `format` does not say so.
     """
-    source.check((target,))
+    source.check_columns((target,))
     format = format or Format()
     features = [name for name in (source.names if names is None else names) if name != target]
-    read = [name for name in features if name in source.names and name not in format.ignore and _can_be(source, name)]
+    read = [
+        name for name in features if name in source.names and name not in format.ignore and _is_readable(source, name)
+    ]
     blocks = list(source.blocks([*read, target]))
     if not blocks:
         raise InputError(
-            f"{source.said} has no rows, so nothing can be learned about the private table from it; give a public "
+            f"{source.title} has no rows, so nothing can be learned about the private table from it; give a public "
             "sample that has some."
         )
     columns: dict[str, Column] = {}
@@ -138,25 +140,25 @@ def sampled(
         kind = source.types.get(name, "")
         cells = np.concatenate([block[name] for block in blocks]) if name in (*read, target) else None
         if cells is not None and kind != "number" and format.decimal is None:
-            held = cells[~_is_missing(cells)]
-            refuse_commas(name, held, numbers(held), source.said)
+            present = cells[~_is_missing(cells)]
+            refuse_commas(name, present, numbers(present), source.title)
         if name != target:
             columns[name], why[name] = _read(name, cells, kind, _why_unread(source, name, format))
     if all(isinstance(column, Ignore) for column in columns.values()):
         raise InputError(
-            f"no column of {source.said} is left to learn from: {_in_words(why)}. Declare them by hand: leave out "
+            f"no column of {source.title} is left to learn from: {_in_words(why)}. Declare them by hand: leave out "
             "--from, and fill in the template."
         )
-    made = _target(
+    declaration = _target(
         target, np.concatenate([block[target] for block in blocks]), source.types.get(target, ""), target_type
     )
-    why[target] = "target", _of_target(made, target_type)
-    schema = Schema(columns, made, encoding=format.encoding, decimal=format.decimal)
+    why[target] = "target", _of_target(declaration, target_type)
+    schema = Schema(columns, declaration, encoding=format.encoding, decimal=format.decimal)
     return Sampled(schema, why)
 
 
-def _can_be(source: RawSource, name: str) -> bool:
-    """Whether the cells of a column can be read, where the table declares types and none for this one."""
+def _is_readable(source: RawSource, name: str) -> bool:
+    """True unless the table declares types, none for this column, and its cells cannot be read."""
     if not source.types or name in source.types:
         return True
     try:
@@ -173,21 +175,21 @@ def _why_unread(source: RawSource, name: str, format: Format) -> str:
 
 
 def _read(name: str, cells: np.ndarray | None, kind: str, unread: str) -> tuple[Column, tuple[str, str]]:
-    """What a column is declared as, and its type with the reason; `unread` is the reason where there are no cells."""
+    """Declaration of a column, and its type with the reason; `unread` is the reason where there are no cells."""
     if cells is None:
         return Ignore(), ("ignored", unread)
     missing = _is_missing(cells)
-    held = cells[~missing]
-    if (reason := why_ignored(name, held, numbers(held), kind, bool(missing.any()))) is not None:
+    present = cells[~missing]
+    if (reason := why_ignored(name, present, numbers(present), kind, bool(missing.any()))) is not None:
         return Ignore(), ("ignored", reason)
     column = _column(cells, kind)
     return column, described(column)
 
 
-def _of_target(target: Target, asked: str | None) -> str:
+def _of_target(target: Target, target_type: str | None) -> str:
     if target.classes is None:
         return "a number, bounds {:g} to {:g}".format(*(target.bounds or ()))
-    are_numbers = asked is None and not isinstance(target.classes[0], (str, bool))
+    are_numbers = target_type is None and not isinstance(target.classes[0], (str, bool))
     return f"classes {listed([str(value) for value in target.classes])}" + (
         "; if they are amounts, --target-type number predicts a number" if are_numbers else ""
     )
@@ -201,38 +203,38 @@ def _column(cells: np.ndarray, kind: str) -> Column:
     values = numbers(cells, MISSING_WORDS)
     missing = _is_missing(cells)
     if kind != "category" and not np.isinf(values).any() and not missing.all():
-        held = values[np.isfinite(values)]
-        low, high = np.quantile(held, (OUTSIDE, 1 - OUTSIDE))
+        present = values[np.isfinite(values)]
+        low, high = np.quantile(present, (OUTSIDE, 1 - OUTSIDE))
         if low == high:
-            low, high = held.min(), held.max()
+            low, high = present.min(), present.max()
         low, high = _widened(float(low), float(high))
-        return Number(low, high, Missing(float(np.median(held)), indicator=bool(missing.any())))
+        return Number(low, high, Missing(float(np.median(present)), indicator=bool(missing.any())))
     return _category(cells, _distinct(cells[~missing]), bool(missing.any()))
 
 
 def _category(cells: np.ndarray, values: tuple[Value, ...], has_missing: bool) -> Category:
     """A category with the shares of its values. Missing cells count as the commonest value where the sample has none,
     for a column of their own would get the noise of a weight that no row trains."""
-    found = codes(cells, values, MISSING_WORDS)
-    counts = np.bincount(found[found >= 0], minlength=len(values))
+    places = codes(cells, values, MISSING_WORDS)
+    counts = np.bincount(places[places >= 0], minlength=len(values))
     shares = tuple(round(float(count / counts.sum()), 6) for count in counts)
     missing = Missing(indicator=True) if has_missing else Missing(values[int(counts.argmax())])
     return Category(values, missing=missing, shares=shares)
 
 
-def _target(name: str, cells: np.ndarray, kind: str, asked: str | None) -> Target:
+def _target(name: str, cells: np.ndarray, kind: str, target_type: str | None) -> Target:
     values, missing = numbers(cells, MISSING_WORDS), _is_missing(cells)
-    held = cells[~missing]
-    is_number = asked == "number"
-    numeric = (is_number or kind != "category") and len(held) > 0 and not np.isinf(values).any()
-    whole = numeric and (values[~missing] == np.floor(values[~missing])).all()
-    count = len({whole_number(cell) for cell in held.tolist()}) if whole else 0
+    present = cells[~missing]
+    is_number = target_type == "number"
+    numeric = (is_number or kind != "category") and len(present) > 0 and not np.isinf(values).any()
+    integral = numeric and (values[~missing] == np.floor(values[~missing])).all()
+    count = len({whole_number(cell) for cell in present.tolist()}) if integral else 0
     if is_number and not numeric:
         raise InputError(
             f"the target {name!r} holds something else than numbers in the public sample, so it is no number to "
             "predict; leave out --target-type, or name another target."
         )
-    if numeric and (is_number or not (whole and count <= (MAX_VALUES if asked == "classes" else MAX_CLASSES))):
+    if numeric and (is_number or not (integral and count <= (MAX_VALUES if target_type == "classes" else MAX_CLASSES))):
         low, high = float(values[~missing].min()), float(values[~missing].max())
         if low == high:
             raise InputError(
@@ -241,11 +243,11 @@ def _target(name: str, cells: np.ndarray, kind: str, asked: str | None) -> Targe
             )
         return Target(name, bounds=_widened(low, high))
     if numeric and count > 1:
-        return Target(name, tuple(sorted({whole_number(cell) for cell in held.tolist()})))
-    found = _distinct(held)
-    if all(isinstance(value, bool) for value in found):
-        return Target(name, found)
-    words = [str(value) for value in found]
+        return Target(name, tuple(sorted({whole_number(cell) for cell in present.tolist()})))
+    labels = _distinct(present)
+    if all(isinstance(value, bool) for value in labels):
+        return Target(name, labels)
+    words = [str(value) for value in labels]
     classes = _undotted(words)
     if not 2 <= len(classes) <= MAX_VALUES:
         raise InputError(
@@ -271,11 +273,11 @@ def _is_missing(cells: np.ndarray) -> np.ndarray:
 
 def _distinct(cells: np.ndarray) -> tuple[Value, ...]:
     """Values in order; as texts unless all are of one kind."""
-    found = {cell.strip() if isinstance(cell, str) else cell for cell in cells.tolist()}
-    kinds = {type(cell) for cell in found}
+    values = {cell.strip() if isinstance(cell, str) else cell for cell in cells.tolist()}
+    kinds = {type(cell) for cell in values}
     if kinds <= {bool} or kinds <= {int, float}:
-        return tuple(sorted(found))
-    return tuple(sorted({str(cell) for cell in found}))
+        return tuple(sorted(values))
+    return tuple(sorted({str(cell) for cell in values}))
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""A table some of whose bounds are still to be bought: the bins of its cells first, its rows once bounds are known."""
+"""A table with bounds that are still to be bought: bins of its cells first, its rows once bounds are known."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -47,19 +47,19 @@ class Unbounded:
         parts = []
         for block, rows in blocks_of(data, placeholder, on_invalid, format, unit=schema.unit):
             with withheld("reading a table"):
-                for name, found in values.items():
-                    found.append(numbers(block[name], schema.missing_words))
+                for name, column in values.items():
+                    column.append(numbers(block[name], schema.missing_words))
             parts.append(rows)
         with withheld("reading a table"):
-            return cls(schema, joined(iter(parts)), {name: np.concatenate(found) for name, found in values.items()})
+            return cls(schema, joined(iter(parts)), {name: np.concatenate(column) for name, column in values.items()})
 
     @withheld("counting bins")
     def binned(self, scale: float) -> "Rows":
         """Rows of bin numbers f32[n, k], from 1, over `scale`; 0 for a cell in none, which is missing or no number.
 
-        What a row holds depends on its own cells alone, and rows that do not count in training are null rows here too.
+        A row depends on its own cells alone, and rows that do not count in training are null rows here too.
         """
-        places = np.stack([bins.places(found) for found in self.values.values()], axis=1)
+        places = np.stack([bins.places(column) for column in self.values.values()], axis=1)
         x = ((places + 1) / scale).astype(np.float32)
         return dataclasses.replace(self.rows, x=x, y=np.zeros(len(x), np.float32))  # pyrefly: ignore[bad-argument-type]
 

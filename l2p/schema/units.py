@@ -1,4 +1,4 @@
-"""Which rows of a unit count, where one person may have several: the first k, in the order of the table."""
+"""The cap on the rows of a unit, where one person may have several: the first k count, in the order of the table."""
 
 import decimal
 import re
@@ -53,12 +53,12 @@ class FirstRows:
 
     @withheld("counting the rows of units")
     def keep(self, cells: np.ndarray, valid: np.ndarray) -> np.ndarray:
-        """Which rows of the next block count, bool[n], of those that are `valid` bool[n]; cells [n] name their units.
+        """Mask bool[n] of the rows of the next block that count, of those `valid`, bool[n]; cells [n] name their units.
 
         Raises:
           InputError: units are numbers that were rounded, so that several may be one.
         """
-        kept = np.zeros(len(cells), bool)
+        counted = np.zeros(len(cells), bool)
         for row, cell in enumerate(cells if cells.dtype.kind == "f" else cells.tolist()):
             name = unit_of(cell) if valid[row] else ""
             if name in self._missing:
@@ -66,12 +66,12 @@ class FirstRows:
             count = self._counts.get(name, 0)
             if count < self._most:
                 self._counts[name] = count + 1
-                kept[row] = True
-        return kept
+                counted[row] = True
+        return counted
 
 
 def unit_of(cell: object) -> str:
-    """What a unit's cell says, as one text; empty for none.
+    """The unit that a cell names, as text; empty for none.
 
     >>> [unit_of(cell) for cell in (7, 7.0, " 7.0", "007", 2**63 + 1, None, float("nan"))]
     ['7', '7', '7', '007', '9223372036854775809', '', '']
@@ -95,12 +95,12 @@ def unit_of(cell: object) -> str:
             "the column of the unit holds numbers in scientific notation, as spreadsheets write long ones after "
             "rounding them, so two units might be taken for one; export the column as text."
         )
-    whole = _WHOLE.fullmatch(text)
-    return text if whole is None else whole[1]
+    match = _WHOLE.fullmatch(text)
+    return text if match is None else match[1]
 
 
 def _is_exact(cell: float | np.floating) -> bool:
-    """Whether no other number of as many digits is the same float.
+    """True if no other number of as many digits is the same float.
 
     >>> [_is_exact(cell) for cell in (np.float32(2**24 - 1), np.float32(2**24), 2.0**24, 0.1, 0.1 + 0.2, np.inf)]
     [True, False, True, True, False, False]

@@ -47,8 +47,8 @@ from l2p.spark.rows import encoded_rows
 from l2p.whole_folder import written_whole
 
 
-def _param(name: str, said: str, kind: Any = plain) -> Any:
-    return Param(Params._dummy(), name, said, typeConverter=lambda value: None if value is None else kind(value))
+def _param(name: str, doc: str, kind: Any = plain) -> Any:
+    return Param(Params._dummy(), name, doc, typeConverter=lambda value: None if value is None else kind(value))
 
 
 class PrivateClassifier(
@@ -154,7 +154,7 @@ class PrivateClassifier(
         return self._copyValues(PrivateClassificationModel(_files_of(result)))
 
     def _schema(self, dataset: DataFrame) -> Schema:
-        """What bounds and classes declare of the DataFrame."""
+        """Schema of the DataFrame by the declared bounds and classes."""
         bounds, classes = self.getOrDefault("bounds"), self.getOrDefault("classes")
         for name, value in (("bounds", bounds), ("classes", classes)):
             if value is None:
@@ -206,14 +206,14 @@ class PrivateClassificationModel(
 
     @functools.cached_property
     def predictor(self) -> Predictor:
-        """The model, with the declaration of what it reads."""
+        """The model, with the declaration of its tables."""
         with tempfile.TemporaryDirectory() as folder:
             self.writeRun(folder)
             return load_model(folder)
 
     @functools.cached_property
     def card(self) -> Card:
-        """What is guaranteed."""
+        """The guarantee."""
         with tempfile.TemporaryDirectory() as folder:
             self.writeRun(folder)
             return Card.from_json(Path(folder, "card.json"))
@@ -226,10 +226,10 @@ class PrivateClassificationModel(
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         column = features_of(dataset, self.getFeaturesCol())
-        taken = [name for name in (self.getPredictionCol(), self.getProbabilityCol()) if name in dataset.columns]
-        if taken:
+        occupied = [name for name in (self.getPredictionCol(), self.getProbabilityCol()) if name in dataset.columns]
+        if occupied:
             raise InputError(
-                f"the DataFrame has a column {taken[0]!r} already; name another (predictionCol=, probabilityCol=)."
+                f"the DataFrame has a column {occupied[0]!r} already; name another (predictionCol=, probabilityCol=)."
             )
         classes = self.predictor.classes
         # Not jax's arrays, which workers would put on a device before they could choose one.
@@ -243,8 +243,8 @@ class PrivateClassificationModel(
         returned = StructType(
             [StructField("prediction", spark_kind), StructField("probability", ArrayType(DoubleType()))]
         )
-        found = cast(Any, F).arrow_udf(predicted, returned)(column)  # its overloads want annotated arrow types
-        both = dataset.withColumn("_l2p", found)
+        predictions = cast(Any, F).arrow_udf(predicted, returned)(column)  # its overloads want annotated arrow types
+        both = dataset.withColumn("_l2p", predictions)
         chances = F.col("_l2p.probability")
         return (
             both.withColumn(self.getPredictionCol(), F.col("_l2p.prediction"))

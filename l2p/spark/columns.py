@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame are features and labels, checked by their types alone: no row is read."""
+"""Columns of features and of labels of a DataFrame, checked by their types alone: no row is read."""
 
 from typing import Any
 
@@ -70,11 +70,11 @@ def feature_names(table: DataFrame, name: str, label: str, size: int | None) -> 
             f"bounds are of {size} features, but column {name!r} holds {count}; give one pair (low, high) for all, or "
             "one number for each."
         )
-    found = [attribute for group in noted.get("attrs", {}).values() for attribute in group]
-    names = {attribute["idx"]: attribute.get("name") for attribute in found}
-    told = [names.get(place) for place in range(count)]
-    if len({*told, label, None}) == count + 2:
-        return tuple(map(str, told))
+    attributes = [attribute for group in noted.get("attrs", {}).values() for attribute in group]
+    names = {attribute["idx"]: attribute.get("name") for attribute in attributes}
+    noted_names = [names.get(place) for place in range(count)]
+    if len({*noted_names, label, None}) == count + 2:
+        return tuple(map(str, noted_names))
     return tuple(f"{name}_{place}" for place in range(count))
 
 

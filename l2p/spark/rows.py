@@ -44,8 +44,8 @@ class SparkRows(RemoteRows):
         self.received: list[int] = []
         self._rows, self._key = rows, secrets.randbits(128)
         about = functools.partial(worker.described, size=self.num_features, key=self._key)
-        found = rows.mapInArrow(about, worker.DESCRIBED).collect()
-        parts = sorted(found, key=lambda part: part.partition)
+        summaries = rows.mapInArrow(about, worker.DESCRIBED).collect()
+        parts = sorted(summaries, key=lambda part: part.partition)
         for part in parts:
             if part.complaint:
                 raise InputError(part.complaint)
@@ -53,9 +53,9 @@ class SparkRows(RemoteRows):
             raise InputError("the DataFrame has no rows to learn from; check where it comes from and its filters.")
         self.num_rows = sum(part["count"] for part in parts)
         self.partitions = len(parts)
-        self._known = {part.partition: (part["count"], part.digest) for part in parts}
+        self._expected = {part.partition: (part["count"], part.digest) for part in parts}
         ends = np.cumsum([part["count"] for part in parts]).tolist()
-        self._firsts = dict(zip(self._known, [0, *ends[:-1]], strict=True))
+        self._firsts = dict(zip(self._expected, [0, *ends[:-1]], strict=True))
 
     def __repr__(self) -> str:
         return "SparkRows(not shown)"
@@ -76,12 +76,12 @@ class SparkRows(RemoteRows):
         )
         with _failing("adding up rows"):
             parts = self._rows.mapInArrow(task, worker.SUMMED).collect()
-        self._check(parts)
+        self._check_parts(parts)
         return added(parts)
 
-    def _check(self, parts: Sequence[Row]) -> None:
+    def _check_parts(self, parts: Sequence[Row]) -> None:
         """Refuse sums that are not one for each partition, over the rows that it held when the run began."""
-        if len(parts) != self.partitions or {p.partition: (p["count"], p.digest) for p in parts} != self._known:
+        if len(parts) != self.partitions or {p.partition: (p["count"], p.digest) for p in parts} != self._expected:
             raise RowsError(
                 "Spark computed a part of the DataFrame again, or cached it elsewhere, and it came out with other "
                 "rows, but all passes must read the same; write the DataFrame to a file, or checkpoint it, and fit on "
@@ -106,7 +106,7 @@ def encoded_rows(
     Args:
       table: the DataFrame.
       columns: of it, lists of as many numbers as the schema has features, and cells of labels.
-      encoding: what to make of them.
+      encoding: encodes its rows.
       on_invalid: as for `l2p.schema.read_rows`.
 
     Raises:
@@ -122,19 +122,21 @@ def encoded_rows(
                 chosen = table.select(*(column.alias(name) for column, name in zip(columns, names, strict=True)))
                 rows = chosen.mapInArrow(task, worker.ENCODED).persist()
                 stack.callback(rows.unpersist)
-                found = SparkRows(rows, encoding)
+                spark_rows = SparkRows(rows, encoding)
         except RowsError as error:  # nothing was asked yet
             raise InputError(f"{str(error).rstrip('.')}. No budget was spent.") from None
-        yield found
+        yield spark_rows
 
 
 def added(parts: Sequence[Row]) -> ExactSum:
     """The sum of partitions' sums, as whole numbers of any size, which add up to the same in any order."""
-    whole = [
+    integers = [
         [int(high) * _HALF + int(low) for high, low in zip(*map(np.frombuffer, (part.high, part.low)), strict=True)]
         for part in parts
     ]
-    split = np.asarray([divmod(sum(column), _HALF) for column in zip(*whole, strict=True)], np.float64).reshape(-1, 2)
+    split = np.asarray([divmod(sum(column), _HALF) for column in zip(*integers, strict=True)], np.float64).reshape(
+        -1, 2
+    )
     return ExactSum(*map(jax.numpy.asarray, (split[:, 0], split[:, 1], np.frombuffer(parts[0].unit))))
 
 
@@ -150,10 +152,10 @@ def _failing(doing: str) -> Iterator[None]:
         try:
             yield
         except (PySparkException, Py4JError) as error:
-            said = str(error)
+            message = str(error)
             if isinstance(error, ImportError):
                 hint = "Python here lacks a package that it needs; install l2p-jax[spark]"
-            elif "No module named" in said or "ModuleNotFoundError" in said:
+            elif "No module named" in message or "ModuleNotFoundError" in message:
                 hint = "its workers cannot import a module; install l2p-jax[spark] in the Python that they run"
             else:
                 hint = "the reason is in the executors' logs, and not repeated here, because it may quote private rows"

@@ -1,4 +1,4 @@
-"""What Spark's workers do with the rows that lie there: encode them, add them up, predict for them.
+"""Tasks of Spark's workers on the rows that lie there: encode them, add them up, predict for them.
 
 Each function maps Arrow batches to Arrow batches, for `DataFrame.mapInArrow`. A worker keeps what it has compiled, so
 that each kind of query is compiled once in it, not once for every task.
@@ -16,7 +16,7 @@ from l2p.arithmetic import check_arithmetic
 from l2p.data.reading.arrow import Arrow, cells_of
 from l2p.data.row_digest import sum_of_rows
 from l2p.errors import InputError, withheld
-from l2p.fixed_point import BLOCK as LINES
+from l2p.fixed_point import BLOCK as SUM_BLOCK
 from l2p.fixed_point import ExactSum
 from l2p.schema.encoding import Encoding
 from l2p.task import ArraySource, Rows
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # what the driver sends names its own modules, so that a work
 
 #: Encoded rows: x is f32[d] as bytes; `complaint` is why the table is refused, or null.
 ENCODED = "x binary, y float, mask float, complaint string"
-#: What is known of each partition before any query; see `described`.
+#: The summary of each partition before any query; see `described`.
 DESCRIBED = "partition int, count long, digest long, complaint string"
 #: The sum over each partition; see `summed`.
 SUMMED = "partition int, count long, digest long, high binary, low binary, unit binary"
@@ -59,8 +59,8 @@ def encoded(
 
 
 def _complaint(encoding: Encoding, block: Any) -> str | None:
-    """Why a block is refused, in a sentence that quotes no cell. It travels as a value, because Spark tries a task that
-    raises again, several times."""
+    """Sentence on why a block is refused, which quotes no cell; None if it is not. It travels as a value, because Spark
+    repeats a task that raises."""
     try:
         encoding.refuse_invalid(block)
     except InputError as error:
@@ -69,7 +69,7 @@ def _complaint(encoding: Encoding, block: Any) -> str | None:
 
 
 def _fast() -> str | None:
-    """Why this worker computes otherwise than the proof assumes; see `_complaint`."""
+    """Sentence on arithmetic of this worker that the proofs do not cover; None if it is exact. See `_complaint`."""
     jax.config.update("jax_platforms", "cpu")  # as `summed` does
     try:
         check_arithmetic()
@@ -120,25 +120,25 @@ def summed(
     """
     jax.config.update("jax_platforms", "cpu")  # accelerators, where a worker has one, would be taken by the first task
     partition = TaskContext.get().partitionId()  # pyrefly: ignore
-    first, seen = firsts.get(partition, 0), [0, 0]
+    first, totals = firsts.get(partition, 0), [0, 0]
 
     def blocks() -> Iterator[Rows]:
         for batch in batches:
             rows = _rows(batch, size)
-            start = first + seen[0]
-            seen[0] += len(rows.y)
-            seen[1] += sum_of_rows(rows, key)
+            start = first + totals[0]
+            totals[0] += len(rows.y)
+            totals[1] += sum_of_rows(rows, key)
             if lines is not None:
-                here = lines[slice(*np.searchsorted(lines, (start, start + len(rows.y))))] - start
-                rows = Rows(rows.x[here], rows.y[here], rows.mask[here])
-            yield from ArraySource(rows, LINES).blocks()
-        yield from ArraySource(_null(size), LINES).blocks()  # the unit of a sum is known once a block was added
+                indices = lines[slice(*np.searchsorted(lines, (start, start + len(rows.y))))] - start
+                rows = Rows(rows.x[indices], rows.y[indices], rows.mask[indices])
+            yield from ArraySource(rows, SUM_BLOCK).blocks()
+        yield from ArraySource(_null(size), SUM_BLOCK).blocks()  # the unit of a sum is known once a block was added
 
     with withheld("adding up rows on Spark"), jax.enable_x64(True):
         total = ask(blocks())
         arrays = [np.asarray(leaf, np.float64).tobytes() for leaf in (total.high, total.low, total.unit)]
-    if seen[0]:
-        yield _line(SUMMED, partition, seen[0], _signed(seen[1]), *arrays)
+    if totals[0]:
+        yield _line(SUMMED, partition, totals[0], _signed(totals[1]), *arrays)
 
 
 def predictions(column: pa.Array, predictor: "Predictor", kind: pa.DataType) -> pa.Array:
@@ -148,14 +148,14 @@ def predictions(column: pa.Array, predictor: "Predictor", kind: pa.DataType) -> 
     x = matrix(column, len(names))
     if not len(x):
         return pa.array([], kind)
-    found = predictor.of_block(dict(zip(names, x.T, strict=True)))
-    values = found.values.tolist()  # None where a row cannot be read
+    predicted = predictor.of_block(dict(zip(names, x.T, strict=True)))
+    values = predicted.values.tolist()  # None where a row cannot be read
     unread = np.array([value is None for value in values])
     values = pa.array(values).cast(kind.field("prediction").type)
-    if found.probabilities is None:
+    if predicted.probabilities is None:
         chances = pa.nulls(len(x), kind.field("probability").type)
     else:
-        chances = pa.array(found.probabilities.tolist(), kind.field("probability").type, mask=unread)
+        chances = pa.array(predicted.probabilities.tolist(), kind.field("probability").type, mask=unread)
     return pa.StructArray.from_arrays([values, chances], fields=list(kind))
 
 
@@ -175,8 +175,8 @@ def _null(size: int) -> Rows:
 def _binary(x: np.ndarray) -> pa.Array:
     """f32[n, d] as one run of bytes per row."""
     x = np.ascontiguousarray(x, np.float32)
-    whole = pa.Array.from_buffers(pa.binary(4 * x.shape[1]), len(x), [None, pa.py_buffer(x.tobytes())])
-    return whole.cast(pa.binary())
+    array = pa.Array.from_buffers(pa.binary(4 * x.shape[1]), len(x), [None, pa.py_buffer(x.tobytes())])
+    return array.cast(pa.binary())
 
 
 def _line(declared: str, *values: Any) -> pa.RecordBatch:

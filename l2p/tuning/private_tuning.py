@@ -36,11 +36,11 @@ from l2p.task import Rows, RowSource, Task
 
 #: A base run's budget is a number, rho; written as an (epsilon, delta) target it has this delta, whatever the total's.
 _BASE_DELTA = 1e-12
-#: What `private_train` takes as a protector.
+#: A protector as `private_train` takes it.
 Candidate = Protector | NamedProtector | str | Path
 #: A candidate, with the accountant and the target that limit one run of it to its share.
 BaseRun = tuple[NamedProtector, Budget]
-#: What prices a score, which is one noised count of all rows.
+#: Prices a score, which is one noised count of all rows.
 SCORE_ACCOUNTANT = default_accountant(("gaussian",))
 #: Distribution of the number of runs: logarithmic.
 LAW: Repetitions = NegativeBinomial.with_mean(10.0)
@@ -76,7 +76,7 @@ class Tuned:
 
     Attributes:
       params: f32[p], for rows scaled to [0, 1]; the public start if there was no run.
-      candidate: which candidate it was of; None if there was no run.
+      candidate: index of its candidate; None if there was no run.
       score: its noised share of private rows predicted correctly; biased upwards, because the run was chosen by it.
       budget: what is guaranteed for the whole tuning.
       base_rho: the zCDP budget of each run, score included.
@@ -131,8 +131,8 @@ def private_tuning(
     (True, 0.0102)
     """
     data = data if isinstance(data, Task) else Task(data)
-    lines, num_features = intake.shape_of(data.private)
-    num_rows = intake.number_of_rows(lines, num_rows, budget)
+    num_lines, num_features = intake.shape_of(data.private)
+    num_rows = intake.number_of_rows(num_lines, num_rows, budget)
     budget.check_rows(num_rows)
     if not candidates or not 0 < score_share < 1:
         raise InputError(
@@ -157,10 +157,10 @@ def private_tuning(
     else:
         ledger = open_ledger(ledger, num_rows, releases=key is None)
         with held(ledger) as id:
-            before, cost = ledger.spent(), cost_of_best(ledger, budget, repetitions, rho)
+            spent_before, cost = ledger.spent(), cost_of_best(ledger, budget, repetitions, rho)
             ledger.reserve(cost, f"the best of {repetitions.mean:g} runs on average, {budget}", id)
             score, candidate, result = _best(data, runs, scoring, repetitions, key, common)
-            composition, unsettled = count(ledger, id, cost, cost, before)
+            composition, unsettled = count(ledger, id, cost, cost, spent_before)
     if result is None:
         params = model.init(num_features)
         return Tuned(params, None, None, budget, rho, key is None, statement, None)
@@ -216,7 +216,7 @@ def _card(card: Card, budget: Budget, epsilon: float, statement: str) -> Card:
 
 
 def _base_run(candidate: Candidate, budget: Budget, rho: float, model: Model, has_public: bool) -> BaseRun:
-    """A candidate with the accountant and the target that limit it to `rho`-zCDP; `InputError` if no accountant can."""
+    """Candidate with the accountant and the target that limit it to `rho`-zCDP; `InputError` if no accountant can."""
     target = base_budget(rho, SCORE_ACCOUNTANT, budget)
     if isinstance(candidate, (str, Path)):
         method = look_up(str(candidate), model)
@@ -226,14 +226,14 @@ def _base_run(candidate: Candidate, budget: Budget, rho: float, model: Model, ha
     accountant = base_accountant(named.name, named.protector)
     target = base_budget(rho, accountant, budget)
     # A method by name sets itself up anew for this accountant and budget.
-    known = candidate if method is None else method.set_up(target, accountant)
-    return admit(known, target, model, accountant, has_public=has_public), target
+    refitted = candidate if method is None else method.set_up(target, accountant)
+    return admit(refitted, target, model, accountant, has_public=has_public), target
 
 
 def base_accountant(name: str, protector: Protector) -> str:
     """The accountant that limits a protector's runs to some rho at every order; `InputError` if none can."""
     # The theorems about selection require caps on a base run that hold at every order.
-    at_every_order = [one.name for one in for_runs() if one.per_rho is not None]
+    at_every_order = [accountant.name for accountant in for_runs() if accountant.per_rho is not None]
     if not set(at_every_order) <= set(covering(protector.sampler)):
         raise InputError(
             f"candidate {name} reads its rows by {protector.sampler}, priced at one order only, where choosing "
@@ -245,9 +245,9 @@ def base_accountant(name: str, protector: Protector) -> str:
 
 def base_budget(rho: float, accountant: str, total: Budget) -> Budget:
     """The target whose filter stops at rho, or at the Gaussian-DP of mu^2 = 2 rho, from below."""
-    found = find(accountant)
-    assert found.per_rho is not None
-    limit, epsilon = found.per_rho * rho, found.epsilon_of_rho(rho, _BASE_DELTA)
+    pricing = find(accountant)
+    assert pricing.per_rho is not None
+    limit, epsilon = pricing.per_rho * rho, pricing.epsilon_of_rho(rho, _BASE_DELTA)
     while True:
         target = Budget(epsilon, _BASE_DELTA, total.adjacency)
         if Filter(accountant, target).limit <= limit:

@@ -39,7 +39,7 @@ from l2p.tuning.private_tuning import Candidate, Score
 
 @struct.dataclass
 class Choice(Protector):
-    """Spends its whole budget on which of some finished models makes the fewest errors, and releases that model.
+    """Spends its whole budget on the choice of the model with the fewest errors, and releases that model.
 
     Attributes:
       candidates: f32[k, p], parameters for raw rows.
@@ -71,7 +71,7 @@ class Chosen:
 
     Attributes:
       params: f32[p], for rows scaled to [0, 1].
-      candidate: which candidate it is.
+      candidate: its index.
       budget: what is guaranteed for the whole tuning.
       private_release: False if the noise came from a key, which somebody may know.
       result: its run with its trace, and a card that states the guarantee of the whole tuning.
@@ -116,7 +116,7 @@ def split_tuning(
     >>> chosen.candidate in (0, 1), chosen.result.card.num_rows
     (True, 900)
     """
-    lines, num_features = intake.shape_of(data)
+    num_lines, num_features = intake.shape_of(data)
     if budget.adjacency is Adjacency.ADD_REMOVE:
         raise InputError(
             "under add_remove the number of rows is private, but tuning by parts divides it among the candidates; "
@@ -126,8 +126,8 @@ def split_tuning(
         raise InputError("tuning by parts divides rows in memory, and these stream; load them, or tune on all of them.")
     if not candidates:
         raise InputError("there is no candidate to choose; name at least one.")
-    budget.check_rows(lines)
-    parts = _parts(lines, len(candidates) + 1, key)
+    budget.check_rows(num_lines)
+    parts = _parts(num_lines, len(candidates) + 1, key)
     pieces = [jax.tree.map(lambda leaf, part=part: leaf[part], data) for part in parts]
     model = find_model(model)
     common = {"model": model, "kind": model.kind(model.labels)}
@@ -138,28 +138,28 @@ def split_tuning(
         plan_run(piece, named, budget, key=key, **common)
 
     def run() -> tuple[int, Result]:
-        found = [
-            private_train(piece, named, budget, key=one, **common)
-            for piece, named, one in zip(pieces[:-1], admitted[:-1], keys[:-1], strict=True)
+        results = [
+            private_train(piece, named, budget, key=run_key, **common)
+            for piece, named, run_key in zip(pieces[:-1], admitted[:-1], keys[:-1], strict=True)
         ]
-        choice = Choice(jnp.stack([one.params for one in found]))
+        choice = Choice(jnp.stack([result.params for result in results]))
         chosen = private_train(pieces[-1], choice, budget, key=keys[-1], **common)
         # Equal params have equal errors, so the first is as good as any.
-        index = next(i for i, one in enumerate(found) if np.array_equal(one.params, chosen.params))
-        return index, found[index]
+        index = next(i for i, result in enumerate(results) if np.array_equal(result.params, chosen.params))
+        return index, results[index]
 
     composition, unsettled = None, []
     if ledger is None:
         index, result = run()
     else:
-        ledger, cost = open_ledger(ledger, lines, releases=key is None), Cost(budget.epsilon, budget.delta)
+        ledger, cost = open_ledger(ledger, num_lines, releases=key is None), Cost(budget.epsilon, budget.delta)
         _check_ledger(ledger, budget)
         with held(ledger) as id:
-            before = ledger.spent()
+            spent_before = ledger.spent()
             ledger.reserve(cost, f"the best of {len(candidates)} candidates on parts, {budget}", id)
             index, result = run()
-            composition, unsettled = count(ledger, id, cost, cost, before)
-    card = _card(result.card, budget, lines, len(candidates))
+            composition, unsettled = count(ledger, id, cost, cost, spent_before)
+    card = _card(result.card, budget, num_lines, len(candidates))
     card = dataclasses.replace(card, composition=composition, warnings=[*card.warnings, *unsettled])
     result = dataclasses.replace(result, card=card)
     return Chosen(result.params, index, budget, key is None, result)
@@ -178,18 +178,18 @@ def tuned_on_public(
     It costs nothing, and says nothing about private rows that differ from the public ones. Arguments as in
     `split_tuning`; a simulated run has as much noise relative to its rows as a private one would with so many rows.
     """
-    lines, _ = intake.shape_of(public)
-    train, test = (jax.tree.map(lambda leaf, part=part: leaf[part], public) for part in _parts(lines, 2, key))
+    num_lines, _ = intake.shape_of(public)
+    train, test = (jax.tree.map(lambda leaf, part=part: leaf[part], public) for part in _parts(num_lines, 2, key))
     errors, model = [], find_model(model)
-    for candidate, one in zip(candidates, jax.random.split(key, len(candidates)), strict=True):
-        found = private_train(train, candidate, budget, model=model, key=one, num_rows=len(train.y))
-        wrong = model.classify(found.params, jnp.asarray(test.x)) != jnp.asarray(test.y)
+    for candidate, run_key in zip(candidates, jax.random.split(key, len(candidates)), strict=True):
+        result = private_train(train, candidate, budget, model=model, key=run_key, num_rows=len(train.y))
+        wrong = model.classify(result.params, jnp.asarray(test.x)) != jnp.asarray(test.y)
         errors.append(float((wrong * jnp.asarray(test.mask)).sum()))
     return int(np.argmin(errors))
 
 
 def _parts(num_rows: int, count: int, key: jax.Array | None) -> list[np.ndarray]:
-    """Lines of each of so many parts, drawn at random; all of one size, but the last, which has what is over, too."""
+    """Row indices of `count` parts, drawn at random; all of one size, but the last, which has the remainder, too."""
     if count > num_rows:
         raise InputError(f"{num_rows} rows do not make {count} parts; choose fewer candidates.")
     seed = secrets.randbits(128) if key is None else np.asarray(jax.random.key_data(key))

@@ -104,13 +104,13 @@ def resnet(name: str, weights: Path | None) -> Encoder:
             f"{name!r} is no residual network of torchvision, whose last layer is known here; name one such as "
             "resnet50, or clip: and a CLIP model."
         )
-    known = torchvision.models.get_model_weights(name).DEFAULT
-    network = torchvision.models.get_model(name, weights=known if weights is None else None)
+    default_weights = torchvision.models.get_model_weights(name).DEFAULT
+    network = torchvision.models.get_model(name, weights=default_weights if weights is None else None)
     if weights is not None:
         _load(network, weights)
     network.fc = torch.nn.Identity()
     network.eval()
-    prepare = known.transforms()
+    prepare = default_weights.transforms()
 
     def encode(images: Sequence[Any]) -> np.ndarray:
         with torch.inference_mode():

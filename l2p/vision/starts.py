@@ -1,4 +1,4 @@
-"""Where training may start without a private row: at the names of the classes (zero-shot), and rows of length 1.
+"""Starts of training without a private row, at the names of the classes (zero-shot), and rows of length 1.
 
 `private_train(params=)` takes the params. The encodings come from a text encoder that saw no private row, such as
 CLIP's (`l2p.vision.images.encode_names`).

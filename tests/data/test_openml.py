@@ -14,7 +14,7 @@ from sklearn.datasets import _openml
 
 from l2p.checkpoints.overlaps import overlaps
 from l2p.data import kind_of, load, num_classes, openml
-from l2p.data.openml import FOLDER, TABLES, Facts
+from l2p.data.openml import FOLDER, TABLES, TableInfo
 from l2p.data.own import MIN_OF_CLASS
 from l2p.errors import InputError
 
@@ -37,7 +37,7 @@ ARFF = "\n".join(
         "",
     ]
 )
-KNOWN = Facts(73, 2, "Toy-Table")
+KNOWN = TableInfo(73, 2, "Toy-Table")
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_packed_file_is_the_same_table(folder):
 
 
 def test_a_number_with_few_values_stays_a_number(folder, monkeypatch):
-    monkeypatch.setitem(TABLES, "toy.1", Facts(73, None))
+    monkeypatch.setitem(TABLES, "toy.1", TableInfo(73, None))
     (folder / "toy.1.arff").write_text(
         "@relation toy\n@attribute a numeric\n@attribute y {0,10,20}\n@data\n"
         + "".join(f"{i / 7},{i % 3}0\n".replace(",00", ",0") for i in range(73))

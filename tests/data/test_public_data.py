@@ -14,7 +14,7 @@ import l2p
 from l2p import struct
 from l2p.admission import admit
 from l2p.data import public_data, same_table
-from l2p.data.public_data import Known, apart, on_card
+from l2p.data.public_data import PublicRowSet, apart, on_card
 from l2p.errors import InputError
 from l2p.features import FeatureMap
 from l2p.models import Logistic
@@ -116,13 +116,13 @@ def observed(private, caught):
 
 
 def count(self, private):
-    kept = [line not in self.lines for line in public_data.lines_of(private)]
+    kept = [line not in self.rows for line in public_data.rows_as_bytes(private)]
     warnings.warn(f"{len(kept) - sum(kept)} rows are public", stacklevel=1)
     return private
 
 
 def print_them(self, private):
-    print(sum(line in self.lines for line in public_data.lines_of(private)))
+    print(sum(line in self.rows for line in public_data.rows_as_bytes(private)))
     return private
 
 
@@ -130,26 +130,26 @@ def print_them(self, private):
 @pytest.mark.parametrize("planted", [None, count, print_them], ids=["as it is", "a count", "a print"])
 def test_nothing_but_noised_answers_tells_whether_a_row_is_public(planted, monkeypatch, capsys):
     if planted is not None:
-        monkeypatch.setattr(Known, "nulled", planted)
+        monkeypatch.setattr(PublicRowSet, "nulled", planted)
     with_them = observed(overlapping()[0], capsys)
     assert (with_them == observed(table(), capsys)) is (planted is None)
 
 
 def fewer_rows(self, private):
-    kept = np.array([line not in self.lines for line in public_data.lines_of(private)])
+    kept = np.array([line not in self.rows for line in public_data.rows_as_bytes(private)])
     return jax.tree.map(lambda leaf: leaf[kept], private)
 
 
 def null_the_whole_block(self, private):
-    found = any(line in self.lines for line in public_data.lines_of(private))
+    found = any(line in self.rows for line in public_data.rows_as_bytes(private))
     return private.replace(mask=private.mask * (not found))
 
 
 def null_only_once(self, private):
     """The first row of each kind that is public, which depends on the rows before."""
     seen, kept = set(), []
-    for line in public_data.lines_of(private):
-        kept.append(line not in self.lines or line in seen)
+    for line in public_data.rows_as_bytes(private):
+        kept.append(line not in self.rows or line in seen)
         seen.add(line)
     return private.replace(mask=private.mask * np.array(kept))
 
@@ -160,7 +160,7 @@ def null_only_once(self, private):
 )
 def test_a_row_has_the_same_fate_alone_in_a_block_and_in_memory(planted, block, monkeypatch):
     if planted is not None:
-        monkeypatch.setattr(Known, "nulled", planted)
+        monkeypatch.setattr(PublicRowSet, "nulled", planted)
     whole = part(overlapping()[0], np.array([0, 1, 2, 3, 3, 5, 6]))
     in_memory = apart(whole, PUBLIC).mask.tolist()
     streamed = [one.mask[: 7 - start] for start, one in zip(range(0, 7, block), blocks(whole, block), strict=True)]
@@ -177,7 +177,7 @@ def blocks(whole, block):
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 def test_one_row_moves_the_released_sum_by_at_most_its_bound(planted, adjacency, monkeypatch):
     if planted is not None:
-        monkeypatch.setattr(Known, "nulled", planted)
+        monkeypatch.setattr(PublicRowSet, "nulled", planted)
     # Three kinds of rows, the first public, and a null row; every table of four of them and every neighbour.
     kinds = rows([[1, 1], [0, 1], [0, 1], [0, 0]], [1, 0, 1, 0], mask=[1, 1, 1, 0])
     public = part(kinds, slice(0, 1))
@@ -203,7 +203,7 @@ def test_one_row_moves_the_released_sum_by_at_most_its_bound(planted, adjacency,
 def test_rows_are_never_taken_out_since_their_number_would_tell(monkeypatch):
     both, _ = overlapping()
     assert apart(both, PUBLIC).x.shape == both.x.shape
-    monkeypatch.setattr(Known, "nulled", fewer_rows)
+    monkeypatch.setattr(PublicRowSet, "nulled", fewer_rows)
     assert apart(both, PUBLIC).x.shape != both.x.shape
 
 

@@ -545,7 +545,11 @@ def test_a_snapshot_does_not_see_what_others_change(server, table):
 
 def test_a_table_is_read_in_a_transaction_that_cannot_write(server):
     source = open_table(f"postgresql:///postgres?host={server.folder}&user=l2p&table=public.ward")
-    with source.held(), source._connection.cursor() as cursor, pytest.raises(Exception, match="read-only transaction"):
+    with (
+        source.snapshot(),
+        source._connection.cursor() as cursor,
+        pytest.raises(Exception, match="read-only transaction"),
+    ):
         cursor.execute("DELETE FROM ward")
 
 

@@ -11,7 +11,7 @@ import pytest
 import l2p
 from l2p.data.reading.address import Address
 from l2p.database import SGD, held_rows, train
-from l2p.database.expressions import lines_query
+from l2p.database.expressions import encoded_rows_query
 from l2p.errors import InputError, RowsError
 from l2p.models import HuberSVM, Logistic, find_model
 from l2p.privacy.budget import Budget
@@ -250,7 +250,7 @@ def test_a_server_that_fails_in_a_pass_leaves_the_reservation_and_no_table(serve
 
 @pytest.mark.slow
 def test_rows_that_come_out_of_order_or_are_missing_stop_a_pass(server):
-    lines = lines_query(WARD, '"ward"', "id", dict.fromkeys(BOUNDS, "float8") | {"back": "text"})
+    lines = encoded_rows_query(WARD, '"ward"', "id", dict.fromkeys(BOUNDS, "float8") | {"back": "text"})
     for places in (np.ones(N, int), np.arange(N) + 2, np.arange(N + 1) + 1):
         listed = ",".join(map(str, places))
         with pytest.raises(Exception, match=r"order|as many rows"):
@@ -343,16 +343,16 @@ def _renamed(changed):
 )
 def test_a_declaration_that_has_no_sql_is_refused(columns, target, said):
     with pytest.raises(InputError, match=said):
-        lines_query(Schema(columns, target), '"ward"', "id", {"age": "int4", "back": "text"})
+        encoded_rows_query(Schema(columns, target), '"ward"', "id", {"age": "int4", "back": "text"})
 
 
 def test_units_have_no_sql():
     schema = Schema({"age": Number(0, 1)}, Target("back", ("no", "yes")), Unit("patient", 3))
     with pytest.raises(InputError, match="single rows"):
-        lines_query(schema, '"ward"', "id", {"age": "int4", "back": "text"})
+        encoded_rows_query(schema, '"ward"', "id", {"age": "int4", "back": "text"})
 
 
 def test_numbers_and_booleans_are_labels_of_their_own_type():
     for classes, kind, expected in (((0, 1), "int4", "'1.0'::float8"), ((False, True), "bool", "IN (true)")):
         schema = Schema({"age": Number(0, 1)}, Target("back", classes))
-        assert expected in lines_query(schema, '"ward"', "id", {"age": "int4", "back": kind})
+        assert expected in encoded_rows_query(schema, '"ward"', "id", {"age": "int4", "back": kind})

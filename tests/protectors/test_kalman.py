@@ -246,14 +246,14 @@ def test_curvature_above_its_bound_shows_in_the_change_of_gradients():
 @pytest.mark.slow
 def test_noise_alone_shows_no_curvature():
     belief = filter_of().init(jnp.zeros(4), SETUP).replace(change=jnp.array([1.0, -1.0, 0.5, 2.0]), last_noise=4.0)
-    shown = jax.vmap(lambda gradient: belief.shown(gradient, jnp.float32(4.0), CURVATURE))
+    shown = jax.vmap(lambda gradient: belief.steeper_after(gradient, jnp.float32(4.0), CURVATURE))
     alone = 2.0 * jax.random.normal(jax.random.key(0), (2000, 4)) + (CURVATURE * belief.change)[None, :]
     assert float((shown(alone) > 1.0).mean()) < 0.05
     steep = 1e-3 * alone[0] + 7.0 * CURVATURE * belief.change
-    found = belief.replace(last_noise=1e-12).shown(steep, jnp.float32(1e-12), CURVATURE)
+    found = belief.replace(last_noise=1e-12).steeper_after(steep, jnp.float32(1e-12), CURVATURE)
     assert float(found) == pytest.approx(7.0, rel=0.05)
     # What was shown is forgotten.
-    later = belief.replace(steeper=jnp.float32(10.0)).shown(alone[0], jnp.float32(4.0), CURVATURE)
+    later = belief.replace(steeper=jnp.float32(10.0)).steeper_after(alone[0], jnp.float32(4.0), CURVATURE)
     assert 5.0 < float(later) < 10.0
 
 
@@ -481,8 +481,8 @@ def test_a_network_sees_whether_gradients_are_what_the_filter_expects(monkeypatc
         seen = Observation(gradient, noise_std, jnp.ones(()), jnp.ones(4), None, MOMENT)
         told = []
         watched = dataclasses.replace(projector, network=network_of())
-        original = KalmanProjector._seen
-        monkeypatch.setattr(KalmanProjector, "_seen", lambda *seen: told.append(original(*seen)) or told[0])
+        original = KalmanProjector._inputs
+        monkeypatch.setattr(KalmanProjector, "_inputs", lambda *seen: told.append(original(*seen)) or told[0])
         watched(projector.init(MINIMUM, SETUP), seen, jnp.zeros(4), jnp.zeros(()), SETUP)
         monkeypatch.undo()
         assert told[0].shape == (4, INPUTS)

@@ -17,14 +17,14 @@ _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Address:
-    """Where a table is.
+    """Address of a table in a database.
 
     Attributes:
       kind: "duckdb" or "postgresql".
       location: a file, or what libpq connects to; it may hold a password.
       table: its name, each of its parts alone: ("ward",) or ("hospital", "ward").
       key: the column that rows are ordered by, if one is named.
-      place: how messages call the database.
+      place: name of the database in messages.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """How messages call the table."""
+        """Name of the table in messages."""
         return f"{'.'.join(self.table)} in {self.place}"
 
     @classmethod
@@ -56,21 +56,21 @@ class Address:
         try:
             parts = urlsplit(text)
             kind = _SCHEMES[parts.scheme.lower()]
-            given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            parameters = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
         except (ValueError, KeyError):
             raise InputError(f"the address of a table cannot be read; write {_FORMS}.") from None
-        table, key = given.pop("table", ""), given.pop("key", None)
+        table, key = parameters.pop("table", ""), parameters.pop("key", None)
         if not table:
             raise InputError(f"the address of a table names none, so there is nothing to read; write {_FORMS}.")
         if kind == "duckdb":
             file = unquote(parts.netloc + parts.path)
-            if given or not file:
-                what = f"{sorted(given)[0]!r}, which is no part of one" if given else "no file"
-                raise InputError(f"the address of a DuckDB table has {what}; write {_FORMS}.")
+            if parameters or not file:
+                fault = f"{sorted(parameters)[0]!r}, which is no part of one" if parameters else "no file"
+                raise InputError(f"the address of a DuckDB table has {fault}; write {_FORMS}.")
             return cls(kind, file, _parts(table), key or None, file)
-        given.setdefault("connect_timeout", "10")
+        parameters.setdefault("connect_timeout", "10")
         # Not by urlunsplit, which leaves the // out where no host follows.
-        location = f"{kind}://{parts.netloc}{parts.path}?{urlencode(given, quote_via=quote)}"
+        location = f"{kind}://{parts.netloc}{parts.path}?{urlencode(parameters, quote_via=quote)}"
         place = f"{kind}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         return cls(kind, location, _parts(table), key or None, place)
 
@@ -79,7 +79,7 @@ _FORMS = "duckdb://FILE?table=T or postgresql://HOST/DATABASE?table=T, with &key
 
 
 def is_address(data: Any) -> bool:
-    """Whether `data` is a text that starts as an address does.
+    """True if `data` is a text that starts as an address does.
 
     >>> is_address("duckdb://ward.db?table=ward"), is_address("ward.csv")
     (True, False)
@@ -93,7 +93,7 @@ def _parts(table: str) -> tuple[str, ...]:
     >>> _parts('hospital."ward.2026"')
     ('hospital', 'ward.2026')
     """
-    found = [(quoted or bare).replace('""', '"') for quoted, bare in _PART.findall(table)]
-    if not 1 <= len(found) <= 3:
+    names = [(quoted or bare).replace('""', '"') for quoted, bare in _PART.findall(table)]
+    if not 1 <= len(names) <= 3:
         raise InputError(f"the name of a table is not one that a database can have; write {_FORMS}.")
-    return tuple(found)
+    return tuple(names)

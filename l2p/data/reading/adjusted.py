@@ -1,4 +1,4 @@
-"""A table as a format has it read: without the columns to ignore, and with points for decimal commas."""
+"""A table with its format applied: without the columns to ignore, and with points for decimal commas."""
 
 import contextlib
 import dataclasses
@@ -13,7 +13,7 @@ from l2p.errors import withheld
 
 
 def adjusted(source: RawSource, format: Format) -> RawSource:
-    """The source as `format` has it read; the source itself if that changes nothing.
+    """The source with `format` applied; the source itself if that changes nothing.
 
     >>> from l2p.data.reading import open_table
     >>> source = open_table({"row": [1, 2], "dose": ["7,5", "8"]}, Format(decimal=",", ignore=("row",)))
@@ -25,14 +25,14 @@ def adjusted(source: RawSource, format: Format) -> RawSource:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Adjusted(RawSource):
-    """A source without some of its columns, or with its numbers written anew."""
+    """A source without its ignored columns, and with decimal points in its numbers."""
 
     source: RawSource
     format: Format
 
     def __post_init__(self) -> None:
-        self.said, self.inexact, self.ordered, self.key = (
-            getattr(self.source, name) for name in ("said", "inexact", "ordered", "key")
+        self.title, self.inexact, self.ordered, self.key = (
+            getattr(self.source, name) for name in ("title", "inexact", "ordered", "key")
         )
         self.names = tuple(name for name in self.source.names if name not in self.format.ignore)
 
@@ -49,8 +49,8 @@ class Adjusted(RawSource):
             with withheld("reading a table"):
                 yield block if self.format.decimal != "," else {name: _pointed(block[name]) for name in block}
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        return self.source.held()
+    def snapshot(self) -> contextlib.AbstractContextManager[None]:
+        return self.source.snapshot()
 
     def version(self) -> tuple[object, ...]:
         return self.source.version()
@@ -58,9 +58,9 @@ class Adjusted(RawSource):
     def about_rows(self) -> int | None:
         return self.source.about_rows()
 
-    def check(self, declared: Collection[str]) -> None:
-        super().check(declared)
-        self.source.check(declared)
+    def check_columns(self, declared: Collection[str]) -> None:
+        super().check_columns(declared)
+        self.source.check_columns(declared)
 
 
 def _pointed(cells: np.ndarray) -> np.ndarray:

@@ -32,7 +32,7 @@ class Arff(RawSource):
     """An ARFF file. `Arff.of` opens one.
 
     Attributes:
-      absent: what a sparse row holds where it says nothing: 0, or the first declared value.
+      absent: cells that a sparse row leaves out: 0, or the first declared value.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class Arff(RawSource):
     encoding: str | None = None
 
     @property
-    def said(self) -> str:  # type: ignore[override]
+    def title(self) -> str:  # type: ignore[override]
         return f"the table {self.path}"
 
     @property
@@ -52,28 +52,28 @@ class Arff(RawSource):
     @classmethod
     def of(cls, path: Path, encoding: str | None = None) -> "Arff":
         names, types, absent = [], {}, []
-        said = f"the table {path}"
+        table = f"the table {path}"
         with (
-            refused_as(_unreadable(said), _Malformed, encoding=encoding),
+            refused_as(_unreadable(table), _Malformed, encoding=encoding),
             opened(path, encoding, "surrogateescape") as text,
         ):
             for line in _lines(text):
                 word = line.split(None, 1)[0].lower()
                 if word == "@data":
-                    return cls(path, distinct(names, said), types, tuple(absent), encoding)
+                    return cls(path, distinct(names, table), types, tuple(absent), encoding)
                 if word == "@attribute":
-                    name, kind, first = _attribute(line, said)
+                    name, kind, first = _attribute(line, table)
                     names.append(name)
                     types |= {name: kind} if kind else {}
                     absent.append(first)
                 elif word != "@relation":
                     raise _Malformed
-        raise InputError(f"{said} has no line @data, so it has no rows; check that the file is whole.")
+        raise InputError(f"{table} has no line @data, so it has no rows; check that the file is whole.")
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
         places = {name: self.names.index(name) for name in wanted}
         with (
-            refused_as(_unreadable(self.said), _Malformed, encoding=self.encoding),
+            refused_as(_unreadable(self.title), _Malformed, encoding=self.encoding),
             opened(self.path, self.encoding, "surrogateescape") as text,
         ):
             lines = itertools.dropwhile(lambda line: line.split(None, 1)[0].lower() != "@data", _lines(text))
@@ -87,13 +87,13 @@ class Arff(RawSource):
         if line.startswith("{"):
             return self._sparse(line)
         if "'" in line or '"' in line:
-            row = [_unquoted(found[0]) for found in _matches(_CELL, line)]
+            row = [_unquoted(groups[0]) for groups in _matches(_CELL, line)]
         else:
             row = [None if cell == "?" else cell for cell in map(str.strip, line.split(","))]
         if len(row) == len(self.names) + 1 and row[-1] == "":  # many files end each line in a comma
             row.pop()
         if len(row) != len(self.names):
-            raise InputError(f"{self.said} {_RAGGED}")
+            raise InputError(f"{self.title} {_RAGGED}")
         return row
 
     def _sparse(self, line: str) -> Sequence[str | None]:
@@ -103,13 +103,13 @@ class Arff(RawSource):
         inside = line[1:-1].strip()
         for place, cell in _matches(_PAIR, inside) if inside else ():
             if int(place) >= len(row):
-                raise InputError(f"{self.said} {_RAGGED}")
+                raise InputError(f"{self.title} {_RAGGED}")
             row[int(place)] = _unquoted(cell)
         return row
 
 
 def _lines(text: Iterator[str]) -> Iterator[str]:
-    """Lines that say something. Comments may be in any encoding; the rest is in the file's own."""
+    """Lines without blank ones and comments. Comments may be in any encoding; the rest is in the file's own."""
     for line in text:
         line = line.strip()
         if line and not line.startswith("%"):
@@ -118,18 +118,18 @@ def _lines(text: Iterator[str]) -> Iterator[str]:
             yield line
 
 
-def _attribute(line: str, said: str) -> tuple[str, str, str | None]:
-    """Name, type and what a sparse row leaves out."""
-    found = _ATTRIBUTE.fullmatch(line)
-    if not found:
+def _attribute(line: str, table: str) -> tuple[str, str, str | None]:
+    """Name, type, and the value that a sparse row leaves out."""
+    match = _ATTRIBUTE.fullmatch(line)
+    if not match:
         raise _Malformed
-    name, kind = _unquoted(found[1]) or "", found[2].strip()
+    name, kind = _unquoted(match[1]) or "", match[2].strip()
     if kind.startswith("{"):
         inside = kind[1:].rstrip("} \t")
         return name.strip(), "category", _unquoted(next(_matches(_CELL, inside))[0]) if inside.strip() else None
     word = kind.split()[0].lower()
     if word == "relational":
-        raise InputError(f"{said} has a relational attribute, which holds tables in cells; flatten it to columns.")
+        raise InputError(f"{table} has a relational attribute, which holds tables in cells; flatten it to columns.")
     return name.strip(), _type_of(word), "0" if word in _NUMBERS else None
 
 
@@ -141,13 +141,13 @@ def _matches(pattern: re.Pattern[str], line: str) -> Iterator[tuple[str, ...]]:
     """Groups of all cells of a line but the last group, which ends them."""
     start = 0
     while True:
-        found = pattern.match(line, start)
-        if not found:
+        match = pattern.match(line, start)
+        if not match:
             raise _Malformed
-        yield found.groups()[:-1]
-        if not found[found.lastindex or 0]:
+        yield match.groups()[:-1]
+        if not match[match.lastindex or 0]:
             return
-        start = found.end()
+        start = match.end()
 
 
 def _unquoted(cell: str) -> str | None:
@@ -158,5 +158,5 @@ def _unquoted(cell: str) -> str | None:
     return None if cell == "?" else cell
 
 
-def _unreadable(said: str) -> str:
-    return f"{said} cannot be read as ARFF; check that the file is whole, or export the table as CSV"
+def _unreadable(table: str) -> str:
+    return f"{table} cannot be read as ARFF; check that the file is whole, or export the table as CSV"

@@ -26,7 +26,7 @@ class Arrow(RawSource):
       table: a `pyarrow.Table`, or the path of a Parquet file.
     """
 
-    said: str
+    title: str
     names: tuple[str, ...]
     types: Mapping[str, str]
     table: Any
@@ -35,10 +35,10 @@ class Arrow(RawSource):
     @classmethod
     def of_file(cls, path: Path) -> "Arrow":
         pa = import_pyarrow("reading .parquet")
-        said = f"the table {path}"
-        with refused_as(_unreadable(said), pa.ArrowException):
+        title = f"the table {path}"
+        with refused_as(_unreadable(title), pa.ArrowException):
             schema = pa.parquet.ParquetFile(path).schema_arrow
-        return cls(said, distinct(schema.names, said), types_of(schema), path, inexact_in(schema))
+        return cls(title, distinct(schema.names, title), types_of(schema), path, inexact_in(schema))
 
     @property
     def files(self) -> tuple[Path, ...]:  # type: ignore[override]
@@ -46,7 +46,7 @@ class Arrow(RawSource):
 
     def about_rows(self) -> int | None:
         pa = import_pyarrow("reading an Arrow table")
-        with refused_as(_unreadable(self.said), pa.ArrowException):
+        with refused_as(_unreadable(self.title), pa.ArrowException):
             return (
                 pa.parquet.read_metadata(self.table).num_rows if isinstance(self.table, Path) else self.table.num_rows
             )
@@ -55,14 +55,14 @@ class Arrow(RawSource):
     def of_table(cls, table: Any) -> "Arrow":
         """Anything with `__arrow_c_stream__`."""
         pa = import_pyarrow("reading an Arrow table")
-        said = "the table"
-        with refused_as(f"{said} cannot be read as an Arrow table; check where it comes from", pa.ArrowException):
+        title = "the table"
+        with refused_as(f"{title} cannot be read as an Arrow table; check where it comes from", pa.ArrowException):
             table = table if isinstance(table, pa.Table) else pa.table(table)
-        return cls(said, distinct(table.schema.names, said), types_of(table.schema), table, inexact_in(table.schema))
+        return cls(title, distinct(table.schema.names, title), types_of(table.schema), table, inexact_in(table.schema))
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
         pa = import_pyarrow("reading an Arrow table")
-        with refused_as(_unreadable(self.said), pa.ArrowException):
+        with refused_as(_unreadable(self.title), pa.ArrowException):
             if isinstance(self.table, Path):
                 # Read a little at a time: either default keeps the columns of a row group in memory, however large.
                 file = pa.parquet.ParquetFile(self.table, pre_buffer=False, buffer_size=_READ_AT_ONCE)
@@ -91,13 +91,13 @@ def cells_of(column: Any, name: str, source: RawSource, wanted: Sequence[str]) -
     if _type_of(pa, kind) or pa.types.is_null(kind):
         return objects(column.to_pylist())
     raise InputError(
-        f"{called(source.names.index(name), source.names, wanted)} of {source.said} holds neither numbers nor texts "
+        f"{called(source.names.index(name), source.names, wanted)} of {source.title} holds neither numbers nor texts "
         "nor booleans (dates or lists, say): turn it into one of these, or declare it as ignored"
     )
 
 
 def import_pyarrow(doing: str) -> Any:
-    """The module, or an `InputError` that says what needs it."""
+    """The module, or an `InputError` that names what needs it."""
     try:
         import pyarrow
         import pyarrow.compute
@@ -131,5 +131,5 @@ def _type_of(pa: Any, kind: Any) -> str:
     return "category" if any(test(kind) for test in texts) else ""
 
 
-def _unreadable(said: str) -> str:
-    return f"{said} cannot be read as Parquet"
+def _unreadable(table: str) -> str:
+    return f"{table} cannot be read as Parquet"

@@ -1,7 +1,7 @@
-"""Tables in databases, read as Arrow batches in one snapshot; DuckDB and PostgreSQL fill in how.
+"""Tables in databases, read as Arrow batches in one snapshot; DuckDB and PostgreSQL are its kinds.
 
-A database orders rows and hands them over; it draws nothing. No message quotes what a driver says, because drivers
-quote cells, statements and logins.
+A database orders rows and hands them over; it draws nothing. No message quotes a driver, because drivers quote cells,
+statements and logins.
 """
 
 import abc
@@ -16,9 +16,9 @@ from l2p.data.reading.source import BLOCK, Block, RawSource, distinct
 from l2p.errors import InputError, withheld
 
 
-class Held(NamedTuple):
-    """What a table is told to be: its columns in order, types of those that can be read, whether unordered scans give
-    its rows in one order, and which columns are `inexact`."""
+class Description(NamedTuple):
+    """A table as its database describes it: columns in order, types of those that can be read, whether scans without a
+    key keep one order, and which columns are `inexact`."""
 
     names: Sequence[str]
     types: Mapping[str, str]
@@ -32,24 +32,24 @@ class Database(RawSource):
     Columns that have another type than those in `types` can be ignored, but not read.
 
     Attributes:
-      address: where it is.
-      driver_errors: what its driver raises, set by each kind.
+      address: of the table.
+      driver_errors: exceptions of its driver, set by each kind.
     """
 
     driver_errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, address: Address):
         self.address = address
-        self.said = f"the table {address.shown}"
+        self.title = f"the table {address.shown}"
         self._connection: Any = None
         with self._refused(), self._connected() as connection:
             names, self.types, scans_in_order, self.inexact = self._describe(connection)
-        self.names = distinct(list(names), self.said)
+        self.names = distinct(list(names), self.title)
         self.key = address.key
         self.ordered = scans_in_order or self.key is not None
         if self.key is not None and self.key not in self.names:
             raise InputError(
-                f"{self.said} has no column {self.key!r} to order its rows by; name one of its columns as key= in "
+                f"{self.title} has no column {self.key!r} to order its rows by; name one of its columns as key= in "
                 "the address."
             )
 
@@ -58,7 +58,7 @@ class Database(RawSource):
         """A connection that sees one snapshot and cannot write."""
 
     @abc.abstractmethod
-    def _describe(self, connection: Any) -> Held:
+    def _describe(self, connection: Any) -> Description:
         """The table's columns; `InputError` if it is not there."""
 
     @abc.abstractmethod
@@ -67,14 +67,14 @@ class Database(RawSource):
 
     @abc.abstractmethod
     def _complaint(self, error: Exception) -> str:
-        """What a driver's error means, as a sentence that quotes nothing of it."""
+        """A sentence on a driver's error that quotes nothing of it."""
 
     def _selected(self, name: str) -> str:
-        """How a statement selects a column."""
+        """Expression by which a statement selects a column."""
         return quoted(name)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def snapshot(self) -> Iterator[None]:
         if self._connection is not None:
             yield
             return
@@ -113,28 +113,28 @@ class Database(RawSource):
                 return None
 
     def _check_types(self, wanted: Collection[str]) -> None:
-        if other := [name for name in wanted if name in self.names and name not in self.types]:
+        if unreadable := [name for name in wanted if name in self.names and name not in self.types]:
             raise InputError(
-                f"column {listed(other)} of {self.said} holds neither numbers nor texts nor booleans (dates or lists, "
-                "say): turn it into one of these in a view, or declare it as ignored."
+                f"column {listed(unreadable)} of {self.title} holds neither numbers nor texts nor booleans (dates or "
+                "lists, say): turn it into one of these in a view, or declare it as ignored."
             )
 
     @withheld("ordering rows")
     def _check_key(self, pa: Any, column: Any, last: Any) -> Any:
         """Refuse a key that leaves the order of rows open; rows come in its order, so equal ones are neighbours."""
         column = pa.concat_arrays([pa.array([last.as_py()], column.type), column]) if last is not None else column
-        same = pa.compute.any(pa.compute.equal(column.slice(1), column.slice(0, len(column) - 1))).as_py()
+        repeated = pa.compute.any(pa.compute.equal(column.slice(1), column.slice(0, len(column) - 1))).as_py()
         # NaN equals nothing, so that several of them would look like a settled order.
-        none = column.null_count or (
+        absent = column.null_count or (
             pa.types.is_floating(column.type) and pa.compute.any(pa.compute.is_nan(column)).as_py()
         )
-        if none or same:
+        if absent or repeated:
             raise self._unsettled()
         return column[-1]
 
     def _unsettled(self) -> InputError:
         return InputError(
-            f"{self.said} is to be ordered by {self.key!r}, but rows share a value of it or have none, so their order "
+            f"{self.title} is to be ordered by {self.key!r}, but rows share a value of it or have none, so their order "
             "is not settled; name a column that is unique, such as the primary key."
         )
 

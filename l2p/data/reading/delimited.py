@@ -26,7 +26,7 @@ class Delimited(RawSource):
     """A file of separated text. `Delimited.of` opens one.
 
     Attributes:
-      unnamed: how many columns without a name come first, which are not read: the index that pandas writes.
+      unnamed: number of leading columns without a name, which are not read: the index that pandas writes.
     """
 
     path: Path
@@ -37,7 +37,7 @@ class Delimited(RawSource):
     types = {}  # noqa: RUF012 - the cells alone would tell
 
     @property
-    def said(self) -> str:  # type: ignore[override]
+    def title(self) -> str:  # type: ignore[override]
         return f"the table {self.path}"
 
     @property
@@ -46,23 +46,23 @@ class Delimited(RawSource):
 
     @classmethod
     def of(cls, path: Path, format: Format) -> "Delimited":
-        said = f"the table {path}"
+        table = f"the table {path}"
         encoding = format.encoding
-        with refused_as(f"{said} {_BROKEN}", encoding=encoding), opened(path, encoding) as text:
+        with refused_as(f"{table} {_BROKEN}", encoding=encoding), opened(path, encoding) as text:
             line = text.readline()  # alone, so that a stray quote cannot pull private rows into a name
         if "\0" in line:  # as UTF-16 without its mark has
-            raise InputError(undecodable(f"{said} {_BROKEN}", encoding))
+            raise InputError(undecodable(f"{table} {_BROKEN}", encoding))
         separator = format.separator or (_sniffed(line) if format.header else ";" if format.decimal == "," else ",")
         first = _cells(line, separator)
         if not format.header:
             names = format.columns or tuple(f"column_{place}" for place in range(1, len(first) + 1))
             if first and len(first) != len(names):
                 raise InputError(
-                    f"{said} has another number of columns than are named; compare --columns and --separator."
+                    f"{table} has another number of columns than are named; compare --columns and --separator."
                 )
-            return cls(path, format, separator, distinct(names, said))
+            return cls(path, format, separator, distinct(names, table))
         unnamed = next((place for place, name in enumerate(first) if name), 0)
-        names = distinct(first[unnamed:], said, unnamed)
+        names = distinct(first[unnamed:], table, unnamed)
         if any(map(_is_number, names)):
             raise InputError(
                 f"the first line of {path} holds numbers: it must name the columns, not be a private row (--no-header "
@@ -90,8 +90,8 @@ class Delimited(RawSource):
             while rows := list(itertools.islice(filled, BLOCK)):
                 if any(len(row) != width for row in rows):
                     raise InputError(
-                        f"{self.said} has a row with more or fewer cells than the header has names: give every row one "
-                        "cell for each, or name another --separator"
+                        f"{self.title} has a row with more or fewer cells than the header has names: give every row "
+                        "one cell for each, or name another --separator"
                     )
                 columns = list(zip(*rows, strict=True))
                 yield {name: objects(columns[place]) for name, place in places.items()}
@@ -99,7 +99,7 @@ class Delimited(RawSource):
     @property
     def _unreadable(self) -> str:
         word = _WORDS.get(self.separator, repr(self.separator))
-        return f"{self.said} cannot be read as {word}-separated text, or is broken; check that the file is whole"
+        return f"{self.title} cannot be read as {word}-separated text, or is broken; check that the file is whole"
 
 
 def _cells(line: str, separator: str) -> list[str]:

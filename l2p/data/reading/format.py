@@ -1,4 +1,4 @@
-"""How the text of a table is written, as far as the table itself does not tell."""
+"""Format of a table's text, as far as the table itself does not tell it."""
 
 import codecs
 import dataclasses
@@ -16,7 +16,7 @@ _GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d*)?\s*")
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How the text of a table is written, and which of its columns are left out.
+    """Format of a table's text, and the columns that are left out.
 
     Attributes:
       separator: one character; None takes the one that the header has most of. Without a header, whose place a private
@@ -74,7 +74,7 @@ def check_text(encoding: str | None, decimal: str | None) -> None:
 
 
 def has_comma(cell: object) -> bool:
-    """Whether a cell is a number with a decimal comma.
+    """True if a cell is a number with a decimal comma.
 
     >>> [has_comma(cell) for cell in ("7,5", "-,5", "1.234,5", "7.5", "7", "a,b", 7.5)]
     [True, True, True, False, False, False, False]

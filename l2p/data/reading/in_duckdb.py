@@ -9,7 +9,7 @@ from typing import Any
 
 from l2p.data.reading.address import Address
 from l2p.data.reading.arrow import import_pyarrow, inexact_in, types_of
-from l2p.data.reading.database import Database, Held, selection
+from l2p.data.reading.database import Database, Description, selection
 from l2p.data.reading.source import BLOCK
 from l2p.errors import InputError
 
@@ -50,7 +50,7 @@ class DuckDB(Database):
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
-        # One thread, for what it gives is encoded in one, and each takes memory of its own.
+        # One thread, because its rows are encoded in one, and each takes memory of its own.
         config = {"memory_limit": self._limit, "threads": "1", "preserve_insertion_order": "true", **_CLOSED}
         with import_duckdb().connect(self.address.location, read_only=True, config=config) as connection:
             yield connection
@@ -62,7 +62,7 @@ class DuckDB(Database):
             return f"{max(SCAN_LIMIT, math.ceil(SCAN_COLUMN * columns))}MB"
         return f"{max(SORT_LIMIT, SORT_COLUMN * columns)}MB"
 
-    def _describe(self, connection: Any) -> Held:
+    def _describe(self, connection: Any) -> Description:
         named = ("", "", *self.address.table)[-3:]
         entries = connection.execute(_ENTRIES, named).fetchall()
         if len(entries) != 1:
@@ -70,8 +70,8 @@ class DuckDB(Database):
         (*name, is_table), *_ = entries
         self.address = dataclasses.replace(self.address, table=tuple(name))
         columns = connection.sql(selection(iter("*"), self.address.table, None)).limit(0).to_arrow_table().schema
-        # Scans of tables keep the order of insertion; of a view nobody knows what it reads.
-        return Held(columns.names, types_of(columns), is_table, inexact_in(columns))
+        # Scans of tables keep the order of insertion; those of views need not.
+        return Description(columns.names, types_of(columns), is_table, inexact_in(columns))
 
     @contextlib.contextmanager
     def _batches(self, connection: Any, statement: str) -> Iterator[Any]:
@@ -79,7 +79,7 @@ class DuckDB(Database):
             yield cursor.sql(statement).to_arrow_reader(BLOCK)
 
     def about_rows(self) -> int | None:
-        with self.held(), self._refused():
+        with self.snapshot(), self._refused():
             return self._connection.sql(selection(iter(["count(*)"]), self.address.table, None)).fetchall()[0][0]
 
     def _complaint(self, error: Exception) -> str:
@@ -88,7 +88,7 @@ class DuckDB(Database):
             return self._absent
         if isinstance(error, duckdb.PermissionException):
             return (
-                f"{self.said} is a view that reads other files or servers, whose rows could change between two passes "
+                f"{self.title} is a view that reads other files or servers, whose rows could change between two passes "
                 "of a run; copy them into a table of the database (CREATE TABLE ... AS FROM the view), and read that."
             )
         if isinstance(error, duckdb.ConnectionException):
@@ -100,14 +100,16 @@ class DuckDB(Database):
             )
         if isinstance(error, duckdb.OutOfMemoryException):
             if self.address.key is None:
-                return f"{self.said} cannot be read in {self._limit}; make a view of fewer columns, and read that."
-            return f"{self.said} cannot be sorted in {self._limit}; leave key= out, or free disk space beside the file."
-        return f"{self.said} cannot be read; check that DuckDB itself can read all of it."
+                return f"{self.title} cannot be read in {self._limit}; make a view of fewer columns, and read that."
+            return (
+                f"{self.title} cannot be sorted in {self._limit}; leave key= out, or free disk space beside the file."
+            )
+        return f"{self.title} cannot be read; check that DuckDB itself can read all of it."
 
     @property
     def _absent(self) -> str:
         return (
-            f"there is no {self.said.removeprefix('the ')}; check table= in the address, which names a table or view "
+            f"there is no {self.title.removeprefix('the ')}; check table= in the address, which names a table or view "
             "of that file, with its schema where it is not main."
         )
 

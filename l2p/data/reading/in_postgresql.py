@@ -6,7 +6,7 @@ from typing import Any
 
 from l2p.data.reading.address import Address
 from l2p.data.reading.arrow import import_pyarrow
-from l2p.data.reading.database import Database, Held, quoted
+from l2p.data.reading.database import Database, Description, quoted
 from l2p.errors import InputError
 
 #: Types of columns of numbers.
@@ -64,7 +64,7 @@ class PostgreSQL(Database):
         try:
             connection = dbapi.connect(self.address.location)
         except dbapi.Error:
-            raise InputError(f"{self.said} cannot be read: {_UNREACHED}.") from None
+            raise InputError(f"{self.title} cannot be read: {_UNREACHED}.") from None
         with connection:
             self._prepare(connection)
             for setting in _SETTINGS:
@@ -73,21 +73,21 @@ class PostgreSQL(Database):
             yield connection
 
     def _prepare(self, connection: Any) -> None:
-        """What a session needs before the transaction that reads."""
+        """Prepare a session before the transaction that reads; nothing here."""
 
-    def _describe(self, connection: Any) -> Held:
+    def _describe(self, connection: Any) -> Description:
         with connection.cursor() as cursor:
             cursor.execute(_COLUMNS, parameters=(".".join(map(quoted, self.address.table)),))
-            found = cursor.fetchall()
-        if not found:
-            raise InputError(f"{self.said} cannot be read: {_MEANINGS['42P01']}.")
-        self._kinds = {name: kind for name, kind, may in found if may}
+            columns = cursor.fetchall()
+        if not columns:
+            raise InputError(f"{self.title} cannot be read: {_MEANINGS['42P01']}.")
+        self._kinds = {name: kind for name, kind, may in columns if may}
         if not self._kinds:
-            raise InputError(f"{self.said} cannot be read: {_MEANINGS['42501']}.")
+            raise InputError(f"{self.title} cannot be read: {_MEANINGS['42501']}.")
         types = {name: "number" for name, kind in self._kinds.items() if kind in NUMBERS}
         types |= {name: "category" for name, kind in self._kinds.items() if kind in _WORDS}
         decimals = frozenset(name for name, kind in self._kinds.items() if kind == "numeric")
-        return Held(list(self._kinds), types, ordered=False, inexact=decimals)
+        return Description(list(self._kinds), types, ordered=False, inexact=decimals)
 
     def _selected(self, name: str) -> str:
         cast = _CASTS.get(self._kinds[name])
@@ -100,18 +100,18 @@ class PostgreSQL(Database):
             yield cursor.fetch_record_batch()
 
     def about_rows(self) -> int | None:
-        with self.held(), self._refused(), self._connection.cursor() as cursor:
+        with self.snapshot(), self._refused(), self._connection.cursor() as cursor:
             cursor.execute(
                 "SELECT reltuples::float8 FROM pg_catalog.pg_class WHERE oid = to_regclass($1)",
                 parameters=(".".join(map(quoted, self.address.table)),),
             )
-            found = cursor.fetchall()
-        return int(found[0][0]) if found and found[0][0] > 0 else None
+            rows = cursor.fetchall()
+        return int(rows[0][0]) if rows and rows[0][0] > 0 else None
 
     def _complaint(self, error: Exception) -> str:
         state = getattr(error, "sqlstate", None) or ""
-        means = next((said for start, said in _MEANINGS.items() if state.startswith(start)), None)
-        return f"{self.said} cannot be read: {means or _OTHERWISE}."
+        meaning = next((text for start, text in _MEANINGS.items() if state.startswith(start)), None)
+        return f"{self.title} cannot be read: {meaning or _OTHERWISE}."
 
 
 def import_adbc() -> Any:

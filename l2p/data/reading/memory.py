@@ -29,7 +29,7 @@ class InMemory(RawSource):
     names: tuple[str, ...]
     types: Mapping[str, str]
     columns: Mapping[str, Any]
-    said = "the table"
+    title = "the table"
 
     @classmethod
     @withheld("reading columns")

@@ -48,7 +48,7 @@ def open_table(data: Any, format: Format | None = None, names: Sequence[str] = (
     if isinstance(data, (str, Path)):
         data = [data]
     if isinstance(data, (list, tuple)) and data and all(isinstance(part, (str, Path)) for part in data):
-        parts = tuple(adjusted(_open_one(one, format), format) for part in data for one in _expanded(part))
+        parts = tuple(adjusted(_open_path(path, format), format) for part in data for path in _expanded(part))
         return parts[0] if len(parts) == 1 else Joined(parts)
     if isinstance(data, (list, tuple)) and not data:
         raise InputError("no table is given, so there is nothing to read; name at least one file.")
@@ -79,7 +79,7 @@ def _expanded(data: str | Path) -> Sequence[str | Path]:
 
 
 def name_of(data: Any) -> str | None:
-    """What a table is called where it may be read by anybody: its file without folders, its name in a database.
+    """Name of a table for anybody to read: its file without folders, or its name in a database.
 
     >>> name_of("/home/ann/ward.csv"), name_of(["a.csv", "b.csv"]), name_of("duckdb://w.db?table=ward"), name_of({})
     ('ward.csv', 'a.csv and 1 more', 'ward', None)
@@ -92,7 +92,7 @@ def name_of(data: Any) -> str | None:
     return name if len(parts) == 1 else f"{name} and {len(parts) - 1} more"
 
 
-def _open_one(data: str | Path, format: Format) -> RawSource:
+def _open_path(data: str | Path, format: Format) -> RawSource:
     if not (isinstance(data, str) and is_address(data)):
         return _open_file(Path(data), format)
     address = Address.parse(data)
@@ -100,7 +100,7 @@ def _open_one(data: str | Path, format: Format) -> RawSource:
 
 
 def is_table_file(data: str) -> bool:
-    """Whether a text names a file of a kind that can be read, by its ending.
+    """True if a text names a file of a kind that can be read, by its ending.
 
     >>> is_table_file("ward.csv.gz"), is_table_file("openml:credit.g")
     (True, False)

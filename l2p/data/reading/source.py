@@ -1,4 +1,4 @@
-"""What every table is read as: names, types where the table itself declares them, and blocks of raw cells."""
+"""The source that every table is read as: names, types where the table declares them, and blocks of raw cells."""
 
 import abc
 import contextlib
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from l2p.data.header import what_is_missing
+from l2p.data.header import complaint_of_missing
 from l2p.errors import InputError
 
 #: Rows per block.
@@ -24,7 +24,7 @@ class RawSource(abc.ABC):
     Only what `names` and `types` hold is read when a source is opened. No message quotes a cell or counts rows.
 
     Attributes:
-      said: how messages call it, such as "the table ward.csv".
+      title: its name in messages, such as "the table ward.csv".
       names: its columns, distinct and in order. Without a header line these may be cells: see `l2p.data.header`.
       types: "number" or "category" for every column whose type the table itself declares.
       inexact: columns of decimals so long that reading them as floats may make two of them one: no names of units.
@@ -33,7 +33,7 @@ class RawSource(abc.ABC):
       key: the unique column that rows are ordered by, if one was named.
     """
 
-    said: str
+    title: str
     names: tuple[str, ...]
     types: Mapping[str, str]
     inexact: frozenset[str] = frozenset()
@@ -50,20 +50,20 @@ class RawSource(abc.ABC):
           RowsError: anything else.
         """
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        """Within it every pass of a database reads one snapshot; files are told apart by their `version`."""
+    def snapshot(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which every pass of a database reads one snapshot; for files see `version`."""
         return contextlib.nullcontext()
 
     def version(self) -> tuple[object, ...]:
-        """What is not the same if a file was written to in between: sizes, times and places on disk."""
+        """Sizes, times and places on disk of its files, which differ once a file was written to."""
         try:
             stats = [path.stat() for path in self.files]
         except OSError as error:
-            raise InputError(f"{self.said} can no longer be read ({error.strerror}); check the path.") from None
+            raise InputError(f"{self.title} can no longer be read ({error.strerror}); check the path.") from None
         return tuple((stat.st_size, stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
     def about_rows(self) -> int | None:
-        """About how many rows it has, as far as that can be told without reading them; None where it cannot.
+        """Estimated number of rows, without reading them; None where that cannot be told.
 
         Text has at least two characters to a cell, and compressed text shrinks about tenfold.
         """
@@ -72,23 +72,23 @@ class RawSource(abc.ABC):
         sizes = [path.stat().st_size * (10 if path.suffix.lower() == ".gz" else 1) for path in self.files]
         return sum(sizes) // (2 * len(self.names))
 
-    def check(self, declared: Collection[str]) -> None:
+    def check_columns(self, declared: Collection[str]) -> None:
         """Refuse a table that lacks a declared column."""
-        if said := what_is_missing(self.names, declared):
-            raise InputError(f"{self.said} {said}")
+        if complaint := complaint_of_missing(self.names, declared):
+            raise InputError(f"{self.title} {complaint}")
 
 
-def distinct(columns: Sequence[str], said: str, before: int = 0) -> tuple[str, ...]:
+def distinct(columns: Sequence[str], table: str, before: int = 0) -> tuple[str, ...]:
     """Names as they are, or an `InputError` that quotes none of them; it counts columns, after `before` others."""
     if not columns:
-        raise InputError(f"{said} is empty: it must name its columns")
+        raise InputError(f"{table} is empty: it must name its columns")
     if "" in columns:
         place = before + columns.index("") + 1
-        raise InputError(f"column {place} of {said} has no name: name it in the table, or take it out of there")
+        raise InputError(f"column {place} of {table} has no name: name it in the table, or take it out of there")
     first: dict[str, int] = {}
     for place, column in enumerate(columns, before + 1):
         if first.setdefault(column, place) < place:
-            raise InputError(f"columns {first[column]} and {place} of {said} have the same name: rename one")
+            raise InputError(f"columns {first[column]} and {place} of {table} have the same name: rename one")
     return tuple(columns)
 
 
@@ -98,9 +98,9 @@ def objects(cells: Sequence[object]) -> np.ndarray:
     >>> objects(["a", None]).tolist()
     ['a', None]
     """
-    found = np.empty(len(cells), object)
-    found[:] = cells
-    return found
+    array = np.empty(len(cells), object)
+    array[:] = cells
+    return array
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -110,8 +110,8 @@ class Joined(RawSource):
     parts: tuple[RawSource, ...]
 
     @property
-    def said(self) -> str:  # type: ignore[override]
-        return f"the tables from {self.parts[0].said.removeprefix('the table ')} on"
+    def title(self) -> str:  # type: ignore[override]
+        return f"the tables from {self.parts[0].title.removeprefix('the table ')} on"
 
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -120,7 +120,7 @@ class Joined(RawSource):
     @property
     def types(self) -> Mapping[str, str]:  # type: ignore[override]
         first, *others = (part.types for part in self.parts)
-        return {name: kind for name, kind in first.items() if all(other.get(name) == kind for other in others)}
+        return {name: kind for name, kind in first.items() if all(types.get(name) == kind for types in others)}
 
     @property
     def inexact(self) -> frozenset[str]:  # type: ignore[override]
@@ -139,21 +139,21 @@ class Joined(RawSource):
         return None if None in counts else sum(count or 0 for count in counts)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def snapshot(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for part in self.parts:
-                stack.enter_context(part.held())
+                stack.enter_context(part.snapshot())
             yield
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
         for part in self.parts:
             yield from part.blocks(wanted)
 
-    def check(self, declared: Collection[str]) -> None:
+    def check_columns(self, declared: Collection[str]) -> None:
         for part in self.parts:
-            part.check(declared)
+            part.check_columns(declared)
             if set(part.names) != set(self.names):
                 raise InputError(
-                    f"{part.said} has other columns than {self.parts[0].said}, so their rows do not make one table; "
+                    f"{part.title} has other columns than {self.parts[0].title}, so their rows do not make one table; "
                     "give files with the same names in their headers."
                 )

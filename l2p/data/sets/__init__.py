@@ -1,4 +1,4 @@
-"""The public data sets, a file each: a new set is its file, in which `SET` says everything of it, and its name here."""
+"""The public data sets, a file each: a new set is its file, in which `SET` declares it, and its name here."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""Diabetes: how far the disease of 442 patients went in a year."""
+"""Diabetes: progression of the disease of 442 patients in a year."""
 
 from typing import Any
 

@@ -108,7 +108,7 @@ def test_files_one_after_the_other_are_one_table(tmp_path):
     (tmp_path / "other.csv").write_text("age,back\n1,yes\n")
     source = open_table([paths[0], tmp_path / "other.csv"])
     with pytest.raises(InputError, match="has other columns than"):
-        source.check(["age", "back"])
+        source.check_columns(["age", "back"])
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])

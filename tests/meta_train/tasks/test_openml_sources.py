@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from l2p.data.openml import FOLDER, TABLES, Facts
+from l2p.data.openml import FOLDER, TABLES, TableInfo
 from l2p.errors import InputError
 from meta_train.config.one_source import OneSource
 from meta_train.tasks import sources
@@ -21,7 +21,7 @@ def folder(monkeypatch, tmp_path):
     monkeypatch.setenv(FOLDER, str(tmp_path))
     targets = {"two": (2, "{n,y}", "ny"), "three": (3, "{a,b,c}", "abc"), "numbers": (None, "numeric", None)}
     for name, (classes, kind, labels) in targets.items():
-        monkeypatch.setitem(TABLES, name, Facts(ROWS, classes))
+        monkeypatch.setitem(TABLES, name, TableInfo(ROWS, classes))
         lines = [
             f"{i % 7},{'pqr'[i % 3]},{i / 4},{labels[i % classes] if labels and classes else i / 7}"
             for i in range(ROWS)

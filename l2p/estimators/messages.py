@@ -1,4 +1,4 @@
-"""What estimators warn of and refuse, in sentences."""
+"""Warnings and refusals of estimators."""
 
 import contextlib
 import warnings
@@ -40,27 +40,27 @@ class SimulationWarning(UserWarning):
 
 @contextlib.contextmanager
 def unquoted() -> Iterator[None]:
-    """What scikit-learn says of a table that it refuses, without the cells that it quotes, or NumPy before it."""
+    """Messages of scikit-learn and NumPy on a refused table without the cells that they quote."""
     with alone():
         try:
             yield
         except ValueError as error:
-            said = str(error)
-            if "could not convert" in said:
+            message = str(error)
+            if "could not convert" in message:
                 raise InputError(
                     "X holds cells that are not numbers, which only a schema says how to read; pass schema=, or encode "
                     "them first."
                 ) from None
             for quotes, instead in _QUOTES.items():
-                if quotes in said:
-                    raise InputError(said.partition(quotes)[0] + instead) from None
+                if quotes in message:
+                    raise InputError(message.partition(quotes)[0] + instead) from None
             raise
 
 
-def present(y: np.ndarray) -> np.ndarray:
+def present_labels(y: np.ndarray) -> np.ndarray:
     """The labels that private rows hold."""
-    found = np.unique(y)
-    if len(found) < 2:
+    labels = np.unique(y)
+    if len(labels) < 2:
         raise InputError(
             "the labels are of one class, so there is nothing to tell apart; declare all classes (classes=), or check "
             "the table."
@@ -71,24 +71,24 @@ def present(y: np.ndarray) -> np.ndarray:
         PrivacyLeakWarning,
         stacklevel=3,
     )
-    return found
+    return labels
 
 
-def undeclared(what: str, how: str) -> str:
-    """Warn that the default bounds took the place of declared ones, and say it for the card."""
+def warn_of_default_bounds(name: str, remedy: str) -> str:
+    """Warn that the default bounds took the place of declared ones, and return the card's sentence on it."""
     low, high = DEFAULT_BOUNDS
     warnings.warn(
-        f"{what} have no declared bounds, so they count as lying in [{low:g}, {high:g}] and are clipped to it; declare "
-        f"{how} from public knowledge, or a schema.",
+        f"{name} have no declared bounds, so they count as lying in [{low:g}, {high:g}] and are clipped to it; declare "
+        f"{remedy} from public knowledge, or a schema.",
         DefaultBoundsWarning,
         stacklevel=4,
     )
     return (
-        f"No bounds of {what} were declared; [{low:g}, {high:g}], which knows nothing of the table, took their place."
+        f"No bounds of {name} were declared; [{low:g}, {high:g}], which knows nothing of the table, took their place."
     )
 
 
-def unread() -> InputError:
+def unreadable_rows() -> InputError:
     """The refusal of rows that have no prediction."""
     return InputError(
         "X has rows that cannot be read (a cell is missing where the schema lets nothing stand in for it, infinite or "
