@@ -28,7 +28,7 @@ _WHOLE = 1000
 
 
 class Independent(NamedTuple):
-    """What dp-accounting certifies for a trace.
+    """Certificate of dp-accounting for a trace.
 
     Attributes:
       epsilon: at the budget's delta.
@@ -52,8 +52,8 @@ def compose(filter: Filter, answered: Sequence[Answered], adaptive: bool) -> Ind
       InputError: dp-accounting has no price for this trace.
 
     >>> from l2p.privacy.budget import Budget
-    >>> found = compose(Filter("gdp", Budget(0.1, 1e-8)), [Answered(1, "gaussian", 50.0)], adaptive=True)
-    >>> round(found.epsilon, 4), found.method
+    >>> certificate = compose(Filter("gdp", Budget(0.1, 1e-8)), [Answered(1, "gaussian", 50.0)], adaptive=True)
+    >>> round(certificate.epsilon, 4), certificate.method
     (0.0915, 'privacy loss distribution')
     """
     if not answered:
@@ -121,8 +121,8 @@ def _renyi(filter: Filter, answered: Sequence[Answered]) -> tuple[float, float]:
     if order > _WHOLE or isinstance(filter.sampler, FixedSize):
         order = float(math.ceil(order))  # its bound for fixed-size batches holds for whole orders only
     accountant = RdpAccountant(orders=[order], neighboring_relation=relation)
-    asked = [(query.step > 0, query.mechanism, query.noise_multiplier) for query in _met(filter, answered)]
-    for (sampled, mechanism, multiplier), count in Counter(asked).items():
+    queries = [(query.step > 0, query.mechanism, query.noise_multiplier) for query in _met(filter, answered)]
+    for (sampled, mechanism, multiplier), count in Counter(queries).items():
         accountant.compose(_event(filter, sampled, mechanism, multiplier), count)
     return float(accountant.get_epsilon(budget.delta)), order
 

@@ -68,7 +68,7 @@ def render(card: "Card", trace: Sequence[Granted], limit: float | None) -> str:
         _section("What it means", "".join(f"<p>{escape(text)}</p>" for text in wording.meaning(card))),
         _section("What was not private", _list(card.not_private)),
         _section("Warnings", _list(card.warnings)),
-        _section("What it rests on", _table("How the guarantee was reached", wording.facts(card))),
+        _section("What it rests on", _table("How the guarantee was reached", wording.grounds(card))),
         _section("Queries answered", _queries(card.mechanisms)),
         _section("Noise and spending", figures),
         _section("Provenance", _table("What the run was made with", wording.provenance(card))),
@@ -95,9 +95,9 @@ def _list(sentences: Iterable[str]) -> str:
     return f"<ul>\n{items}</ul>" if items else ""
 
 
-def _table(caption: str, facts: Mapping[str, str]) -> str:
+def _table(caption: str, cells: Mapping[str, str]) -> str:
     rows = "".join(
-        f'<tr><th scope="row">{escape(label)}</th><td>{escape(text)}</td></tr>\n' for label, text in facts.items()
+        f'<tr><th scope="row">{escape(label)}</th><td>{escape(text)}</td></tr>\n' for label, text in cells.items()
     )
     return f'<table class="facts">\n<caption>{escape(caption)}</caption>\n{rows}</table>'
 

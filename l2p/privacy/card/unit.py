@@ -18,9 +18,9 @@ def unit_on_card(name: str, max_rows: int) -> dict[str, Any]:
 
 
 def is_row(unit: dict[str, Any]) -> bool:
-    """Whether single rows are protected.
+    """True if single rows are protected.
 
-    A column may be called "row" too; what is kept of it says so.
+    A column may be called "row", too: then the other fields differ.
     """
     return unit == ROW
 
