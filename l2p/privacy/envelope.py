@@ -30,7 +30,7 @@ from l2p.privacy.prices import PriceList, float32_down, float32_up
 _GRID = 1.0005
 # The Renyi cap of such a run only divides its schedule into shares: the envelope is what is enforced.
 _ROOM = 1 + 1e-3
-# How far that cap is raised or lowered, in logarithms: beyond `_MIN`, 3000 times the noise gains nothing.
+# The range of factors on that cap, in logarithms: at `_MIN` noise is 3000 times as wide, and more gains nothing.
 _MAX, _MIN = math.log(64.0), -16.0
 # Relative accuracy of the search for the cap; the noise is accurate to half of it.
 _PRECISION = 2e-3

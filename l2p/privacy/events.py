@@ -44,7 +44,7 @@ MECHANISMS: dict[str, str] = {
     "none": "an answer without noise: its price is infinite, so only an unlimited budget grants it",
 }
 
-#: Those that are private with epsilon = 1 / m and delta = 0.
+#: Mechanisms that are private with epsilon = 1 / m and delta = 0.
 PURE = ("laplace", "gamma", "exponential", "gumbel")
 
 

@@ -24,9 +24,9 @@ from l2p.privacy.ledger_file import Row
 from l2p.privacy.rounded import rounded
 from l2p.privacy.sampling import FullBatch
 
-#: What amounts in each unit are. The first three sum over all queries of all runs (privacy filters, so noise may depend
-#: on earlier answers); `basic` sums the (epsilon, delta) of whole runs, which may be chosen adaptively (Rogers, Roth,
-#: Ullman & Vadhan 2016).
+#: Meaning of amounts in each unit. The first three sum over all queries of all runs (privacy filters, so noise may
+#: depend on earlier answers); `basic` sums the (epsilon, delta) of whole runs, which may be chosen adaptively (Rogers,
+#: Roth, Ullman & Vadhan 2016).
 AMOUNTS = ledger_amounts()
 UNITS = tuple(AMOUNTS)
 #: The units that add up whole runs instead of their queries.
@@ -190,11 +190,12 @@ class Ledger:
 
     def _check_unit(self, unit: str | None, entries: Iterable[Entry]) -> None:
         counting = [entry for entry in entries if entry.state != "released"]
-        others = {entry.protects for entry in counting} - {unit}
-        if others:
-            other = next(iter(others))
+        other_units = {entry.protects for entry in counting} - {unit}
+        if other_units:
+            other_column = next(iter(other_units))
             own_unit, other_unit = (
-                "single rows" if column is None else f"all rows of one {column!r} together" for column in (unit, other)
+                "single rows" if column is None else f"all rows of one {column!r} together"
+                for column in (unit, other_column)
             )
             raise InputError(
                 f"this run would protect {own_unit}, but runs in the ledger of {self.name} protect {other_unit}, and "

@@ -130,7 +130,7 @@ class KeyNoise(Noise):
 
 
 def _simulated_subsets(key: jax.Array, num_rows: int, count: int, size: int) -> jax.Array:
-    """As `Noise.subsets`, by the first `size` swaps of a shuffle, which may start from any order."""
+    """`Noise.subsets` by the first `size` swaps of a shuffle, which may start from any order."""
     if size == num_rows:
         return jax.vmap(lambda subkey: jax.random.permutation(subkey, num_rows))(jax.random.split(key, count))
     first = jnp.arange(size)

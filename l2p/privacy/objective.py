@@ -76,7 +76,7 @@ def exact(
     share: jax.Array,
     convexity: jax.Array,
 ) -> Calibration:
-    """By the exact curve of the Gaussian: about 1.4 times less noise than `published` at small epsilon.
+    """The calibration by the exact curve of the Gaussian: about 1.4 times less noise than `published` at small epsilon.
 
     Args:
       epsilon, log_delta, lipschitz, smoothness, factor: as for `published`.

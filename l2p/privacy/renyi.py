@@ -65,7 +65,7 @@ def divergence(
     Args:
       rate: q, probability that a given row is read.
       order: real, above 1.
-      neighbours: which bound.
+      neighbours: selects the bound.
       xp: NumPy (float64) or jax.numpy (the dtype of noise_multiplier); the arithmetic is the same.
       unit_error: half the spacing of floats near 1; each term is raised by its possible rounding error.
       panels: of the quadrature; where order / noise_multiplier is beyond `panels - 2 * 12` the full batch's price is
@@ -105,8 +105,8 @@ def divergence_up(noise_multiplier: np.ndarray, rate: float, order: float, neigh
     price = np.empty_like(distinct)
     near = order <= (PANELS - 2 * _TAIL) * distinct
     for group, panels in ((near, PANELS), (~near, _MANY_PANELS)):
-        chosen = distinct[group]
-        pieces = np.array_split(chosen, len(chosen) * panels // 2**15 + 1)
+        multipliers = distinct[group]
+        pieces = np.array_split(multipliers, len(multipliers) * panels // 2**15 + 1)
         price[group] = np.concatenate([divergence(p, rate, order, neighbours, panels=panels) for p in pieces])
     return np.where(noise_multiplier > 1e-100, price[index.reshape(safe.shape)] * _UP, np.inf)
 

@@ -66,8 +66,8 @@ def held(ledger: Ledger) -> Iterator[str]:
 
 def _notes(ledger: Ledger, id: str) -> list[str]:
     try:
-        held = [entry.reserved for entry in ledger.entries() if (entry.id, entry.state) == (id, "reserved")]
-        costs = [ledger.in_epsilon(cost) for cost in held]
+        reserved = [entry.reserved for entry in ledger.entries() if (entry.id, entry.state) == (id, "reserved")]
+        costs = [ledger.in_epsilon(cost) for cost in reserved]
     except InputError as error:
         return [
             f"Whether the reservation {id} of this run stays in the ledger of {ledger.name} cannot be told: {error}"

@@ -68,7 +68,7 @@ class Sampler(abc.ABC):
         return {"name": self.name, **dataclasses.asdict(self)}
 
     def __str__(self) -> str:
-        """As the card prints it."""
+        """The sampler as cards print it."""
         numbers = ", ".join(f"{key} {value}" for key, value in dataclasses.asdict(self).items())
         return f"{self.name} sampling ({numbers})" if numbers else self.name
 

@@ -10,7 +10,7 @@ m / k does, which is k^2 times as much, under every accountant that prices it by
 This is no theorem on groups of rows (which would multiply epsilon, and delta by more): the k rows are one step of the
 mechanism. It needs every row to be read by every query. On batches a unit's rows are drawn one by one, and its part in
 a sum is no longer that of one row or none; a selection's scores, a solve and a norm have proofs about one row. All of
-these are refused, for a most of one row too: there a unit that is replaced nulls one line and fills another.
+these are refused, also for units of at most one row: there a unit that is replaced nulls one line and fills another.
 """
 
 import dataclasses

@@ -15,7 +15,7 @@ from l2p.privacy.accountants.base import RunAccountant
 from l2p.privacy.events import MECHANISMS, Adjacency
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
 
-#: What writes them.
+#: The command that writes them.
 COMMAND = "python -m l2p.privacy.accountants.tables docs/accounting.md"
 #: One sampler of each kind, to ask accountants about.
 EXAMPLES: tuple[Sampler, ...] = (

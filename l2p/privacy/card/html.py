@@ -74,14 +74,14 @@ def render(card: "Card", trace: Sequence[Granted], limit: float | None) -> str:
         _section("Provenance", _table("What the run was made with", wording.provenance(card))),
     ]
     subject = escape(wording.subject(card))
-    named = f'<p class="subject">{subject}</p>\n' if subject else ""
+    subject_line = f'<p class="subject">{subject}</p>\n' if subject else ""
     banner = "" if card.private_release else f'<p class="banner" role="note">{escape(wording.BANNER)}</p>\n'
     title = subject or escape(card.protector["name"])
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Privacy card: {title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n{named}{banner}'
+        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n{subject_line}{banner}'
         f"<h1>{escape(wording.headline(card))}</h1>\n</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )
 

@@ -12,7 +12,7 @@ SIGNAL = (
     "good, or better than one answer for all rows."
 )
 UNTOLD = "Not known: the answers of this run are of a kind that does not tell; rows to test on would."
-#: Everything that a card may say of it.
+#: All that a card may say of it.
 SENTENCES = (NOTHING, NO_STEP, UNMOVED, NOISE, SIGNAL, UNTOLD)
-#: Those that a run must not pass over: its result holds nothing that its steps learned.
+#: Sentences that are warnings, too: the result holds nothing that the steps learned.
 IDLE = (NOTHING, NO_STEP, UNMOVED)

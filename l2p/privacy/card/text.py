@@ -20,7 +20,7 @@ _NEIGHBOURS = {
     Adjacency.REPLACE_ONE: "Two tables are neighbours if one row of one is replaced by any other row in the other. "
     "The number of rows N is public.",
 }
-#: What a simulation's card says first.
+#: The first sentence of a simulation's card.
 BANNER = (
     "NOT A PRIVATE RELEASE: the noise came from a user-given seed. Whoever knows the seed can subtract it, so what "
     "follows describes a release with the same settings and protects nobody here."

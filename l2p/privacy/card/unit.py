@@ -1,4 +1,4 @@
-"""Whom a card's guarantee protects: a row, or a unit such as a person with several rows."""
+"""The unit that a card's guarantee protects: a row, or a unit such as a person with several rows."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def is_row(unit: dict[str, Any]) -> bool:
 
 
 def in_words(unit: dict[str, Any], num_rows: int) -> str:
-    """Whom it protects in a table of N lines, to follow "for".
+    """The protected unit in a table of N lines, in words that follow "for".
 
     >>> in_words(ROW, 900), in_words(unit_on_card("patient", 3), 900)
     ('one row of N = 900', "all rows of one 'patient' together, in N = 900 lines")
