@@ -164,13 +164,13 @@ def budgets_for(config: MetaConfig, protector: Protector, log_signal: tuple[floa
 def budgets_of_shapes(config: MetaConfig, protector: Protector) -> dict[Shape, Budgets]:
     """Budgets for each of the config's different shapes; those with the same sampling rate and kind of target share
     them."""
-    found: dict[tuple[float | None, str], Budgets] = {}
+    budgets: dict[tuple[float | None, str], Budgets] = {}
     keys = {shape: (shape.sampling_rate, kind_of(config.source_of(shape))) for shape in config.shapes}
     for rate, kind in keys.values():
-        if (rate, kind) not in found:
+        if (rate, kind) not in budgets:
             drawn = protector if rate is None else dataclasses.replace(cast(Any, protector), sampler=Poisson(rate))
-            found[rate, kind] = dataclasses.replace(budgets_for(config, drawn), kind=kind)
-    return {shape: found[key] for shape, key in keys.items()}
+            budgets[rate, kind] = dataclasses.replace(budgets_for(config, drawn), kind=kind)
+    return {shape: budgets[key] for shape, key in keys.items()}
 
 
 def epsilon_for(config: MetaConfig, protector: Protector, log_signal: float) -> float:

@@ -48,7 +48,7 @@ class Evaluator:
     def __init__(self, config: MetaConfig, family: Family, start: Protector):
         self._config, self._family, self._start = config, family, start
         self._stand_in = _stand_in(config)
-        # Compiled for what a report tells: runs without a cap are left out where nobody asks what they would spend.
+        # Only reported results are compiled: without a constraint, runs without a cap are left out.
         self._reported = ("score", "constraint") if config.constraint == "augmented_lagrangian" else ("score",)
         self._evaluate = jax.jit(self._measure, static_argnames="model", compiler_options=quick_options())
         self._budgets = budgets_of_shapes(config, start)
@@ -104,73 +104,73 @@ class Evaluator:
         name = "held_out_score_per_budget"
         return float(np.minimum(report[name], self.before[name]).mean())
 
-    def final(self, protector: Protector, left: Callable[[], float] = _no_end) -> dict[str, Any]:
+    def final(self, protector: Protector, seconds_left: Callable[[], float] = _no_end) -> dict[str, Any]:
         """Entries for the card of a trained protector: its scores and, if configured, its gains over the start."""
         report = self(protector)
-        return report | {"gains": self.gains(protector, left)} if self._config.gain_rounds else report
+        return report | {"gains": self.gains(protector, seconds_left)} if self._config.gain_rounds else report
 
-    def gains(self, protector: Protector, left: Callable[[], float] = _no_end) -> dict[str, Any]:
-        """How much lower `protector` scores than the start in each band of log(mu N), on tasks not used for selection;
+    def gains(self, protector: Protector, seconds_left: Callable[[], float] = _no_end) -> dict[str, Any]:
+        """Scores of the start minus those of `protector` in each band of log(mu N), on tasks not used for selection;
         and by source and by model where there are several, since a mean over all can hide a loss on one.
 
         Both run on the same tasks with the same noise, so the standard errors are those of paired differences. There
-        are `gain_rounds` batches of each, or as many as fit into the seconds that are `left`, but at least one.
+        are `gain_rounds` batches of each, or as many as fit into `seconds_left`, but at least one.
         """
-        found = self._differences(protector, left)
+        by_name = self._differences(protector, seconds_left)
         gains = {
             "log_signal": _rounded(np.linspace(*self._config.log_signal, BANDS + 1)),
-            **_gain(np.concatenate(list(found.values()))),
+            **_gain(np.concatenate(list(by_name.values()))),
         }
-        if len(found) == 1:
+        if len(by_name) == 1:
             return gains
-        gains |= {"by_source": {name: _gain(differences) for name, differences in found.items()}}
+        gains |= {"by_source": {name: _gain(differences) for name, differences in by_name.items()}}
         if self._config.sources is None or len(self._config.all_models) == 1:
             return gains
         by_model: dict[str, list[np.ndarray]] = {}
         for name, draws in self._draws.items():
-            if name not in found:
+            if name not in by_name:
                 continue
-            by_model.setdefault(self._config.find_model(draws[0][0]).name, []).append(found[name])
+            by_model.setdefault(self._config.find_model(draws[0][0]).name, []).append(by_name[name])
         return gains | {"by_model": {name: _gain(np.concatenate(parts)) for name, parts in by_model.items()}}
 
     @functools.cached_property
     def _draws(self) -> dict[str, list[tuple[Shape, Callable[[int], TaskBatch]]]]:
-        """By source, and model where there are several: its shapes, each with what draws its tasks. A user's own tables
-        are apart, each in the narrowest shape that has all of its columns, or in the widest that there is."""
-        found: dict[str, list] = {}
+        """Shapes by source, and by model where there are several, each with a function that draws tasks. A user's own
+        tables are apart, each in the narrowest shape that has all of its columns, or in the widest that there is."""
+        draws: dict[str, list] = {}
         if self._config.sources is not None:
             for shape in sorted(self._shapes, key=lambda shape: shape.num_features or 0):
                 source = self._config.source_of(shape)
                 if all(map(is_own, parts_of(source))):
                     for place, table in enumerate(parts_of(source)):
-                        known = found.get(table)
-                        if known is None or (known[0][0].num_features or 0) < own_tables.find(table).x.shape[1]:
-                            found[table] = [(shape, self._draw_table(shape, place))]
+                        previous = draws.get(table)
+                        if previous is None or (previous[0][0].num_features or 0) < own_tables.find(table).x.shape[1]:
+                            draws[table] = [(shape, self._draw_table(shape, place))]
                     continue
                 name = f"{self._config.source_of(shape)} {shape.model or self._config.model}"
-                found.setdefault(name, []).append((shape, self._draw(self._family, shape, GAIN_SHARES)))
-            return found
+                draws.setdefault(name, []).append((shape, self._draw(self._family, shape, GAIN_SHARES)))
+            return draws
         parts = self._family.parts if isinstance(self._family, Mixture) else (self._family,)
         for name, part in zip(parts_of(self._config.source), parts, strict=True):
             # A source of a mixture is left out where it has too few columns.
-            few = [shape for shape in self._shapes if (shape.num_features or 0) <= part.max_features]
-            found[name] = [(shape, self._draw(part, shape, GAIN_SHARES)) for shape in few]
-        return found
+            shapes = [shape for shape in self._shapes if (shape.num_features or 0) <= part.max_features]
+            draws[name] = [(shape, self._draw(part, shape, GAIN_SHARES)) for shape in shapes]
+        return draws
 
-    def _differences(self, protector: Protector, left: Callable[[], float]) -> dict[str, np.ndarray]:
-        """By what `_draws` names f[., BANDS]: the start's scores minus the protector's."""
-        found: dict[str, list[np.ndarray]] = {}
+    def _differences(self, protector: Protector, seconds_left: Callable[[], float]) -> dict[str, np.ndarray]:
+        """The start's scores minus the protector's f[., BANDS], by the names of `_draws`."""
+        by_name: dict[str, list[np.ndarray]] = {}
         longest = 0.0
         for seed in range(GAIN_KEY, GAIN_KEY + self._config.gain_rounds):
             for name, draws in self._draws.items():
                 began = time.monotonic()
-                for shape, draw in draws if not found or left() >= longest else ():
+                for shape, draw in draws if not by_name or seconds_left() >= longest else ():
                     batch = draw(seed)
-                    theirs = self._start_results(shape, batch, seed)["score"]
-                    ours = self._results(protector, shape, batch, seed)["score"]
-                    found.setdefault(name, []).append(theirs - ours)
+                    start_scores = self._start_results(shape, batch, seed)["score"]
+                    scores = self._results(protector, shape, batch, seed)["score"]
+                    by_name.setdefault(name, []).append(start_scores - scores)
                 longest = max(longest, time.monotonic() - began)
-        return {name: _by_band(np.stack(differences)) for name, differences in found.items()}
+        return {name: _by_band(np.stack(differences)) for name, differences in by_name.items()}
 
     def _draw_table(self, shape: Shape, place: int) -> Callable[[int], TaskBatch]:
         """A draw of `eval_tasks` tasks from a seed that are one of the shape's own tables."""
@@ -219,19 +219,19 @@ class Evaluator:
         self, protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
     ) -> dict[str, jax.Array]:
         stacked = self._config.method == "evolution"
-        found = evaluate(protector, key, batch, model, budgets, self._config.excess_floor, stacked)
-        return {name: found[name] for name in self._reported}
+        results = evaluate(protector, key, batch, model, budgets, self._config.excess_floor, stacked)
+        return {name: results[name] for name in self._reported}
 
     def _start_results(self, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
-        """Those of the start, with what stands in for it where it does."""
-        found = self._results(self._start, shape, batch, seed)
+        """Results of the start, or of its control where that runs instead."""
+        results = self._results(self._start, shape, batch, seed)
         if self._stand_in is None:
-            return found
+            return results
         control, protector = self._stand_in
         model = self._config.find_model(shape).name
         level = np.array([control.is_level(float(signal), model) for signal in batch.log_signal])
         instead = self._results(protector, shape, batch, seed)
-        return {name: np.where(level, instead[name], values) for name, values in found.items()}
+        return {name: np.where(level, instead[name], values) for name, values in results.items()}
 
     def _results(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
         if self._config.method == "evolution":
@@ -246,7 +246,7 @@ class Evaluator:
 
 
 def _stand_in(config: MetaConfig) -> tuple[Control, Protector] | None:
-    """What runs in place of the checkpoint that training starts from, in some bands, when that is deployed."""
+    """The control that a release runs in place of the checkpoint that training starts from, in some bands."""
     if config.warm_start is None:
         return None
     control = control_of(checkpoint.load(config.warm_start).card)

@@ -23,7 +23,7 @@ from meta_train.config import MetaConfig
 from meta_train.evaluation.held_out import Evaluator
 from meta_train.tasks.fresh_rows import with_fresh_rows
 from meta_train.tasks.other_classes import along_other_classes
-from meta_train.tasks.own_tables import facts
+from meta_train.tasks.own_tables import card_entries
 from meta_train.tasks.sources import families
 from meta_train.training import gradients, perturbed, preparing, search
 from meta_train.training.gradient_against_search import ship_better, trials
@@ -233,7 +233,7 @@ def _made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Chec
     does.
     """
     # Tasks of a user's tables are filled up with columns of zeros, or have some of very many.
-    counts = tuple(table["features"] for table in facts(config.all_sources)) or counts
+    counts = tuple(table["features"] for table in card_entries(config.all_sources)) or counts
     low, high = min(counts), max(counts)
     start = None if warm is None else warm.card["range"].get("num_features")
     if start is not None and config.adds:
@@ -299,7 +299,7 @@ def _ship(
         "command": f"l2p meta-train --like {config.name} --out OUT",
         "config": config.__dict__,
         # Beside what names them: whoever asks whether a table of theirs was among them needs the whole SHA-256.
-        **({"tables": tables} if (tables := facts(config.all_sources)) else {}),
+        **({"tables": tables} if (tables := card_entries(config.all_sources)) else {}),
         "held_out": report,
         "seconds": round(seconds, 1),
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
