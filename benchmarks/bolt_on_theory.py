@@ -29,7 +29,7 @@ from l2p.privacy.events import Adjacency
 from l2p.privacy.noise import KeyNoise
 from l2p.privacy.passes import Passes
 from l2p.queries import PassDescent
-from l2p.queries.rows_in_order import lines_of
+from l2p.queries.rows_in_order import shrunk_rows
 from l2p.task import Rows
 
 NUM_FEATURES, RADIUS, RIDGE, SMOOTHNESS = 4, 4.0, 0.1, 0.25
@@ -55,7 +55,7 @@ def query_of(plan: Passes, num_features: int, epsilon: float) -> PassDescent:
 @jax.jit
 def risk(rows: Rows, params: jax.Array, ridge: float) -> jax.Array:
     """Mean loss of shrunk rows and the regulariser."""
-    lines = lines_of(rows, 1.0, 1)
+    lines = shrunk_rows(rows, 1.0, 1)
     return Logistic().margin_loss(lines.table @ params, lines.targets[:, 0]).mean() + ridge / 2 * params @ params
 
 

@@ -130,7 +130,7 @@ def directions(prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]) -> di
 
     outcome = simulate([Watched(inner, inner.num_steps)], [prepared.setup], rows, seeds, observe=observe)
     alive = np.arange(inner.num_steps) < outcome.steps
-    seen = np.where(alive[:, :, None, None], outcome.seen[:, 0], np.nan).astype(np.float64)
+    seen = np.where(alive[:, :, None, None], outcome.observations[:, 0], np.nan).astype(np.float64)
     found = dict(zip(("noised", "projector", "clipped", "loss"), np.moveaxis(seen, 2, 0), strict=True))
     return found | {"average": exponential_average(found["noised"])}
 

@@ -38,21 +38,21 @@ def check_arithmetic() -> None:
 
 def _flags() -> Iterator[tuple[str, str]]:
     """The names and values of the flags in the environment, or in the file that it names."""
-    given = os.environ.get("XLA_FLAGS", "").strip()
-    if given and not given.startswith("-"):
-        path = Path(given)
-        given = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    if flags and not flags.startswith("-"):
+        path = Path(flags)
+        flags = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     try:
-        words = shlex.split(given)
+        words = shlex.split(flags)
     except ValueError:  # XLA says what is wrong with it
-        words = given.split()
+        words = flags.split()
     for word in words:
         name, _, value = word.lstrip("-").partition("=")
         yield name, value
 
 
 def _changes(name: str, value: str) -> bool:
-    """Whether a flag changes arithmetic; one without a value is on.
+    """True if a flag changes arithmetic; a flag without a value is on.
 
     >>> [_changes("xla_gpu_ftz", value) for value in ("", "true", "False", "0")]
     [True, True, False, False]

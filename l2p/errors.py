@@ -1,4 +1,4 @@
-"""The errors that users are meant to read, and how all others are kept from quoting private rows."""
+"""Errors for users to read, and context managers that keep all others from quoting private rows."""
 
 import contextlib
 import re
@@ -35,10 +35,10 @@ class TableWarning(UserWarning):
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Errors leave it without those that led to them.
+    """A context whose errors carry neither cause nor context.
 
-    `raise ... from None` keeps what it replaces as the error's context, which no traceback prints, but which loggers,
-    debuggers and pickles find, private cells and all.
+    `raise ... from None` keeps the replaced error as context, which no traceback prints, but which loggers, debuggers
+    and pickles find, private cells and all.
 
     >>> try:
     ...     with alone():

@@ -43,19 +43,19 @@ class FeatureMap:
 
     @property
     def num_mapped(self) -> int:
-        """How many features a mapped row has: k."""
+        """Number of features of a mapped row: k."""
         return self.center.shape[0] if self.basis is None else self.basis.forward.shape[1]
 
     @property
     def is_invertible(self) -> bool:
-        """Whether it has a basis with as many directions as features, so that mapped rows determine the rows."""
+        """True if it has a basis with as many directions as features, so that mapped rows determine the rows."""
         return self.basis is not None and self.num_mapped == self.center.shape[0]
 
     def remaining_map(self) -> "FeatureMap":
         """The identity, with this map's derivative, for a map that is invertible.
 
-        Rows that were mapped once, and count as constants from then on, are read through it, so that a derivative in
-        this map is not lost.
+        Rows that were mapped once and are constants from then on are read through it, which carries the derivative in
+        this map.
         """
         assert self.basis is not None
         constant = jax.lax.stop_gradient

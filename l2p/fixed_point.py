@@ -29,9 +29,9 @@ from l2p.features import FeatureMap
 BLOCK = 2048
 #: Bits of a coefficient, and of a number that a query sums directly.
 COEFFICIENT_BITS = 20
-#: How much rounding may add to a row's contribution, as a share of the bound. A release's noise is wider by as much
-#: (.003 %), so that coefficients are rounded to the nearest unit: rounded towards zero, N rows would add up to a bias
-#: of N / 2 units.
+#: The most that rounding may add to a row's contribution, as a share of the bound. A release's noise is wider by as
+#: much (.003 %), so that coefficients are rounded to the nearest unit: rounded towards zero, N rows would add up to a
+#: bias of N / 2 units.
 MARGIN = 2.0**-15
 #: Relative margin for float64 rounding in a row's length and in the quotients below, which is less than 2^-40.
 SLACK = 2.0**-30
@@ -168,9 +168,9 @@ class Lines:
         constant = constant.astype(jnp.float64)
         unit = jnp.maximum(jnp.abs(scaled).max(0) * 2.0**-bits, jnp.abs(constant) * 2.0**-52)
         unit = jnp.where(unit > 0, unit, 1.0)
-        whole = jnp.rint(scaled / (unit if unit.ndim == 0 else unit[None, :]))
-        public = jnp.rint(constant / unit) - self.shift @ whole
-        sums = self.steps @ whole
+        weight_steps = jnp.rint(scaled / (unit if unit.ndim == 0 else unit[None, :]))
+        public = jnp.rint(constant / unit) - self.shift @ weight_steps
+        sums = self.steps @ weight_steps
         return (sums + public) * unit if unit.ndim == 0 else (sums + public[None, :]) * unit[None, :]
 
     def lengths(self, constant: float = 0.0) -> jax.Array:
@@ -195,10 +195,10 @@ class Lines:
 
 
 def weighed(steps: jax.Array, counted: jax.Array) -> jax.Array:
-    """Whole numbers f64[...] times what their row counts f64[...], in [0, 1], as whole numbers of the same unit.
+    """Whole numbers f64[...] times the weight of their row f64[...], in [0, 1], rounded to whole numbers.
 
-    None grows: |steps| counted is at most the whole number |steps|, so what it is rounded to is, too. Hence no part of
-    a row is longer than before. Rows that count in full keep theirs exactly.
+    None grows: |steps| counted is at most the whole number |steps|, and so is its rounded value. Hence no part of a row
+    is longer than before. Rows that count in full are unchanged.
     """
     return jnp.rint(steps * counted)
 
@@ -331,7 +331,7 @@ class ExactSum:
 
 
 def dtype_of(aggregate: jax.Array | ExactSum) -> jnp.dtype:
-    """Of the value of an aggregate."""
+    """The type of the value of an aggregate."""
     return aggregate.unit.dtype if isinstance(aggregate, ExactSum) else aggregate.dtype
 
 

@@ -1,4 +1,4 @@
-"""How much of what there is to learn a budget buys, from how it went on tables that `universal` never saw. Free of JAX.
+"""Share of the reachable gain that a budget buys, from results on tables that `universal` never saw. Free of JAX.
 
 The share of the reachable gain is (constant - universal) / (constant - nonprivate), in test loss: 0 is the best
 constant prediction, 1 what training without privacy gains. `benchmarks/forecast.py` measures it with the folds of
@@ -40,7 +40,7 @@ class Curve:
     high: tuple[float, ...]
 
     def cost(self, classes: int | None, majority: float | None) -> float:
-        """What the classes take from log(mu N); nothing for a number (None).
+        """The amount that the classes take from log(mu N); 0 for a number (None).
 
         >>> Curve(0.5, 1.0, (0.0,), (0.0,), (0.0,), (0.0,)).cost(2, 0.95)
         2.302585092994045
@@ -63,9 +63,9 @@ class Curve:
         ((0.25, 0.5, 0.75), [0.0, 0.58, 1.0])
         """
         guesses = (UNEVEN, MIDDLE, EVEN) if majority is None else (majority,) * 3
-        lines = zip(guesses, (self.low, self.median, self.high), strict=True)
+        curves = zip(guesses, (self.low, self.median, self.high), strict=True)
         low, median, high = (
-            float(np.interp(signal - self.cost(classes, guess), self.signals, line)) for guess, line in lines
+            float(np.interp(signal - self.cost(classes, guess), self.signals, curve)) for guess, curve in curves
         )
         return low, median, high
 
@@ -87,7 +87,7 @@ class Curve:
 
 
 class Measured(NamedTuple):
-    """What was measured.
+    """Measurement that forecasts are made from.
 
     Attributes:
       curve: from all tables.

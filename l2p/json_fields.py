@@ -49,25 +49,25 @@ def _finite(text: str) -> float:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the name {_short(twice)!r} occurs twice in one object")
-    return found
+    return fields
 
 
 def _short(text: object) -> str:
-    """On one line, with the middle cut out if it is long: the broken rule stands at the end of a message."""
+    """A text on one line, with the middle cut out if it is long: the broken rule stands at the end of a message."""
     line = _COMMANDS.sub("?", " ".join(str(text).split()))
     return line if len(line) <= 160 else f"{line[:70]} ... {line[-70:]}"
 
 
-def checked(given: Mapping[str, Any], kinds: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def checked(fields: Mapping[str, Any], kinds: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The fields of a JSON object as Python values: lists as tuples, and texts as paths where paths are wanted.
 
     Args:
-      given: the object.
+      fields: the object.
       kinds: type of every known field.
       path: the file, for messages.
 
@@ -77,20 +77,20 @@ def checked(given: Mapping[str, Any], kinds: Mapping[str, Any], path: Path) -> d
     >>> checked({"size": [1, 2]}, {"size": tuple[int, ...] | None}, Path("config.json"))
     {'size': (1, 2)}
     """
-    if unknown := [name for name in given if name not in kinds]:
+    if unknown := [name for name in fields if name not in kinds]:
         raise InputError(
             f"{path} names {', '.join(unknown)}, which l2p does not know; choose among {', '.join(kinds)}."
         )
-    for name, value in given.items():
+    for name, value in fields.items():
         if not _fits(value, kinds[name]):
-            raise InputError(f"in {path}, {name} is {json.dumps(value)}, but it has to be {_said(kinds[name])}.")
-    return {name: _typed(value, kinds[name]) for name, value in given.items()}
+            raise InputError(f"in {path}, {name} is {json.dumps(value)}, but it has to be {_described(kinds[name])}.")
+    return {name: _typed(value, kinds[name]) for name, value in fields.items()}
 
 
 def _fits(value: Any, kind: Any) -> bool:
     arguments = typing.get_args(kind)
     if isinstance(kind, types.UnionType):
-        return any(_fits(value, one) for one in arguments)
+        return any(_fits(value, alternative) for alternative in arguments)
     if typing.get_origin(kind) is tuple:
         is_long = arguments[-1] is ... or (isinstance(value, list) and len(value) == len(arguments))
         return isinstance(value, list) and is_long and all(_fits(item, arguments[0]) for item in value)
@@ -104,15 +104,17 @@ def _fits(value: Any, kind: Any) -> bool:
 def _typed(value: Any, kind: Any) -> Any:
     if isinstance(value, list):
         inner = [kind, *typing.get_args(kind)]
-        is_path = any(Path in typing.get_args(one) for one in inner if typing.get_origin(one) is tuple)
+        is_path = any(
+            Path in typing.get_args(alternative) for alternative in inner if typing.get_origin(alternative) is tuple
+        )
         return tuple(Path(item) if is_path else item for item in value)
     return Path(value) if isinstance(value, str) and Path in (kind, *typing.get_args(kind)) else value
 
 
-def _said(kind: Any) -> str:
+def _described(kind: Any) -> str:
     arguments = typing.get_args(kind)
     if isinstance(kind, types.UnionType):
-        return " or ".join(_said(one) for one in arguments)
+        return " or ".join(_described(alternative) for alternative in arguments)
     if typing.get_origin(kind) is tuple:
         number = "" if arguments[-1] is ... else f"{len(arguments)} "
         return f"a list of {number}{'texts' if arguments[0] in (str, Path) else 'numbers'}"

@@ -37,7 +37,7 @@ class _Plain:
 
 @contextlib.contextmanager
 def plain_output() -> Iterator[None]:
-    """Within it, whatever is printed is `printable`: names come from tables, schemas, ledgers and cards of others."""
+    """A context in which all output is `printable`: names come from tables, schemas, ledgers and cards of others."""
     out, error = _Plain(sys.stdout), _Plain(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):  # pyrefly: ignore[bad-specialization]
         yield

@@ -1,8 +1,8 @@
-"""What a budget buys on a table of public shape, from how it went on tables that nobody trained on; no private row is
-read.
+"""Forecasts of what a budget buys on a table of public shape, from results on tables that nobody trained on. No private
+row is read.
 
-log(mu N / sensitivity_factor) says how well a budget resolves a table (`Setup.log_signal`); `l2p.forecast` says what
-share of the reachable gain that bought elsewhere.
+log(mu N / sensitivity_factor) is how well a budget resolves a table (`Setup.log_signal`); `l2p.forecast` says what
+share of the reachable gain such a budget bought elsewhere.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ BEATS = 0.02
 
 @dataclasses.dataclass(frozen=True)
 class Forecast:
-    """What is known of one protector at one budget.
+    """Forecast of one protector at one budget.
 
     Attributes:
       name: of the checkpoint.
@@ -62,7 +62,7 @@ class Forecast:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Outlook:
     """The protector that `l2p apply` takes for one table and budget, and what is known of it and of the others.
 
     Attributes:
@@ -92,8 +92,8 @@ def plan(
     classes: int | None = None,
     protector: str | None = None,
     majority: float | None = None,
-) -> Plan:
-    """What a budget may be expected to achieve, from public facts alone.
+) -> Outlook:
+    """The results to expect of a budget, from public facts alone.
 
     Args:
       rows: N, public.
@@ -116,29 +116,29 @@ def plan(
         raise InputError(f"features is {features}, but a model learns from at least one; count the table's columns.")
     plain, classes = _target(model, classes)
     _check_majority(majority, classes)
-    chosen = protector or default_protector(plain)
-    # How many classes a softmax has changes no price.
-    named = f"{plain}:{classes or 2}" if plain == Softmax.name else plain
-    cards = {chosen: _card(chosen, named, budget, rows)}
+    recommended = protector or default_protector(plain)
+    # The number of a softmax's classes changes no price.
+    model_name = f"{plain}:{classes or 2}" if plain == Softmax.name else plain
+    cards = {recommended: _card(recommended, model_name, budget, rows)}
     for name in checkpoint.first_floor():
-        if name != chosen and plain in checkpoint.load(name).card["models"]:
-            cards[name] = _card(name, named, budget, rows)
+        if name != recommended and plain in checkpoint.load(name).card["models"]:
+            cards[name] = _card(name, model_name, budget, rows)
     forecasts = [
         forecast(name, card, accountant, model, rows, features, budget, classes, majority)
         for name, (card, accountant) in cards.items()
     ]
     first = forecasts[0]
     warnings = (*budget.warnings(), *first.warnings, *_too_little(first, rows, budget))
-    notes = tuple(_notes()) if any(one.share for one in forecasts) else ()
-    return Plan(rows, features, model, classes, majority, budget, chosen, tuple(forecasts), warnings, notes)
+    notes = tuple(_notes()) if any(forecast.share for forecast in forecasts) else ()
+    return Outlook(rows, features, model, classes, majority, budget, recommended, tuple(forecasts), warnings, notes)
 
 
 def _target(model: str, classes: int | None) -> tuple[str, int | None]:
     """The plain model, and how many classes its target has; None for a number, and for a softmax that does not say."""
-    plain, _, given = model.partition(":")
+    plain, _, suffix = model.partition(":")
     plain_name(model)
     if plain == Softmax.name:
-        count = classes or (int(given) if given else None)
+        count = classes or (int(suffix) if suffix else None)
         return plain, None if count is None else len(find_model(model, count).labels)
     if classes is None:
         return plain, 2 if MODELS[plain].kind(None) == "binary" else None
@@ -165,9 +165,9 @@ def _check_majority(majority: float | None, classes: int | None) -> None:
 
 def _card(name: str, model: str, budget: Budget, rows: int) -> tuple[Mapping[str, Any], str]:
     """The card of a protector, empty without one, and the accountant it runs with."""
-    named = lookup.resolve(name, budget, model, num_rows=rows)
-    card = checkpoint.load(MethodName.parse(name).base).card if named.sha256 is not None else {"range": named.range}
-    return card, named.accountant
+    method = lookup.resolve(name, budget, model, num_rows=rows)
+    card = checkpoint.load(MethodName.parse(name).base).card if method.sha256 is not None else {"range": method.range}
+    return card, method.accountant
 
 
 def forecast(
@@ -181,12 +181,12 @@ def forecast(
     classes: int | None = None,
     majority: float | None = None,
 ) -> Forecast:
-    """One protector's forecast; of one that was not measured, it only says how far the budget reaches."""
+    """One protector's forecast; without a measurement it holds only what the budget and the trained range decide."""
     signal, trained = log_signal(accountant, budget, rows), range_of(card) or {}
     signals, sizes = (trained.get(key, (-math.inf, math.inf)) for key in ("log_signal", "num_features"))
     fits = sizes[0] <= features <= sizes[1]
-    here = {"log_signal": signal, "num_features": features} | ({"num_classes": classes} if classes else {})
-    warnings = outside(trained, here, accountant, budget, rows)
+    table = {"log_signal": signal, "num_features": features} | ({"num_classes": classes} if classes else {})
+    warnings = outside(trained, table, accountant, budget, rows)
     control = control_of(card) if card.get("name") else None
     if control is not None and (warnings or control.is_level(signal, model)):
         warnings.append(f"Its control {control.name} would run instead: the same constants without the networks.")
@@ -210,30 +210,32 @@ def forecast(
 
 
 def _is_measured(name: str, control: str | None) -> bool:
-    """Whether a protector is the one that was measured, what it runs instead of itself, or was made from either."""
-    known = control_of(checkpoint.load(MEASURED).card) if checkpoint.find(MEASURED) else None
-    return bool({name, control} & {MEASURED, None if known is None else known.name} - {None})
+    """True if a protector or its control is the measured one or the measured one's control."""
+    stand_in = control_of(checkpoint.load(MEASURED).card) if checkpoint.find(MEASURED) else None
+    return bool({name, control} & {MEASURED, None if stand_in is None else stand_in.name} - {None})
 
 
 def _notes() -> Iterator[str]:
-    """How to read forecasts."""
-    known = measured()
+    """Sentences on how to read forecasts."""
+    basis = measured()
     yield (
         "Share of the gain in test loss that training without privacy has over the best constant prediction: median, "
-        f"and the range of 8 in 10 runs, on {known.tables} public tables, each with a protector that never saw it. "
+        f"and the range of 8 in 10 runs, on {basis.tables} public tables, each with a protector that never saw it. "
         "100 % is as good as without privacy, and below 0 the constant is better. Ranges that were made without a "
-        f"table held {100 * known.covered:.0f} % of its runs. A table whose features say nothing has nothing to "
+        f"table held {100 * basis.covered:.0f} % of its runs. A table whose features say nothing has nothing to "
         "gain, which no forecast can know."
     )
     yield "A budget is enough from where nine of ten such runs beat the best constant prediction."
 
 
 def _too_little(first: Forecast, rows: int, budget: Budget) -> Iterator[str]:
-    """Where a protector is not known to beat the best constant prediction at a budget."""
+    """A sentence where a protector is not known to beat the best constant prediction at a budget."""
     if first.share is None or (first.least_epsilon is not None and first.least_epsilon <= budget.epsilon):
         return
-    more = f", or {first.least_rows:,} rows at this epsilon" if first.least_rows else ""
-    takes = "" if first.least_epsilon is None else f"; it takes epsilon {rounded(first.least_epsilon, up=True)}{more}"
+    or_rows = f", or {first.least_rows:,} rows at this epsilon" if first.least_rows else ""
+    takes = (
+        "" if first.least_epsilon is None else f"; it takes epsilon {rounded(first.least_epsilon, up=True)}{or_rows}"
+    )
     yield (
         f"Epsilon {budget.epsilon:g} is too little for {rows:,} rows: on more than one table in ten {first.name} "
         f"would end no better than the best constant prediction{takes}."

@@ -1,4 +1,4 @@
-"""How far a long run has come, on standard error."""
+"""Progress of a long run, on standard error."""
 
 import sys
 import time
@@ -37,38 +37,40 @@ class Progress:
         self._total = total
         self._out = out
         self._clock = clock
-        self._began = self._said = clock()
+        self._began = self._printed = clock()
         self._rows = 0
-        self._steps, self._of = 0, 0
+        self._steps, self._max_steps = 0, 0
 
     def read(self, rows: int) -> None:
-        """So many more rows were read."""
+        """Count rows that were read."""
         self._rows += rows
-        self._say()
+        self._print()
 
-    def stepped(self, done: int, of: int) -> None:
-        """A run has done so many steps of those that it may do at most."""
+    def stepped(self, steps: int, max_steps: int) -> None:
+        """Set how many steps a run has taken, of at most `max_steps`."""
         if self._steps == 0:
             self._first = self._clock()  # what came before, such as compiling, is not repeated
-        self._steps, self._of = done, of
-        self._say()
+        self._steps, self._max_steps = steps, max_steps
+        self._print()
 
-    def _say(self) -> None:
+    def _print(self) -> None:
         now = self._clock()
-        if now - self._said < EVERY:
+        if now - self._printed < EVERY:
             return
-        self._said, seconds = now, now - self._began
-        parts = [f"step {self._steps} of {self._of}"] if self._of else []
+        self._printed, seconds = now, now - self._began
+        parts = [f"step {self._steps} of {self._max_steps}"] if self._max_steps else []
         if self._counts_rows and self._rows:
             parts += [f"{self._rows:,} rows", f"{self._rows / seconds:,.0f} rows/s"]
-        left = self._left(now)
-        parts += [] if left is None else [f"at most {_duration(left)} left"]
+        remaining = self._remaining(now)
+        parts += [] if remaining is None else [f"at most {_duration(remaining)} left"]
         print(", ".join(parts), file=self._out or sys.stderr, flush=True)
 
-    def _left(self, now: float) -> float | None:
+    def _remaining(self, now: float) -> float | None:
         """Seconds until the last step or row, if all go as those before."""
-        if self._of:
-            return (now - self._first) / (self._steps - 1) * (self._of - self._steps) if self._steps > 1 else None
+        if self._max_steps:
+            return (
+                (now - self._first) / (self._steps - 1) * (self._max_steps - self._steps) if self._steps > 1 else None
+            )
         if self._total and self._rows:
             return (now - self._began) / self._rows * max(self._total - self._rows, 0)
         return None

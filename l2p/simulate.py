@@ -43,14 +43,14 @@ class Outcome:
       steps: i32[S, E], steps granted in full.
       first: records of `init`, leaves [S, E].
       later: records of the steps, leaves [S, E, T]; nothing is granted once a run has ended.
-      seen: observations after each step, leaves [S, E, T, ...], the last one repeated once all runs have ended.
+      observations: after each step, leaves [S, E, T, ...], the last one repeated once all runs have ended.
     """
 
     params: np.ndarray
     steps: np.ndarray
     first: Records
     later: Records
-    seen: Any
+    observations: Any
 
     def answered(self, seed: int, budget: int) -> list[Answered]:
         """Granted queries of one run, in order; both arguments are indices."""
@@ -182,16 +182,16 @@ def _simulate_group(
 ) -> Outcome:
     runs, first = _start(protectors, setups, params, rows, keys)
     chunks = []
-    for done in range(0, max(protectors.num_steps, 1), CHUNK):
-        length = min(CHUNK, protectors.num_steps - done)
-        runs, records, seen = _advance(protectors, setups, runs, rows, keys, length, observe)
-        chunks.append(jax.device_get((records, seen)))
+    for offset in range(0, max(protectors.num_steps, 1), CHUNK):
+        length = min(CHUNK, protectors.num_steps - offset)
+        runs, records, observations = _advance(protectors, setups, runs, rows, keys, length, observe)
+        chunks.append(jax.device_get((records, observations)))
         if not runs.alive.any():
             break
-    records, seen = jax.tree.map(lambda *parts: np.concatenate(parts, axis=2), *chunks)
-    later, seen = _pad(records, protectors.num_steps), _pad(seen, protectors.num_steps, mode="edge")
+    records, observations = jax.tree.map(lambda *parts: np.concatenate(parts, axis=2), *chunks)
+    later, observations = _pad(records, protectors.num_steps), _pad(observations, protectors.num_steps, mode="edge")
     params, steps, first = jax.device_get((_finish(protectors, setups, runs), runs.step, first))
-    return Outcome(params, steps, first, later, seen)
+    return Outcome(params, steps, first, later, observations)
 
 
 def _stacked(divide: Divide, rows: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows | None]:
@@ -219,13 +219,13 @@ def _over_runs(function: Callable, keys: jax.Array) -> Callable:
 def _start(
     protectors: Protector, setups: Setup, params: jax.Array, rows: tuple[Rows, Rows | None], keys: jax.Array
 ) -> tuple[Run, Records]:
-    def one(
+    def start_run(
         protector: Protector, setup: Setup, params: jax.Array, rows: tuple[Rows, Rows | None], key: jax.Array
     ) -> tuple[Run, Records]:
         private, public = rows
         return start(protector, params, private, setup, Simulation(key), public)
 
-    return _over_runs(one, keys)(protectors, setups, params, rows, keys)
+    return _over_runs(start_run, keys)(protectors, setups, params, rows, keys)
 
 
 @partial(jax.jit, static_argnames=("num_steps", "observe"))
@@ -238,19 +238,19 @@ def _advance(
     num_steps: int,
     observe: Observe | None,
 ) -> tuple[Run, Records, Any]:
-    def one(
+    def advance_run(
         protector: Protector, setup: Setup, run: Run, rows: tuple[Rows, Rows | None], key: jax.Array
     ) -> tuple[Run, Records, Any]:
         private, public = rows
         watch = None if observe is None else lambda params: observe(params, setup.model, private)
         return advance(protector, run, private, setup, Simulation(key), num_steps, public, watch)
 
-    return _over_runs(one, keys)(protectors, setups, runs, rows, keys)
+    return _over_runs(advance_run, keys)(protectors, setups, runs, rows, keys)
 
 
 @jax.jit
 def _finish(protectors: Protector, setups: Setup, runs: Run) -> jax.Array:
-    def one(protector: Protector, setup: Setup, run: Run) -> jax.Array:
+    def finish_run(protector: Protector, setup: Setup, run: Run) -> jax.Array:
         return protector.finish(run.params, run.state, setup)
 
-    return jax.vmap(jax.vmap(one), (None, None, 0))(protectors, setups, runs)
+    return jax.vmap(jax.vmap(finish_run), (None, None, 0))(protectors, setups, runs)

@@ -68,7 +68,7 @@ def test_each_run_equals_a_single_full_scan(simulated, rows):
             ]
             found = [(one.step, one.mechanism, one.noise_multiplier, one.tail) for one in outcome.answered(i, j)]
             assert found == expected
-            assert outcome.seen[i, j, -1] == pytest.approx(float(mean_loss(params, setup.model, private)), rel=1e-4)
+            assert outcome.observations[i, j, -1] == pytest.approx(float(mean_loss(params, setup.model, private)), rel=1e-4)
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_groups_of_seeds_do_not_change_the_result(simulated, rows, monkeypatch):
     monkeypatch.setattr("l2p.simulate.MEMORY", 1)
     alone = simulate(protectors, setups, rows, SEEDS)
     np.testing.assert_allclose(alone.params, outcome.params, rtol=1e-3, atol=1e-4)
-    assert alone.seen is None
+    assert alone.observations is None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What runs gave away and what public rows were worth: diagnostics on runs, most of which read private rows unpaid.
+"""Diagnostics on runs: what they gave away, and what public rows were worth. Most read private rows unpaid.
 
-What reads private rows is private itself: it never belongs on a card or into anything that is released.
+The result of a diagnostic that reads private rows is private: it belongs on no card and into nothing that is released.
 """

@@ -1,4 +1,4 @@
-"""Membership inference by a threshold on the loss, and what privacy allows it."""
+"""Membership inference by a threshold on the loss, and the bound that privacy sets on it."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ from scipy import stats
 
 @dataclasses.dataclass(frozen=True)
 class Attack:
-    """How well the losses of training rows and of others are told apart.
+    """Accuracy of telling the losses of training rows from those of others.
 
     Attributes:
       auc: probability that a training row has the smaller loss of the two; ties count half.
@@ -21,7 +21,7 @@ class Attack:
 
 
 def threshold_attack(member_losses: np.ndarray, other_losses: np.ndarray) -> Attack:
-    """PRIVATE where the members are. Every threshold at once: a row is called a member if its loss is below.
+    """PRIVATE where the members are. AUC over all thresholds: a row is called a member if its loss is below.
 
     Args:
       member_losses: f[n] of training rows.
@@ -30,9 +30,9 @@ def threshold_attack(member_losses: np.ndarray, other_losses: np.ndarray) -> Att
     >>> round(threshold_attack(np.array([0.0, 1.0]), np.array([2.0, 1.0])).auc, 3)
     0.875
     """
-    members, others = np.asarray(member_losses, np.float64), np.asarray(other_losses, np.float64)
-    n, m = len(members), len(others)
-    ranks = stats.rankdata(np.concatenate([others, members]))
+    members, outsiders = np.asarray(member_losses, np.float64), np.asarray(other_losses, np.float64)
+    n, m = len(members), len(outsiders)
+    ranks = stats.rankdata(np.concatenate([outsiders, members]))
     auc = float((ranks[:m].sum() - m * (m + 1) / 2) / (n * m))
     both, either = auc / (2.0 - auc), 2.0 * auc**2 / (1.0 + auc)
     variance = (auc * (1.0 - auc) + (n - 1) * (both - auc**2) + (m - 1) * (either - auc**2)) / (n * m)

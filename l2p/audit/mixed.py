@@ -1,4 +1,4 @@
-"""What public rows were worth beside private ones."""
+"""Worth of public rows beside private ones."""
 
 import jax
 import jax.numpy as jnp
@@ -8,14 +8,14 @@ from l2p.protectors.public_rows import Matrix, PublicGradients
 
 
 def performance_boost(public_error: float, private_error: float, paragon_error: float) -> float:
-    """How much of the way from the public model to the one without privacy a private one went, as a ratio of distances:
+    """Gain of a private model over the public one, relative to the one without privacy, as a ratio of distances:
     (public - paragon) / (private - paragon); 1 is no gain, infinite is the paragon itself (Golatkar et al. 2022).
 
     >>> round(performance_boost(0.4358, 0.3303, 0.2517), 2)  # MIT-67, epsilon 3
     2.34
     """
-    left = private_error - paragon_error
-    return (public_error - paragon_error) / left if left else float("inf")
+    distance = private_error - paragon_error
+    return (public_error - paragon_error) / distance if distance else float("inf")
 
 
 def subspace_errors(
@@ -37,7 +37,7 @@ def subspace_errors(
     target = np.asarray(gradient, np.float64).reshape(directions.shape[0], -1)
 
     def outside(basis: jax.Array) -> float:
-        kept = np.asarray(basis, np.float64)
-        return float(np.square(target - kept @ (kept.T @ target)).sum() / np.square(target).sum())
+        columns = np.asarray(basis, np.float64)
+        return float(np.square(target - columns @ (columns.T @ target)).sum() / np.square(target).sum())
 
     return outside(directions), outside(random)

@@ -8,7 +8,7 @@ from l2p.commands.warn import warn
 
 if TYPE_CHECKING:
     from l2p.plan import Forecast
-    from l2p.plan import Plan as Found
+    from l2p.plan import Outlook as Found
 
 NOISE = (
     "Noise is the standard deviation of the noise on the mean of all rows, each of norm at most 1, if the whole budget "

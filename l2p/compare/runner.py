@@ -193,6 +193,6 @@ def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray]
             seeds = range(config.seeds)
             asked = {"observe": mean_loss, "start": start, "divide": method.division}
             outcome = simulate([prepared.protector], [prepared.setup], rows, seeds, **asked)
-            losses[method.name] = outcome.seen[:, 0]
+            losses[method.name] = outcome.observations[:, 0]
             shares[method.name] = outcome.cost_per_step()[:, 0] / float(prepared.setup.cap)
     return losses, shares

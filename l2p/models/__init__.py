@@ -54,14 +54,14 @@ def find_model(name: str | Model, num_classes: int | None = None) -> Model:
         if isinstance(name, Softmax) and num_classes is not None:
             return find_model(str(name), num_classes)  # which compares the two numbers
         return name
-    plain, _, given = name.partition(":")
+    plain, _, suffix = name.partition(":")
     if plain_name(name) != Softmax.name:
         return MODELS[plain]
-    if given and num_classes not in (None, int(given)):
+    if suffix and num_classes not in (None, int(suffix)):
         raise InputError(
-            f"model {name!r} has {given} classes, but {num_classes} are declared; leave out one of the two numbers."
+            f"model {name!r} has {suffix} classes, but {num_classes} are declared; leave out one of the two numbers."
         )
-    count = int(given) if given else num_classes
+    count = int(suffix) if suffix else num_classes
     if count is None or not 2 <= count <= MAX_CLASSES:
         raise InputError(
             f"model 'softmax' must be told how many classes there are, from 2 to {MAX_CLASSES}: reading them "
@@ -79,8 +79,8 @@ def plain_name(name: str) -> str:
     >>> plain_name("softmax:10")
     'softmax'
     """
-    plain, colon, given = name.partition(":")
-    if plain not in NAMES or (colon and (plain != Softmax.name or not given.isdecimal() or len(given) > 9)):
-        known = ", ".join([*MODELS, "softmax:K for K classes"])
-        raise InputError(f"model {name[:60]!r} is unknown; choose one of {known}.")
+    plain, colon, suffix = name.partition(":")
+    if plain not in NAMES or (colon and (plain != Softmax.name or not suffix.isdecimal() or len(suffix) > 9)):
+        choices = ", ".join([*MODELS, "softmax:K for K classes"])
+        raise InputError(f"model {name[:60]!r} is unknown; choose one of {choices}.")
     return plain

@@ -1,4 +1,4 @@
-"""What a model is: the loss of one row, over a flat parameter vector."""
+"""The interface of models: the loss of one row, over a flat parameter vector."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -119,8 +119,8 @@ class Model(abc.ABC):
         return self.per_param(moments)
 
     def moment_growth(self, params: jax.Array, start: jax.Array) -> jax.Array:
-        """How many times larger f32[p] these moments are at params f32[p] than at a start f32[p]; 1 where the margin is
-        linear in the params."""
+        """Factor f32[p] by which these moments are larger at params f32[p] than at a start f32[p]; 1 where the margin
+        is linear in the params."""
         del start
         return jnp.ones_like(params)
 
@@ -136,19 +136,19 @@ class Model(abc.ABC):
         return 1.0
 
     def typical_margin(self, kind: str) -> float:
-        """Typical length of the margins at the minimum where features tell much: a public scale of params."""
+        """Typical length of the margins at the minimum where features are informative: a public scale of params."""
         return self.typical_slope(kind) / self.typical_curvature(kind)
 
     def largest_curvature(self, kind: str) -> float:
         """Bound of the loss's second derivative over all margins, along any direction of them: gradient descent on
-        linear margins is stable at steps of up to 2 over this. Here it is the typical one, which is no bound where
-        derivatives are large at few margins only, or an MLP's margin is not linear in its params; there gradients have
-        to show what it is."""
+        linear margins is stable at steps of up to 2 over this. By default the typical one, which is no bound where
+        derivatives are large at a few margins, or where margins are not linear in the params, as of an MLP; there
+        it has to be learned from gradients."""
         return self.typical_curvature(kind)
 
     def line_curvature(self, length: jax.Array, kind: str) -> jax.Array:
-        """Typical second derivative f32[] of the loss in the logarithm of how long margins are, given their root mean
-        square f32[]: where slopes are bounded, few rows are left at margins at which they change.
+        """Typical second derivative f32[] of the loss in the logarithm of the margins' scale, given their root mean
+        square f32[]. Where slopes are bounded, few rows have margins at which slopes still change.
 
         For normal margins m and the logistic loss it is between E[m^2 p (1 - p)] and 1.6 times that.
 

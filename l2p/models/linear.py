@@ -61,8 +61,8 @@ class GeneralizedLinear(Model):
     def num_features(self, num_params: int) -> int:
         return num_params - 1
 
-    def lines(self, x: jax.Array) -> jax.Array:
-        """Rows with the constant column, which params multiply: f32[n, d] -> f32[n, p]."""
+    def design(self, x: jax.Array) -> jax.Array:
+        """Design matrix, the rows with the constant column, which params multiply: f32[n, d] -> f32[n, p]."""
         return jnp.column_stack([x, jnp.full(x.shape[0], INTERCEPT_COLUMN)])
 
     def margin(self, params: jax.Array, x: jax.Array) -> jax.Array:

@@ -85,12 +85,12 @@ class MLP(Model):
         return softplus(margin) - y * margin
 
     def losses(self, candidates: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        def one(params: jax.Array) -> jax.Array:
+        def loss(params: jax.Array) -> jax.Array:
             margin = self.margin(params, x)
             return softplus(margin) - y * margin
 
         # One after another: the units of all candidates together overflow the cache and take twice as long.
-        return jax.lax.map(one, candidates)
+        return jax.lax.map(loss, candidates)
 
     def losses_along(
         self, params: jax.Array, direction: jax.Array, sizes: jax.Array, x: jax.Array, y: jax.Array
@@ -99,12 +99,12 @@ class MLP(Model):
         (weights, output), (turn, change) = self._layers(params), self._layers(direction)
         entering, moving = self._entering(weights, x), self._entering(turn, x)
 
-        def one(size: jax.Array) -> jax.Array:
+        def loss(size: jax.Array) -> jax.Array:
             after = output - size * change
             margin = jnp.tanh(entering - size * moving) @ after[:-1] + INTERCEPT_COLUMN * after[-1]
             return softplus(margin) - y * margin
 
-        return jax.lax.map(one, sizes)
+        return jax.lax.map(loss, sizes)
 
     def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
         return (self.margin(params, x) > 0).astype(jnp.float32)
@@ -152,21 +152,21 @@ class MLP(Model):
 
     def exact_gradient_sum(self, params: jax.Array, lines: Lines, factor: Factor, bound: jax.Array) -> Whole:
         margin, units = self._exact_margin(params, lines)
-        bound, one = bound.astype(jnp.float64), jnp.asarray(2.0**-COEFFICIENT_BITS)
+        bound, resolution = bound.astype(jnp.float64), jnp.asarray(2.0**-COEFFICIENT_BITS)
         residual = jax.nn.sigmoid(margin) - lines.y
         output = 0.5 * HIDDEN_SCALE * self._layers(params)[1][:-1].astype(jnp.float64)
         largest = jnp.maximum(jnp.abs(output).max(), 1e-30)
         # Whole numbers, so that their norm is exact.
         bend = 1.0 - jnp.square(units.values())
-        inner = numbers(residual[:, None] * bend * (output / largest)[None, :], one).steps
-        norms = jnp.sqrt(jnp.square(inner).sum(-1)) * (one * largest)
+        inner = numbers(residual[:, None] * bend * (output / largest)[None, :], resolution).steps
+        norms = jnp.sqrt(jnp.square(inner).sum(-1)) * (resolution * largest)
         before, after = lines.lengths(INTERCEPT_COLUMN), units.lengths(INTERCEPT_COLUMN)
         norm = jnp.sqrt(jnp.square(norms * before) + jnp.square(residual * after))
         # A coefficient is at most bound / INTERCEPT_COLUMN, and half a unit of each may be added by rounding.
-        unit = bound / INTERCEPT_COLUMN * one
+        unit = bound / INTERCEPT_COLUMN * resolution
         longest = room(bound, 0.5 * unit * (before * self.num_units**0.5 + after))
         scale = jnp.minimum(factor(norm), longest / jnp.maximum(norm, 1e-150))
-        weights = numbers(inner * (one * largest * scale)[:, None], unit)
+        weights = numbers(inner * (resolution * largest * scale)[:, None], unit)
         residuals = numbers(residual * scale, unit)
         biases, bias = lines.sum(weights), lines.sum(residuals)
         return joined(
@@ -177,11 +177,11 @@ class MLP(Model):
         )
 
     def exact_losses(self, candidates: jax.Array, lines: Lines) -> jax.Array:
-        def one(params: jax.Array) -> jax.Array:
+        def loss(params: jax.Array) -> jax.Array:
             margin, _ = self._exact_margin(params, lines)
             return softplus(margin) - lines.y * margin
 
-        return jax.lax.map(one, candidates).T
+        return jax.lax.map(loss, candidates).T
 
     def exact_classes(self, params: jax.Array, lines: Lines) -> jax.Array:
         return (self._exact_margin(params, lines)[0] > 0).astype(jnp.float32)
@@ -257,5 +257,5 @@ class MLP(Model):
 
 
 def _growth(now: jax.Array, start: jax.Array) -> jax.Array:
-    """How many times larger the squared length f32[] of weights is than at the start; at least 1."""
+    """Factor f32[] by which the squared length of weights is larger than at the start; at least 1."""
     return jnp.maximum(jnp.square(now).sum() / jnp.maximum(jnp.square(start).sum(), 1e-12), 1.0)

@@ -128,14 +128,16 @@ class Softmax(Model):
         return margins.reshape(-1, *weights.shape[1:])
 
     def exact_gradient_sum(self, params: jax.Array, lines: Lines, factor: Factor, bound: jax.Array) -> Whole:
-        one = jnp.asarray(2.0**-COEFFICIENT_BITS)
+        resolution = jnp.asarray(2.0**-COEFFICIENT_BITS)
         likely, total = _exponentials(self.exact_margins(params, lines))
-        residuals = numbers(likely / total - self._of(lines.y), one)  # whole numbers, so that their norm is exact
-        norms = jnp.sqrt(jnp.square(residuals.steps).sum(-1)) * one
+        residuals = numbers(
+            likely / total - self._of(lines.y), resolution
+        )  # whole numbers, so that their norm is exact
+        norms = jnp.sqrt(jnp.square(residuals.steps).sum(-1)) * resolution
         lengths, bound = lines.lengths(INTERCEPT_COLUMN), bound.astype(jnp.float64)
         # A coefficient is at most bound / INTERCEPT_COLUMN.
-        unit = bound / INTERCEPT_COLUMN * one
-        vectors = residuals.steps * one
+        unit = bound / INTERCEPT_COLUMN * resolution
+        vectors = residuals.steps * resolution
         weights = coefficients(vectors, norms, factor(norms * lengths), bound / lengths, unit)
         intercepts = lines.sum(weights)
         return joined(lines.weighted_sum(weights), Whole(intercepts.steps, intercepts.unit * INTERCEPT_COLUMN))
@@ -197,5 +199,5 @@ def _exponentials(margins: jax.Array) -> tuple[jax.Array, jax.Array]:
     """exp(margin - largest margin) f64[..., K] in whole units of 2^-40, or more for more than 8,192 classes, and their
     sum f64[..., 1], which is exact."""
     bits = min(40, 53 - math.ceil(math.log2(margins.shape[-1])))
-    whole = jnp.rint(jnp.exp(margins - margins.max(-1, keepdims=True)) * 2.0**bits)
-    return whole * 2.0**-bits, whole.sum(-1, keepdims=True) * 2.0**-bits
+    steps = jnp.rint(jnp.exp(margins - margins.max(-1, keepdims=True)) * 2.0**bits)
+    return steps * 2.0**-bits, steps.sum(-1, keepdims=True) * 2.0**-bits

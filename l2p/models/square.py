@@ -93,14 +93,14 @@ class Quadratic(Square):
     def num_features(self, num_params: int) -> int:
         return num_params
 
-    def lines(self, x: jax.Array) -> jax.Array:
+    def design(self, x: jax.Array) -> jax.Array:
         return 2.0 * x - 1.0
 
     def margin(self, params: jax.Array, x: jax.Array) -> jax.Array:
-        return self.lines(x) @ params
+        return self.design(x) @ params
 
     def margins(self, candidates: jax.Array, x: jax.Array) -> jax.Array:
-        return candidates @ self.lines(x).T
+        return candidates @ self.design(x).T
 
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
         """In two passes over the table, as for other linear models; 2 x' - 1 of mapped rows x' is itself a map."""

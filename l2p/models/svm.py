@@ -9,13 +9,13 @@ import jax.numpy as jnp
 
 from l2p.models.linear import GeneralizedLinear
 
-#: How soon the larger class has the whole margin, in units of how much larger it is.
+#: Rate at which the larger class gets the whole margin, in units of how much larger it is.
 STEEPNESS = 4.0
 
 
 def _base_margin(rates: jax.Array) -> jax.Array:
-    """Nearly 1 for the larger of two classes f32[2], which is best for both losses; less where they are nearly even and
-    it is hardly known which one is larger."""
+    """Margin f32[] near 1 towards the larger of two classes f32[2], which is best for both losses; smaller where they
+    are nearly even, so that noise decides which is larger."""
     return jnp.tanh(STEEPNESS * (rates[1] - rates[0]))
 
 

@@ -1,4 +1,4 @@
-"""What a run may spend, and under which notion of neighbouring tables."""
+"""The budget of a run, and its notion of neighbouring tables."""
 
 import math
 from dataclasses import dataclass
@@ -52,10 +52,10 @@ class Budget:
         try:
             object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
         except ValueError:
-            known = ", ".join(Adjacency)
+            choices = ", ".join(Adjacency)
             raise InputError(
                 f"adjacency {self.adjacency!r} is unknown, so the guarantee would say nothing about which tables "
-                f"count as neighbours; choose one of {known}."
+                f"count as neighbours; choose one of {choices}."
             ) from None
 
     def check_rows(self, num_rows: int) -> None:

@@ -19,12 +19,12 @@ def shares(weights: Sequence[float]) -> jax.Array:
     >>> shares([1, 4]).tolist()
     [0.25, 1.0]
     """
-    found = np.asarray(weights, np.float64)
-    return jnp.asarray((found / found.max()).astype(np.float32))
+    exact = np.asarray(weights, np.float64)
+    return jnp.asarray((exact / exact.max()).astype(np.float32))
 
 
 def of_rows(shares: jax.Array, y: jax.Array) -> jax.Array:
-    """What each row counts, f32[...], by its class y f32[...], one of 0 to K - 1; shares f32[K].
+    """Weight of each row, f32[...], by its class y f32[...], one of 0 to K - 1; shares f32[K].
 
     >>> of_rows(shares([1, 4]), jnp.array([1.0, 0.0])).tolist()
     [1.0, 0.25]

@@ -203,8 +203,8 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
     # Without the logarithms the best order is (1 + epsilon / rho) / 2; they matter where that is near 1 or below.
     middle = math.log(max(epsilon / rho, 1.0))
-    found = minimize_scalar(log_delta, bounds=(middle - 12, middle + 2), method="bounded", options={"xatol": 1e-9})
-    return min(math.exp(float(found.fun)) * _UP, 1.0)
+    best = minimize_scalar(log_delta, bounds=(middle - 12, middle + 2), method="bounded", options={"xatol": 1e-9})
+    return min(math.exp(float(best.fun)) * _UP, 1.0)
 
 
 def ctcdp(epsilon: float, delta: float) -> CtCDP:
@@ -244,7 +244,7 @@ def tcdp_epsilon(rho: float, omega: float, delta: float) -> float:
 
 
 def _conversion_cost(x: float, delta: float) -> float:
-    """What CKS adds to a Renyi divergence at order 1 + x; takes x because 1 + x would round away a small x."""
+    """The term that CKS adds to a Renyi divergence at order 1 + x; takes x because 1 + x would round a small x away."""
     return (log_inverse(delta) - math.log1p(x)) / x - math.log1p(1 / x)
 
 

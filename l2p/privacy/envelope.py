@@ -30,7 +30,7 @@ from l2p.privacy.prices import PriceList, float32_down, float32_up
 _GRID = 1.0005
 # The Renyi cap of such a run only divides its schedule into shares: the envelope is what is enforced.
 _ROOM = 1 + 1e-3
-# How far that cap is raised or lowered, in logarithms: beyond `_MIN`, 3000 times the noise gains nothing.
+# The range of factors on that cap, in logarithms: at `_MIN` noise is 3000 times as wide, and more gains nothing.
 _MAX, _MIN = math.log(64.0), -16.0
 # Relative accuracy of the search for the cap; the noise is accurate to half of it.
 _PRECISION = 2e-3
@@ -114,17 +114,17 @@ class EnvelopeFilter(Filter):
 
     @functools.cached_property
     def limit(self) -> float:  # type: ignore[override]
-        """What a run may spend, in the unit of its prices; the envelope's own cost unless `cap` says otherwise."""
+        """Cap of a run in the unit of its prices; the envelope's own cost unless `cap` is given."""
         return super().spent(self.envelope) * _ROOM if self.cap is None else self.cap
 
     def spent(self, answered: Iterable[Answered]) -> float:
-        """What a trace cost, in the unit of the prices; infinite if a query had no envelope or less noise than it."""
+        """Cost of a trace in the unit of the prices; infinite if a query had no envelope or less noise than it."""
         trace, least = list(answered), dict(_slots(self.envelope))
-        held = all(
+        within = all(
             query.mechanism == "gaussian" and slot in least and query.noise_multiplier >= least[slot].noise_multiplier
             for slot, query in _slots(trace)
         )
-        return super().spent(trace) if held else math.inf
+        return super().spent(trace) if within else math.inf
 
     def epsilon(self, spent: float) -> float:
         """The envelope's epsilon, whatever was spent: what a run saves is not given back."""
@@ -162,27 +162,27 @@ def rehearsed(filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]
 def _first_within(
     filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]]
 ) -> tuple[EnvelopeFilter, float, float]:
-    """An envelope within the budget, how far the cap was raised for it, and the smallest raise that is known or assumed
-    to be too much."""
+    """An envelope within the budget, the logarithm by which the cap was raised for it, and the smallest that is, or is
+    assumed to be, too much."""
     low, high = 0.0, _MAX
     while low >= _MIN:
         try:
             return _enveloped(filter, rehearse, low), low, high
         except _OverBudget:
             low, high = min(2 * low, -1.0), low
-    found = filter.accountant.floor(filter.budget.delta)
-    floor = f" (it {found})" if found else ""
+    floor = filter.accountant.floor(filter.budget.delta)
+    reason = f" (it {floor})" if floor else ""
     raise InputError(
-        f"accountant {filter.name!r} certifies {filter.budget} at no amount of noise{floor}, so nothing can be asked; "
+        f"accountant {filter.name!r} certifies {filter.budget} at no amount of noise{reason}, so nothing can be asked; "
         "choose a larger epsilon or delta, or accountant 'rdp'."
     )
 
 
 def _enveloped(filter: Filter, rehearse: Callable[[PriceList], Sequence[Answered]], raised: float) -> EnvelopeFilter:
     cap = filter.limit * math.exp(raised)
-    asked = rehearse(dataclasses.replace(filter.price_list(), budget=jnp.asarray(float32_down(cap))))
+    queries = rehearse(dataclasses.replace(filter.price_list(), budget=jnp.asarray(float32_down(cap))))
     envelope = tuple(
-        Answered(query.step, query.mechanism, _below(query.noise_multiplier), query.tail) for query in asked
+        Answered(query.step, query.mechanism, _below(query.noise_multiplier), query.tail) for query in queries
     )
     return EnvelopeFilter(filter.name, filter.budget, filter.sampler, filter.num_steps, envelope=envelope, cap=cap)
 

@@ -1,4 +1,4 @@
-"""What a query costs, stated without reference to any accountant."""
+"""Queries as accountants see them: mechanism and noise, under which neighbours."""
 
 import enum
 import math
@@ -10,7 +10,7 @@ from l2p import struct
 
 
 class Adjacency(enum.StrEnum):
-    """Which pairs of tables count as neighbours; printed with every guarantee.
+    """Pairs of tables that count as neighbours; printed with every guarantee.
 
     ZERO_OUT: N is public, one row is replaced by a null row that contributes nothing.
     ADD_REMOVE: one row is added or removed.
@@ -44,7 +44,7 @@ MECHANISMS: dict[str, str] = {
     "none": "an answer without noise: its price is infinite, so only an unlimited budget grants it",
 }
 
-#: Those that are private with epsilon = 1 / m and delta = 0.
+#: Mechanisms that are private with epsilon = 1 / m and delta = 0.
 PURE = ("laplace", "gamma", "exponential", "gumbel")
 
 

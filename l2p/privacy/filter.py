@@ -1,7 +1,7 @@
-"""What stops one run: an accountant set up for a budget and a sampler, in float64, before the run and after it.
+"""The filter that stops one run: an accountant set up for a budget and a sampler, in float64.
 
-`Filter.price_list` decides inside the run, in float32; `spent` and `certify` price the trace again with every operation
-rounded up.
+Before the run it plans `limit`; `price_list` decides inside the run, in float32; after it `spent` and `certify` price
+the trace again with every operation rounded up.
 """
 
 import dataclasses
@@ -50,9 +50,9 @@ class Filter:
 
     def __post_init__(self) -> None:
         """Refuse what has no theorem."""
-        self.accountant.check(self.sampler, self.budget.adjacency)
+        self.accountant.check_covers(self.sampler, self.budget.adjacency)
         if self.budget.delta == 0 and not self.accountant.pure:
-            able = [one.name for one in for_runs() if one.pure]
+            able = [accountant.name for accountant in for_runs() if accountant.pure]
             raise InputError(
                 f"delta is 0, which asks for pure differential privacy, but accountant {self.name!r} certifies no "
                 f"epsilon there; choose accountant {either(able)} with a method of pure noise, such as bolt_on, or "
@@ -66,7 +66,7 @@ class Filter:
 
     @property
     def theorem(self) -> str:
-        """Why the cap holds."""
+        """The reason why the cap holds."""
         return self.accountant.theorem
 
     @property
@@ -76,7 +76,7 @@ class Filter:
 
     @functools.cached_property
     def neighbours(self) -> Neighbours | None:
-        """Which divergence prices a sampled Gaussian."""
+        """The kind of divergence that prices a sampled Gaussian."""
         return self.sampler.neighbours(self.budget.adjacency)
 
     @functools.cached_property
@@ -88,7 +88,7 @@ class Filter:
 
     @property
     def terms(self) -> Terms:
-        """What prices depend on apart from the query."""
+        """The terms on which prices depend apart from the query."""
         return Terms(self.budget, self.sampler, self.order)
 
     @functools.cached_property
@@ -178,7 +178,7 @@ def price_list_for_mu(name: str, mu: jax.Array) -> PriceList:
     """
     accountant = find(name)
     if not accountant.by_mu:
-        able = [one.name for one in for_runs() if one.by_mu]
+        able = [candidate.name for candidate in for_runs() if candidate.by_mu]
         raise InputError(f"accountant {name!r} depends on (epsilon, delta) beyond its cap; choose {either(able)}.")
     # sinh-normal tails are checked up to an order, and here there is none.
     prices = {mechanism: price for mechanism, price in accountant.coefficients.items() if mechanism not in SINH_RHO}
@@ -200,14 +200,16 @@ def default_accountant(
     >>> default_accountant({"gamma"}), default_accountant({"gamma"}, asks_once=True)
     ('rdp', 'basic')
     """
-    asked = set(mechanisms) - {"none"}
-    whole = [one for one in for_runs() if one.pure and isinstance(sampler, one.samplers)]
-    if asks_once and asked and asked <= set(PURE) and whole:
-        return whole[0].name
-    usual = [one for one in for_runs() if one.default]
-    for one in usual:
-        if isinstance(sampler, one.samplers) and asked <= set(one.coefficients):
-            return one.name
-    # No accountant prices all of these; the one returned raises the error when it is asked for the others.
-    general = max(usual, key=lambda one: len(one.coefficients))
-    return next((one.name for one in reversed(usual) if asked & set(one.coefficients)), general.name)
+    priced = set(mechanisms) - {"none"}
+    pure = [accountant for accountant in for_runs() if accountant.pure and isinstance(sampler, accountant.samplers)]
+    if asks_once and priced and priced <= set(PURE) and pure:
+        return pure[0].name
+    usual = [accountant for accountant in for_runs() if accountant.default]
+    for accountant in usual:
+        if isinstance(sampler, accountant.samplers) and priced <= set(accountant.coefficients):
+            return accountant.name
+    # No accountant prices all of these; the one returned raises the error when it prices the others.
+    general = max(usual, key=lambda accountant: len(accountant.coefficients))
+    return next(
+        (accountant.name for accountant in reversed(usual) if priced & set(accountant.coefficients)), general.name
+    )

@@ -1,7 +1,7 @@
-"""What a run with noise FIXED beforehand guarantees: epsilon at delta of a finished trace, by each accountant.
+"""Guarantees of runs with noise FIXED beforehand: epsilon at delta of a finished trace, by each accountant.
 
-Filters (`l2p.privacy.filter`) hold whatever the noise depended on. Here is what holds only if the noise of every query
-and the number of queries were fixed before the run, or is a plan: sharper for the same trace.
+Filters (`l2p.privacy.filter`) hold whatever the noise depended on. These epsilons hold only if the noise of every query
+and the number of queries were fixed before the run, or for a plan; for the same trace they are lower.
 """
 
 import time
@@ -16,7 +16,7 @@ from l2p.privacy.sampling import Sampler
 
 
 class Row(NamedTuple):
-    """What one accountant certifies for a trace.
+    """One accountant's certificate for a trace.
 
     Attributes:
       name: of the accountant, a key of `accountants()`.
@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 def accountants() -> dict[str, Accountant]:
     """Every accountant of a fixed trace, by the name of its row."""
-    return {one.row: one for one in every() if one.row is not None}
+    return {accountant.row: accountant for accountant in every() if accountant.row is not None}
 
 
 def epsilon(name: str, answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency, delta: float) -> float:
@@ -55,7 +55,7 @@ def epsilon(name: str, answered: Sequence[Answered], sampler: Sampler, adjacency
 
 
 def table(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency, delta: float) -> list[Row]:
-    """What each accountant would have certified for this trace, had its noise been fixed, and how long that took.
+    """Certificates of all accountants for this trace, as if its noise had been fixed, with their running times.
 
     >>> from l2p.privacy.sampling import FullBatch
     >>> rows = table([Answered(1, "gaussian", 500.0)] * 50, FullBatch(), Adjacency.ZERO_OUT, 1e-8)
@@ -73,8 +73,8 @@ def _row(name: str, accountant: Accountant, trace: FixedTrace) -> Row:
     try:
         if trace.delta == 0:
             raise InputError("certifies no epsilon at delta 0: only basic accounts for pure differential privacy.")
-        found, note = accountant.epsilon_of(trace), accountant.note(trace)
+        bound, note = accountant.epsilon_of(trace), accountant.note(trace)
     except InputError as error:
-        found, note = float("inf"), str(error)
+        bound, note = float("inf"), str(error)
     seconds = time.perf_counter() - begun
-    return Row(name, found if found < float("inf") else None, seconds, accountant.adaptive, note)
+    return Row(name, bound if bound < float("inf") else None, seconds, accountant.adaptive, note)

@@ -28,7 +28,7 @@ _WHOLE = 1000
 
 
 class Independent(NamedTuple):
-    """What dp-accounting certifies for a trace.
+    """Certificate of dp-accounting for a trace.
 
     Attributes:
       epsilon: at the budget's delta.
@@ -52,8 +52,8 @@ def compose(filter: Filter, answered: Sequence[Answered], adaptive: bool) -> Ind
       InputError: dp-accounting has no price for this trace.
 
     >>> from l2p.privacy.budget import Budget
-    >>> found = compose(Filter("gdp", Budget(0.1, 1e-8)), [Answered(1, "gaussian", 50.0)], adaptive=True)
-    >>> round(found.epsilon, 4), found.method
+    >>> certificate = compose(Filter("gdp", Budget(0.1, 1e-8)), [Answered(1, "gaussian", 50.0)], adaptive=True)
+    >>> round(certificate.epsilon, 4), certificate.method
     (0.0915, 'privacy loss distribution')
     """
     if not answered:
@@ -84,7 +84,7 @@ def _one_gaussian(filter: Filter, answered: Sequence[Answered]) -> float:
     from dp_accounting import dp_event
     from dp_accounting.pld import PLDAccountant
 
-    mu = math.sqrt(math.fsum(query.noise_multiplier**-2 for query in _met(filter, answered)))
+    mu = math.sqrt(math.fsum(query.noise_multiplier**-2 for query in _reading_one_row(filter, answered)))
     # The grid of losses is fine in comparison to mu, their root mean square.
     accountant = PLDAccountant(value_discretization_interval=mu / 2000)
     accountant.compose(dp_event.GaussianDpEvent(1 / mu))
@@ -121,8 +121,10 @@ def _renyi(filter: Filter, answered: Sequence[Answered]) -> tuple[float, float]:
     if order > _WHOLE or isinstance(filter.sampler, FixedSize):
         order = float(math.ceil(order))  # its bound for fixed-size batches holds for whole orders only
     accountant = RdpAccountant(orders=[order], neighboring_relation=relation)
-    asked = [(query.step > 0, query.mechanism, query.noise_multiplier) for query in _met(filter, answered)]
-    for (sampled, mechanism, multiplier), count in Counter(asked).items():
+    queries = [
+        (query.step > 0, query.mechanism, query.noise_multiplier) for query in _reading_one_row(filter, answered)
+    ]
+    for (sampled, mechanism, multiplier), count in Counter(queries).items():
         accountant.compose(_event(filter, sampled, mechanism, multiplier), count)
     return float(accountant.get_epsilon(budget.delta)), order
 
@@ -147,7 +149,7 @@ def _event(filter: Filter, sampled: bool, mechanism: str, multiplier: float) -> 
     return gaussian
 
 
-def _met(filter: Filter, answered: Sequence[Answered]) -> list[Answered]:
+def _reading_one_row(filter: Filter, answered: Sequence[Answered]) -> list[Answered]:
     """The queries that can read one given row: all, or with permutation epochs those of `init` and each epoch's
     costliest step."""
     if not isinstance(filter.sampler, PermutationEpochs):

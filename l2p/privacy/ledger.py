@@ -1,4 +1,4 @@
-"""What all runs on one data set have spent together: a file, kept between runs and shared by processes.
+"""The sum of what all runs on one data set have spent: a file, kept between runs and shared by processes.
 
 One file belongs to one data set, whose name people declare. Keep one file only: a copy or a restored backup does not
 count what was spent since, and runs that use it void the guarantee. Nothing can detect that; other changes to the file
@@ -24,9 +24,9 @@ from l2p.privacy.ledger_file import Row
 from l2p.privacy.rounded import rounded
 from l2p.privacy.sampling import FullBatch
 
-#: What amounts in each unit are. The first three sum over all queries of all runs (privacy filters, so noise may depend
-#: on earlier answers); `basic` sums the (epsilon, delta) of whole runs, which may be chosen adaptively (Rogers, Roth,
-#: Ullman & Vadhan 2016).
+#: Meaning of amounts in each unit. The first three sum over all queries of all runs (privacy filters, so noise may
+#: depend on earlier answers); `basic` sums the (epsilon, delta) of whole runs, which may be chosen adaptively (Rogers,
+#: Roth, Ullman & Vadhan 2016).
 AMOUNTS = ledger_amounts()
 UNITS = tuple(AMOUNTS)
 #: The units that add up whole runs instead of their queries.
@@ -145,10 +145,9 @@ class Ledger:
             )
         return cls(path, name, Budget(epsilon, delta, adjacency), unit, Cost(*limit), created)
 
-    def _rows(self, found: tuple[ledger_file.Row, list[ledger_file.Row]]) -> list[ledger_file.Row]:
-        """The entries of what was read, unless it is another ledger than this one, whose limit would not be that of
-        the file."""
-        terms, rows = found
+    def _rows(self, content: tuple[ledger_file.Row, list[ledger_file.Row]]) -> list[ledger_file.Row]:
+        """The entries of a file's content; refuses the content of another ledger, whose limit may differ."""
+        terms, rows = content
         if self._by_terms(self.path, terms) != self:
             raise InputError(
                 f"another ledger lies at {self.path} than was opened there, so runs would be held to a limit that is "
@@ -156,17 +155,17 @@ class Ledger:
             )
         return rows
 
-    def reserve(self, cost: Cost, what: str, reservation: str | None = None, unit: str | None = None) -> str:
+    def reserve(self, cost: Cost, description: str, reservation: str | None = None, unit: str | None = None) -> str:
         """Reserve budget for one run before it reads a row; returns the reservation's id once it is on disk.
 
         The cost is the most that the run may spend. It counts as spent until `settle` or `release`, whatever happens to
-        the process. `what` describes the run in one line: its protector, epsilon and delta. `reservation` is an id from
+        the process. `description` is one line on the run: its protector, epsilon and delta. `reservation` is an id from
         `new_id`, for callers that must know it before it is on disk. `unit` is the column that says whose rows the run
         protects together; None for single rows. Neither guarantee implies the other, so a ledger counts only one of
         them. An `InputError` says that the cost does not fit into what is left, that other runs protect something
         else, or that the file cannot be used.
         """
-        cost, what = _numbers(cost), _line("the description of a run", what)
+        cost, description = _numbers(cost), _line("the description of a run", description)
         if not all(0 <= number < math.inf for number in cost) or not any(cost):
             raise InputError(f"{cost} cannot be counted; reserve finite numbers, none below 0 and one above it.")
         reservation, now = reservation or new_id(), _now()
@@ -180,7 +179,8 @@ class Ledger:
                     f"l2p ledger show {self.path}.",
                     self.left(),
                 )
-            entry = Entry(reservation, what, "reserved", cost, cost, os.getpid(), platform.node(), now, now, "", unit)
+            host = platform.node()
+            entry = Entry(reservation, description, "reserved", cost, cost, os.getpid(), host, now, now, "", unit)
             ledger_file.append(connection, _row(entry))
         return reservation
 
@@ -190,13 +190,16 @@ class Ledger:
 
     def _check_unit(self, unit: str | None, entries: Iterable[Entry]) -> None:
         counting = [entry for entry in entries if entry.state != "released"]
-        others = {entry.protects for entry in counting} - {unit}
-        if others:
-            other = next(iter(others))
-            said = ["single rows" if one is None else f"all rows of one {one!r} together" for one in (unit, other)]
+        other_units = {entry.protects for entry in counting} - {unit}
+        if other_units:
+            other_column = next(iter(other_units))
+            own_unit, other_unit = (
+                "single rows" if column is None else f"all rows of one {column!r} together"
+                for column in (unit, other_column)
+            )
             raise InputError(
-                f"this run would protect {said[0]}, but runs in the ledger of {self.name} protect {said[1]}, and what "
-                "they spend does not add up; keep a ledger for each."
+                f"this run would protect {own_unit}, but runs in the ledger of {self.name} protect {other_unit}, and "
+                "what they spend does not add up; keep a ledger for each."
             )
 
     def settle(self, reservation: str, cost: Cost) -> None:
@@ -317,19 +320,19 @@ def _numbers(cost: Cost) -> Cost:
 
 
 def _entry(row: Row) -> Entry:
-    run, what, state, *numbers = row[:7]
-    return Entry(run, what, state, Cost(*numbers[:2]), Cost(*numbers[2:]), *row[7:])
+    run, description, state, *numbers = row[:7]
+    return Entry(run, description, state, Cost(*numbers[:2]), Cost(*numbers[2:]), *row[7:])
 
 
 def _row(entry: Entry) -> Row:
     return *entry[:3], *entry.reserved, *entry.counted, *entry[5:]
 
 
-def _line(what: str, text: str) -> str:
+def _line(subject: str, text: str) -> str:
     if text.strip() and text.strip().isprintable():
         return text.strip()
     raise InputError(
-        f"{what} is {text!r}, but people must recognise it in a list; give one line of text, without control "
+        f"{subject} is {text!r}, but people must recognise it in a list; give one line of text, without control "
         "characters."
     )
 

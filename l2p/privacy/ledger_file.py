@@ -94,23 +94,23 @@ def read(connection: sqlite3.Connection, path: Path) -> tuple[Row, list[Row]]:
         left it.
     """
     _check_version(connection, path)
-    if strange := _listing(connection) ^ _expected_listing():
-        names = ", ".join(sorted(f"{kind} {name!r}" for kind, name, *_ in strange))
+    if changes := _listing(connection) ^ _expected_listing():
+        names = ", ".join(sorted(f"{kind} {name!r}" for kind, name, *_ in changes))
         raise _changed(path, f"its schema is another one in {names}")
     terms = connection.execute("SELECT * FROM book").fetchall()
     entries = connection.execute("SELECT * FROM entry ORDER BY rowid").fetchall()
     links = connection.execute("SELECT number, content, hash FROM chain ORDER BY number").fetchall()
     previous = None
-    for place, (number, content, found) in enumerate(links, start=1):
-        if number != place or found != _hash(previous, content):
+    for place, (number, content, link_hash) in enumerate(links, start=1):
+        if number != place or link_hash != _hash(previous, content):
             raise _changed(path, f"link {place} of its chain does not carry the hash of its content")
-        previous = found
+        previous = link_hash
     if [_content(row) for row in terms] != [content for _, content, _ in links[:1]]:
         raise _changed(path, "its terms are not those that its chain starts from")
     newest: dict[str, Row] = {}
-    for _, content, found in links[1:]:
-        newest[str(content).partition(",")[0]] = content, found  # by the entry's id, which holds no comma
-    if [(_content(columns), found) for *columns, found in entries] != list(newest.values()):
+    for _, content, link_hash in links[1:]:
+        newest[str(content).partition(",")[0]] = content, link_hash  # by the entry's id, which holds no comma
+    if [(_content(columns), link_hash) for *columns, link_hash in entries] != list(newest.values()):
         raise _changed(path, "its entries are not those that its chain holds")
     return terms[0], [tuple(columns) for *columns, _ in entries]
 
@@ -119,13 +119,13 @@ def append(connection: sqlite3.Connection, row: Row) -> None:
     """Add an entry, given by all its columns but the hash; or change the one of that id."""
     run, _, state, *_, changed, reason, _ = row
     number, previous = connection.execute("SELECT number, hash FROM chain ORDER BY number DESC LIMIT 1").fetchone()
-    found = _link(connection, number + 1, previous, row)
+    link_hash = _link(connection, number + 1, previous, row)
     if connection.execute("SELECT 1 FROM entry WHERE id = ?", (run,)).fetchone() is None:
-        connection.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, found))
+        connection.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, link_hash))
     else:
         connection.execute(
             "UPDATE entry SET state=?, counted_amount=?, counted_delta=?, changed=?, reason=?, hash=? WHERE id=?",
-            (state, *row[5:7], changed, reason, found, run),
+            (state, *row[5:7], changed, reason, link_hash, run),
         )
 
 
@@ -140,9 +140,9 @@ def change(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
 
 def _link(connection: sqlite3.Connection, number: int, previous: str | None, row: Row) -> str:
     content = _content(row)
-    found = _hash(previous, content)
-    connection.execute("INSERT INTO chain VALUES (?, ?, ?)", (number, content, found))
-    return found
+    link_hash = _hash(previous, content)
+    connection.execute("INSERT INTO chain VALUES (?, ?, ?)", (number, content, link_hash))
+    return link_hash
 
 
 def _content(row: Sequence[Any]) -> str:
@@ -175,11 +175,11 @@ def _expected_listing() -> set[Row]:
         return _listing(connection)
 
 
-def _changed(path: Path, what: str) -> InputError:
+def _changed(path: Path, problem: str) -> InputError:
     return InputError(
-        f"the ledger {path} was changed by something other than l2p ({what}), so more may have been spent than it says "
-        "and no run may start with it; keep the file, add up what its runs spent from their privacy cards, and create "
-        "a new ledger for what is then left."
+        f"the ledger {path} was changed by something other than l2p ({problem}), so more may have been spent than it "
+        "says and no run may start with it; keep the file, add up what its runs spent from their privacy cards, and "
+        "create a new ledger for what is then left."
     )
 
 

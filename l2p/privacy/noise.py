@@ -1,4 +1,4 @@
-"""Where noise and random batches come from: JAX keys for simulation, the operating system for a release.
+"""Sources of noise and random batches: JAX keys for simulation, the operating system for a release.
 
 A simulation can be reproduced from its key, so it protects nobody, and its float32 Gaussian noise is never outside
 [-5.42, 5.22] standard deviations. A release therefore adds float64 noise, from a cryptographic generator with a key
@@ -134,26 +134,26 @@ class KeyNoise(Noise):
 
 
 def _simulated_subsets(key: jax.Array, num_rows: int, count: int, size: int) -> jax.Array:
-    """As `Noise.subsets`, by the first `size` swaps of a shuffle, which may start from any order."""
+    """`Noise.subsets` by the first `size` swaps of a shuffle, which may start from any order."""
     if size == num_rows:
-        return jax.vmap(lambda one: jax.random.permutation(one, num_rows))(jax.random.split(key, count))
+        return jax.vmap(lambda subkey: jax.random.permutation(subkey, num_rows))(jax.random.split(key, count))
     first = jnp.arange(size)
-    others = jax.random.randint(key, (count, size), first, num_rows)
+    partners = jax.random.randint(key, (count, size), first, num_rows)
 
-    def draw(order: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def draw(order: jax.Array, partners: jax.Array) -> tuple[jax.Array, jax.Array]:
         def swap(place: int, order: jax.Array) -> jax.Array:
-            other = others[place]
-            return order.at[place].set(order[other]).at[other].set(order[place])
+            partner = partners[place]
+            return order.at[place].set(order[partner]).at[partner].set(order[place])
 
         order = jax.lax.fori_loop(0, size, swap, order)
         return order, order[:size]
 
-    return others if size == 1 else jax.lax.scan(draw, jnp.arange(num_rows), others)[1]
+    return partners if size == 1 else jax.lax.scan(draw, jnp.arange(num_rows), partners)[1]
 
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """What one call of `Noise.standard` needs: a distribution and the number of values."""
+    """Arguments of one call of `Noise.standard`: a distribution and the number of values."""
 
     distribution: str
     size: int
@@ -161,7 +161,7 @@ class Draw:
 
 @dataclasses.dataclass(frozen=True)
 class BatchDraw:
-    """What one call of `Noise.batch` needs."""
+    """Arguments of one call of `Noise.batch`."""
 
     sampler: Sampler
     num_rows: int
@@ -169,7 +169,7 @@ class BatchDraw:
 
 @dataclasses.dataclass(frozen=True)
 class SubsetDraw:
-    """What one call of `Noise.subsets` needs."""
+    """Arguments of one call of `Noise.subsets`."""
 
     num_rows: int
     count: int
@@ -319,9 +319,10 @@ class Entropy:
         if draw.size == 1:
             return self._generator.integers(draw.num_rows, size=(draw.count, 1), dtype=np.int32)
         # `choice` leaves a whole table in order unless it is told to shuffle.
-        whole = draw.size == draw.num_rows
+        is_permutation = draw.size == draw.num_rows
         drawn = [
-            self._generator.choice(draw.num_rows, draw.size, replace=False, shuffle=whole) for _ in range(draw.count)
+            self._generator.choice(draw.num_rows, draw.size, replace=False, shuffle=is_permutation)
+            for _ in range(draw.count)
         ]
         return np.array(drawn, np.int32)
 

@@ -36,7 +36,7 @@ _ROUNDING = 2.0**-18
 
 
 class Calibration(NamedTuple):
-    """What an objective needs.
+    """Convexity and noise of a private objective.
 
     Attributes:
       convexity: f32[], Delta, the least strong convexity of the whole objective, regulariser included.
@@ -76,7 +76,7 @@ def exact(
     share: jax.Array,
     convexity: jax.Array,
 ) -> Calibration:
-    """By the exact curve of the Gaussian: about 1.4 times less noise than `published` at small epsilon.
+    """The calibration by the exact curve of the Gaussian: about 1.4 times less noise than `published` at small epsilon.
 
     Args:
       epsilon, log_delta, lipschitz, smoothness, factor: as for `published`.
@@ -85,8 +85,8 @@ def exact(
         and the noise gets the rest.
     """
     convexity = jnp.maximum(convexity, smoothness / jnp.expm1(share * epsilon) * (1.0 + _ROUNDING))
-    left = epsilon - jnp.log1p(smoothness / convexity) * (1.0 + _ROUNDING)
-    ratio = gaussian_ratio(left * (1.0 - _ROUNDING), log_delta - math.log(2.0 * factor))
+    remaining = epsilon - jnp.log1p(smoothness / convexity) * (1.0 + _ROUNDING)
+    ratio = gaussian_ratio(remaining * (1.0 - _ROUNDING), log_delta - math.log(2.0 * factor))
     return Calibration(convexity, factor * lipschitz / ratio * (1.0 + _ROUNDING))
 
 

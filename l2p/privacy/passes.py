@@ -1,4 +1,4 @@
-"""How far one row can move the result of stochastic gradient descent without noise: a recursion over its own steps.
+"""The most that one row can move the result of stochastic gradient descent without noise: a recursion over its steps.
 
 A step subtracts eta_t times (the sum of a batch's gradients / b + ridge w). Two runs on neighbours differ where a batch
 holds the row in question: there they move apart by at most eta_t / b gradients (two of them where a row is replaced).
@@ -96,7 +96,7 @@ class Passes:
 
     @property
     def steps_per_pass(self) -> int:
-        """How many batches a pass has."""
+        """Number of batches in a pass."""
         return -(-self.num_rows // self.batch_size)
 
     @property
@@ -141,15 +141,15 @@ class Passes:
     @functools.cached_property
     def moves(self) -> np.ndarray:
         """f64[T], how far a difference of one unit in the sum of batch t moves what is returned."""
-        later, found = 0.0, np.empty(self.num_steps)
+        later, products = 0.0, np.empty(self.num_steps)
         weights, stretches = self.weights.tolist(), [*self.stretches.tolist()[1:], 0.0]
         for step in range(self.num_steps - 1, -1, -1):
             later = weights[step] + stretches[step] * later
-            found[step] = later
-        return found * self.step_sizes / self.batch_size
+            products[step] = later
+        return products * self.step_sizes / self.batch_size
 
     def sensitivity(self, tail: float = 0.0) -> float:
-        """How far nulling one row moves the result, for gradients of length 1; rounded up.
+        """The most that nulling one row moves the result, for gradients of length 1; rounded up.
 
         A permutation hits each row once in a pass: the worst position counts, of each pass where each has an order of
         its own. With replacement the number of hits is random, and `tail` is the probability, above 0, that the result
@@ -177,8 +177,8 @@ class Passes:
         return bound(float(minimize_scalar(bound, bounds=(-9.0, 6.0), method="bounded").x))
 
     def snapshot_sensitivity(self) -> tuple[float, float]:
-        """The same for variance-reduced steps (Johnson & Zhang 2013), and how much further apart all passes together
-        may bring two runs.
+        """`sensitivity` for variance-reduced steps (Johnson & Zhang 2013), and the factor by which all passes together
+        may bring two runs further apart.
 
         A pass starts with the mean gradient at its first iterate, the snapshot. A step adds (mean gradient - the
         batch's own gradient) at the snapshot: of two convex functions that smooth, so Lipschitz with that constant
@@ -190,9 +190,9 @@ class Passes:
         later[:, :-1] = np.cumprod(self.stretches.reshape(shape)[:, :0:-1], 1)[:, ::-1]
         reach = self.step_sizes.reshape(shape) * later
         distance, grown = 0.0, 1.0
-        for one, first, stretch in zip(reach, later[:, 0], self.stretches.reshape(shape)[:, 0], strict=True):
-            growth = first * stretch + self.smoothness * one.sum()
-            distance = growth * distance + one.sum() / self.num_rows + 2 * one.max() / self.batch_size
+        for moves, first, stretch in zip(reach, later[:, 0], self.stretches.reshape(shape)[:, 0], strict=True):
+            growth = first * stretch + self.smoothness * moves.sum()
+            distance = growth * distance + moves.sum() / self.num_rows + 2 * moves.max() / self.batch_size
             grown *= max(growth, 1.0)
         return distance * _UP, grown * _UP
 

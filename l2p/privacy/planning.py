@@ -34,7 +34,7 @@ def names() -> list[str]:
     >>> names()[:3]
     ['gdp', 'zcdp', 'rdp']
     """
-    return [one.name for one in every() if one.proved and "gaussian" in one.coefficients]
+    return [accountant.name for accountant in every() if accountant.proved and "gaussian" in accountant.coefficients]
 
 
 def noise_multiplier(budget: Budget, sampler: Sampler, num_steps: int, accountant: str) -> float:
@@ -152,8 +152,8 @@ def equal_steps(num_steps: int, noise_multiplier: float) -> list[Answered]:
 def _excess(accountant: str, budget: Budget, sampler: Sampler, num_steps: int) -> Callable[[float], float]:
     """A function of the noise multiplier that is at most 0 exactly where the accountant certifies the budget."""
     convert.log_inverse(budget.delta)  # refuses 0
-    asked = _find(accountant)
-    if asked.adaptive:
+    certifier = _find(accountant)
+    if certifier.adaptive:
         planned = Filter(accountant, budget, sampler, num_steps)
         met = math.ceil(num_steps / sampler.steps_per_charge)
         # The margin covers what `Filter.spent` may round up when it adds the steps one by one.
@@ -162,7 +162,7 @@ def _excess(accountant: str, budget: Budget, sampler: Sampler, num_steps: int) -
 
     def excess(noise: float) -> float:
         trace = FixedTrace(equal_steps(num_steps, noise), sampler, budget.adjacency, budget.delta)
-        reached = asked.epsilon_of(trace)
+        reached = certifier.epsilon_of(trace)
         return _log(reached) - math.log(budget.epsilon * (1 - 1e-12))  # logarithms round
 
     return excess
@@ -177,7 +177,7 @@ def _find(name: str) -> Accountant:
         raise InputError(
             f"accountant {name!r} is unknown, so nothing can be planned with it; choose one of {', '.join(names())}."
         )
-    return next(one for one in every() if one.name == name)
+    return next(accountant for accountant in every() if accountant.name == name)
 
 
 def _bracket(at: Callable[[float], float], least: float, most: float) -> tuple[float, float]:

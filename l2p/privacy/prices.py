@@ -71,7 +71,7 @@ class PriceList:
 
         Args:
           event: the query.
-          sampled: whether the sampler draws its rows, or it reads all of them.
+          sampled: True if the sampler draws its rows, False if it reads all of them.
           step, slot: when it is asked (no step at the start of a run), and as which query of its step; only an envelope
             uses them. Without a slot, the price does not depend on when it is asked.
 
@@ -85,14 +85,14 @@ class PriceList:
         noisy = multiplier >= _MIN_NOISE  # false for NaN
         # The unused side of a `where` is differentiated too, so it divides by a safe value.
         safe = jnp.minimum(jnp.where(noisy, multiplier, 1.0), _MAX_NOISE)
-        whole = coefficient / safe**2 * UP
+        price = coefficient / safe**2 * UP
         if event.mechanism == "sinh_normal":
             proved = (safe > math.sqrt(0.5) * UP) & (math.sqrt(2) * UP * safe <= event.tail)
             noisy &= proved & (SINH_ORDERS * self.order < event.tail)
         if sampled and self.neighbours is not None:
             assert self.sampled_price is not None  # accountants that cover such a sampler have this function
-            whole = self.sampled_price(self, event.mechanism, safe, whole)
-        return jnp.where(noisy, whole, jnp.inf)
+            price = self.sampled_price(self, event.mechanism, safe, price)
+        return jnp.where(noisy, price, jnp.inf)
 
     @functools.partial(as_one, static=("mechanism", "sampled"))
     def noise_multiplier(
@@ -106,9 +106,9 @@ class PriceList:
         coefficient = coefficient_of(self.name, self.coefficients, mechanism)
         cost = jnp.clip(jnp.asarray(cost, jnp.float32), coefficient * _MIN_NOISE**2, coefficient * _MAX_NOISE**2)
         # The price's own margin, and once more to cover the rounding of these two lines.
-        whole = jnp.sqrt(coefficient * UP) / jnp.sqrt(cost) * UP
+        on_all_rows = jnp.sqrt(coefficient * UP) / jnp.sqrt(cost) * UP
         if not sampled or self.neighbours is None:
-            return whole
+            return on_all_rows
         return jnp.minimum(self._inverse(cost, mechanism), _MAX_NOISE)
 
     # Compiled by itself: a run over rows that stream asks outside `jit`, where every call would be traced anew.

@@ -37,7 +37,7 @@ _UP = 1 + 1e-9
 
 
 class Neighbours(enum.StrEnum):
-    """How the batches of two neighbouring tables may differ."""
+    """Ways in which the batches of two neighbouring tables may differ."""
 
     ONE_SIDED = "one_sided"
     TWO_SIDED = "two_sided"
@@ -47,8 +47,8 @@ class Neighbours(enum.StrEnum):
 def _nodes(panels: int) -> tuple[np.ndarray, np.ndarray]:
     """Points and log weights on [0, 1], f64[8 panels] each."""
     points, weights = np.polynomial.legendre.leggauss(_POINTS)
-    left = np.arange(panels)[:, None] / panels
-    return (left + (points + 1) / 2 / panels).ravel(), np.log(np.tile(weights / 2 / panels, panels))
+    starts = np.arange(panels)[:, None] / panels
+    return (starts + (points + 1) / 2 / panels).ravel(), np.log(np.tile(weights / 2 / panels, panels))
 
 
 def divergence(
@@ -65,7 +65,7 @@ def divergence(
     Args:
       rate: q, probability that a given row is read.
       order: real, above 1.
-      neighbours: which bound.
+      neighbours: selects the bound.
       xp: NumPy (float64) or jax.numpy (the dtype of noise_multiplier); the arithmetic is the same.
       unit_error: half the spacing of floats near 1; each term is raised by its possible rounding error.
       panels: of the quadrature; where order / noise_multiplier is beyond `panels - 2 * 12` the full batch's price is
@@ -91,8 +91,8 @@ def divergence(
     # Rounding errors of an exponent grow with the terms whose difference it is.
     raised = 8 * unit_error * (z * z / 2 + xp.abs(order * log_ratio) + 16)
     sampled = _log1p_sum_exp(log_density + grown + raised, xp) / (order - 1)
-    whole = order / noise_multiplier / noise_multiplier / 2 * (1 + 8 * unit_error)
-    return xp.where(order > widest * noise_multiplier, whole, xp.minimum(sampled, whole))
+    full_batch = order / noise_multiplier / noise_multiplier / 2 * (1 + 8 * unit_error)
+    return xp.where(order > widest * noise_multiplier, full_batch, xp.minimum(sampled, full_batch))
 
 
 def divergence_up(noise_multiplier: np.ndarray, rate: float, order: float, neighbours: Neighbours) -> np.ndarray:
@@ -105,8 +105,8 @@ def divergence_up(noise_multiplier: np.ndarray, rate: float, order: float, neigh
     price = np.empty_like(distinct)
     near = order <= (PANELS - 2 * _TAIL) * distinct
     for group, panels in ((near, PANELS), (~near, _MANY_PANELS)):
-        chosen = distinct[group]
-        pieces = np.array_split(chosen, len(chosen) * panels // 2**15 + 1)
+        multipliers = distinct[group]
+        pieces = np.array_split(multipliers, len(multipliers) * panels // 2**15 + 1)
         price[group] = np.concatenate([divergence(p, rate, order, neighbours, panels=panels) for p in pieces])
     return np.where(noise_multiplier > 1e-100, price[index.reshape(safe.shape)] * _UP, np.inf)
 
@@ -123,8 +123,8 @@ def _log_one_sided(log_ratio: Any, order: Any, xp: ModuleType) -> Any:
     # For large powers r^order is factored out, so that nothing overflows; r is capped, which raises the result.
     far = xp.where(small, 1.0, power)
     shift = xp.maximum(far, 0.0)
-    rest = xp.exp(far - shift) - xp.exp(-shift) * (1 + order * xp.expm1(xp.minimum(far / order, 60.0)))
-    return xp.where(small, series, shift + xp.log(xp.maximum(rest, xp.finfo(power.dtype).tiny)))
+    reduced = xp.exp(far - shift) - xp.exp(-shift) * (1 + order * xp.expm1(xp.minimum(far / order, 60.0)))
+    return xp.where(small, series, shift + xp.log(xp.maximum(reduced, xp.finfo(power.dtype).tiny)))
 
 
 def _log_two_sided(log_ratio: Any, order: Any, xp: ModuleType) -> Any:

@@ -80,8 +80,8 @@ def held(ledger: Ledger) -> Iterator[str]:
 
 def _notes(ledger: Ledger, id: str) -> list[str]:
     try:
-        held = [entry.reserved for entry in ledger.entries() if (entry.id, entry.state) == (id, "reserved")]
-        costs = [ledger.in_epsilon(cost) for cost in held]
+        reserved = [entry.reserved for entry in ledger.entries() if (entry.id, entry.state) == (id, "reserved")]
+        costs = [ledger.in_epsilon(cost) for cost in reserved]
     except InputError as error:
         return [
             f"Whether the reservation {id} of this run stays in the ledger of {ledger.name} cannot be told: {error}"
@@ -95,7 +95,7 @@ def _notes(ledger: Ledger, id: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Reservation:
-    """What one run has reserved in a ledger until it settles.
+    """Budget of a ledger that one run has reserved until it settles.
 
     Attributes:
       ledger: the ledger.
@@ -117,7 +117,7 @@ class Reservation:
         ledger: Ledger,
         filter: Filter,
         mechanisms: Iterable[str],
-        what: str,
+        description: str,
         id: str | None = None,
         unit: str | None = None,
     ) -> "Reservation":
@@ -131,7 +131,7 @@ class Reservation:
         """
         before, cost = ledger.spent(), cost_of(ledger, filter, mechanisms)
         try:
-            return cls(ledger, ledger.reserve(cost, what, id, unit), filter, cost, before)
+            return cls(ledger, ledger.reserve(cost, description, id, unit), filter, cost, before)
         except NotEnough as error:
             raise InputError(not_enough(ledger, filter, mechanisms, error.left)) from None
 
@@ -180,7 +180,7 @@ def count(
 
 
 def cost_of(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost:
-    """What a run has to reserve; `InputError` if the ledger counts other neighbours or cannot price it."""
+    """Cost that a run has to reserve; `InputError` if the ledger counts other neighbours or cannot price it."""
     _check_adjacency(ledger, filter.budget)
     return most_cost(ledger, filter, mechanisms)
 
@@ -216,9 +216,9 @@ def most_cost(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost
 
 
 def largest_epsilon(ledger: Ledger, filter: Filter, mechanisms: Iterable[str], left: Cost) -> float:
-    """The largest epsilon, to within a millionth, at which a run fits into what is `left`; 0 if none does.
+    """The largest epsilon, to within a millionth, at which a run fits into the cost `left`; 0 if none does.
 
-    Below what `filter` is planned for, and all else as there.
+    At most that of `filter`, from which all else is taken.
     """
     mechanisms = tuple(mechanisms)
 
@@ -238,18 +238,18 @@ def largest_epsilon(ledger: Ledger, filter: Filter, mechanisms: Iterable[str], l
 
 
 def not_enough(ledger: Ledger, filter: Filter, mechanisms: Iterable[str], left: Cost) -> str:
-    """The sentence on a run that does not fit into what is `left`, with the largest epsilon that does."""
-    asked, largest = filter.budget, largest_epsilon(ledger, filter, mechanisms, left)
+    """The sentence on a run that does not fit into the cost `left`, with the largest epsilon that does."""
+    budget, largest = filter.budget, largest_epsilon(ledger, filter, mechanisms, left)
     fits = f"the largest epsilon that fits is {rounded(largest, up=False)}" if largest else "no run like it fits"
     return (
-        f"{ledger.name} has {ledger.in_epsilon(left, up=False)} left and this run asks for epsilon {asked.epsilon:g} "
-        f"at delta {asked.delta:g}, so it must not start; {fits}, and l2p ledger show {ledger.path} lists the other "
+        f"{ledger.name} has {ledger.in_epsilon(left, up=False)} left and this run asks for epsilon {budget.epsilon:g} "
+        f"at delta {budget.delta:g}, so it must not start; {fits}, and l2p ledger show {ledger.path} lists the other "
         "runs."
     )
 
 
 def cost_of_best(ledger: Ledger, budget: Budget, law: Repetitions, rho: float) -> Cost:
-    """What the best of a random number of runs costs in the ledger's unit, where each is `rho`-zCDP, score included.
+    """Cost of the best of a random number of runs in the ledger's unit, where each is `rho`-zCDP, score included.
 
     It covers all runs that might have been drawn, so nothing is given back, however few were.
 

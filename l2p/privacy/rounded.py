@@ -5,7 +5,7 @@ import math
 
 
 def rounded(value: float, up: bool, digits: int = 3) -> str:
-    """So many digits, never on the wrong side of the first ten digits of `value` >= 0.
+    """`value` >= 0 in this many digits, rounded up or down from its first ten digits.
 
     >>> rounded(0.081234, up=True), rounded(0.081234, up=False), rounded(0.1 + 0.2, up=True), rounded(0.0, up=False)
     ('0.0813', '0.0812', '0.3', '0')
@@ -14,5 +14,5 @@ def rounded(value: float, up: bool, digits: int = 3) -> str:
     """
     if not math.isfinite(value):
         return str(value)
-    way = decimal.ROUND_CEILING if up else decimal.ROUND_FLOOR
-    return f"{float(decimal.Context(prec=digits, rounding=way).create_decimal(f'{value:.9e}')):.{digits}g}"
+    rounding = decimal.ROUND_CEILING if up else decimal.ROUND_FLOOR
+    return f"{float(decimal.Context(prec=digits, rounding=rounding).create_decimal(f'{value:.9e}')):.{digits}g}"

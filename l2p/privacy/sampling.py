@@ -1,4 +1,4 @@
-"""Which rows a query reads. A sampler is part of the accountant that prices it, so the two cannot disagree.
+"""Samplers choose the rows of a query. A sampler is part of the accountant that prices it, so the two cannot disagree.
 
 A sampler acts on the queries of steps; side queries in `Protector.init` always read every row.
 """
@@ -20,7 +20,7 @@ OVERFLOW = 1e-12
 
 @dataclasses.dataclass(frozen=True)
 class Sampler(abc.ABC):
-    """How the rows of one query are chosen.
+    """A rule by which the rows of one query are chosen.
 
     Attributes:
       name: what cards and traces call it.
@@ -32,7 +32,7 @@ class Sampler(abc.ABC):
 
     @property
     def steps_per_charge(self) -> int:
-        """How many steps share one charge, because no row is in two of their batches."""
+        """Number of steps that share one charge, because no row is in two of their batches."""
         return 1
 
     @abc.abstractmethod
@@ -44,7 +44,7 @@ class Sampler(abc.ABC):
         return num_rows
 
     def neighbours(self, adjacency: Adjacency) -> Neighbours | None:
-        """Which divergence prices a Gaussian sum over one of its batches; None without amplification."""
+        """The kind of divergence that prices a Gaussian sum over one of its batches; None without amplification."""
         del adjacency
         return None
 
@@ -68,7 +68,7 @@ class Sampler(abc.ABC):
         return {"name": self.name, **dataclasses.asdict(self)}
 
     def __str__(self) -> str:
-        """As the card prints it."""
+        """The sampler as cards print it."""
         numbers = ", ".join(f"{key} {value}" for key, value in dataclasses.asdict(self).items())
         return f"{self.name} sampling ({numbers})" if numbers else self.name
 
@@ -173,7 +173,7 @@ class PermutationEpochs(Sampler):
 
     @property
     def steps_per_charge(self) -> int:
-        """How many batches an epoch has."""
+        """Number of batches in an epoch."""
         return self.num_rows // self.batch_size
 
     def rate(self) -> float:
@@ -184,8 +184,8 @@ class PermutationEpochs(Sampler):
 
 
 def _check_sizes(batch_size: int, num_rows: int) -> None:
-    whole = all(isinstance(size, Integral) and not isinstance(size, bool) for size in (batch_size, num_rows))
-    if not whole or not 1 <= batch_size < num_rows:
+    integral = all(isinstance(size, Integral) and not isinstance(size, bool) for size in (batch_size, num_rows))
+    if not integral or not 1 <= batch_size < num_rows:
         raise InputError(
             f"batches of {batch_size!r} rows out of {num_rows!r} are not proper subsets; choose a batch size from 1 to "
             "below the number of rows, or read every row with full batches."

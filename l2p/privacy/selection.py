@@ -176,11 +176,11 @@ def total_epsilon(repetitions: Repetitions, rho: float, delta: float) -> float:
         return convert.rdp_epsilon(repetitions.divergence(rho, order), order, delta)
 
     grid = np.linspace(_MIN_LOG_ORDER, -math.log(delta), _GRID)
-    found = [epsilon(float(log_x)) for log_x in grid]
-    best = int(np.argmin(found))
+    epsilons = [epsilon(float(log_x)) for log_x in grid]
+    best = int(np.argmin(epsilons))
     ends = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
     refined = minimize_scalar(epsilon, bounds=ends, method="bounded", options={"xatol": 1e-9})
-    return max(min(found[best], float(refined.fun)), 0.0)
+    return max(min(epsilons[best], float(refined.fun)), 0.0)
 
 
 def base_rho(repetitions: Repetitions, epsilon: float, delta: float) -> float:

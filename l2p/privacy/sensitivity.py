@@ -1,4 +1,4 @@
-"""Sensitivities for output perturbation: how far one row can move the result of a solver that adds no noise itself.
+"""Sensitivities for output perturbation: the most that one row moves the result of a solver that adds no noise.
 
 The noise is then added once, to the solution: an `Event` of mechanism gaussian (or gamma) whose noise multiplier is its
 standard deviation (or scale) over this sensitivity.
@@ -61,8 +61,8 @@ def gradient_descent(
         )
     if num_rows != int(num_rows) or num_rows < 1:
         raise InputError(f"the number of rows is {num_rows!r}, so there is no average; give a whole number above 0.")
-    _check("the Lipschitz constant of the loss", lipschitz)
-    _check("the smoothness of the objective", smoothness)
+    _check_bound("the Lipschitz constant of the loss", lipschitz)
+    _check_bound("the smoothness of the objective", smoothness)
     if not 0 <= strong_convexity <= smoothness:
         raise InputError(
             f"a strong convexity of {strong_convexity!r} is not between 0 and the smoothness, {smoothness!r}, so no "
@@ -70,7 +70,7 @@ def gradient_descent(
         )
     distance = 0.0
     for size in step_sizes:
-        _check("a step size", size)
+        _check_bound("a step size", size)
         if size * smoothness > 2:
             raise InputError(
                 f"a step size of {size!r} exceeds 2 / beta = {2 / smoothness:.6g}, beyond which two runs may move "
@@ -81,9 +81,9 @@ def gradient_descent(
     return distance * _UP
 
 
-def _check(what: str, value: float) -> None:
+def _check_bound(subject: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise InputError(
-            f"{what} is {value!r}, but the sensitivity needs a finite bound above 0; give one that holds for every "
+            f"{subject} is {value!r}, but the sensitivity needs a finite bound above 0; give one that holds for every "
             "row that the table may hold."
         )

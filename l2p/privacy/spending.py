@@ -1,4 +1,4 @@
-"""What one run has spent, and its cap: decides whether a query may be answered before it is."""
+"""Spending of one run, and its cap: decides whether a query may be answered before it is."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ _RESERVE = 2.0**-20
 
 @struct.dataclass
 class Spending:
-    """What one run has spent and may spend, in the accountant's own unit; a pytree, for jit, vmap and scan.
+    """Amounts that one run has spent and may spend, in the accountant's own unit; a pytree, for jit, vmap and scan.
 
     Not called a ledger, which is the file that several runs share (`l2p.privacy.ledger`), nor an account, which
     `l2p account` would be taken to show.

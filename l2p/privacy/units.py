@@ -10,7 +10,7 @@ m / k does, which is k^2 times as much, under every accountant that prices it by
 This is no theorem on groups of rows (which would multiply epsilon, and delta by more): the k rows are one step of the
 mechanism. It needs every row to be read by every query. On batches a unit's rows are drawn one by one, and its part in
 a sum is no longer that of one row or none; a selection's scores, a solve and a norm have proofs about one row. All of
-these are refused, for a most of one row too: there a unit that is replaced nulls one line and fills another.
+these are refused, also for units of at most one row: there a unit that is replaced nulls one line and fills another.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ def check_unit(accountant: str, sampler: object, max_rows: int) -> None:
             f"the schema protects a unit with several rows, but what {sampler} amplifies is proved for single rows; "
             "choose a method that reads every row in every step, or leave the unit out to have rows protected."
         )
-    found = find(accountant)
-    if not (found.adaptive and getattr(found, "composes", False) and "gaussian" in found.coefficients):
+    filtering = find(accountant)
+    if not (filtering.adaptive and getattr(filtering, "composes", False) and "gaussian" in filtering.coefficients):
         raise InputError(
             f"the schema protects a unit with several rows, but the theorem of accountant {accountant!r} is used here "
             "for single rows; choose accountant gdp, zcdp or rdp, or leave the unit out to have rows protected."
@@ -61,9 +61,9 @@ def for_units(price_list: PriceList, max_rows: int) -> PriceList:
     3.0
     """
     check_unit(price_list.name, price_list.sampler, max_rows)
-    one = float(price_list.coefficients["gaussian"])
+    row_price = float(price_list.coefficients["gaussian"])
     # With room for what `over_unit` rounds, so that the trace priced again in float64 costs no more than was charged.
-    price = float32_up(one * max_rows**2 * UP)
+    price = float32_up(row_price * max_rows**2 * UP)
     return dataclasses.replace(price_list, coefficients={"gaussian": jnp.asarray(price)})
 
 

@@ -69,7 +69,7 @@ class PNSGD(Protector):
         public = public_rows(oracle, "PNSGD")
         norm_bound = jnp.exp(value(self.log_norm_bound, signal))
         if not math.isfinite(model.lipschitz):
-            squares = jnp.square(model.lines(public.x)).sum(-1)
+            squares = jnp.square(model.design(public.x)).sum(-1)
             norm_bound = jnp.sqrt(jnp.max(jnp.where(public.mask > 0, squares, INTERCEPT_COLUMN**2)))
         multiplier = oracle.noise_multiplier((1.0 - SLACK) * setup.price_list.budget)
         longest = OnePass(

@@ -60,5 +60,5 @@ def _curvature(model: Model) -> float:
 
 def _squared_norms(model: Model, x: jax.Array) -> jax.Array:
     if isinstance(model, GeneralizedLinear):
-        return jnp.square(model.lines(x)).sum(-1)
+        return jnp.square(model.design(x)).sum(-1)
     return jnp.square(x).sum(-1) + INTERCEPT_COLUMN**2

@@ -221,7 +221,7 @@ def moment_bound(model: Model, rows: Rows) -> jax.Array:
     """The Frobenius norm f32[] of the rows' second moments, with their intercept column: a bound on the largest of
     them, and so, times the loss's curvature in the margins, on the curvature of the mean loss."""
     if isinstance(model, GeneralizedLinear):
-        lines = model.lines(rows.x)
+        lines = model.design(rows.x)
     else:
         lines = jnp.column_stack([rows.x, jnp.full(rows.y.shape[0], INTERCEPT_COLUMN)])
     lines = rows.mask[:, None] * lines

@@ -1,4 +1,4 @@
-"""What a query is: a noised sum of bounded per-row contributions, with a price."""
+"""The interface of queries: noised sums of bounded per-row contributions, with a price."""
 
 import abc
 import functools
@@ -94,8 +94,8 @@ class Query(abc.ABC):
 
         def add(total: jax.Array, row: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
             x, y, counted = row
-            one = Rows(x[None, :], y[None], jnp.ones(1, jnp.float32))
-            limited = self.limit(self.contributions(one).astype(jnp.float64))
+            single = Rows(x[None, :], y[None], jnp.ones(1, jnp.float32))
+            limited = self.limit(self.contributions(single).astype(jnp.float64))
             norm = jnp.sqrt(jnp.square(limited).sum(-1))
             part = coefficients(limited, norm, jnp.ones_like(norm), bound[None], unit)
             return total + weighed(part.steps[0], counted), None
@@ -120,7 +120,7 @@ class Query(abc.ABC):
 
 @as_one
 def positive(value: jax.Array) -> jax.Array:
-    """Whether f32[] is above 0 and finite; False for NaN."""
+    """bool[], True where f32[] is above 0 and finite; False for NaN."""
     return (value > 0) & (value < jnp.inf)
 
 

@@ -1,4 +1,4 @@
-"""How many cells lie in each of some public bins, column by column: what bounds are chosen from."""
+"""Counts of cells in public bins, column by column, from which bounds are chosen."""
 
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from l2p.privacy.noise import Noise
 from l2p.queries.base import Query
 from l2p.task import Rows
 
-#: What the number of a bin is divided by, to be a feature in [0, 1] that every row of a release holds exactly.
+#: Divisor of the number of a bin, which makes it a feature in [0, 1] that every row of a release holds exactly.
 SCALE = 2.0**8
 
 

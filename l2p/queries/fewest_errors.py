@@ -1,4 +1,4 @@
-"""Which of several finished models makes the fewest errors."""
+"""Private choice of the finished model with the fewest errors."""
 
 from typing import ClassVar
 

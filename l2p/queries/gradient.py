@@ -65,8 +65,7 @@ MAX_BOUNDS = 2.0**30
 
 
 def rounding(size: int) -> float:
-    """How much float64 and the grid may add, in bounds, to a row's effect on a function of a sum of this many
-    numbers."""
+    """The most that float64 and the grid add, in bounds, to a row's effect on a function of a sum of `size` numbers."""
     return MARGIN + 2.0**-19 + (size + 4) * 2.0**-23
 
 

@@ -44,25 +44,25 @@ class HessianSum(Query):
         return within(most, positive(self.norm_bound), positive(jnp.asarray(self.model.smoothness)))
 
     def contributions(self, rows: Rows) -> jax.Array:
-        lines = self.model.lines(rows.x)
+        design = self.model.design(rows.x)
         curvature = self.model.newton_curvature(self.model.margin(self.params, rows.x), rows.y)
-        return folded(curvature[:, None, None] * lines[:, :, None] * lines[:, None, :])
+        return folded(curvature[:, None, None] * design[:, :, None] * design[:, None, :])
 
     def empty(self) -> jax.Array:
         size = self.params.shape[0]
         return jnp.zeros(size * (size + 1) // 2, jnp.float32)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        lines = self.model.lines(rows.x)
+        design = self.model.design(rows.x)
         curvature = self.model.newton_curvature(self.model.margin(self.params, rows.x), rows.y)
-        norms = curvature * jnp.square(lines).sum(-1)
+        norms = curvature * jnp.square(design).sum(-1)
         finite = jnp.isfinite(norms)
         norms = jnp.where(finite, norms, 1.0)
         # The floor keeps derivatives finite; such rows are never limited.
         weight = curvature * jnp.minimum(1.0, self.bound / jnp.maximum(norms, 1e-12))
         weight = jnp.where(finite, rows.mask * weight, 0.0)
-        lines = jnp.where(finite[:, None], lines, 0.0)
-        return aggregate + folded((lines.T * weight[None, :]) @ lines)
+        design = jnp.where(finite[:, None], design, 0.0)
+        return aggregate + folded((design.T * weight[None, :]) @ design)
 
     def exact(self, lines: Lines) -> Whole:
         curvature = self.model.newton_curvature(self.model.exact_margins(self.params, lines), lines.y)

@@ -40,9 +40,9 @@ class FeatureSum(Query):
 
     def exact(self, lines: Lines) -> Whole:
         lengths = jnp.maximum(lines.lengths(), 2.0**-COEFFICIENT_BITS)
-        one, largest = jnp.ones_like(lengths), self.bound / lengths
+        ones, largest = jnp.ones_like(lengths), self.bound / lengths
         unit = jnp.asarray(2.0**-COEFFICIENT_BITS)
-        return lines.weighted_sum(coefficients(one, one, jnp.minimum(1.0, largest), largest, unit))
+        return lines.weighted_sum(coefficients(ones, ones, jnp.minimum(1.0, largest), largest, unit))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_features, jnp.float32)

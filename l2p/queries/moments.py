@@ -113,16 +113,16 @@ class SecondMoment(Query):
 
     def contributions(self, rows: Rows) -> jax.Array:
         x = self._mapped(rows).x
-        lines = jnp.column_stack([x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
-        return folded(lines[:, :, None] * lines[:, None, :])
+        design = jnp.column_stack([x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
+        return folded(design[:, :, None] * design[:, None, :])
 
     def empty(self) -> jax.Array:
         size = self.num_features + 1
         return jnp.zeros(size * (size + 1) // 2, jnp.float32)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        lines, _ = shrunk(self._mapped(rows), self.norm_bound)
-        return aggregate + folded((lines.T * rows.mask[None, :]) @ lines)
+        design, _ = shrunk(self._mapped(rows), self.norm_bound)
+        return aggregate + folded((design.T * rows.mask[None, :]) @ design)
 
     def exact(self, lines: Lines) -> Whole:
         mapped = lines if self.features is None else lines.map(self.features)
@@ -243,8 +243,8 @@ class CrossMoment(Query):
 
     def contributions(self, rows: Rows) -> jax.Array:
         # Shrunk as in the second moment, before multiplication by the target makes them shorter.
-        lines, targets = shrunk(rows, self.norm_bound)
-        return (2.0 * targets - 1.0 if self.signed else targets)[:, None] * lines
+        design, targets = shrunk(rows, self.norm_bound)
+        return (2.0 * targets - 1.0 if self.signed else targets)[:, None] * design
 
     def exact(self, lines: Lines) -> Whole:
         targets, lengths = jnp.clip(lines.y, 0.0, 1.0), lines.lengths(INTERCEPT_COLUMN)
@@ -286,20 +286,20 @@ class ClassMoment(Query):
         return within(self.norm_bound, positive(self.norm_bound))
 
     def contributions(self, rows: Rows) -> jax.Array:
-        lines = jnp.column_stack([rows.x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
-        return jnp.where(self._of(rows.y)[:, None, :], lines[:, :, None], 0.0).reshape(lines.shape[0], -1)
+        design = jnp.column_stack([rows.x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
+        return jnp.where(self._of(rows.y)[:, None, :], design[:, :, None], 0.0).reshape(design.shape[0], -1)
 
     def empty(self) -> jax.Array:
         return jnp.zeros((self.num_features + 1) * self.num_classes, jnp.float32)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        lines, _ = shrunk(rows, self.norm_bound)
-        return aggregate + ((lines.T * rows.mask[None, :]) @ self._of(rows.y).astype(lines.dtype)).ravel()
+        design, _ = shrunk(rows, self.norm_bound)
+        return aggregate + ((design.T * rows.mask[None, :]) @ self._of(rows.y).astype(design.dtype)).ravel()
 
     def exact(self, lines: Lines) -> Whole:
         lengths = lines.lengths(INTERCEPT_COLUMN)
-        one, largest = jnp.ones_like(lengths), self.bound.astype(jnp.float64) / lengths
-        factor = coefficients(one, one, jnp.minimum(1.0, largest), largest, jnp.asarray(2.0**-COEFFICIENT_BITS))
+        ones, largest = jnp.ones_like(lengths), self.bound.astype(jnp.float64) / lengths
+        factor = coefficients(ones, ones, jnp.minimum(1.0, largest), largest, jnp.asarray(2.0**-COEFFICIENT_BITS))
         weights = Whole(jnp.where(self._of(lines.y), factor.steps[:, None], 0.0), factor.unit)
         intercepts = lines.sum(weights)
         return joined(lines.weighted_sum(weights), Whole(intercepts.steps, intercepts.unit * INTERCEPT_COLUMN))

@@ -77,14 +77,14 @@ def minimize(objective: Objective, start: jax.Array, tolerance: jax.Array) -> tu
         return (jnp.linalg.norm(state.gradient) > enough) & (state.iteration < _MAX_ITERATIONS)
 
     state = _State(start, fixed.gradient(start, fixed.table @ start), jnp.zeros((), jnp.int32))
-    found = jax.lax.while_loop(goes_on, improve, state).params
-    gradient = objective.gradient(found, objective.table @ found)
+    point = jax.lax.while_loop(goes_on, improve, state).params
+    gradient = objective.gradient(point, objective.table @ point)
     # The final step changes the value, unless it crosses a kink of the loss, and carries the derivative of the
     # minimiser.
-    step = _solve(fixed.hessian(fixed.table @ found), gradient)
-    after = found - jax.lax.stop_gradient(step)
-    norms = jnp.stack([jnp.linalg.norm(fixed.gradient(at, fixed.table @ at)) for at in (found, after)])
-    nearest = jnp.where(norms[1] < norms[0], after, found)
+    step = _solve(fixed.hessian(fixed.table @ point), gradient)
+    after = point - jax.lax.stop_gradient(step)
+    norms = jnp.stack([jnp.linalg.norm(fixed.gradient(at, fixed.table @ at)) for at in (point, after)])
+    nearest = jnp.where(norms[1] < norms[0], after, point)
     return nearest - (step - jax.lax.stop_gradient(step)), norms.min()
 
 

@@ -19,7 +19,7 @@ from l2p.privacy.passes import Passes
 from l2p.privacy.strong_sampling import noise_ratio
 from l2p.queries.base import Query, within
 from l2p.queries.pass_descent import check_adjacency, check_classes
-from l2p.queries.rows_in_order import Matrix, all_passes, gradient_sum, lines_of, orders, projected
+from l2p.queries.rows_in_order import Matrix, all_passes, gradient_sum, orders, projected, shrunk_rows
 from l2p.task import Rows
 
 _ROUNDING = 2.0**-18
@@ -193,16 +193,16 @@ def descend(
       scale: f[], of the noise in a batch's sum.
       rate: f[], multiplies the plan's step sizes.
     """
-    lines, plan = lines_of(rows, query.norm_bound, query.num_classes), query.plan
-    dtype = lines.table.dtype
+    shrunk, plan = shrunk_rows(rows, query.norm_bound, query.num_classes), query.plan
+    dtype = shrunk.table.dtype
 
     def step(params: Matrix, batch: tuple) -> tuple[Matrix, None]:
-        lines, size, drawn = batch
-        total = noise.on_grid(gradient_sum(query.loss, params, lines))
+        shrunk, size, drawn = batch
+        total = noise.on_grid(gradient_sum(query.loss, params, shrunk))
         noised = noise.coarse(total + scale * drawn, scale)
         params = params - size * (noised / plan.batch_size + plan.ridge * params)
         return projected(params, plan.radius), None
 
     start = query.start.astype(dtype).reshape(-1, query.num_classes)
     sizes = jnp.asarray(plan.step_sizes, dtype) * rate
-    return all_passes(plan, step, start, lines, order, sizes, drawn.astype(dtype)).ravel()
+    return all_passes(plan, step, start, shrunk, order, sizes, drawn.astype(dtype)).ravel()

@@ -124,23 +124,25 @@ class OnePass(Query):
                 "no guarantee under add_remove; choose zero_out or replace_one."
             )
         dtype = rows.x.dtype
-        every = jax.tree.map(lambda *parts: jnp.concatenate([part.astype(dtype) for part in parts]), rows, self.public)
-        lines, labels = shrunk(every, self.norm_bound)
+        all_rows = jax.tree.map(
+            lambda *parts: jnp.concatenate([part.astype(dtype) for part in parts]), rows, self.public
+        )
+        design, labels = shrunk(all_rows, self.norm_bound)
         scale = jnp.asarray(self.noise_multiplier, dtype) * jnp.asarray(self.bound, dtype)
         scale = scale * adjacency.sensitivity_factor
-        noises = scale * noise.standard(self.mechanism, lines.shape)
+        noises = scale * noise.standard(self.mechanism, design.shape)
         eta, radius = jnp.asarray(self.eta, dtype), jnp.asarray(self.radius, dtype)
 
-        def led(params: jax.Array, line: jax.Array, label: jax.Array, counted: jax.Array) -> jax.Array:
+        def descended(params: jax.Array, line: jax.Array, label: jax.Array, counted: jax.Array) -> jax.Array:
             return params - eta * counted * self.model.residual(line @ params, label) * line
 
         def step(params: jax.Array, piece: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
-            return limit_norm(led(params, *piece[:-1]) + piece[-1], radius), None
+            return limit_norm(descended(params, *piece[:-1]) + piece[-1], radius), None
 
-        pieces = (lines, labels, every.mask, noises)
+        pieces = (design, labels, all_rows.mask, noises)
         start = limit_norm(self.start.astype(dtype), radius)
         params = jax.lax.scan(step, start, jax.tree.map(lambda leaf: leaf[:-1], pieces))[0]
         *last, added = (leaf[-1] for leaf in pieces)
         # On the grid before and after adding noise, as for any noised answer; then back into the ball.
-        ended = noise.coarse(noise.on_grid(led(params, *last)) + added, scale)
-        return limit_norm(ended, radius)
+        last_params = noise.coarse(noise.on_grid(descended(params, *last)) + added, scale)
+        return limit_norm(last_params, radius)

@@ -16,7 +16,7 @@ from l2p.privacy.noise import GRID_STEPS, Noise
 from l2p.privacy.passes import Passes
 from l2p.privacy.prices import float32_up
 from l2p.queries.base import Query, within
-from l2p.queries.rows_in_order import Matrix, all_passes, gradient_sum, lines_of, one_pass, orders, projected
+from l2p.queries.rows_in_order import Matrix, all_passes, gradient_sum, one_pass, orders, projected, shrunk_rows
 from l2p.task import PassRows, Rows
 
 # Margin for the float32 rounding of a product of a few factors.
@@ -127,13 +127,13 @@ class PassDescent(Query):
     def answer(self, rows: Rows | PassRows, noise: Noise, adjacency: Adjacency) -> jax.Array:
         check_adjacency(adjacency)
         order = orders(self.plan, noise)
-        found = jnp.asarray(rows.passes(self, order)) if isinstance(rows, PassRows) else self.result(rows, order)
-        return self.release(found, noise, adjacency)
+        result = jnp.asarray(rows.passes(self, order)) if isinstance(rows, PassRows) else self.result(rows, order)
+        return self.release(result, noise, adjacency)
 
     def result(self, rows: Rows, order: jax.Array) -> jax.Array:
         """f[p K], without noise, with the rows in this order i32[k, T / k * b]."""
-        lines = lines_of(rows, self.norm_bound, self.num_classes)
-        dtype, plan = lines.table.dtype, self.plan
+        shrunk = shrunk_rows(rows, self.norm_bound, self.num_classes)
+        dtype, plan = shrunk.table.dtype, self.plan
         start = self.start.astype(dtype).reshape(-1, self.num_classes)
         sizes, weights = jnp.asarray(plan.step_sizes, dtype), jnp.asarray(plan.weights, dtype)
 
@@ -141,29 +141,29 @@ class PassDescent(Query):
             return projected(params - size * (slope + plan.ridge * params), plan.radius)
 
         if self.snapshots:
-            return self._with_snapshots(start, lines, order, sizes, moved).ravel()
+            return self._with_snapshots(start, shrunk, order, sizes, moved).ravel()
 
         def step(carry: tuple[Matrix, Matrix], batch: tuple) -> tuple[tuple[Matrix, Matrix], None]:
             params, average = carry
-            lines, size, weight = batch
-            params = moved(params, gradient_sum(self.loss, params, lines) / plan.batch_size, size)
+            shrunk, size, weight = batch
+            params = moved(params, gradient_sum(self.loss, params, shrunk) / plan.batch_size, size)
             return (params, average + weight * params if plan.averaged else params), None
 
-        return all_passes(plan, step, (start, jnp.zeros_like(start)), lines, order, sizes, weights)[1].ravel()
+        return all_passes(plan, step, (start, jnp.zeros_like(start)), shrunk, order, sizes, weights)[1].ravel()
 
-    def _with_snapshots(self, start: Matrix, lines, order: jax.Array, sizes: jax.Array, moved) -> Matrix:
+    def _with_snapshots(self, start: Matrix, shrunk, order: jax.Array, sizes: jax.Array, moved) -> Matrix:
         plan = self.plan
 
         def take(params: Matrix, slices: tuple) -> tuple[Matrix, None]:
             snapshot = params
-            mean = gradient_sum(self.loss, snapshot, lines) / plan.num_rows
+            mean = gradient_sum(self.loss, snapshot, shrunk) / plan.num_rows
 
             def step(params: Matrix, batch: tuple) -> tuple[Matrix, None]:
-                lines, size = batch
-                here, there = (gradient_sum(self.loss, point, lines) for point in (params, snapshot))
-                return moved(params, (here - there) / plan.batch_size + mean, size), None
+                shrunk, size = batch
+                at_params, at_snapshot = (gradient_sum(self.loss, point, shrunk) for point in (params, snapshot))
+                return moved(params, (at_params - at_snapshot) / plan.batch_size + mean, size), None
 
-            return one_pass(plan, step, params, lines, *slices), None
+            return one_pass(plan, step, params, shrunk, *slices), None
 
         return jax.lax.scan(take, start, (order, sizes.reshape(plan.num_passes, -1)))[0]
 
@@ -183,14 +183,14 @@ class PassDescent(Query):
         """Sensitivity over standard deviation of Gaussian noise that is (epsilon, delta - tail)-private."""
         epsilon = (1.0 - _ROUNDING) / jnp.asarray(self.noise_multiplier, jnp.float32)
         log_delta = jnp.asarray(self.log_delta, jnp.float32)
-        left = jnp.log1p(-self.tail * jnp.exp(-log_delta) * (1.0 + _ROUNDING)) - _ROUNDING
-        return objective.gaussian_ratio(epsilon, log_delta + left)
+        log_remaining = jnp.log1p(-self.tail * jnp.exp(-log_delta) * (1.0 + _ROUNDING)) - _ROUNDING
+        return objective.gaussian_ratio(epsilon, log_delta + log_remaining)
 
 
 def check_classes(num_classes: int, start: jax.Array) -> None:
     """Refuse a number of problems K that does not divide params f[p K]."""
-    whole = isinstance(num_classes, int) and not isinstance(num_classes, bool) and num_classes >= 1
-    if not whole or start.shape[0] % num_classes:
+    is_count = isinstance(num_classes, int) and not isinstance(num_classes, bool) and num_classes >= 1
+    if not is_count or start.shape[0] % num_classes:
         raise InputError(
             f"{num_classes!r} problems do not share {start.shape[0]} parameters, so their sensitivity is not known; "
             "give a whole number from 1 that divides them."

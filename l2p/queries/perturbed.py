@@ -104,17 +104,17 @@ class PerturbedMinimum(Query):
     def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> jax.Array:
         return noise.on_grid(self.search(rows, noise, self.calibrate(adjacency), _EXACT))
 
-    def search(self, rows: Rows, noise: Noise, made: Calibration, share: float | jax.Array) -> jax.Array:
+    def search(self, rows: Rows, noise: Noise, calibration: Calibration, share: float | jax.Array) -> jax.Array:
         """A point f[p] where the noised objective's gradient is at most `share` of the noise long; NaN without one.
 
         In float32 the gradient may be longer, by the rounding error of its sum.
         """
         table, labels = shrunk(rows, self.norm_bound)
-        linear = made.noise_scale * noise.standard("gaussian", self.start.shape)
-        tolerance = share * made.noise_scale
+        linear = calibration.noise_scale * noise.standard("gaussian", self.start.shape)
+        tolerance = share * calibration.noise_scale
         if table.dtype != jnp.float64:
-            tolerance += _SIMULATED * (made.noise_scale + self.bound * len(labels))
-        objective = Objective(self.model, table, labels, rows.mask, made.convexity, linear)
+            tolerance += _SIMULATED * (calibration.noise_scale + self.bound * len(labels))
+        objective = Objective(self.model, table, labels, rows.mask, calibration.convexity, linear)
         params, norm = minimize(objective, self.start, tolerance)
         return jnp.where(norm <= tolerance, params, jnp.nan)
 
@@ -163,31 +163,31 @@ class ApproximateMinimum(Query):
     @property
     def inner(self) -> PerturbedMinimum:
         """The objective with its share of epsilon and delta."""
-        left = 1.0 - self.output_share
+        inner_share = 1.0 - self.output_share
         log_delta = self.minimum.log_delta + jnp.log1p(-self.output_share)
-        return self.minimum.replace(noise_multiplier=self.noise_multiplier / left, log_delta=log_delta)  # type: ignore[attr-defined]
+        return self.minimum.replace(noise_multiplier=self.noise_multiplier / inner_share, log_delta=log_delta)  # type: ignore[attr-defined]
 
     def event(self) -> Event:
         return Event(self.mechanism, jnp.asarray(self.noise_multiplier), log_delta=self.minimum.log_delta)
 
-    def output_scale(self, made: Calibration) -> jax.Array:
+    def output_scale(self, calibration: Calibration) -> jax.Array:
         """Standard deviation f32[] of the noise on the output.
 
         In float64 (u = 2^-53) a sum of N gradients errs by at most N^2 u zeta, and margins by p u ||row|| ||params||,
         where Delta ||params|| <= N zeta + ||b|| and hardly ever ||b|| > 8 p sigma.
         """
         inner, size = self.minimum, self.minimum.start.shape[0]
-        stretch = size * inner.smoothness / made.convexity
-        rounding = inner.num_rows * (1.0 + stretch) * inner.bound + size * stretch * made.noise_scale
-        distance = self.tolerance * made.noise_scale + 2.0**-50 * inner.num_rows * rounding
+        stretch = size * inner.smoothness / calibration.convexity
+        rounding = inner.num_rows * (1.0 + stretch) * inner.bound + size * stretch * calibration.noise_scale
+        distance = self.tolerance * calibration.noise_scale + 2.0**-50 * inner.num_rows * rounding
         epsilon = self.output_share * (1.0 - _ROUNDING) / self.noise_multiplier
         ratio = objective.gaussian_ratio(epsilon, inner.log_delta + jnp.log(self.output_share))
-        return 2.0 * distance / made.convexity / ratio
+        return 2.0 * distance / calibration.convexity / ratio
 
     def empty(self) -> jax.Array:
         return self.minimum.empty()
 
     def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> jax.Array:
-        made = self.inner.calibrate(adjacency)
-        point = self.inner.search(rows, noise, made, self.tolerance)
-        return noise.on_grid(point + self.output_scale(made) * noise.standard("gaussian", point.shape))
+        calibration = self.inner.calibrate(adjacency)
+        point = self.inner.search(rows, noise, calibration, self.tolerance)
+        return noise.on_grid(point + self.output_scale(calibration) * noise.standard("gaussian", point.shape))

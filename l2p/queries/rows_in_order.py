@@ -1,4 +1,4 @@
-"""Steps over batches of rows, one batch after another: what every query that goes through the rows in order shares."""
+"""Steps over batches of rows, one batch after another, for queries that go through the rows in order."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,8 +16,8 @@ from l2p.task import Rows
 Matrix = jax.Array
 
 
-class Lines(NamedTuple):
-    """Shrunk rows as a step reads them.
+class ShrunkRows(NamedTuple):
+    """Rows as a step reads them, shrunk to a norm.
 
     Attributes:
       table: f[n, p], with their intercept column.
@@ -30,20 +30,19 @@ class Lines(NamedTuple):
     counted: jax.Array
 
 
-def lines_of(rows: Rows, norm_bound: float, num_classes: int) -> Lines:
-    """All rows; one problem with the labels themselves, or one for each of several classes: that class against the
-    rest."""
+def shrunk_rows(rows: Rows, norm_bound: float, num_classes: int) -> ShrunkRows:
+    """All rows, with the labels of one problem, or of K: each class against the others."""
     table, labels = shrunk(rows, jnp.asarray(norm_bound, jnp.float32))
     targets = labels[:, None]
     if num_classes > 1:
         targets = (rows.y[:, None] == jnp.arange(num_classes)[None, :]).astype(table.dtype)
-    return Lines(table, targets, rows.mask.astype(table.dtype))
+    return ShrunkRows(table, targets, rows.mask.astype(table.dtype))
 
 
-def gradient_sum(loss: GeneralizedLinear, params: Matrix, lines: Lines) -> Matrix:
+def gradient_sum(loss: GeneralizedLinear, params: Matrix, rows: ShrunkRows) -> Matrix:
     """Sum of the rows' gradients, f[p, K]."""
-    residual = loss.residual(lines.table @ params, lines.targets) * lines.counted[:, None]
-    return lines.table.T @ residual
+    residual = loss.residual(rows.table @ params, rows.targets) * rows.counted[:, None]
+    return rows.table.T @ residual
 
 
 def projected(params: Matrix, radius: float) -> Matrix:
@@ -68,23 +67,23 @@ def orders(plan: Passes, noise: Noise) -> jax.Array:
 Step = Callable[[Any, tuple], tuple[Any, None]]
 
 
-def one_pass(plan: Passes, step: Step, carry: Any, lines: Lines, order: jax.Array, *per_step: jax.Array) -> Any:
-    """`carry` after `step(carry, (batch of Lines, *slices of per_step f[T / k, ...]))` for every batch of one pass.
+def one_pass(plan: Passes, step: Step, carry: Any, rows: ShrunkRows, order: jax.Array, *per_step: jax.Array) -> Any:
+    """`carry` after `step(carry, (batch, *slices of per_step f[T / k, ...]))` for every batch of one pass.
 
     Lines that the table lacks, like -1, count as null rows.
     """
-    there = (order >= 0) & (order < lines.counted.shape[0])
-    picked = jax.tree.map(lambda leaf: leaf[jnp.where(there, order, 0)], lines)
-    picked = picked._replace(counted=picked.counted * there)
+    exists = (order >= 0) & (order < rows.counted.shape[0])
+    picked = jax.tree.map(lambda leaf: leaf[jnp.where(exists, order, 0)], rows)
+    picked = picked._replace(counted=picked.counted * exists)
     batches = jax.tree.map(lambda leaf: leaf.reshape(-1, plan.batch_size, *leaf.shape[1:]), picked)
     return jax.lax.scan(step, carry, (batches, *per_step))[0]
 
 
-def all_passes(plan: Passes, step: Step, carry: Any, lines: Lines, order: jax.Array, *per_step: jax.Array) -> Any:
+def all_passes(plan: Passes, step: Step, carry: Any, rows: ShrunkRows, order: jax.Array, *per_step: jax.Array) -> Any:
     """`one_pass` after another, in each its line of `order` and of every `per_step` f[T, ...]."""
     per_pass = [values.reshape(plan.num_passes, -1, *values.shape[1:]) for values in per_step]
 
     def take(carry: Any, slices: tuple) -> tuple[Any, None]:
-        return one_pass(plan, step, carry, lines, *slices), None
+        return one_pass(plan, step, carry, rows, *slices), None
 
     return jax.lax.scan(take, carry, (order, *per_pass))[0]

@@ -24,5 +24,5 @@ def shrunk(rows: Rows, norm_bound: jax.Array) -> tuple[jax.Array, jax.Array]:
     Returns:
       (f[n, d + 1], f[n]), in the precision of the rows.
     """
-    lines = jnp.column_stack([rows.x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
-    return limit_norm(lines, norm_bound), jnp.clip(rows.y, 0.0, 1.0)
+    design = jnp.column_stack([rows.x, jnp.full_like(rows.y, INTERCEPT_COLUMN)])
+    return limit_norm(design, norm_bound), jnp.clip(rows.y, 0.0, 1.0)

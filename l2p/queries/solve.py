@@ -44,7 +44,7 @@ def minimise(model: Model, start: jax.Array, rows: Rows, ridge: jax.Array | None
     def solve(start: jax.Array, rows: Rows, ridge: jax.Array) -> jax.Array:
         if isinstance(model, GeneralizedLinear) and not model.flat:
             weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
-            objective = Objective(model, model.lines(rows.x), rows.y, weight, ridge, jnp.zeros_like(start))
+            objective = Objective(model, model.design(rows.x), rows.y, weight, ridge, jnp.zeros_like(start))
             return minimize(objective, start, jnp.asarray(TOLERANCE, start.dtype))[0]
         smooth = [HuberSVM(width) for width in HINGE_WIDTHS] if isinstance(model, Hinge) else [model]
         for stand_in in smooth:
@@ -66,7 +66,7 @@ def most_likely(model: Model, start: jax.Array, variance: jax.Array, rows: Rows)
     >>> from l2p.models import MODELS
     >>> rows = Rows(np.ones((3, 1), np.float32), np.ones(3, np.float32), np.ones(3, np.float32))
     >>> start, variance = np.zeros(2, np.float32), np.array([1.0, 1e-9], np.float32)
-    >>> params = most_likely(MODELS["square"], start, variance, rows)  # as if to three targets of 1 came one of 0
+    >>> params = most_likely(MODELS["square"], start, variance, rows)  # as with one more target of 0
     >>> [round(float(param), 2) for param in params]
     [0.75, 0.0]
     """
@@ -98,7 +98,7 @@ def regularised(model: Model, rows: Rows, ridge: jax.typing.ArrayLike = RIDGE) -
 def lbfgs(objective: Callable[[jax.Array], jax.Array], params: jax.Array, num_iterations: int) -> jax.Array:
     """Minimiser f32[p] of an objective, from `params` by L-BFGS with a zoom line search.
 
-    It ends when the gradient vanishes, when it no longer gets anywhere, or after `num_iterations`.
+    It ends when the gradient vanishes, when it makes no more progress, or after `num_iterations`.
     """
     solver = optax.lbfgs()
     value_and_grad = optax.value_and_grad_from_state(objective)
@@ -160,8 +160,8 @@ class Minimizer(Query):
         return jnp.zeros_like(self.start)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        seen = rows if self.features else dataclasses.replace(rows, x=jnp.zeros_like(rows.x))
-        return minimise(self.model, self.start, seen)
+        inputs = rows if self.features else dataclasses.replace(rows, x=jnp.zeros_like(rows.x))
+        return minimise(self.model, self.start, inputs)
 
     def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
         return value_of(aggregate)

@@ -1,4 +1,4 @@
-"""How often each class occurs, or the mean of the targets: the best prediction that looks at no feature."""
+"""Frequencies of classes, or the mean of the targets: the best prediction that uses no feature."""
 
 from typing import ClassVar
 

@@ -165,13 +165,13 @@ def budgets_for(simulated: Simulated, protector: Protector, log_signal: tuple[fl
 def budgets_of_shapes(simulated: Simulated, tasks: Tasks, protector: Protector) -> dict[Shape, Budgets]:
     """Budgets for each of the different shapes of tasks; those with the same sampling rate and kind of target share
     them."""
-    found: dict[tuple[float | None, Kind], Budgets] = {}
+    budgets: dict[tuple[float | None, Kind], Budgets] = {}
     keys = {shape: (shape.sampling_rate, kind_of(shape.source)) for shape in tasks.shapes}
     for rate, kind in keys.values():
-        if (rate, kind) not in found:
+        if (rate, kind) not in budgets:
             drawn = protector if rate is None else dataclasses.replace(cast(Any, protector), sampler=Poisson(rate))
-            found[rate, kind] = budgets_for(simulated, drawn, tasks.log_signal, kind)
-    return {shape: found[key] for shape, key in keys.items()}
+            budgets[rate, kind] = budgets_for(simulated, drawn, tasks.log_signal, kind)
+    return {shape: budgets[key] for shape, key in keys.items()}
 
 
 def epsilon_for(simulated: Simulated, protector: Protector, log_signal: float) -> float:

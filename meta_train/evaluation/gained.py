@@ -1,4 +1,4 @@
-"""What a training gained over what it started from, said for people."""
+"""Gains of a training over its start, in lines of text."""
 
 import itertools
 import math
@@ -20,51 +20,51 @@ from l2p.protector import Protector
 from meta_train.config import MetaConfig
 from meta_train.tasks import own_tables
 
-#: A table that says what budgets a band is, for people: rows, where no tables of the user's own have any, and delta;
-#: and a budget for which rows are said.
-SAID_ROWS, SAID_DELTA, SAID_EPSILON = 10_000, 1e-6, 1.0
+#: Number of rows (for trainings without own tables) and delta for which bands of log(mu N) are shown as epsilons; and
+#: the epsilon for which they are shown as numbers of rows.
+SHOWN_ROWS, SHOWN_DELTA, SHOWN_EPSILON = 10_000, 1e-6, 1.0
 
 
 def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
     """What a trained protector gained over its start by its card, in lines for people; none if that was not asked."""
-    found = checkpoint.load(path)
-    gains = found.card["held_out"].get("gains")
+    trained = checkpoint.load(path)
+    gains = trained.card["held_out"].get("gains")
     before = config.start.warm_start
     if gains is None or before is None:
         return []
     try:
-        chex.assert_trees_all_equal(found.protector, start)
+        chex.assert_trees_all_equal(trained.protector, start)
     except AssertionError:
         pass
     else:
         return [f"{before} was kept: no state of the training scored better on held-out tasks in any band."]
-    control = control_of(found.card)
+    control = control_of(trained.card)
     tables = [own_tables.find(source) for source in config.tasks.all_sources if is_own(source)]
-    rows = int(np.median([table.rows for table in tables])) if tables else SAID_ROWS
+    rows = int(np.median([table.rows for table in tables])) if tables else SHOWN_ROWS
     lines = [f"excess loss on held-out tasks against {before} (with one standard error):"]
     bands = list(itertools.pairwise(gains["log_signal"]))
     idle = np.array([control is not None and any(a <= low < b for a, b in control.idle) for low, _ in bands])
-    for (low, high), mean, error, kept in zip(bands, gains["mean"], gains["standard_error"], idle, strict=True):
-        if epsilon_for(low, "gdp", Budget(1.0, SAID_DELTA), rows) is None:
+    for (low, high), mean, error, is_idle in zip(bands, gains["mean"], gains["standard_error"], idle, strict=True):
+        if epsilon_for(low, "gdp", Budget(1.0, SHOWN_DELTA), rows) is None:
             continue  # no epsilon is so large for so few rows
-        runs = f"; {before} runs here" if kept else ""
+        runs = f"; {before} runs here" if is_idle else ""
         lines.append(f"  epsilon {_epsilon(low, rows)} to {_epsilon(high, rows)}: {_change(mean, error)}{runs}")
-    lines[1] += f" (for {rows:,} rows at delta {SAID_DELTA:g})"
-    for source, one in gains.get("by_source", {}).items():
+    lines[1] += f" (for {rows:,} rows at delta {SHOWN_DELTA:g})"
+    for source, gain in gains.get("by_source", {}).items():
         if not idle.all():
-            mean, error = np.array(one["mean"])[~idle], np.array(one["standard_error"])[~idle]
+            mean, error = np.array(gain["mean"])[~idle], np.array(gain["standard_error"])[~idle]
             name = own_tables.find(source).name if is_own(source) else source
             changed = _change(float(mean.mean()), float(np.linalg.norm(error)) / len(error))
             lines.append(f"  {name}, where it runs: {changed}")
     for model, intervals in ({} if control is None else control.idle_for).items():
         ends = [
             _epsilon(low, rows)
-            for (low, _), kept in zip(bands, idle, strict=True)
-            if not kept and low in dict(intervals)
+            for (low, _), is_idle in zip(bands, idle, strict=True)
+            if not is_idle and low in dict(intervals)
         ]
         if ends:
             lines.append(f"  for {model} {before} runs also in what begins at epsilon {', '.join(ends)}")
-    lines.append(_made_for(found.card))
+    lines.append(_made_for(trained.card))
     if control is not None and len(control.idle) == len(gains["mean"]):
         lines.append(f"{before} is kept everywhere: gains are within two standard errors of none.")
     return lines
@@ -74,17 +74,17 @@ def _made_for(card: Mapping[str, Any]) -> str:
     """The range that a protector was made for, in features and rows."""
     ends = card["range"]
     classes = f" and {interval(ends['num_classes'])} classes" if "num_classes" in ends else ""
-    budget = Budget(SAID_EPSILON, SAID_DELTA)
+    budget = Budget(SHOWN_EPSILON, SHOWN_DELTA)
     few, many = (rounded(math.exp(end - log_signal("gdp", budget, 1)), up=False) for end in ends["log_signal"])
     return (
         f"it applies to tables of {interval(ends['num_features'])} features{classes}, with {few} to {many} rows at "
-        f"epsilon {SAID_EPSILON:g} and delta {SAID_DELTA:g}, or as many times fewer as epsilon is larger"
+        f"epsilon {SHOWN_EPSILON:g} and delta {SHOWN_DELTA:g}, or as many times fewer as epsilon is larger"
     )
 
 
 def _epsilon(signal: float, rows: int) -> str:
-    found = epsilon_for(signal, "gdp", Budget(1.0, SAID_DELTA), rows)
-    return "beyond any" if found is None else f"{found:.2g}"
+    epsilon = epsilon_for(signal, "gdp", Budget(1.0, SHOWN_DELTA), rows)
+    return "beyond any" if epsilon is None else f"{epsilon:.2g}"
 
 
 def _change(mean: float, error: float) -> str:

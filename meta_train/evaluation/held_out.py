@@ -129,33 +129,33 @@ class Evaluator:
         name = "held_out_score_per_budget"
         return float(np.minimum(report[name], self.before[name]).mean())
 
-    def final(self, protector: Protector, left: Callable[[], float] = _no_end) -> dict[str, Any]:
+    def final(self, protector: Protector, seconds_left: Callable[[], float] = _no_end) -> dict[str, Any]:
         """Entries for the card of a trained protector: its scores and, if configured, its gains over the start."""
         report = self(protector)
-        return report | {"gains": self.gains(protector, left)} if self._judging.gain_rounds else report
+        return report | {"gains": self.gains(protector, seconds_left)} if self._judging.gain_rounds else report
 
-    def gains(self, protector: Protector, left: Callable[[], float] = _no_end) -> dict[str, Any]:
-        """How much lower `protector` scores than the start in each band of log(mu N), on tasks not used for selection;
+    def gains(self, protector: Protector, seconds_left: Callable[[], float] = _no_end) -> dict[str, Any]:
+        """Scores of the start minus those of `protector` in each band of log(mu N), on tasks not used for selection;
         and by source and by model where there are several, since a mean over all can hide a loss on one.
 
         Both run on the same tasks with the same noise, so the standard errors are those of paired differences. There
-        are `gain_rounds` batches of each, or as many as fit into the seconds that are `left`, but at least one.
+        are `gain_rounds` batches of each, or as many as fit into `seconds_left`, but at least one.
         """
-        found = self._differences(protector, left)
+        by_name = self._differences(protector, seconds_left)
         gains = {
             "log_signal": _rounded(np.linspace(*self._training_tasks.log_signal, BANDS + 1)),
-            **_gain(np.concatenate(list(found.values()))),
+            **_gain(np.concatenate(list(by_name.values()))),
         }
-        if len(found) == 1:
+        if len(by_name) == 1:
             return gains
-        gains |= {"by_source": {name: _gain(differences) for name, differences in found.items()}}
+        gains |= {"by_source": {name: _gain(differences) for name, differences in by_name.items()}}
         if not self._training_tasks.lends or len(self._training_tasks.all_models) == 1:
             return gains
         by_model: dict[str, list[np.ndarray]] = {}
         for name, draws in self._draws.items():
-            if name not in found:
+            if name not in by_name:
                 continue
-            by_model.setdefault(self._resolved[draws[0][0]].model.name, []).append(found[name])
+            by_model.setdefault(self._resolved[draws[0][0]].model.name, []).append(by_name[name])
         return gains | {"by_model": {name: _gain(np.concatenate(parts)) for name, parts in by_model.items()}}
 
     @functools.cached_property
@@ -165,44 +165,44 @@ class Evaluator:
         return self._draws_of_shapes() if self._training_tasks.lends else self._draws_of_sources()
 
     def _draws_of_shapes(self) -> dict[str, list]:
-        found: dict[str, list] = {}
+        draws_by_name: dict[str, list] = {}
         for shape in sorted(self._shapes, key=lambda shape: shape.num_features or 0):
             if all(map(is_own, parts_of(shape.source))):
                 for place, table in enumerate(parts_of(shape.source)):
-                    known = found.get(table)
-                    if known is None or (known[0][0].num_features or 0) < own_tables.find(table).x.shape[1]:
-                        found[table] = [(shape, self._draw_table(shape, place))]
+                    previous = draws_by_name.get(table)
+                    if previous is None or (previous[0][0].num_features or 0) < own_tables.find(table).x.shape[1]:
+                        draws_by_name[table] = [(shape, self._draw_table(shape, place))]
                 continue
             draw = self._draw(self._resolved[shape].held_out, shape, GAIN_SHARES)
-            found.setdefault(f"{shape.source} {shape.model}", []).append((shape, draw))
-        return found
+            draws_by_name.setdefault(f"{shape.source} {shape.model}", []).append((shape, draw))
+        return draws_by_name
 
     def _draws_of_sources(self) -> dict[str, list]:
-        found: dict[str, list] = {}
+        draws_by_name: dict[str, list] = {}
         for shape in self._shapes:
             family = self._resolved[shape].held_out
             parts = family.parts if isinstance(family, Mixture) else (family,)
             for name, part in zip(parts_of(shape.source), parts, strict=True):
-                draws = found.setdefault(name, [])
+                draws = draws_by_name.setdefault(name, [])
                 # A source of a mixture is left out where it has too few columns.
                 if (shape.num_features or 0) <= part.max_features:
                     draws.append((shape, self._draw(part, shape, GAIN_SHARES)))
-        return found
+        return draws_by_name
 
-    def _differences(self, protector: Protector, left: Callable[[], float]) -> dict[str, np.ndarray]:
-        """By what `_draws` names f[., BANDS]: the start's scores minus the protector's."""
-        found: dict[str, list[np.ndarray]] = {}
+    def _differences(self, protector: Protector, seconds_left: Callable[[], float]) -> dict[str, np.ndarray]:
+        """The start's scores minus the protector's f[., BANDS], by the names of `_draws`."""
+        by_name: dict[str, list[np.ndarray]] = {}
         longest = 0.0
         for seed in range(GAIN_KEY, GAIN_KEY + self._judging.gain_rounds):
             for name, draws in self._draws.items():
                 began = time.monotonic()
-                for shape, draw in draws if not found or left() >= longest else ():
+                for shape, draw in draws if not by_name or seconds_left() >= longest else ():
                     batch = draw(seed)
-                    theirs = self._start_results(shape, batch, seed)["score"]
-                    ours = self._results(protector, shape, batch, seed)["score"]
-                    found.setdefault(name, []).append(theirs - ours)
+                    start_scores = self._start_results(shape, batch, seed)["score"]
+                    scores = self._results(protector, shape, batch, seed)["score"]
+                    by_name.setdefault(name, []).append(start_scores - scores)
                 longest = max(longest, time.monotonic() - began)
-        return {name: _by_band(np.stack(differences)) for name, differences in found.items()}
+        return {name: _by_band(np.stack(differences)) for name, differences in by_name.items()}
 
     def _draw_table(self, shape: Shape, place: int) -> Callable[[int], TaskBatch]:
         """A draw of `eval_tasks` tasks from a seed that are one of the shape's own tables."""
@@ -247,19 +247,19 @@ class Evaluator:
     def _measure(
         self, protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
     ) -> dict[str, jax.Array]:
-        found = evaluate(protector, key, batch, model, budgets, self._training_tasks.excess_floor, self._stacked)
-        return {name: found[name] for name in self._reported}
+        results = evaluate(protector, key, batch, model, budgets, self._training_tasks.excess_floor, self._stacked)
+        return {name: results[name] for name in self._reported}
 
     def _start_results(self, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
-        """Those of the start, with what stands in for it where it does."""
-        found = self._results(self._start, shape, batch, seed)
+        """Results of the start, or of its control where that runs instead."""
+        results = self._results(self._start, shape, batch, seed)
         if self._stand_in is None:
-            return found
+            return results
         control, protector = self._stand_in
         model = self._resolved[shape].model.name
         level = np.array([control.is_level(float(signal), model) for signal in batch.log_signal])
         instead = self._results(protector, shape, batch, seed)
-        return {name: np.where(level, instead[name], values) for name, values in found.items()}
+        return {name: np.where(level, instead[name], values) for name, values in results.items()}
 
     def _results(self, protector: Protector, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:
         if self._stacked:

@@ -48,7 +48,7 @@ SHAPES = 2
 MANY_FEATURES = 128
 #: Tasks drawn for each one wanted: with 8 features only a quarter of Adult's tasks are learnable.
 DRAWS = 5
-#: How much higher the accuracy of the non-private optimum must be than that of the majority model on a learnable task.
+#: The least gain in accuracy of the non-private optimum over the majority model on a learnable task.
 MIN_GAIN = 0.02
 QUANTILES = (0.1, 0.5, 0.9)
 #: Differs from the seeds of early stopping and of benchmarks/held_out_tasks.py. It is that of the first batch of gains
@@ -103,8 +103,8 @@ def draw(
     train, test = map(sample, held_out.halves())
     shares = jax.nn.one_hot(test.y.astype(jnp.int32), max(2, len(model.labels))).mean(1)
     tasks = Tasks(train, test, shares.max(1), _optimum(train, test, model))
-    kept = np.flatnonzero(tasks.optimum - tasks.trivial > MIN_GAIN)[:num_tasks]
-    return jax.tree.map(lambda leaf: leaf[kept], tasks)
+    learnable = np.flatnonzero(tasks.optimum - tasks.trivial > MIN_GAIN)[:num_tasks]
+    return jax.tree.map(lambda leaf: leaf[learnable], tasks)
 
 
 def accuracies(
@@ -117,12 +117,12 @@ def accuracies(
 
 
 def meta_test(
-    found: checkpoint.Checkpoint, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED
+    trained: checkpoint.Checkpoint, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED
 ) -> dict[str, Any]:
     """Results of a meta-trained protector on held-out tasks, as JSON.
 
     Args:
-      found: its card must hold `config` and `range`, as `meta_train.training.loop` writes them.
+      trained: its card must hold `config` and `range`, as `meta_train.training.loop` writes them.
       num_tasks: per feature count, at most; a quarter of it where there are more than `MANY_FEATURES`.
       num_rows: training rows per task; each represents N / num_rows rows of the simulated table. None for `ROWS`, or
         for the config's where tasks have all columns of a table, which may be many.
@@ -137,18 +137,18 @@ def meta_test(
     Raises:
       InputError: the card does not say what to test, or its tasks have no classes, or no task is learnable.
     """
-    card = found.card
+    card = trained.card
     if not {"config", "range"} <= card.keys():
         raise InputError(
             f"the card of {card['name']} holds no `config` and `range`, so there is no telling which tasks were held "
             "out from it; pass a checkpoint that l2p meta-train wrote."
         )
     config = on_card(card)
-    return _figures(found, config, config.shapes, num_tasks, num_rows, seed)
+    return _figures(trained, config, config.shapes, num_tasks, num_rows, seed)
 
 
 def meta_tests(
-    found: checkpoint.Checkpoint, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED
+    trained: checkpoint.Checkpoint, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED
 ) -> dict[str, dict[str, Any]]:
     """`meta_test` by model, for a protector that was trained for several, on synthetic tasks: of each model that
     predicts classes the first `SHAPES` sizes. A fifth of a small table's rows has too few to learn from.
@@ -156,19 +156,19 @@ def meta_tests(
     Raises:
       InputError: as for `meta_test`.
     """
-    config = on_card(found.card)
+    config = on_card(trained.card)
     by_model: dict[str, list[Shape]] = {}
     for shape in config.shapes:
         drawn = AND.join(part for part in parts_of(shape.source) if part.startswith(SYNTHETIC))
         if drawn and kind_of(drawn) != "regression":
             by_model.setdefault(plain_name(shape.model), []).append(shape._replace(source=drawn))
     return {
-        name: _figures(found, config, shapes[:SHAPES], num_tasks, num_rows, seed) for name, shapes in by_model.items()
+        name: _figures(trained, config, shapes[:SHAPES], num_tasks, num_rows, seed) for name, shapes in by_model.items()
     }
 
 
 def _figures(
-    found: checkpoint.Checkpoint,
+    trained: checkpoint.Checkpoint,
     config: MetaConfig,
     shapes: Sequence[Shape],
     num_tasks: int,
@@ -176,7 +176,7 @@ def _figures(
     seed: int,
 ) -> dict[str, Any]:
     """Results on tasks of these shapes."""
-    low, high = found.card["range"]["log_signal"]
+    low, high = trained.card["range"]["log_signal"]
     tasks = config.tasks
     num_rows = num_rows or (tasks.rows if None in tasks.counts else ROWS)
     sources = list(dict.fromkeys(shape.source for shape in shapes))
@@ -193,7 +193,7 @@ def _figures(
             f"no task drawn from {', '.join(sources)} has anything to learn; draw more tasks, or more rows."
         )
     width = (high - low) / BANDS
-    protector = sized(found.protector, num_rows)
+    protector = sized(trained.protector, num_rows)
     budgets = budgets_for(config.simulated, protector, (low - width, high), kind_of(sources[0]))
 
     def band(lowest: float, highest: float) -> dict[str, Any]:
@@ -228,11 +228,11 @@ def _figures(
 
 def update(path: Path, num_tasks: int = TASKS, num_rows: int | None = None, seed: int = SEED) -> dict[str, Any]:
     """Meta-test the checkpoint at `path`, write the results onto its card, and return them; nothing else changes."""
-    found = checkpoint.load(path)
-    is_one = "config" not in found.card or on_card(found.card).tasks.num_models == 1
-    name, test = ("meta_test", meta_test) if is_one else ("meta_tests", meta_tests)
-    figures = test(found, num_tasks, num_rows, seed)
-    checkpoint.save(found.protector, path, found.card | {name: figures})
+    trained = checkpoint.load(path)
+    is_single = "config" not in trained.card or on_card(trained.card).tasks.num_models == 1
+    name, test = ("meta_test", meta_test) if is_single else ("meta_tests", meta_tests)
+    figures = test(trained, num_tasks, num_rows, seed)
+    checkpoint.save(trained.protector, path, trained.card | {name: figures})
     return figures
 
 
@@ -254,8 +254,8 @@ def main(paths: tyro.conf.Positional[tuple[Path, ...]], /, tasks: int = TASKS, s
     """
     for path in paths:
         print(path)
-        found = update(path, tasks, seed=seed)
-        for figures in [found] if "bands" in found else found.values():
+        results = update(path, tasks, seed=seed)
+        for figures in [results] if "bands" in results else results.values():
             print(figures["data"], *map(json.dumps, figures["bands"]), sep="\n")
 
 
@@ -268,21 +268,21 @@ def _count(num_tasks: int, num_features: int | None) -> int:
 def _run(protector: Protector, train: Rows, test: Rows, setups: Setup, keys: jax.Array) -> jax.Array:
     """Test accuracy f32[B] of whole runs; all arguments except the protector have a leading axis [B]."""
 
-    def one(train: Rows, test: Rows, setup: Setup, key: jax.Array) -> jax.Array:
+    def accuracy(train: Rows, test: Rows, setup: Setup, key: jax.Array) -> jax.Array:
         params, *_ = run(protector, setup.model.init(train.x.shape[1]), train, setup, key)
         return _accuracy(setup.model, params, test)
 
-    return jax.vmap(one)(train, test, setups, keys)
+    return jax.vmap(accuracy)(train, test, setups, keys)
 
 
 @functools.partial(jax.jit, static_argnames="model")
 def _optimum(train: Rows, test: Rows, model: Model) -> jax.Array:
     """Test accuracy f32[B] of the non-private minimiser; mapped, since Newton's method copies the table."""
 
-    def one(parts: tuple[Rows, Rows]) -> jax.Array:
+    def accuracy(parts: tuple[Rows, Rows]) -> jax.Array:
         return _accuracy(model, reference(model, parts[0]), parts[1])
 
-    return jax.lax.map(one, (train, test))
+    return jax.lax.map(accuracy, (train, test))
 
 
 def _accuracy(model: Model, params: jax.Array, rows: Rows) -> jax.Array:

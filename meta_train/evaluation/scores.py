@@ -49,12 +49,12 @@ def whole_run(
     f32[] of the budget it spent."""
     noise = Simulation(key)
     model = setup.model
-    begun, _ = start(protector, model.init(rows.x.shape[1]), rows, setup, noise)
-    ended, _, _ = advance(protector, begun, rows, setup, noise, protector.num_steps)
-    params = protector.finish(ended.params, ended.state, setup)
+    run_at_start, _ = start(protector, model.init(rows.x.shape[1]), rows, setup, noise)
+    run_at_end, _, _ = advance(protector, run_at_start, rows, setup, noise, protector.num_steps)
+    params = protector.finish(run_at_end.params, run_at_end.state, setup)
     scored = rows if scored is None else scored
     loss = mean_loss(params, model, scored)
-    return score(loss, best_loss, first_loss(model, scored), floor), ended.spending.spent / setup.price_list.budget
+    return score(loss, best_loss, first_loss(model, scored), floor), run_at_end.spending.spent / setup.price_list.budget
 
 
 def evaluate(

@@ -30,7 +30,7 @@ from meta_train.tasks.spans import Span, choose_rows, columns_of, draw_rows
 MIN_PREVALENCE = 0.1
 #: Shares of tasks that predict the table's own label, another column and a teacher; and where no column may be a label.
 KINDS, KINDS_WITHOUT_COLUMNS = (0.4, 0.3, 0.3), (0.6, 0.0, 0.4)
-#: How many rows of a large table one stands for: so many that drawing them moves the minimum by next to nothing.
+#: Number of rows of a large table that one stands for: so many that drawing them moves the minimum by next to nothing.
 COPIES = 1024.0
 
 
@@ -92,7 +92,7 @@ class Family(abc.ABC):
 
     def with_rows_apart(self) -> "Family":
         """The family of tasks whose last half of rows are other rows of the table than the first half. Without a table
-        all rows of a task are different as it is."""
+        all rows of a task differ anyway."""
         return self
 
     def halves(self) -> tuple["Family", "Family"]:
@@ -116,14 +116,13 @@ class Family(abc.ABC):
         fresh_shares: tuple[float, float] = (1.0, 1.0),
     ) -> TaskBatch:
         """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first: at
-        u^signal_power of it for u spread evenly over [0, 1]. `ridge` is that of the reference solution. Where the
-        family has other rows to score on, it does so in these shares of the tasks at the ends of the range.
+        u^signal_power of it for u spread evenly over [0, 1]. `ridge` is that of the reference solution. `fresh_shares`
+        are the shares of tasks, at the ends of the range, that are scored on other rows, where the family has them.
 
         Raises:
           InputError: the family has no tasks with that many features.
         """
-        asked = jax.random.fold_in(key, 0), num_tasks, num_rows, num_features
-        rows, scored = self.draw_both(*asked)
+        rows, scored = self.draw_both(jax.random.fold_in(key, 0), num_tasks, num_rows, num_features)
         low, high = log_signal
         jitter = jax.random.uniform(jax.random.fold_in(key, 1), (num_tasks,))
         signal = low + (high - low) * ((jnp.arange(num_tasks) + jitter) / num_tasks) ** signal_power
@@ -132,7 +131,7 @@ class Family(abc.ABC):
         share = jnp.interp(signal, jnp.array([low, high]), jnp.array(fresh_shares))
         fresh = jax.random.bernoulli(jax.random.fold_in(key, 2), share)
         on_read, on_scored = jax.vmap(functools.partial(best_losses, model, ridge=ridge))(rows, scored)
-        choose = jax.vmap(lambda fresh, one, other: jax.tree.map(functools.partial(jnp.where, fresh), one, other))
+        choose = jax.vmap(lambda fresh, scored, read: jax.tree.map(functools.partial(jnp.where, fresh), scored, read))
         best = jnp.where(fresh, on_scored, on_read)
         return TaskBatch(rows, signal, best, choose(fresh, scored, rows), jnp.where(fresh, 1.0, COPIES))
 
@@ -189,7 +188,7 @@ class TaskFamily(Family):
 
     def cut_at(self, row: int) -> tuple["TaskFamily", "TaskFamily"]:
         """The families of the rows before `row` and from `row` on, which make the same tasks from a key."""
-        # What makes a task (columns, label, teacher, noise rates) does not depend on its rows.
+        # A task's columns, label, teacher and noise rates do not depend on its rows.
         first, second = (
             dataclasses.replace(self, x=self.x[part], y=self.y[part]) for part in (slice(row), slice(row, None))
         )
@@ -197,9 +196,9 @@ class TaskFamily(Family):
 
     def of_classes(self, classes: Collection[int]) -> "TaskFamily":
         """The family of the rows of some classes, with tasks of these."""
-        kept = np.isin(np.asarray(self.y), list(classes))
-        left = tuple(one for one in self.classes if one in classes)
-        return dataclasses.replace(self, x=self.x[kept], y=self.y[kept], classes=left)
+        mask = np.isin(np.asarray(self.y), list(classes))
+        labels = tuple(label for label in self.classes if label in classes)
+        return dataclasses.replace(self, x=self.x[mask], y=self.y[mask], classes=labels)
 
     def rolled(self, rows: jax.Array) -> "TaskFamily":
         """The family whose table is rotated so that it begins at row `rows` i32[]."""

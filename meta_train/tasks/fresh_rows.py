@@ -51,25 +51,25 @@ class Halved(Family):
     """Tasks of any family, of whose rows runs read the first half and are scored on the last.
 
     Attributes:
-      whole: a family that makes these halves of different rows (`Family.with_rows_apart`).
+      family: makes these halves of different rows (`Family.with_rows_apart`).
     """
 
-    whole: Family
+    family: Family
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
-        return jax.tree.map(lambda leaf: leaf[:num_rows], self.whole.draw(key, 2 * num_rows, num_features))
+        return jax.tree.map(lambda leaf: leaf[:num_rows], self.family.draw(key, 2 * num_rows, num_features))
 
     def draw_both(self, key: jax.Array, num_tasks: int, num_rows: int, num_features: int | None) -> tuple[Rows, Rows]:
-        rows = self.whole.draw_several(key, num_tasks, 2 * num_rows, num_features)
+        rows = self.family.draw_several(key, num_tasks, 2 * num_rows, num_features)
         read = jax.tree.map(lambda leaf: leaf[:, :num_rows], rows)
         return read, jax.tree.map(lambda leaf: leaf[:, num_rows:], rows)
 
     @property
     def max_features(self) -> float:
-        return self.whole.max_features
+        return self.family.max_features
 
     def with_num_classes(self, num_classes: int | None) -> "Halved":
-        return Halved(self.whole.with_num_classes(num_classes))
+        return Halved(self.family.with_num_classes(num_classes))
 
 
 def with_fresh_rows(
@@ -85,9 +85,9 @@ def with_fresh_rows(
         raise InputError("these tasks are not drawn from one table whose rows could be split; leave fresh_rows out.")
     if unseen is None:
         return FreshRows(train), FreshRows(train, held_out)
-    seen = set(train.classes) - set(unseen)
-    if min(len(seen), len(set(train.classes) & set(unseen))) < 2:
+    trained = set(train.classes) - set(unseen)
+    if min(len(trained), len(set(train.classes) & set(unseen))) < 2:
         raise InputError(
             f"unseen is {tuple(unseen)}, of classes {train.classes}, but a task has two; leave two on either side."
         )
-    return FreshRows(train.of_classes(seen)), FreshRows(train.of_classes(unseen), held_out.of_classes(unseen))
+    return FreshRows(train.of_classes(trained)), FreshRows(train.of_classes(unseen), held_out.of_classes(unseen))

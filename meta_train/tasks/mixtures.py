@@ -45,16 +45,16 @@ class Mixture(Family):
             )
         # Equally many from every part, and one more from some of them: choosing a part for every task separately would
         # draw each task from all parts, since under vmap every branch runs.
-        each, left = divmod(num_tasks, len(fit))
+        each, extra = divmod(num_tasks, len(fit))
         order_key, more_key, *every = jax.random.split(key, 2 + len(fit))
         keys = iter(every)
-        width = each + (left > 0)
+        width = each + (extra > 0)
         several = [part.draw_several(next(keys), width, num_rows, num_features) for part in alone]
         for tables in groups:
             several.append(draw_stacked(tables, [next(keys) for _ in tables], width, num_rows, num_features))
-        lines = np.arange(len(fit) * width).reshape(len(fit), width)
-        more = jax.random.permutation(more_key, lines[:, -1])[:left]
-        chosen = jax.random.permutation(order_key, jnp.concatenate([lines[:, :each].ravel(), more]))
+        indices = np.arange(len(fit) * width).reshape(len(fit), width)
+        more = jax.random.permutation(more_key, indices[:, -1])[:extra]
+        chosen = jax.random.permutation(order_key, jnp.concatenate([indices[:, :each].ravel(), more]))
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[chosen], *several)
 
     def with_rows_apart(self) -> "Mixture":

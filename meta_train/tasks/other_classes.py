@@ -43,26 +43,29 @@ class OtherClasses:
 
     @classmethod
     def of(cls, family: TaskFamily, num_directions: int) -> "OtherClasses":
-        """Computed from the rows of a family with at least three classes."""
+        """Directions of the other classes of a family with at least three, from its rows."""
         counts, sums, squares = _moments(family)
-        whole = _geometry(counts.sum(), sums.sum(0), squares.sum(0), num_directions)
-        pairs, found = np.zeros(2 * (len(counts),), np.int32), []
+        all_classes = _geometry(counts.sum(), sums.sum(0), squares.sum(0), num_directions)
+        pairs, geometries = np.zeros(2 * (len(counts),), np.int32), []
         for index, (first, second) in enumerate(itertools.combinations(range(len(counts)), 2)):
-            left = np.delete(np.arange(len(counts)), [first, second])
+            others = np.delete(np.arange(len(counts)), [first, second])
             pairs[first, second] = pairs[second, first] = index
-            found.append(_geometry(counts[left].sum(), sums[left].sum(0), squares[left].sum(0), num_directions))
+            geometries.append(
+                _geometry(counts[others].sum(), sums[others].sum(0), squares[others].sum(0), num_directions)
+            )
         # A few classes may vary in fewer directions than all of them.
-        kept = min(len(one.variances) for one in found)
+        rank = min(len(geometry.variances) for geometry in geometries)
         stretched = [
-            one.directions[:, :kept] * jnp.sqrt(whole.variances[:kept] / one.variances[:kept])[None, :] for one in found
+            geometry.directions[:, :rank] * jnp.sqrt(all_classes.variances[:rank] / geometry.variances[:rank])[None, :]
+            for geometry in geometries
         ]
         return cls(
             classes=jnp.asarray(family.classes, jnp.float32),
             pairs=jnp.asarray(pairs),
-            centers=jnp.stack([one.center for one in found]),
+            centers=jnp.stack([geometry.center for geometry in geometries]),
             directions=jnp.stack(stretched),
-            center=whole.center,
-            onto=whole.directions[:, :kept].T,
+            center=all_classes.center,
+            onto=all_classes.directions[:, :rank].T,
         )
 
     def __call__(self, x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
@@ -80,11 +83,11 @@ def along_other_classes(
     families are returned unchanged without directions, or if tasks have all classes of the source."""
     if num_directions is None or not isinstance(train, TaskFamily) or not isinstance(held_out, TaskFamily):
         return train, held_out
-    seen = train.of_classes(set(train.classes) - set(unseen or ()))
-    if len(seen.classes) < 3:
+    training = train.of_classes(set(train.classes) - set(unseen or ()))
+    if len(training.classes) < 3:
         return train, held_out
-    others = OtherClasses.of(seen, num_directions)
-    return dataclasses.replace(train, other_classes=others), dataclasses.replace(held_out, other_classes=others)
+    directions = OtherClasses.of(training, num_directions)
+    return dataclasses.replace(train, other_classes=directions), dataclasses.replace(held_out, other_classes=directions)
 
 
 def _moments(family: TaskFamily) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -92,9 +95,9 @@ def _moments(family: TaskFamily) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     x, y = np.asarray(family.x, np.float64), np.asarray(family.y)
     rows = [x[y == label] for label in family.classes]
     return (
-        np.array([len(one) for one in rows]),
-        np.array([one.sum(0) for one in rows]),
-        np.array([o.T @ o for o in rows]),
+        np.array([len(part) for part in rows]),
+        np.array([part.sum(0) for part in rows]),
+        np.array([part.T @ part for part in rows]),
     )
 
 

@@ -1,7 +1,7 @@
 """Public tables of a user's own as sources of tasks.
 
-A training names them by `l2p.data.own`, and finds them here once they were read in this process. What they hold is
-known by their content, so a name stands for the same rows in every process.
+A training names them by `l2p.data.own`, and finds them here once they were read in this process. A name holds a hash of
+the content, so it stands for the same rows in every process.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from l2p.data.reading import Format
 from l2p.errors import InputError
 from l2p.schema import Encoding, Schema, read_rows
 
-#: Fewer rows make too few different tasks, of which a fifth are held out.
+#: Fewer rows make too few different tasks; a fifth of them are held out.
 MIN_ROWS = 200
 #: Cells beyond these are left out, at random: tasks take a few thousand rows each, and a table lies in memory whole.
 MAX_CELLS = 2**25
@@ -28,7 +28,7 @@ class OwnTable:
     """A public table, encoded by its schema.
 
     Attributes:
-      name: what it is called.
+      name: of the table.
       sha256: of the content of its file; of its encoded rows where it came as no file.
       x: f32[n, d], features in [0, 1].
       y: f32[n], as of `l2p.data.Dataset`.
@@ -54,17 +54,17 @@ class OwnTable:
 
     @property
     def encoded_sha256(self) -> str:
-        """Of what its schema made of it: another schema makes other tasks of the same table."""
+        """SHA-256 of the encoded rows: another schema makes other tasks of the same table."""
         return hashlib.sha256(self.x.tobytes() + self.y.tobytes()).hexdigest()
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What a checkpoint's card says of it."""
-        known = ("source", "name", "sha256", "encoded_sha256", "rows", "left_out", "kind", "num_classes")
-        return {name: getattr(self, name) for name in known} | {"features": self.x.shape[1]}
+    def card_entry(self) -> dict[str, Any]:
+        """Its entry in a checkpoint's card."""
+        names = ("source", "name", "sha256", "encoded_sha256", "rows", "left_out", "kind", "num_classes")
+        return {name: getattr(self, name) for name in names} | {"features": self.x.shape[1]}
 
 
-_KEPT: dict[str, OwnTable] = {}
+_TABLES: dict[str, OwnTable] = {}
 
 
 def read(data: Any, schema: Schema | str | Path, name: str = "table", format: Format | None = None) -> OwnTable:
@@ -88,27 +88,27 @@ def read(data: Any, schema: Schema | str | Path, name: str = "table", format: Fo
     """
     schema = schema if isinstance(schema, Schema) else Schema.read(schema)
     is_file = isinstance(data, (str, Path))
-    called = name_of(data) if is_file else name
+    table_name = name_of(data) if is_file else name
     if schema.target.weights is not None:
         raise InputError(
-            f"the schema of {called} declares class weights, which meta-training does not use, so they would be "
+            f"the schema of {table_name} declares class weights, which meta-training does not use, so they would be "
             "ignored; leave them out."
         )
-    found = read_rows(data, Encoding(schema), "null", format)
-    x, y, mask = (np.asarray(leaf) for leaf in (found.x, found.y, found.mask))
+    encoded = read_rows(data, Encoding(schema), "null", format)
+    x, y, mask = (np.asarray(leaf) for leaf in (encoded.x, encoded.y, encoded.mask))
     x, y = x[mask > 0], y[mask > 0]
-    _check(called, schema, y)
+    _check_rows(table_name, schema, y)
     sha256 = content_sha256(data) if is_file else hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()
     most = MAX_CELLS // x.shape[1]
     if len(y) > most:
-        kept = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
-        x, y = x[kept], y[kept]
+        indices = np.sort(np.random.default_rng(0).permutation(len(y))[:most])
+        x, y = x[indices], y[indices]
     classes = schema.target.classes
     count = None if classes is None else len(classes)
-    return OwnTable(called, sha256, x, y, schema.target.kind, count, len(mask), len(mask) - len(y))
+    return OwnTable(table_name, sha256, x, y, schema.target.kind, count, len(mask), len(mask) - len(y))
 
 
-def _check(name: str, schema: Schema, y: np.ndarray) -> None:
+def _check_rows(name: str, schema: Schema, y: np.ndarray) -> None:
     """Refuse a table that too few tasks could be drawn from."""
     if len(y) < MIN_ROWS:
         raise InputError(
@@ -125,7 +125,7 @@ def _check(name: str, schema: Schema, y: np.ndarray) -> None:
 
 def keep(table: OwnTable) -> str:
     """Have trainings find it by its name as a source, which is returned."""
-    _KEPT[table.source] = table
+    _TABLES[table.source] = table
     return table.source
 
 
@@ -135,14 +135,14 @@ def find(source: str) -> OwnTable:
     Raises:
       InputError: it was not read in this process.
     """
-    if source not in _KEPT:
+    if source not in _TABLES:
         raise InputError(
             f"the source {source} is a table of its maker's, known here by its content alone; train on that table "
             "anew, with --data and --schema."
         )
-    return _KEPT[source]
+    return _TABLES[source]
 
 
-def facts(sources: tuple[str, ...]) -> list[dict[str, Any]]:
-    """What a card says of those among the sources that are users' own."""
-    return [find(source).facts for source in sources if is_own(source)]
+def card_entries(sources: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Entries in a checkpoint's card of those among the sources that are users' own."""
+    return [find(source).card_entry for source in sources if is_own(source)]

@@ -25,7 +25,7 @@ DAMPING = 1e-5
 MORE_DAMPING = 1e-3
 #: The time of Newton's method grows with the cube of the number of parameters; above this many it is not used.
 MAX_NEWTON = 256
-#: How far eigenvalues of second moments may be off in float32, over the largest: on tables of hundreds of columns,
+#: Error of eigenvalues of second moments in float32, over the largest: on tables of hundreds of columns,
 #: small ones that were taken for smaller ones made accelerated steps diverge.
 ROUNDING = 4e-6
 #: Steps of accelerated gradient descent.
@@ -46,8 +46,8 @@ UNFOUND = 0.1
 
 def best_loss(model: Model, rows: Rows, ridge: float = RIDGE) -> jax.Array:
     """Mean loss f32[] from which a task's excess loss is measured."""
-    found = jax.vmap(model.loss, (None, 0, 0))(reference(model, rows, ridge), rows.x, rows.y).mean()
-    return found if model.convex else (1.0 - UNFOUND) * found
+    loss = jax.vmap(model.loss, (None, 0, 0))(reference(model, rows, ridge), rows.x, rows.y).mean()
+    return loss if model.convex else (1.0 - UNFOUND) * loss
 
 
 def best_losses(model: Model, read: Rows, scored: Rows, ridge: float = RIDGE) -> tuple[jax.Array, jax.Array]:
@@ -86,10 +86,10 @@ def references(model: Model, rows: Rows, ridges: Sequence[float]) -> jax.Array:
     fit, start = _method(model, rows), model.init(rows.x.shape[1])
     if not model.convex:
         return jnp.stack([fit(start, ridge, 1.0 if place == 0 else ANEW) for place, ridge in enumerate(ridges)])
-    found = {}
+    by_ridge = {}
     for ridge in sorted(ridges, reverse=True):
-        found[ridge] = start = fit(start, ridge, LAST if ridge == min(ridges) else EARLIER)
-    return jnp.stack([found[ridge] for ridge in ridges])
+        by_ridge[ridge] = start = fit(start, ridge, LAST if ridge == min(ridges) else EARLIER)
+    return jnp.stack([by_ridge[ridge] for ridge in ridges])
 
 
 def _method(model: Model, rows: Rows) -> Fit:
@@ -122,13 +122,13 @@ def accelerated(
     Steps are taken in coordinates in which rows have a second moment of at most one, so that columns that are nearly
     alike cost no more steps. Adam on such columns stops far above the minimum.
     """
-    lines = jnp.column_stack([rows.x, jnp.full(rows.x.shape[0], INTERCEPT_COLUMN)])
+    design = jnp.column_stack([rows.x, jnp.full(rows.x.shape[0], INTERCEPT_COLUMN)])
     weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
-    moments, axes = jnp.linalg.eigh((lines.T * weight[None, :]) @ lines)
+    moments, axes = jnp.linalg.eigh((design.T * weight[None, :]) @ design)
     # In these coordinates the curvature of loss and ridge together is at most that of the loss in margins.
     lengths = jnp.sqrt(jnp.maximum(moments, 0.0) + ridge / curvature + ROUNDING * moments.max())
     change = axes / lengths[None, :]
-    table = lines @ change
+    table = design @ change
 
     def params_of(point: jax.Array) -> jax.Array:
         return (change @ point).reshape(-1)
@@ -140,15 +140,15 @@ def accelerated(
     def step(carry: tuple, _: None) -> tuple[tuple, None]:
         point, ahead, pace = carry
         gradient = jax.grad(objective)(ahead)
-        tried = ahead - gradient / curvature
-        rises = jnp.vdot(gradient, tried - point) > 0.0
+        candidate = ahead - gradient / curvature
+        rises = jnp.vdot(gradient, candidate - point) > 0.0
         faster = jnp.where(rises, 1.0, 0.5 * (1.0 + jnp.sqrt(1.0 + 4.0 * jnp.square(pace))))
-        ahead = tried + jnp.where(rises, 0.0, (pace - 1.0) / faster) * (tried - point)
-        return (tried, ahead, faster), None
+        ahead = candidate + jnp.where(rises, 0.0, (pace - 1.0) / faster) * (candidate - point)
+        return (candidate, ahead, faster), None
 
-    matrix = start.reshape(lines.shape[1], -1)
-    begun = (lengths[:, None] * (axes.T @ matrix)).reshape(matrix.shape if isinstance(model, Softmax) else -1)
-    return params_of(jax.lax.scan(step, (begun, begun, jnp.array(1.0)), length=num_steps)[0][0])
+    matrix = start.reshape(design.shape[1], -1)
+    initial = (lengths[:, None] * (axes.T @ matrix)).reshape(matrix.shape if isinstance(model, Softmax) else -1)
+    return params_of(jax.lax.scan(step, (initial, initial, jnp.array(1.0)), length=num_steps)[0][0])
 
 
 def _is_curved(model: GeneralizedLinear) -> bool:
@@ -169,8 +169,8 @@ def _adam(model: Model, start: jax.Array, rows: Rows, num_steps: int, ridge: flo
         updates, moments = optimizer.update(gradient, moments)
         return (optax.apply_updates(params, updates), moments, best, least), None
 
-    begun = start, optimizer.init(start), start, jnp.array(jnp.inf)
-    (last, _, best, least), _ = jax.lax.scan(step, begun, length=num_steps)
+    initial = start, optimizer.init(start), start, jnp.array(jnp.inf)
+    (last, _, best, least), _ = jax.lax.scan(step, initial, length=num_steps)
     return jnp.where(objective(last) < least, last, best)
 
 
@@ -181,7 +181,7 @@ def newton(
 
     The same number of steps for every task: in a batch, none would end before the slowest.
     """
-    table = model.lines(rows.x)
+    table = model.design(rows.x)
     weight = rows.mask / jnp.maximum(rows.mask.sum(), 1.0)
 
     def objective(params: jax.Array) -> jax.Array:

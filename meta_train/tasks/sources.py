@@ -34,10 +34,10 @@ MIN_DEVIATION = 0.05
 #: Rows of one of OpenML's tables beyond these are left out, at random. Tables are constants of every program that draws
 #: tasks, a mixture has a dozen of them, and a task takes a thousand rows or two.
 MAX_ROWS = 8192
-#: The share of their tasks that are the table as it is. Drawn columns and labels make a world from few tables, but a
+#: The share of their tasks that are the table as it is. Drawn columns and labels make many tasks of few tables, but a
 #: part of a table's columns tells less about its label than all do, and users come with whole tables.
 PLAIN = 0.6
-#: All digits but some, two of which are a task's classes; as pixels or as frozen features of these.
+#: All digits but a few; two of those left are a task's classes; as pixels or as frozen features.
 _REST = re.compile(r"(mnist|digits):rest:([\d,]*)(:features(?::\d+)?)?")
 #: Families of synthetic tasks without several classes.
 _SYNTHETIC = {SYNTHETIC: Synthetic, SYNTHETIC_NUMBERS: SyntheticNumbers}
@@ -153,14 +153,14 @@ def _families(source: str) -> tuple[Family, Family]:
         return first, second
     if source == QUADRATICS:
         return Quadratics(0), Quadratics(1)
-    if (drawn := _SYNTHETIC.get(_smooth(source))) is not None:
-        return drawn(0, rough=is_rough), drawn(1, rough=is_rough)
+    if (synthetic := _SYNTHETIC.get(_smooth(source))) is not None:
+        return synthetic(0, rough=is_rough), synthetic(1, rough=is_rough)
     x, y = _load(source)
     kind, count = kind_of(source), None if _REST.fullmatch(source) else _classes_of_table(source)
     make = TaskFamily.from_table if kind == "binary" else functools.partial(from_table, num_classes=count)
-    made = (make(x[part], y[part]) for part in _parted(y, alike=is_own(source)))
+    pair = (make(x[part], y[part]) for part in _parted(y, alike=is_own(source)))
     plain = PLAIN if is_openml(source) or is_own(source) else 0.0
-    train, held_out = (dataclasses.replace(part, plain=plain) for part in made)
+    train, held_out = (dataclasses.replace(part, plain=plain) for part in pair)
     if (is_own(source) or is_openml(source)) and isinstance(train, TaskFamily) and isinstance(held_out, TaskFamily):
         # Of a rare class, chance may hold none out.
         return tuple(dataclasses.replace(part, classes=(0, 1)) for part in (train, held_out))  # pyrefly: ignore
@@ -195,11 +195,11 @@ def _load(source: str) -> tuple[np.ndarray, np.ndarray]:
         return table.x, table.y
     if is_openml(source):
         return _some_rows(source, os.environ.get(FOLDER))
-    rest = _REST.fullmatch(source)
-    dataset = data.load(rest[1] + (rest[3] or "") if rest else source)
-    if rest:
-        kept = ~np.isin(dataset.y, [int(digit) for digit in rest[2].split(",") if digit])
-        return dataset.x[kept], dataset.y[kept]
+    match = _REST.fullmatch(source)
+    dataset = data.load(match[1] + (match[3] or "") if match else source)
+    if match:
+        mask = ~np.isin(dataset.y, [int(digit) for digit in match[2].split(",") if digit])
+        return dataset.x[mask], dataset.y[mask]
     return dataset.x, dataset.y
 
 
@@ -208,5 +208,5 @@ def _some_rows(source: str, folder: str | None) -> tuple[np.ndarray, np.ndarray]
     """At most `MAX_ROWS` rows of one of OpenML's tables, which is read from `folder` or downloaded."""
     del folder
     dataset = data.load(source)
-    kept = np.sort(np.random.default_rng(0).permutation(len(dataset.y))[:MAX_ROWS])
-    return dataset.x[kept], dataset.y[kept]
+    indices = np.sort(np.random.default_rng(0).permutation(len(dataset.y))[:MAX_ROWS])
+    return dataset.x[indices], dataset.y[indices]

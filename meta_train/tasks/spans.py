@@ -1,4 +1,4 @@
-"""Where a table lies among several that are stacked (`stacks.py`), and random rows of it."""
+"""Spans of tables among several that are stacked (`stacks.py`), and random rows of a span."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Span(NamedTuple):
     labels: jax.Array
 
 
-#: Where rows are read apart, the last half comes from one in so many of a table's rows, and the first from the others.
+#: Where rows are read apart, the last half comes from one in `FOLDS` of a table's rows, the first from the others.
 FOLDS = 4
 
 
@@ -41,7 +41,7 @@ def draw_rows(key: jax.Array, num_rows: int, x: jax.Array, span: Span | None, ap
 def choose_rows(
     key: jax.Array, num_rows: int, x: jax.Array, span: Span | None, among: jax.Array, apart: bool = False
 ) -> jax.Array:
-    """The same, of the rows where `among` bool[n]; a half whose part has none of them takes from all of these."""
+    """`draw_rows` from the rows where `among` bool[n] is true; a half whose part holds none of them draws from all."""
     first, rows = _extent(x, span)
     place = jnp.arange(x.shape[0]) - first
     among = among & (place >= 0) & (place < rows)
@@ -65,7 +65,7 @@ def _extent(x: jax.Array, span: Span | None) -> tuple[int | jax.Array, int | jax
 
 
 def _cut(key: jax.Array, rows: int | jax.Array) -> tuple[jax.Array, int | jax.Array]:
-    """The row from which a table is read, around its end, and how many of its rows the first half comes from."""
+    """The row at which reading begins, around the table's end, and the number of its rows for the first half."""
     return jax.random.randint(jax.random.fold_in(key, FOLDS), (), 0, rows), rows - rows // FOLDS
 
 

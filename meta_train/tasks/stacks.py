@@ -53,8 +53,8 @@ def draw_places(
     candidates = jnp.asarray(_padded_lines(labels))
     rows = np.array([part.x.shape[0] for part in parts])
     columns = np.array([part.x.shape[1] for part in parts])
-    counts = np.array([len(one) for one in labels])
-    spans = Span(*(jnp.asarray(one, jnp.int32) for one in (np.cumsum(rows) - rows, rows, columns, counts)))
+    counts = np.array([len(label_columns) for label_columns in labels])
+    spans = Span(*(jnp.asarray(field, jnp.int32) for field in (np.cumsum(rows) - rows, rows, columns, counts)))
 
     if among is not None:
         spans = spans._replace(first=spans.first + among[0], rows=among[1])
@@ -69,12 +69,12 @@ def draw_places(
 
 
 def alike(tables: Sequence[Family]) -> list[list[Family]]:
-    """Tables in groups that one program draws from: of one kind, with the same numbers of classes and as often taken as
-    they are, which decides what is compiled. In a group they keep their order."""
+    """Tables in groups from which one program draws: of one kind, with the same numbers of classes and the same share
+    of tasks that are the table as it is. Tables of a group keep their order."""
     groups: dict[Any, list[Family]] = {}
-    for one in tables:
-        classes = (one.num_classes, one.parts, one.kept) if isinstance(one, Classes) else None
-        groups.setdefault((type(one), classes, cast(Tabular, one).plain), []).append(one)
+    for table in tables:
+        classes = (table.num_classes, table.parts, table.num_chosen) if isinstance(table, Classes) else None
+        groups.setdefault((type(table), classes, cast(Tabular, table).plain), []).append(table)
     return list(groups.values())
 
 

@@ -14,7 +14,7 @@ from meta_train.tasks.family import Family
 
 #: The sources of synthetic tasks with two classes, with numbers, and (followed by their number) with several classes.
 SYNTHETIC, SYNTHETIC_NUMBERS, SYNTHETIC_CLASSES = "synthetic", "synthetic:numbers", "synthetic:classes:"
-#: What follows the first of these words in the names of sources of rough tasks, as in `synthetic:rough:numbers`.
+#: Follows the first of these words in the names of sources of rough tasks, as in `synthetic:rough:numbers`.
 ROUGH = ":rough"
 #: Exponents of the power law of the latent variables' variances: from all equal to a handful that matter.
 SPECTRUM = (0.0, 2.0)
@@ -109,7 +109,7 @@ class Synthetic(Family):
         return jax.random.bernoulli(jax.random.fold_in(key, 10 + number))
 
     def _offsets(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """What is added to a teacher's output of variance 1, f32[shape]."""
+        """Offsets f32[shape] that are added to a teacher's output of variance 1."""
         offsets = IMBALANCE * jax.random.normal(key, shape) / 2.0
         return jnp.where(self._in_half(key, 2), RARE, 1.0) * offsets if self.rough else offsets
 

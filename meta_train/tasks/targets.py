@@ -25,7 +25,7 @@ class Classes(Family):
       y: f32[n], classes 0 to K - 1.
       num_classes: K.
       parts: number of classes into which each of these is split.
-      kept: number of the table's classes in a task, drawn at random; None for all.
+      num_chosen: number of the table's classes in a task, drawn at random; None for all.
       span: the part of x and y that tasks come from, if they hold several tables; None for all.
       plain: the share of tasks that are the table as it is, as in `TaskFamily`.
       apart: as in `TaskFamily`.
@@ -35,7 +35,7 @@ class Classes(Family):
     y: jax.Array
     num_classes: int
     parts: int = 1
-    kept: int | None = None
+    num_chosen: int | None = None
     span: Span | None = None
     plain: float = 0.0
     apart: bool = False
@@ -58,7 +58,7 @@ class Classes(Family):
         if num_classes is None:
             return self
         if num_classes < self.num_classes:
-            return dataclasses.replace(self, kept=num_classes)
+            return dataclasses.replace(self, num_chosen=num_classes)
         if num_classes % self.num_classes:
             raise InputError(
                 f"{num_classes} classes cannot be made from {self.num_classes}, each split into equally many parts; "
@@ -74,13 +74,13 @@ class Classes(Family):
         plain = is_plain(key, self.plain)
         x = features_of(self.x[index], keys[1], num_features, columns_of(self.x, self.span), plain)
         label = names[self.y[index].astype(jnp.int32) * self.parts + self._part(keys[6], x)]
-        return with_class_noise(keys[3:6], x, label, self.kept or len(names), plain)
+        return with_class_noise(keys[3:6], x, label, self.num_chosen or len(names), plain)
 
     def _rows(self, key: jax.Array, names: jax.Array, num_rows: int) -> jax.Array:
         """Indices i32[num_rows] of rows of the table, from the task's classes: those with the lowest names."""
-        if self.kept is None:
+        if self.num_chosen is None:
             return draw_rows(key, num_rows, self.x, self.span, self.apart)
-        among = names[self.y.astype(jnp.int32)] < self.kept
+        among = names[self.y.astype(jnp.int32)] < self.num_chosen
         return choose_rows(key, num_rows, self.x, self.span, among, self.apart)
 
     def _part(self, key: jax.Array, x: jax.Array) -> jax.Array:

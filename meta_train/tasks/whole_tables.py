@@ -1,4 +1,4 @@
-"""Tables as they are, on which a training on them is judged: what it learned is for whole tables like these."""
+"""Whole tables as tasks, on which a training on a user's own tables is judged."""
 
 import dataclasses
 from typing import cast
@@ -12,7 +12,7 @@ from meta_train.tasks.family import Family
 from meta_train.tasks.spans import FOLDS
 from meta_train.tasks.stacks import Tabular, draw_places
 
-#: Folds a key, for which task is of which table; above the number of keys that it is split into.
+#: Folded into a key to draw each task's table; above the number of keys that it is split into.
 PLACES_KEY = 40
 
 
@@ -40,11 +40,11 @@ class WholeTables(Family):
         """The family of tables in two parts."""
         joined = [
             dataclasses.replace(
-                one, x=jnp.concatenate([one.x, other.x]), y=jnp.concatenate([one.y, other.y]), plain=1.0
+                first, x=jnp.concatenate([first.x, second.x]), y=jnp.concatenate([first.y, second.y]), plain=1.0
             )
-            for one, other in zip(train, held_out, strict=True)
+            for first, second in zip(train, held_out, strict=True)
         ]
-        return cls(tuple(joined), tuple(one.x.shape[0] for one in train))
+        return cls(tuple(joined), tuple(table.x.shape[0] for table in train))
 
     def choose(self, place: jax.Array | int, trains: jax.Array | bool) -> "WholeTables":
         """The family of one of the tables, or of all at -1; to train or to judge."""

@@ -12,7 +12,7 @@ from l2p.checkpoints import checkpoint
 from l2p.privacy.accountants import find
 from l2p.protector import Protector
 from meta_train.config import Addition, MetaConfig
-from meta_train.tasks.own_tables import facts
+from meta_train.tasks.own_tables import card_entries
 
 #: A protector that is fine-tuned on a user's tables serves tables of up to so many times their columns, or that
 #: fraction of them, as far as its start does.
@@ -27,7 +27,7 @@ def made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Check
     does.
     """
     # Tasks of a user's tables are filled up with columns of zeros, or have some of very many.
-    counts = tuple(table["features"] for table in facts(config.tasks.all_sources)) or counts
+    counts = tuple(table["features"] for table in card_entries(config.tasks.all_sources)) or counts
     low, high = min(counts), max(counts)
     start = None if warm is None else warm.card["range"].get("num_features")
     if start is not None and isinstance(config, Addition):
@@ -86,7 +86,7 @@ def ship(
         "command": f"l2p meta-train --like {config.name} --out OUT",
         "config": config.flat(),
         # Beside what names them: whoever asks whether a table of theirs was among them needs the whole SHA-256.
-        **({"tables": tables} if (tables := facts(tasks.all_sources)) else {}),
+        **({"tables": tables} if (tables := card_entries(tasks.all_sources)) else {}),
         "held_out": report,
         "seconds": round(seconds, 1),
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,

@@ -212,14 +212,14 @@ def solution(name, count=200):
 @pytest.mark.parametrize("name", ["square", "quadratic"])
 def test_least_squares_end_at_the_solution_of_the_normal_equations(name):
     rows, found = solution(name)
-    lines = np.asarray(EVERY[name].lines(rows.x), float)
+    lines = np.asarray(EVERY[name].design(rows.x), float)
     np.testing.assert_allclose(found, np.linalg.lstsq(lines, np.asarray(rows.y, float), rcond=None)[0], atol=1e-3)
 
 
 @pytest.mark.slow
 def test_the_hinge_is_solved_to_a_quarter_of_its_bend():
     rows, found = solution("hinge")
-    sign, lines = 2 * np.asarray(rows.y, float) - 1, np.asarray(EVERY["hinge"].lines(rows.x), float)
+    sign, lines = 2 * np.asarray(rows.y, float) - 1, np.asarray(EVERY["hinge"].design(rows.x), float)
     # As a linear program over (params, slacks): slack >= 0, slack >= 1 - sign * margin, their mean least.
     count = len(sign)
     best = optimize.linprog(
@@ -264,7 +264,7 @@ def test_the_minimiser_is_found_among_collinear_indicators(name):
     y = (x @ random.normal(size=10 * codes) + random.normal(size=3000) > 0).astype(float)
     rows = Rows(f32(x), f32(y), f32(np.ones(3000)))
     found = np.asarray(jax.jit(lambda rows: minimise(model, model.init(10 * codes), rows))(rows), float)
-    lines = np.asarray(model.lines(rows.x), float)
+    lines = np.asarray(model.design(rows.x), float)
     slope = np.asarray(model.residual(lines @ found, y), float) @ lines / 3000 + 1e-6 * found
     assert np.abs(slope).max() < 1e-4
 

@@ -66,7 +66,7 @@ def run_names() -> tuple[str, ...]:
     >>> run_names()[:4]
     ('gdp', 'zcdp', 'rdp', 'ctcdp')
     """
-    return tuple(one.name for one in LISTED if one.stops_runs)
+    return tuple(listed.name for listed in LISTED if listed.stops_runs)
 
 
 def ledger_amounts() -> dict[str, str]:
@@ -75,12 +75,12 @@ def ledger_amounts() -> dict[str, str]:
     >>> ledger_amounts()["gdp"]
     'mu^2'
     """
-    return {one.name: one.ledger_amount for one in LISTED if one.ledger_amount is not None}
+    return {listed.name: listed.ledger_amount for listed in LISTED if listed.ledger_amount is not None}
 
 
 def every() -> "list[Accountant]":
     """All accountants."""
-    return [_load(one.name) for one in LISTED]
+    return [_load(listed.name) for listed in LISTED]
 
 
 def for_runs() -> "list[RunAccountant]":
@@ -111,8 +111,8 @@ def covering(sampler: "Sampler", mechanism: str | None = None) -> list[str]:
     >>> covering(PermutationEpochs(10, 100)), covering(PermutationEpochs(10, 100), "gumbel")
     (['gdp', 'zcdp', 'rdp', 'ctcdp'], ['zcdp', 'rdp', 'ctcdp'])
     """
-    able = [one for one in for_runs() if isinstance(sampler, one.samplers)]
-    return [one.name for one in able if mechanism is None or mechanism in one.coefficients]
+    able = [accountant for accountant in for_runs() if isinstance(sampler, accountant.samplers)]
+    return [accountant.name for accountant in able if mechanism is None or mechanism in accountant.coefficients]
 
 
 def of_fixed_noise() -> list[str]:
@@ -121,7 +121,7 @@ def of_fixed_noise() -> list[str]:
     >>> of_fixed_noise()
     ['pld', 'moments', 'strong_composition']
     """
-    return [one.name for one in for_runs() if not one.adaptive]
+    return [accountant.name for accountant in for_runs() if not accountant.adaptive]
 
 
 def either(names: Sequence[str]) -> str:

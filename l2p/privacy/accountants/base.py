@@ -1,4 +1,4 @@
-"""What an accountant is: `Accountant` certifies finished traces of fixed noise, `RunAccountant` also stops runs.
+"""The interface of accountants: `Accountant` certifies finished traces of fixed noise, `RunAccountant` also stops runs.
 
 At noise multiplier m the price of a query on all rows depends on its mechanism:
 
@@ -35,7 +35,7 @@ SINH_RHO = {"sinh_normal": 8.0}
 
 
 class Terms(NamedTuple):
-    """What a run fixes before its first query and prices depend on.
+    """Terms of a run, fixed before its first query, on which prices depend.
 
     Attributes:
       budget: the target, with its adjacency.
@@ -49,7 +49,7 @@ class Terms(NamedTuple):
 
     @property
     def neighbours(self) -> Neighbours | None:
-        """Which divergence prices a sampled Gaussian; None where sampling amplifies nothing."""
+        """The kind of divergence that prices a sampled Gaussian; None where sampling amplifies nothing."""
         return self.sampler.neighbours(self.budget.adjacency)
 
 
@@ -99,9 +99,9 @@ class Accountant(abc.ABC):
     row: ClassVar[str | None]
 
     def covers(self, sampler: Sampler, adjacency: Adjacency, mechanism: str = "gaussian") -> bool:
-        """Whether its theorem covers such a query."""
-        known = isinstance(sampler, self.samplers) and adjacency in sampler.adjacencies
-        return known and mechanism in self.coefficients
+        """True if its theorem covers such a query."""
+        priced = isinstance(sampler, self.samplers) and adjacency in sampler.adjacencies
+        return priced and mechanism in self.coefficients
 
     @abc.abstractmethod
     def epsilon_of(self, trace: FixedTrace) -> float:
@@ -155,7 +155,7 @@ class RunAccountant(Accountant):
     pure: ClassVar[bool] = False
 
     # ----------------------------------------------------------------------------------------------- before a run
-    def check(self, sampler: Sampler, adjacency: Adjacency) -> None:
+    def check_covers(self, sampler: Sampler, adjacency: Adjacency) -> None:
         """Refuse a sampler or an adjacency for which it has no price."""
         sampler.check(adjacency)
         if not isinstance(sampler, self.samplers):
@@ -170,7 +170,7 @@ class RunAccountant(Accountant):
         return math.inf
 
     def terms(self, budget: Budget, sampler: Sampler, num_steps: int | None = None) -> Terms:
-        """What prices depend on in a run with this plan."""
+        """The terms of a run with this budget, sampler and number of steps."""
         return Terms(budget, sampler, self.order(budget, sampler, num_steps))
 
     @abc.abstractmethod
@@ -197,7 +197,7 @@ class RunAccountant(Accountant):
 
     @property
     def by_mu(self) -> bool:
-        """Whether prices of full-batch runs are the same for all budgets, so that accuracy depends on mu N alone."""
+        """True if prices of full-batch runs are the same for all budgets, so that accuracy depends on mu N alone."""
         return "gaussian" in self.coefficients and FullBatch in self.samplers and not self.at_order
 
     def coefficients_at(self, order: float) -> dict[str, float]:
@@ -206,13 +206,13 @@ class RunAccountant(Accountant):
         return {mechanism: per_order * coefficient for mechanism, coefficient in self.coefficients.items()}
 
     def unit_at(self, order: float) -> str:
-        """What it adds up in a run that counts at this order, in words."""
+        """The unit that it adds up in a run that counts at this order, in words."""
         del order
         return self.unit
 
     # ------------------------------------------------------------------------------------------------- inside a run
     def price_list(self, terms: Terms, limit: float) -> PriceList:
-        """What decides inside the run, in float32: `limit` rounded down, prices rounded up."""
+        """The price list that decides inside the run, in float32: `limit` rounded down, prices rounded up."""
         coefficients = self.coefficients_at(terms.order)
         return PriceList(
             self.name,
@@ -225,10 +225,12 @@ class RunAccountant(Accountant):
             self.sampled_price,
         )
 
-    def sampled_price(self, terms: PriceList, mechanism: str, multiplier: jax.Array, whole: jax.Array) -> jax.Array:
-        """f32[], the price of a query on a sample, at most its price on all rows, `whole`."""
+    def sampled_price(
+        self, terms: PriceList, mechanism: str, multiplier: jax.Array, full_batch: jax.Array
+    ) -> jax.Array:
+        """f32[], the price of a query on a sample, at most its price on all rows, `full_batch`."""
         del terms, mechanism, multiplier
-        return whole
+        return full_batch
 
     # -------------------------------------------------------------------------------------------------- after a run
     def prices(
@@ -241,25 +243,27 @@ class RunAccountant(Accountant):
         coefficient = coefficient_of(self.name, self.coefficients_at(terms.order), mechanism)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             square = np.nextafter(multiplier * multiplier, 0.0)
-            whole = np.nextafter(coefficient / square, np.inf)
+            price = np.nextafter(coefficient / square, np.inf)
         usable = (multiplier > 0) & (square > 0)
         if mechanism == "sinh_normal":
             usable &= (square > 0.5 * (1 + 1e-9)) & (2 * square * (1 + 1e-9) <= tail * tail)
             usable &= SINH_ORDERS * terms.order < tail
         if sampled and terms.neighbours is not None:
-            whole = self.sampled_prices(
-                terms, mechanism, np.where(usable, multiplier, 1.0), np.where(usable, whole, 1.0)
+            price = self.sampled_prices(
+                terms, mechanism, np.where(usable, multiplier, 1.0), np.where(usable, price, 1.0)
             )
-        return np.where(usable, whole, np.inf)
+        return np.where(usable, price, np.inf)
 
     def epsilon_of(self, trace: FixedTrace) -> float:
         """By default the least target that its filter would have held; accountants with a sharper way override it."""
         return least_target(self, trace)
 
-    def sampled_prices(self, terms: Terms, mechanism: str, multiplier: np.ndarray, whole: np.ndarray) -> np.ndarray:
-        """f64[n], rounded up: prices of queries on a sample, at most their prices on all rows, `whole`."""
+    def sampled_prices(
+        self, terms: Terms, mechanism: str, multiplier: np.ndarray, full_batch: np.ndarray
+    ) -> np.ndarray:
+        """f64[n], rounded up: prices of queries on a sample, at most their prices on all rows, `full_batch`."""
         del terms, mechanism, multiplier
-        return whole
+        return full_batch
 
     def spent(self, terms: Terms, answered: Iterable[Answered]) -> float:
         """Cost of a trace in float64, rounded up; infinite if any answer had no noise, or misses a precondition of its
@@ -272,9 +276,9 @@ class RunAccountant(Accountant):
         costs = np.zeros(len(trace))
         kinds = [(entry.mechanism, entry.step > 0, entry.tail) for entry in trace]
         for kind in set(kinds):
-            chosen = np.array([other == kind for other in kinds])
-            multipliers = np.array([entry.noise_multiplier for entry in trace], np.float64)[chosen]
-            costs[chosen] = self.prices(terms, kind[0], multipliers, kind[1], kind[2])
+            of_kind = np.array([entry_kind == kind for entry_kind in kinds])
+            multipliers = np.array([entry.noise_multiplier for entry in trace], np.float64)[of_kind]
+            costs[of_kind] = self.prices(terms, kind[0], multipliers, kind[1], kind[2])
         if isinstance(terms.sampler, PermutationEpochs):
             costs = _per_epoch([entry.step for entry in trace], costs, terms.sampler.steps_per_charge)
         # fsum rounds once, to the nearest.

@@ -36,11 +36,15 @@ class CompactTruncatedCDP(TruncatedCDP):
     def mu(self, budget: Budget) -> float:
         return math.sqrt(2 * convert.ctcdp(budget.epsilon, budget.delta).rho)
 
-    def sampled_price(self, terms: PriceList, mechanism: str, multiplier: jax.Array, whole: jax.Array) -> jax.Array:
-        return sampled_divergence(terms, mechanism, multiplier, whole, 1.0 / terms.order)
+    def sampled_price(
+        self, terms: PriceList, mechanism: str, multiplier: jax.Array, full_batch: jax.Array
+    ) -> jax.Array:
+        return sampled_divergence(terms, mechanism, multiplier, full_batch, 1.0 / terms.order)
 
-    def sampled_prices(self, terms: Terms, mechanism: str, multiplier: np.ndarray, whole: np.ndarray) -> np.ndarray:
-        return sampled_divergences(terms, mechanism, multiplier, whole, 1.0 / terms.order)
+    def sampled_prices(
+        self, terms: Terms, mechanism: str, multiplier: np.ndarray, full_batch: np.ndarray
+    ) -> np.ndarray:
+        return sampled_divergences(terms, mechanism, multiplier, full_batch, 1.0 / terms.order)
 
 
 ACCOUNTANT = CompactTruncatedCDP()

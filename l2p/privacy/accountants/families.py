@@ -1,4 +1,4 @@
-"""What several accountants share: Renyi divergences at one order, and truncated CDP with its order bound fixed."""
+"""Bases of several accountants: Renyi divergences at one order, and truncated CDP with its order bound fixed."""
 
 import jax
 import jax.numpy as jnp
@@ -41,11 +41,15 @@ class OneOrder(RunAccountant):
     def epsilon(self, spent: float, terms: Terms) -> float:
         return max(convert.rdp_epsilon(spent, terms.order, terms.budget.delta), 0.0)
 
-    def sampled_price(self, terms: PriceList, mechanism: str, multiplier: jax.Array, whole: jax.Array) -> jax.Array:
-        return sampled_divergence(terms, mechanism, multiplier, whole, 1.0)
+    def sampled_price(
+        self, terms: PriceList, mechanism: str, multiplier: jax.Array, full_batch: jax.Array
+    ) -> jax.Array:
+        return sampled_divergence(terms, mechanism, multiplier, full_batch, 1.0)
 
-    def sampled_prices(self, terms: Terms, mechanism: str, multiplier: np.ndarray, whole: np.ndarray) -> np.ndarray:
-        return sampled_divergences(terms, mechanism, multiplier, whole, 1.0)
+    def sampled_prices(
+        self, terms: Terms, mechanism: str, multiplier: np.ndarray, full_batch: np.ndarray
+    ) -> np.ndarray:
+        return sampled_divergences(terms, mechanism, multiplier, full_batch, 1.0)
 
 
 class EnvelopeOnly(OneOrder):
@@ -78,7 +82,7 @@ class TruncatedCDP(RunAccountant):
 
 
 def sampled_divergence(
-    terms: PriceList, mechanism: str, multiplier: jax.Array, whole: jax.Array, per_order: float | jax.Array
+    terms: PriceList, mechanism: str, multiplier: jax.Array, full_batch: jax.Array, per_order: float | jax.Array
 ) -> jax.Array:
     """f32[], the divergence of a sampled query at one order, times `per_order`; at most its price on all rows.
 
@@ -89,26 +93,26 @@ def sampled_divergence(
     if mechanism == "gaussian":
         assert terms.neighbours is not None
         counted = divergence(multiplier, rate, order, terms.neighbours, jnp, UNIT_ERROR)
-        return jnp.minimum(counted * per_order * SAMPLED_UP, whole)
+        return jnp.minimum(counted * per_order * SAMPLED_UP, full_batch)
     if mechanism == "sinh_normal":
-        return whole
+        return full_batch
     epsilon = 1 / multiplier
-    less = jnp.log1p(rate * jnp.expm1(jnp.minimum(epsilon, _MAX_EPSILON)))
-    counted = order * jnp.square(less) / 2 * per_order * SAMPLED_UP
-    return jnp.where(epsilon < _MAX_EPSILON, jnp.minimum(counted, whole), whole)
+    amplified = jnp.log1p(rate * jnp.expm1(jnp.minimum(epsilon, _MAX_EPSILON)))
+    counted = order * jnp.square(amplified) / 2 * per_order * SAMPLED_UP
+    return jnp.where(epsilon < _MAX_EPSILON, jnp.minimum(counted, full_batch), full_batch)
 
 
 def sampled_divergences(
-    terms: Terms, mechanism: str, multiplier: np.ndarray, whole: np.ndarray, per_order: float
+    terms: Terms, mechanism: str, multiplier: np.ndarray, full_batch: np.ndarray, per_order: float
 ) -> np.ndarray:
     """`sampled_divergence` in float64, f64[n], rounded up."""
     rate, order = terms.sampler.rate(), terms.order
     if mechanism == "sinh_normal":
-        return whole
+        return full_batch
     if mechanism == "gaussian":
         assert terms.neighbours is not None
         counted = divergence_up(multiplier, rate, order, terms.neighbours)
     else:
-        less = np.log1p(rate * np.expm1(np.minimum(1 / multiplier, _MAX_EPSILON_64)))
-        counted = np.where(multiplier > 1 / _MAX_EPSILON_64, order * less * less / 2 * (1 + 1e-12), np.inf)
-    return np.minimum(counted * per_order * (1 + 1e-15), whole)
+        amplified = np.log1p(rate * np.expm1(np.minimum(1 / multiplier, _MAX_EPSILON_64)))
+        counted = np.where(multiplier > 1 / _MAX_EPSILON_64, order * amplified * amplified / 2 * (1 + 1e-12), np.inf)
+    return np.minimum(counted * per_order * (1 + 1e-15), full_batch)

@@ -18,10 +18,10 @@ def noise_multipliers(accountant: str, trace: FixedTrace) -> tuple[np.ndarray, n
     """
     answered, sampler = trace.answered, trace.sampler
     sampler.check(trace.budget.adjacency)
-    others = sorted({query.mechanism for query in answered} - {"gaussian"})
-    if others:
+    foreign = sorted({query.mechanism for query in answered} - {"gaussian"})
+    if foreign:
         raise InputError(
-            f"accountant {accountant!r} prices Gaussian queries only, but this trace has {', '.join(others)}; choose "
+            f"accountant {accountant!r} prices Gaussian queries only, but this trace has {', '.join(foreign)}; choose "
             "accountant rdp."
         )
     if not all(query.noise_multiplier > 0 for query in answered):
@@ -32,12 +32,12 @@ def noise_multipliers(accountant: str, trace: FixedTrace) -> tuple[np.ndarray, n
     start = [query.noise_multiplier for query in answered if query.step == 0]
     steps = [query for query in answered if query.step > 0]
     if isinstance(sampler, PermutationEpochs):
-        whole = start + _costliest(steps, sampler.steps_per_charge)
+        on_all_rows = start + _costliest(steps, sampler.steps_per_charge)
     elif isinstance(sampler, FullBatch):
-        whole = start + [query.noise_multiplier for query in steps]
+        on_all_rows = start + [query.noise_multiplier for query in steps]
     else:
         return np.array(start), np.array([query.noise_multiplier for query in steps])
-    return np.array(whole), np.zeros(0)
+    return np.array(on_all_rows), np.zeros(0)
 
 
 def _costliest(steps: Sequence[Answered], steps_per_charge: int) -> list[float]:

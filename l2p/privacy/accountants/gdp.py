@@ -51,7 +51,7 @@ class GaussianDP(RunAccountant):
 
     def epsilon_of(self, trace: FixedTrace) -> float:
         """The Gaussian curve, exact for queries on all rows (Dong, Roth & Su 2022); a bound for epochs."""
-        self.check(trace.sampler, trace.budget.adjacency)
+        self.check_covers(trace.sampler, trace.budget.adjacency)
         terms = self.terms(trace.budget, trace.sampler)
         spent = self.spent(terms, trace.answered)
         return self.epsilon(spent, terms) if spent else 0.0

@@ -1,4 +1,4 @@
-"""What a filter certifies for a finished trace: the smallest target that it would have held from the start."""
+"""The smallest target that a filter would have held from the start, which it certifies for a finished trace."""
 
 import math
 from typing import TYPE_CHECKING, cast
@@ -35,7 +35,7 @@ def least_target(accountant: "RunAccountant", trace: "FixedTrace") -> float:
         spent, limit = accountant.spent(terms, trace.answered), accountant.limit(terms)
         return math.log(min(spent, 1e300)) - math.log(limit) if limit > 0 else 1e3
 
-    accountant.check(trace.sampler, trace.budget.adjacency)
+    accountant.check_covers(trace.sampler, trace.budget.adjacency)
     if not trace.answered:
         return 0.0
     least, most = map(math.log, _TARGETS)

@@ -53,12 +53,12 @@ class Moments(EnvelopeOnly):
         log_inverse = -math.log(trace.delta)
         start_rho = math.fsum(1 / start**2) / 2
         distinct, counts = np.unique(steps, return_counts=True)
-        found = []
+        epsilons = []
         for moment in range(1, MAX_MOMENT + 1):
             order = moment + 1.0
             costs = divergence_up(distinct, sampler.rate(), order, Neighbours.ONE_SIDED) if steps.size else np.zeros(0)
-            found.append(start_rho * order + math.fsum(counts * costs) + log_inverse / moment)
-        return min(found) * _UP
+            epsilons.append(start_rho * order + math.fsum(counts * costs) + log_inverse / moment)
+        return min(epsilons) * _UP
 
     def floor(self, delta: float) -> str:
         return f"cannot certify below ln(1/delta) / {MAX_MOMENT} = {-math.log(delta) / MAX_MOMENT:.3g}"

@@ -32,28 +32,32 @@ class ThirteenRule(TruncatedCDP):
     counts = "13 q^2 rho"
     on_adaptive = "yes, where the preconditions hold"
 
-    def check(self, sampler: Sampler, adjacency: Adjacency) -> None:
-        super().check(sampler, adjacency)
+    def check_covers(self, sampler: Sampler, adjacency: Adjacency) -> None:
+        super().check_covers(sampler, adjacency)
         if sampler.rate() > MAX_RATE:
             raise InputError(
                 f"accountant {self.name!r} is proved for sampling rates up to {MAX_RATE}, but this run's is "
                 f"{sampler.rate():.3g}; choose smaller batches, or 'ctcdp', the same measure priced tightly."
             )
 
-    def sampled_price(self, terms: PriceList, mechanism: str, multiplier: jax.Array, whole: jax.Array) -> jax.Array:
+    def sampled_price(
+        self, terms: PriceList, mechanism: str, multiplier: jax.Array, full_batch: jax.Array
+    ) -> jax.Array:
         del mechanism, multiplier
-        rate, rho = terms.sampler.rate(), whole
+        rate, rho = terms.sampler.rate(), full_batch
         fits = (rho <= MAX_RHO) & (3 * rho * (2 - jnp.log2(rho)) * UP <= -math.log(rate))
         fits &= 4 * rho * terms.order * UP <= -math.log(rate)
         return jnp.where(fits, FACTOR * rate**2 * rho * UP, jnp.inf)
 
-    def sampled_prices(self, terms: Terms, mechanism: str, multiplier: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    def sampled_prices(
+        self, terms: Terms, mechanism: str, multiplier: np.ndarray, full_batch: np.ndarray
+    ) -> np.ndarray:
         del mechanism, multiplier
         rate = terms.sampler.rate()
         amplifies = -math.log(rate) * (1 - 1e-12)
-        fits = (whole <= MAX_RHO) & (3 * whole * (2 - np.log2(whole)) <= amplifies)
-        fits &= 4 * whole * terms.order <= amplifies
-        return np.where(fits, FACTOR * rate**2 * whole * (1 + 1e-12), np.inf)
+        fits = (full_batch <= MAX_RHO) & (3 * full_batch * (2 - np.log2(full_batch)) <= amplifies)
+        fits &= 4 * full_batch * terms.order <= amplifies
+        return np.where(fits, FACTOR * rate**2 * full_batch * (1 + 1e-12), np.inf)
 
 
 ACCOUNTANT = ThirteenRule()

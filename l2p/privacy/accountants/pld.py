@@ -114,13 +114,13 @@ def _composed(kinds: Counter[_Kind], rate: float, delta: float) -> float:
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=False)
         odd = parts[-1:] if len(parts) % 2 else []
-        parts = [one.compose(other, tail_mass_truncation=tail) for one, other in pairs] + odd
+        parts = [left.compose(right, tail_mass_truncation=tail) for left, right in pairs] + odd
     epsilon = float(parts[0].get_epsilon_for_delta(delta - rounding))
     return math.inf if math.isnan(epsilon) else epsilon  # a loss too large for a float
 
 
 def _kinds(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency) -> Counter[_Kind]:
-    """How often each query was asked; Gaussian queries on all rows count as one."""
+    """Counts of each kind of query; Gaussian queries on all rows count as one."""
     if not isinstance(sampler, (FullBatch, Poisson)):
         raise InputError(
             f"no privacy loss distribution of these mechanisms is proved for {sampler}; choose accountant rdp or zcdp."
@@ -132,7 +132,7 @@ def _kinds(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency)
             "to be the worst, so its epsilon might be too low; choose accountant rdp, or adjacency zero_out."
         )
     kinds: Counter[_Kind] = Counter()
-    whole = 0.0
+    mu_squared = 0.0
     for query in answered:
         sampled = amplified and query.step > 0
         if query.mechanism == "sinh_normal":
@@ -141,11 +141,11 @@ def _kinds(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency)
                 "accountant rdp."
             )
         if query.mechanism == "gaussian" and not sampled:
-            whole += query.noise_multiplier**-2
+            mu_squared += query.noise_multiplier**-2
         else:
             kinds[_Kind(query.mechanism, sampled, _rounded_down(query.noise_multiplier))] += 1
-    if whole:
-        kinds[_Kind("gaussian", False, _rounded_down(whole**-0.5))] += 1
+    if mu_squared:
+        kinds[_Kind("gaussian", False, _rounded_down(mu_squared**-0.5))] += 1
     return kinds
 
 

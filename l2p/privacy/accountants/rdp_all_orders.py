@@ -45,7 +45,7 @@ class AllOrders(Accountant):
 
         if not trace.answered:
             return 0.0
-        RDP.check(trace.sampler, budget.adjacency)
+        RDP.check_covers(trace.sampler, budget.adjacency)
         # Divergence over order grows with the order, so no order beyond the best one for its least value is better. The
         # best order never exceeds 1 / delta, where the conversion of CKS cannot improve.
         slope = spent(1.01) / 1.01
@@ -53,11 +53,11 @@ class AllOrders(Accountant):
             return math.inf
         most = min(max(1.1 * math.sqrt(-math.log(delta) / slope), 0.1), 1 / delta)
         grid = np.linspace(math.log(_MIN_ORDER), math.log(most), _GRID)
-        found = [epsilon(float(log_x)) for log_x in grid]
-        best = int(np.argmin(found))
+        epsilons = [epsilon(float(log_x)) for log_x in grid]
+        best = int(np.argmin(epsilons))
         ends = grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]
         refined = minimize_scalar(epsilon, bounds=ends, method="bounded", options={"xatol": 1e-4})
-        return max(min(found[best], float(refined.fun)), 0.0)
+        return max(min(epsilons[best], float(refined.fun)), 0.0)
 
 
 ACCOUNTANT = AllOrders()

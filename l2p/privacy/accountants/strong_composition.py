@@ -20,7 +20,8 @@ class StrongComposition(EnvelopeOnly):
     Each of them is the textbook Gaussian mechanism, m = sqrt(2 ln(1.25 / delta0)) / eps0 with delta0 = delta / 2T
     and eps0 <= 1 (Dwork & Roth 2014, Theorem A.1), which sampling amplifies to eps = 2 q eps0. Together they cost
     2 sqrt(2 ln(2 / delta) sum of eps^2): half of it is strong composition's main term (Dwork, Rothblum & Vadhan 2010),
-    and the other half covers its second one, the sum of eps (e^eps - 1). Infinite where eps0 exceeds 1 or it does not.
+    and the other half covers its second one, the sum of eps (e^eps - 1). Infinite where eps0 exceeds 1 or the second
+    term exceeds that half.
 
     >>> from l2p.privacy.events import Answered
     >>> trace = [Answered(1, "gaussian", 20.0)] * 50

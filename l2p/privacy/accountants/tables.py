@@ -15,7 +15,7 @@ from l2p.privacy.accountants.base import RunAccountant
 from l2p.privacy.events import MECHANISMS, Adjacency
 from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
 
-#: What writes them.
+#: The command that writes them.
 COMMAND = "python -m l2p.privacy.accountants.tables docs/accounting.md"
 #: One sampler of each kind, to ask accountants about.
 EXAMPLES: tuple[Sampler, ...] = (
@@ -27,16 +27,23 @@ EXAMPLES: tuple[Sampler, ...] = (
 
 
 def theorems() -> str:
-    """What each accountant counts, how a budget becomes its cap, and whether noise may depend on earlier answers."""
-    rows = [(f"`{one.name}`", one.counts, one.budgeting, one.on_adaptive) for one in for_runs()]
+    """Table of what each accountant counts, how a budget becomes its cap, and whether noise may depend on answers."""
+    rows = [
+        (f"`{accountant.name}`", accountant.counts, accountant.budgeting, accountant.on_adaptive)
+        for accountant in for_runs()
+    ]
     return _table(("accountant", "counts", "budget", "for noise that depends on answers"), rows)
 
 
 def coverage() -> str:
-    """Under which neighbours each accountant covers each sampler, and which mechanisms it prices in a run."""
+    """Table of the neighbours under which accountants cover samplers, and of the mechanisms that they price."""
     rows = [
-        (f"`{one.name}`", *(_neighbours(one, sampler) for sampler in EXAMPLES), ", ".join(_mechanisms(one)))
-        for one in for_runs()
+        (
+            f"`{accountant.name}`",
+            *(_neighbours(accountant, sampler) for sampler in EXAMPLES),
+            ", ".join(_mechanisms(accountant)),
+        )
+        for accountant in for_runs()
     ]
     return _table(("accountant", *(sampler.name for sampler in EXAMPLES), "mechanisms"), rows)
 
@@ -49,9 +56,9 @@ def written(page: str) -> str:
     """
     for name, table in (("theorems", theorems()), ("coverage", coverage())):
         begin, end = f"<!-- {name}: {COMMAND} -->\n", f"<!-- end of {name} -->"
-        before, found, rest = page.partition(begin)
-        _, closed, after = rest.partition(end)
-        if not found or not closed:
+        before, opening, inside = page.partition(begin)
+        _, closing, after = inside.partition(end)
+        if not opening or not closing:
             raise InputError(
                 f"the page lacks the lines {begin.strip()} and {end}, between which its table belongs; put them in."
             )
@@ -60,18 +67,20 @@ def written(page: str) -> str:
 
 
 def _neighbours(accountant: RunAccountant, sampler: Sampler) -> str:
-    covered = [one for one in Adjacency if any(accountant.covers(sampler, one, name) for name in MECHANISMS)]
-    return "all" if covered == list(Adjacency) else ", ".join(f"`{one}`" for one in covered) or "–"
+    covered = [
+        adjacency for adjacency in Adjacency if any(accountant.covers(sampler, adjacency, name) for name in MECHANISMS)
+    ]
+    return "all" if covered == list(Adjacency) else ", ".join(f"`{adjacency}`" for adjacency in covered) or "–"
 
 
 def _mechanisms(accountant: RunAccountant) -> list[str]:
-    asked = [(sampler, adjacency) for sampler in EXAMPLES for adjacency in Adjacency]
-    return [f"`{name}`" for name in MECHANISMS if any(accountant.covers(*where, name) for where in asked)]
+    cases = [(sampler, adjacency) for sampler in EXAMPLES for adjacency in Adjacency]
+    return [f"`{name}`" for name in MECHANISMS if any(accountant.covers(*case, name) for case in cases)]
 
 
 def _table(header: tuple[str, ...], rows: Iterable[Iterable[str]]) -> str:
-    first, *rest = (f"| {' | '.join(cells)} |\n" for cells in (header, *rows))
-    return "".join([first, "|---" * len(header) + "|\n", *rest])
+    heading, *body = (f"| {' | '.join(cells)} |\n" for cells in (header, *rows))
+    return "".join([heading, "|---" * len(header) + "|\n", *body])
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class ZeroConcentratedDP(RunAccountant):
 
     def epsilon_of(self, trace: FixedTrace) -> float:
         """Sum of rho, converted at the best order (Bun & Steinke 2016; CKS 2020)."""
-        self.check(trace.sampler, trace.budget.adjacency)
+        self.check_covers(trace.sampler, trace.budget.adjacency)
         spent = self.spent(self.terms(trace.budget, trace.sampler), trace.answered)
         return convert.zcdp_epsilon(spent, trace.delta)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The most queries that a card may list: the most steps of a run, with a few queries each.
 MAX_QUERIES = 2**22
-#: How far epsilon and mu of one card may differ, for rounding.
+#: Relative difference between epsilon and mu of one card that rounding may make.
 _MU_TOLERANCE = 1e-9
 #: `Card.seed_policy` by whether the run is a private release.
 SEED_POLICY = {True: "no seed: operating system", False: "fixed seed: research only"}

@@ -68,20 +68,20 @@ def render(card: "Card", trace: Sequence[Granted], limit: float | None) -> str:
         _section("What it means", "".join(f"<p>{escape(text)}</p>" for text in wording.meaning(card))),
         _section("What was not private", _list(card.not_private)),
         _section("Warnings", _list(card.warnings)),
-        _section("What it rests on", _table("How the guarantee was reached", wording.facts(card))),
+        _section("What it rests on", _table("How the guarantee was reached", wording.grounds(card))),
         _section("Queries answered", _queries(card.mechanisms)),
         _section("Noise and spending", figures),
         _section("Provenance", _table("What the run was made with", wording.provenance(card))),
     ]
     subject = escape(wording.subject(card))
-    named = f'<p class="subject">{subject}</p>\n' if subject else ""
+    subject_line = f'<p class="subject">{subject}</p>\n' if subject else ""
     banner = "" if card.private_release else f'<p class="banner" role="note">{escape(wording.BANNER)}</p>\n'
     title = subject or escape(card.protector["name"])
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Privacy card: {title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n{named}{banner}'
+        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n{subject_line}{banner}'
         f"<h1>{escape(wording.headline(card))}</h1>\n</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )
 
@@ -95,9 +95,9 @@ def _list(sentences: Iterable[str]) -> str:
     return f"<ul>\n{items}</ul>" if items else ""
 
 
-def _table(caption: str, facts: Mapping[str, str]) -> str:
+def _table(caption: str, cells: Mapping[str, str]) -> str:
     rows = "".join(
-        f'<tr><th scope="row">{escape(label)}</th><td>{escape(text)}</td></tr>\n' for label, text in facts.items()
+        f'<tr><th scope="row">{escape(label)}</th><td>{escape(text)}</td></tr>\n' for label, text in cells.items()
     )
     return f'<table class="facts">\n<caption>{escape(caption)}</caption>\n{rows}</table>'
 

@@ -1,4 +1,4 @@
-"""What a card may say of whether its run learned anything (`l2p.learned` finds out which holds)."""
+"""Sentences of a card on whether its run learned anything (`l2p.learned` finds out which holds)."""
 
 NOTHING = "Nothing: no query of this run was answered, so it returns what it began with."
 NO_STEP = "Nothing by its steps, of which none was answered in full: what it returns comes from its side queries alone."
@@ -12,7 +12,7 @@ SIGNAL = (
     "good, or better than one answer for all rows."
 )
 UNTOLD = "Not known: the answers of this run are of a kind that does not tell; rows to test on would."
-#: Everything that a card may say of it.
+#: All that a card may say of it.
 SENTENCES = (NOTHING, NO_STEP, UNMOVED, NOISE, SIGNAL, UNTOLD)
-#: Those that a run must not pass over: its result holds nothing that its steps learned.
+#: Sentences that are warnings, too: the result holds nothing that the steps learned.
 IDLE = (NOTHING, NO_STEP, UNMOVED)

@@ -40,7 +40,7 @@ def card_of_run(
     public: dict[str, Any] | None,
     learned: str,
     warnings: Sequence[str],
-    **facts: Any,
+    **fields: Any,
 ) -> Card:
     """The card of a run.
 
@@ -54,7 +54,7 @@ def card_of_run(
       protector, public: as `Card` has them.
       learned: one of `l2p.privacy.card.learned.SENTENCES`.
       warnings: of the run, without the one on what was learned.
-      facts: the other fields of `Card`, except those that follow from these.
+      fields: the other fields of `Card`, except those that follow from these.
     """
     return Card(
         epsilon=budget.epsilon,
@@ -80,12 +80,12 @@ def card_of_run(
         warnings=[*warnings, *([learned] if learned in IDLE else [])],
         versions=versions(),
         created=now(),
-        **facts,
+        **fields,
     )
 
 
 def not_private(budget: Budget, sources: Sequence[str] | None, num_public: int | None) -> list[str]:
-    """What the guarantee of a run does not cover, in sentences.
+    """Sentences on what the guarantee of a run does not cover.
 
     Args:
       budget: what the run was held to.

@@ -34,7 +34,7 @@ class Granted(Protocol):
 
     @property
     def spent(self) -> float:
-        """What the run had spent once this was answered."""
+        """Amount that the run had spent once this was answered."""
         ...
 
 
@@ -83,7 +83,7 @@ def _keys(names: Sequence[str]) -> list[tuple[int, int]]:
             left, line = _LEFT, line + 1
         places.append((left, line))
         left += width + 24
-    return [(start, 18 - 14 * (line - own)) for start, own in places]
+    return [(start, 18 - 14 * (line - row)) for start, row in places]
 
 
 def spending(trace: Sequence[Granted], limit: float) -> str:

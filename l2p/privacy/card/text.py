@@ -20,7 +20,7 @@ _NEIGHBOURS = {
     Adjacency.REPLACE_ONE: "Two tables are neighbours if one row of one is replaced by any other row in the other. "
     "The number of rows N is public.",
 }
-#: What a simulation's card says first.
+#: The first sentence of a simulation's card.
 BANNER = (
     "NOT A PRIVATE RELEASE: the noise came from a user-given seed. Whoever knows the seed can subtract it, so what "
     "follows describes a release with the same settings and protects nobody here."
@@ -39,12 +39,12 @@ _WIDTH = 100
 
 
 def _at_least(value: float) -> str:
-    """What a guarantee states in six digits, which are not below it."""
+    """Six digits of a guarantee, rounded up."""
     return rounded(value, up=True, digits=6)
 
 
 def subject(card: "Card") -> str:
-    """What was learned from what, as far as the card knows; else an empty text."""
+    """The model, its target and its table, as far as the card names them; may be empty."""
     table = card.table or {"name": None, "target": None}
     target = "" if table["target"] is None else f" of {table['target']!r}"
     source = "" if table["name"] is None else f" from the table {table['name']!r}"
@@ -60,7 +60,7 @@ def headline(card: "Card") -> str:
 
 
 def meaning(card: "Card") -> list[str]:
-    """What the headline means, one sentence each: neighbours, odds, groups."""
+    """Sentences on what the headline means: neighbours, odds, groups."""
     # Beyond this the factor is too large to mean anything.
     factor = f" = {rounded(math.exp(card.epsilon), up=True, digits=4)}" if card.epsilon < 7 else ""
     return [
@@ -90,8 +90,8 @@ def _several_rows(unit: dict[str, Any], delta: float) -> str:
     )
 
 
-def facts(card: "Card") -> dict[str, str]:
-    """What the guarantee rests on, by label."""
+def grounds(card: "Card") -> dict[str, str]:
+    """The grounds of the guarantee, by label."""
     order = "" if card.order is None else f" at order {card.order:g}"
     mu = "" if card.mu is None else f"; mu = {_at_least(card.mu)} of Gaussian DP, at every delta at once"
     certified = f"epsilon {_at_least(card.epsilon_certified)} of {_at_least(card.epsilon)}"
@@ -111,7 +111,7 @@ def facts(card: "Card") -> dict[str, str]:
 
 
 def provenance(card: "Card") -> dict[str, str]:
-    """What the run was made with, by label."""
+    """Protector, public rows, noise and software of the run, by label."""
     return {
         "Protector": _protector(card.protector),
         **({} if card.public is None else {"Public rows": "{num_rows}, sha256 {sha256}".format(**card.public)}),
@@ -135,7 +135,7 @@ def render(card: "Card") -> str:
     sections = [] if card.private_release else [_paragraph("", BANNER)]
     sections += [_paragraph("", subject(card))] if subject(card) else []
     sections.append(_paragraph("", " ".join([headline(card), *meaning(card)])))
-    labelled = (facts(card) | provenance(card)).items()
+    labelled = (grounds(card) | provenance(card)).items()
     sections.append("\n".join(_paragraph(f"{label:<12}", text) for label, text in labelled))
     sections.append("\n".join(["Queries answered", *map(_mechanism, card.mechanisms)]))
     for title, sentences in (("What was not private", card.not_private), ("Warnings", card.warnings)):
@@ -156,16 +156,16 @@ def _composition(entry: dict[str, Any] | None) -> str:
 
 def _protector(protector: dict[str, Any]) -> str:
     sources, trained = protector["sources"], protector["range"]
-    facts = [protector["name"]]
+    parts = [protector["name"]]
     if protector["sha256"] is not None:
-        facts.append(f"sha256 {protector['sha256']}")
+        parts.append(f"sha256 {protector['sha256']}")
     if sources is not None:
         # Named once on a card: with what was not private.
         count = f"{len(sources)} public source{'s' if len(sources) > 1 else ''}, named with what was not private"
-        facts.append(f"made from {count if sources else 'no public source'}")
+        parts.append(f"made from {count if sources else 'no public source'}")
     if trained is not None:
-        facts.append("made for " + ", ".join(f"{name} {span(ends)}" for name, ends in trained.items()))
-    return "; ".join(facts)
+        parts.append("made for " + ", ".join(f"{name} {span(ends)}" for name, ends in trained.items()))
+    return "; ".join(parts)
 
 
 def _mechanism(kind: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Whom a card's guarantee protects: a row, or a unit such as a person with several rows."""
+"""The unit that a card's guarantee protects: a row, or a unit such as a person with several rows."""
 
 from typing import Any
 
@@ -18,15 +18,15 @@ def unit_on_card(name: str, max_rows: int) -> dict[str, Any]:
 
 
 def is_row(unit: dict[str, Any]) -> bool:
-    """Whether single rows are protected.
+    """True if single rows are protected.
 
-    A column may be called "row" too; what is kept of it says so.
+    A column may be called "row", too: then the other fields differ.
     """
     return unit == ROW
 
 
 def in_words(unit: dict[str, Any], num_rows: int) -> str:
-    """Whom it protects in a table of N lines, to follow "for".
+    """The protected unit in a table of N lines, in words that follow "for".
 
     >>> in_words(ROW, 900), in_words(unit_on_card("patient", 3), 900)
     ('one row of N = 900', "all rows of one 'patient' together, in N = 900 lines")

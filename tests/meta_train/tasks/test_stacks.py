@@ -107,4 +107,4 @@ def test_halves_and_counts_of_classes_stay_stacked():
     mixture = Mixture(tuple(table(seed, 40, "classes") for seed in range(3)), frozenset({0, 2}))
     first, second = mixture.halves()
     assert first.stacked == second.stacked == mixture.with_num_classes(3).stacked == {0, 2}
-    assert all(part.kept == 3 for part in mixture.with_num_classes(3).parts)
+    assert all(part.num_chosen == 3 for part in mixture.with_num_classes(3).parts)
