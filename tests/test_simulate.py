@@ -68,7 +68,10 @@ def test_each_run_equals_a_single_full_scan(simulated, rows):
             ]
             found = [(one.step, one.mechanism, one.noise_multiplier, one.tail) for one in outcome.answered(i, j)]
             assert found == expected
-            assert outcome.observations[i, j, -1] == pytest.approx(float(mean_loss(params, setup.model, private)), rel=1e-4)
+            loss = float(mean_loss(params, setup.model, private))
+            assert outcome.observations[i, j, -1] == pytest.approx(loss, rel=1e-4)
+                float(mean_loss(params, setup.model, private)), rel=1e-4
+            )
 
 
 @pytest.mark.slow
