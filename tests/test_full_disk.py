@@ -96,11 +96,14 @@ def test_a_run_that_finds_no_room_for_its_result_says_so_and_is_counted_once(
 
 
 class Saves:
-    """A result of some files, in place of a whole run."""
+    """A result of some files, by name their size in bytes, in place of a whole run."""
 
-    def save(self, result, folder):
+    def __init__(self, sizes):
+        self.sizes = sizes
+
+    def save(self, folder):
         with written_whole(folder, last="b") as place:
-            for name, size in result.items():
+            for name, size in self.sizes.items():
                 (place / name).write_bytes(bytes(size))
 
 
@@ -117,7 +120,7 @@ def test_a_result_that_fits_elsewhere_goes_there_whole_and_none_of_it_stays(tmp_
     monkeypatch.setattr(tempfile, "mkdtemp", with_room)
     with limit:
         limit.enter_context(full_disk(1000))
-        found = apply._save(Saves(), {"a": 500, "b": 5000}, out)
+        found = apply._save(Saves({"a": 500, "b": 5000}), out)
     assert sorted(path.name for path in found.iterdir()) == ["a", "b"]
     assert list(out.iterdir()) == []
     assert str(found) in capsys.readouterr().err

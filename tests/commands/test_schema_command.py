@@ -286,8 +286,7 @@ def test_what_does_not_fit_the_schema_is_refused_before_anything_is_spent(folder
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"schema": "schema.json", "target": "back"}, "leave out one of the two"),
-        ({"schema": None}, "write a schema with l2p schema"),
+        ({"schema": None}, "write one with l2p schema DATA --target COLUMN --out schema.json"),
         ({"columns": "a,b"}, "--no-header"),
         ({"separator": "ab"}, "must be one character"),
     ],
@@ -323,7 +322,7 @@ def test_python_takes_the_default_for_the_declared_target_and_checks_it_before_i
     tmp_path, monkeypatch, classes, model
 ):
     asked = []
-    monkeypatch.setattr(api, "check", lambda name, *_, **__: asked.append(name) or SimpleNamespace(sources=None))
+    monkeypatch.setattr(api, "admit", lambda name, *_, **__: asked.append(name) or SimpleNamespace(sources=None))
     with pytest.raises(InputError, match="nosuch"):
         l2p.private_train(tmp_path / "nosuch.csv", budget=BUDGET, model=model, schema=declared(*classes))
     assert asked == [default_protector(model)]

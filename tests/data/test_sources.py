@@ -402,7 +402,15 @@ def test_units_need_an_order_that_stays_the_same(server):
 
 
 def test_passwords_are_left_out_of_what_is_said_of_a_command_line():
-    words = ["apply", "--data", "x.csv", "--epsilon", f"postgresql://ann:{SECRET}@db/x?table=t&password={SECRET}"]
+    words = [
+        "apply",
+        "--data",
+        "x.csv",
+        "--schema",
+        "x.json",
+        "--epsilon",
+        f"postgresql://ann:{SECRET}@db/x?table=t&password={SECRET}",
+    ]
     code, text = observed(lambda: main([*words, "--delta", "1e-6", "--out", "run"]))
     assert code == 2
     assert "postgresql://***@db" in text

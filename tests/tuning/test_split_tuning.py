@@ -49,10 +49,9 @@ def a_result():
 def test_every_run_reads_rows_of_its_own_and_may_spend_the_whole_budget(monkeypatch):
     asked = []
 
-    def pretend(data, named, budget, *, key, **_):
+    def pretend(data, protector, budget, *, key, **_):
         asked.append((np.asarray(data.x), budget, key))
-        chooses = isinstance(named.protector, Choice)
-        params = named.protector.candidates[1] if chooses else jnp.full(3, float(len(asked)))
+        params = protector.candidates[1] if isinstance(protector, Choice) else jnp.full(3, float(len(asked)))
         return dataclasses.replace(a_result(), params=params)
 
     monkeypatch.setattr(module, "private_train", pretend)
