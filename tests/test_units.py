@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p.oracle import pricing as door
 from l2p import public_facts as facts
 from l2p.data.public_data import Apart, Known
 from l2p.errors import InputError
@@ -19,6 +18,7 @@ from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN
 from l2p.models import Logistic
 from l2p.oracle import Oracle, reader_of
+from l2p.oracle import pricing as door
 from l2p.privacy import Adjacency, Budget, Filter, Spending
 from l2p.privacy.accountants import for_runs
 from l2p.privacy.noise import KeyNoise
