@@ -70,8 +70,6 @@ def test_each_run_equals_a_single_full_scan(simulated, rows):
             assert found == expected
             loss = float(mean_loss(params, setup.model, private))
             assert outcome.observations[i, j, -1] == pytest.approx(loss, rel=1e-4)
-                float(mean_loss(params, setup.model, private)), rel=1e-4
-            )
 
 
 @pytest.mark.slow
