@@ -19,6 +19,7 @@ from l2p.features import FeatureMap
 from l2p.fixed_point import MARGIN
 from l2p.models import Logistic, find_model
 from l2p.oracle import Oracle, reader_of
+from l2p.oracle import pricing as door
 from l2p.planned_run import plan_run
 from l2p.privacy import Adjacency, Budget, Filter, Spending
 from l2p.privacy.accountants import for_runs

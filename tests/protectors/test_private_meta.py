@@ -9,7 +9,7 @@ import pytest
 from l2p import private_train
 from l2p.errors import InputError
 from l2p.models import MODELS
-from l2p.oracle import grid_of
+from l2p.oracle.oracle import grid_of
 from l2p.privacy import Adjacency
 from l2p.privacy.budget import Budget
 from l2p.privacy.filter import Filter

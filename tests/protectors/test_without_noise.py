@@ -170,7 +170,7 @@ LIMITS = {
         Stepwise(
             WIDE,
             MixProjector(f32([[0.5, 0.0]]), f32([[60.0, 0, 0, 0, 0]])),
-            Centering(f32([0.0]), f32(-1.2), f32(5.0), f32(1.5)),
+            (Centering(f32([0.0]), f32(-1.2), f32(5.0), f32(1.5)),),
         ),
         plain_centred,
     ),
