@@ -117,7 +117,7 @@ def test_a_card_holds_and_an_independent_library_agrees(account, name, adaptive)
 def test_a_card_whose_events_cost_more_does_not_hold(account, name):
     filter, answered = run_of(name)
     card = card_of(filter, answered)
-    less = [query._replace(noise_multiplier=query.noise_multiplier / 1.1) for query in answered]
+    less = [query.replace(noise_multiplier=query.noise_multiplier / 1.1) for query in answered]
     for changed in (
         card_of(filter, answered, events=encode_events(less)),
         card_of(filter, answered, epsilon=0.36, epsilon_certified=0.36),

@@ -14,7 +14,7 @@ from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import load_rows
 from l2p.compare.methods import find_method
-from l2p.compare.runner import compare, gather, main
+from l2p.compare.runner import compare, curves, gather, main
 from l2p.compare.summary import report
 from l2p.errors import InputError
 from l2p.models import MODELS
@@ -181,6 +181,19 @@ def test_batches_set_up_for_another_table_are_not_scored(config, tmp_path):
     rows = compare(dataclasses.replace(config, methods=methods, epsilon=(2.0,), adjacency="replace_one"))
     assert all(row["test_accuracy"] is row["epsilon_certified"] is None for row in rows)
     assert all("set up for 999 rows, but the table has" in row["note"] for row in rows)
+
+
+@pytest.mark.slow
+def test_curves_end_where_runs_do_and_their_shares_are_the_budget(config):
+    losses, shares = curves(config, 2.0)
+    assert losses.keys() == shares.keys() == {"noisygd"}  # a run without privacy spends nothing
+    assert losses["noisygd"].shape == shares["noisygd"].shape == (2, 50)
+    np.testing.assert_allclose(shares["noisygd"].sum(1), 1.0, rtol=1e-3)
+    ends = [
+        float(row["train_loss"]) for row in compare(dataclasses.replace(config, methods=("noisygd",), epsilon=(2.0,)))
+    ]
+    np.testing.assert_allclose(losses["noisygd"][:, -1], ends, rtol=1e-3)
+    assert (losses["noisygd"][:, -1] < losses["noisygd"][:, 0]).all()
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ def test_a_query_below_its_envelope_is_refused():
     assert not granted.any()
     for index in (0, 1, 8):  # at the start, in a step with more noise, in one with less
         trace = list(QUERIES)
-        trace[index] = trace[index]._replace(noise_multiplier=trace[index].noise_multiplier * (1 - 1e-12))
+        trace[index] = trace[index].replace(noise_multiplier=trace[index].noise_multiplier * (1 - 1e-12))
         assert filter.spent(trace) == math.inf
         with pytest.raises(RuntimeError, match="does not hold"):
             filter.certify(trace, adaptive=True)
@@ -119,7 +119,7 @@ def test_a_query_that_was_not_planned_is_refused():
     extra = gaussians((STEPS + 1, 1e6))
     for trace in (
         QUERIES + extra,
-        (*QUERIES[:3], QUERIES[2]._replace(noise_multiplier=1e6)),
+        (*QUERIES[:3], QUERIES[2].replace(noise_multiplier=1e6)),
         (QUERIES[0], QUERIES[0]),
         (Answered(1, "laplace", 1e6),),
         (Answered(1, "none", 1e6),),
@@ -246,7 +246,7 @@ def test_looser_accountants_are_given_the_noise_that_they_need_and_no_more(case)
     trace = even(20, planned.price_list())
     assert planned.certify(trace, adaptive=True) == filter.budget.epsilon
     assert planned.certify(trace, adaptive=False) == pytest.approx(planned.limit_epsilon)
-    assert planned.spent([query._replace(noise_multiplier=0.999 * noise) for query in trace]) == math.inf
+    assert planned.spent([query.replace(noise_multiplier=0.999 * noise) for query in trace]) == math.inf
 
 
 @pytest.mark.slow

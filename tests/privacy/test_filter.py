@@ -310,13 +310,13 @@ def test_every_mechanism_has_a_price_or_none_under_every_accountant(combination)
             continue
         true, found = filter.spent([entry]), float(accountant.price(event, sampled=True))
         # In `init` every row is read, and sampling never costs more than that.
-        at_start = filter.spent([entry._replace(step=0)])
+        at_start = filter.spent([entry.replace(step=0)])
         assert 0 < true <= at_start * (1 + 1e-15) < math.inf
         assert (true < at_start / 10) == (filter.neighbours is not None and mechanism != "sinh_normal")
         assert true <= found <= true * (1 + 1e-3)
         assert at_start <= float(accountant.price(event)) <= at_start * (1 + 2e-6)
         # A query with less noise costs more, except where one query takes everything.
-        assert (filter.spent([entry._replace(noise_multiplier=noise / 1.1)]) > true) == (name != "basic")
+        assert (filter.spent([entry.replace(noise_multiplier=noise / 1.1)]) > true) == (name != "basic")
 
 
 @pytest.mark.parametrize("mechanism", PURE)

@@ -187,7 +187,7 @@ def test_side_queries_of_the_start_read_every_row():
 
 def test_permutation_epochs_cost_their_costliest_steps():
     sampler = PermutationEpochs(1000, 30400)
-    answered = [query._replace(noise_multiplier=40.0 if query.step % 30 else 20.0) for query in trace(20, 150)]
+    answered = [query.replace(noise_multiplier=40.0 if query.step % 30 else 20.0) for query in trace(20, 150)]
     for name in ("gdp", "zcdp", "ctcdp", "pld", "rdp_all_orders"):
         assert price(name, answered, sampler) == pytest.approx(price(name, trace(20, 5), FULL), rel=1e-6)
     assert price("tcdp", answered, sampler) == pytest.approx(price("tcdp", trace(20, 5), FULL))

@@ -161,7 +161,7 @@ def test_a_run_that_spent_above_its_reservation_is_withheld_and_stays_reserved(t
     filter = Filter("gdp", RUNS[1])
     reservation = Reservation.make(ledger, filter, ["gaussian"], "a run")
     (last,) = fill(filter, "gaussian")
-    above = last._replace(noise_multiplier=0.999 * last.noise_multiplier)
+    above = last.replace(noise_multiplier=0.999 * last.noise_multiplier)
     with pytest.raises(RuntimeError, match="withhold the result"):
         reservation.settle([above], RUNS[1].epsilon, True)
     (entry,) = ledger.entries()
